@@ -57,7 +57,7 @@ static __always_inline int classify_local4(const struct arrival *arrival, struct
 	datagram.proto = payload->proto;
 	reason = classify_local(payload, &datagram, PROTO_ICMP, end);
 	if (reason == UNDECIDED)
-		reason = classify_ordinary(arrival->port, flags4(&ip->src));
+		reason = classify_ordinary(arrival->port, flags4(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
 	home = local & LOCAL_VIP ? home_at_vip(arrival, payload, reason, end) : home_elsewhere4(arrival, ip);
@@ -111,7 +111,7 @@ static __always_inline int classify_local6(const struct arrival *arrival, struct
 	datagram.id = payload.id;
 	reason = classify_local(&payload, &datagram, PROTO_ICMPV6, end);
 	if (reason == UNDECIDED)
-		reason = classify_ordinary(arrival->port, is_link_local(&ip->src) ? 0 : flags6(&ip->src));
+		reason = classify_ordinary(arrival->port, is_link_local(&ip->src) ? 0 : flags6(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
 	home = local & LOCAL_VIP ? home_at_vip(arrival, &payload, reason, end) : home_elsewhere6(arrival, ip);

@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -61,11 +61,18 @@ struct port {
 #define PREFIX_HOMED 8
 /* Clear packets from here go to a worker, which asks the policies about both addresses and the ports. */
 #define PREFIX_JUDGE_FROM 16
+/*
+ * Policies for everything alone hold the prefix back: none is about it and an address that is
+ * LOCAL_UNSELECTED.
+ */
+#define PREFIX_OPEN_TO_HOST 32
 #define PREFIX_SHARE_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */
 #define LOCAL_ADDRESS 1
 #define LOCAL_VIP 2
+/* No policy for everything has the address on our side. */
+#define LOCAL_UNSELECTED 4
 
 #define CLUSTER_ON 1
 #define CLUSTER_DEFAULT_HOST 2

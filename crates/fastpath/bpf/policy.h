@@ -43,9 +43,16 @@ static __always_inline int classify_transit(const struct port *port, __u32 from,
 	return to & PREFIX_PROTECT_TO ? WORKER_PROTECT : PASS_OTHER;
 }
 
-static __always_inline int classify_ordinary(const struct port *port, __u32 from)
+/*
+ * `from` are the flags of the source, `local` those of our address. What is held back is what a
+ * policy selects, by both of its sides. The kernel gets the rest by the port that it came by, where
+ * its own firewall looks for it.
+ */
+static __always_inline int classify_ordinary(const struct port *port, __u32 from, __u32 local)
 {
 	if (port->flags & PORT_CHECK_SOURCE) {
+		if ((from & PREFIX_OPEN_TO_HOST) && (local & LOCAL_UNSELECTED))
+			return PASS_LOCAL;
 		if (from & PREFIX_JUDGE_FROM)
 			return WORKER_CLEAR;
 		if (from & PREFIX_REFUSE_FROM)

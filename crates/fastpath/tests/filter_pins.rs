@@ -168,6 +168,34 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
     });
 }
 
+/// What no policy selects is open to the host while no daemon runs, and known to the next one.
+#[test]
+fn addresses_that_no_policy_selects_are_known_to_who_comes_after() {
+    in_namespace("unselected", |instance| {
+        let port = port("bp-unsel0");
+        let addresses =
+            |list: &[&str]| -> BTreeSet<IpAddr> { list.iter().map(|a| a.parse().expect(a)).collect() };
+        let mut filter = Filter::open(instance).expect("filter");
+        filter.set_addresses(&addresses(&["192.0.2.1", "10.1.0.1", "2001:db8::1"])).expect("addresses");
+        assert_eq!(*filter.unselected(), addresses(&[]), "nobody knows yet");
+        filter.set_unselected(&addresses(&["192.0.2.1", "10.1.0.1", "2001:db8::1"])).expect("unselected");
+        filter.set_unselected(&addresses(&["192.0.2.1", "2001:db8::1"])).expect("unselected");
+        filter.attach(&port).expect("attach");
+        drop(filter);
+
+        let mut filter = Filter::open(instance).expect("filter");
+        assert_eq!(*filter.unselected(), addresses(&["192.0.2.1", "2001:db8::1"]));
+        // The same for a cluster's.
+        let cluster = ClusterFilter { vips: addresses(&["192.0.2.1"]), key: [1, 2] };
+        filter.set_cluster(Some(&cluster)).expect("cluster");
+        filter.set_addresses(&addresses(&["10.1.0.1", "192.0.2.9"])).expect("addresses");
+        drop(filter);
+        let filter = Filter::open(instance).expect("filter");
+        assert_eq!(*filter.unselected(), addresses(&["192.0.2.1"]), "a new one may be selected");
+        assert_eq!(filter.vips().expect("vips"), cluster.vips);
+    });
+}
+
 #[test]
 fn an_instance_belongs_to_one_network_namespace() {
     let instance = instance("netns");

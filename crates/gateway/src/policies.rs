@@ -14,6 +14,7 @@ mod succession;
 mod table;
 
 pub(crate) use homes::NewHome;
+pub(crate) use outline::Abandoned;
 pub(crate) use protection::{Difference, Group, Protection};
 pub(crate) use senders::SenderDifference;
 
@@ -24,7 +25,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
 use table::{Configured, Entry, Table};
 use testudo_cluster::siphash::HashKey;
-use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
@@ -364,8 +364,8 @@ impl Policies {
         std::mem::take(&mut self.untold)
     }
 
-    /// The prefixes that configured children have ceased to hold back since the last call.
-    pub(crate) fn take_abandoned(&mut self) -> Vec<Prefix> {
+    /// What configured children have ceased to hold back since the last call.
+    pub(crate) fn take_abandoned(&mut self) -> Abandoned {
         self.outline.take_abandoned()
     }
 

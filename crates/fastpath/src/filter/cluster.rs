@@ -1,7 +1,7 @@
 //! What the filter keeps of what all nodes of a cluster see.
 
 use super::error::Result;
-use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, VIP, address_key};
+use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP, address_key};
 use super::{FIRST, Filter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -77,18 +77,47 @@ impl Filter {
         Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))
     }
 
-    /// Sets the addresses that IKE and ESP come to: the gateway's own, beside the cluster's.
+    /// Sets the addresses that IKE and ESP come to: the gateway's own, beside the cluster's. A
+    /// policy may select a new one, until [`Filter::set_unselected`] says otherwise.
     pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
         for addr in addresses.union(&self.vips) {
-            let kind = if self.vips.contains(addr) { ADDRESS | VIP } else { ADDRESS };
-            let (map, key) = (self.local(addr), address_key(*addr));
-            if map.get(&key, addr)?.as_deref() != Some(&kind.to_ne_bytes()) {
-                map.set(&key, &kind.to_ne_bytes(), addr)?;
-            }
+            self.write_address(addr, self.unselected.contains(addr))?;
         }
         let gone = self.addresses().into_iter().filter(|a| !addresses.contains(a) && !self.vips.contains(a));
         for addr in gone {
             self.local(&addr).remove(&address_key(addr), &addr)?;
+            self.unselected.remove(&addr);
+        }
+        Ok(())
+    }
+
+    /// Sets which of the addresses no policy for everything has on our side.
+    pub fn set_unselected(&mut self, unselected: &BTreeSet<IpAddr>) -> Result<()> {
+        let changed: Vec<IpAddr> = self.unselected.symmetric_difference(unselected).copied().collect();
+        for addr in changed {
+            let is_unselected = unselected.contains(&addr);
+            self.write_address(&addr, is_unselected)?;
+            match is_unselected {
+                true => self.unselected.insert(addr),
+                false => self.unselected.remove(&addr),
+            };
+        }
+        Ok(())
+    }
+
+    /// The addresses that no policy for everything has on our side; after a restart those of the
+    /// earlier run.
+    pub fn unselected(&self) -> &BTreeSet<IpAddr> {
+        &self.unselected
+    }
+
+    fn write_address(&self, addr: &IpAddr, is_unselected: bool) -> Result<()> {
+        let vip = if self.vips.contains(addr) { VIP } else { 0 };
+        let unselected = if is_unselected { UNSELECTED } else { 0 };
+        let (map, key, kind) =
+            (self.local(addr), address_key(*addr), (ADDRESS | vip | unselected).to_ne_bytes());
+        if map.get(&key, addr)?.as_deref() != Some(&kind) {
+            map.set(&key, &kind, addr)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ipsec::spi::Share;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 6;
+pub(super) const LAYOUT_VERSION: u32 = 7;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -20,12 +20,15 @@ const PREFIX_REFUSE_FROM: u32 = 2;
 const PREFIX_WITHIN: u32 = 4;
 const PREFIX_HOMED: u32 = 8;
 const PREFIX_JUDGE_FROM: u32 = 16;
+const PREFIX_OPEN_TO_HOST: u32 = 32;
 const PREFIX_SHARE_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 /// Any of our addresses.
 pub(super) const ADDRESS: u32 = 1;
 /// One that all nodes of the cluster have.
 pub(super) const VIP: u32 = 2;
+/// One that no policy for everything has on our side.
+pub(super) const UNSELECTED: u32 = 4;
 pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
 
@@ -88,6 +91,10 @@ pub struct PrefixUse {
     /// 4301 §5.2). Where they are not refused besides, packets to a prefix that is protected go to
     /// a worker as any others do.
     pub judge_from: bool,
+    /// Policies for everything alone hold the prefix back. So no policy is about a packet from
+    /// there to one of our addresses that those policies do not have on our side
+    /// ([`Filter::set_unselected`](super::Filter::set_unselected)): it is the kernel's.
+    pub open_to_host: bool,
     /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
     /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
     pub within: bool,
@@ -98,19 +105,25 @@ pub struct PrefixUse {
 
 impl PrefixUse {
     /// The remote side of a policy that protects.
-    pub const PROTECT: Self =
-        Self { protect_to: true, refuse_from: true, judge_from: false, within: false, home: None };
+    pub const PROTECT: Self = Self { protect_to: true, refuse_from: true, within: false, ..Self::PASS };
     /// An exception: bypassed, or directly connected.
-    pub const PASS: Self =
-        Self { protect_to: false, refuse_from: false, judge_from: false, within: true, home: None };
+    pub const PASS: Self = Self {
+        protect_to: false,
+        refuse_from: false,
+        judge_from: false,
+        open_to_host: false,
+        within: true,
+        home: None,
+    };
 
     pub(super) fn encode(self) -> [u8; 4] {
         let to = if self.protect_to { PREFIX_PROTECT_TO } else { 0 };
         let from = if self.refuse_from { PREFIX_REFUSE_FROM } else { 0 };
         let judge = if self.judge_from { PREFIX_JUDGE_FROM } else { 0 };
+        let open = if self.open_to_host { PREFIX_OPEN_TO_HOST } else { 0 };
         let within = if self.within { PREFIX_WITHIN } else { 0 };
         let home = self.home.map_or(0, |share| PREFIX_HOMED | u32::from(share.0) << PREFIX_SHARE_SHIFT);
-        (to | from | judge | within | home).to_ne_bytes()
+        (to | from | judge | open | within | home).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
@@ -120,6 +133,7 @@ impl PrefixUse {
             protect_to: has(PREFIX_PROTECT_TO),
             refuse_from: has(PREFIX_REFUSE_FROM),
             judge_from: has(PREFIX_JUDGE_FROM),
+            open_to_host: has(PREFIX_OPEN_TO_HOST),
             within: has(PREFIX_WITHIN),
             home: has(PREFIX_HOMED).then_some(Share((flags >> PREFIX_SHARE_SHIFT) as u8)),
         }
@@ -216,7 +230,16 @@ pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
 
 /// True if the value of an address says that all nodes have it.
 pub(super) fn is_vip(kind: &[u8]) -> bool {
-    kind.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) & VIP != 0)
+    has_flag(kind, VIP)
+}
+
+/// True if the value of an address says that no policy for everything has it on our side.
+pub(super) fn is_unselected(kind: &[u8]) -> bool {
+    has_flag(kind, UNSELECTED)
+}
+
+fn has_flag(kind: &[u8], flag: u32) -> bool {
+    kind.first_chunk().is_some_and(|kind| u32::from_ne_bytes(*kind) & flag != 0)
 }
 
 /// An address from its key.
@@ -258,10 +281,12 @@ mod tests {
         assert_eq!(defined("PREFIX_WITHIN"), PREFIX_WITHIN);
         assert_eq!(defined("PREFIX_HOMED"), PREFIX_HOMED);
         assert_eq!(defined("PREFIX_JUDGE_FROM"), PREFIX_JUDGE_FROM);
+        assert_eq!(defined("PREFIX_OPEN_TO_HOST"), PREFIX_OPEN_TO_HOST);
         assert_eq!(defined("PREFIX_SHARE_SHIFT"), PREFIX_SHARE_SHIFT);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
         assert_eq!(defined("LOCAL_VIP"), VIP);
+        assert_eq!(defined("LOCAL_UNSELECTED"), UNSELECTED);
         assert_eq!(defined("CLUSTER_ON"), CLUSTER_ON);
         assert_eq!(defined("CLUSTER_DEFAULT_HOST"), CLUSTER_DEFAULT_HOST);
     }
@@ -279,7 +304,7 @@ mod tests {
 
     #[test]
     fn uses_can_be_read_back() {
-        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4, 16, 16 | 2] {
+        for flags in [0u32, 1, 2, 3, 4, 5, 6, 7, 8 | 1, 0xff08 | 1, 0x2a08 | 4, 16, 16 | 2, 32, 32 | 16 | 3] {
             let value = flags.to_ne_bytes();
             assert_eq!(PrefixUse::decode(value).encode(), value);
         }

@@ -40,7 +40,8 @@ use crate::fib::PortIndex;
 use crate::prefix::Prefix;
 use bpffs::PinDir;
 use layout::{
-    ClusterValue, LAYOUT_VERSION, address_key, is_vip, layout_value, prefix_key, read_address, read_prefix,
+    ClusterValue, LAYOUT_VERSION, address_key, is_unselected, is_vip, layout_value, prefix_key, read_address,
+    read_prefix,
 };
 use libbpf_rs::ProgramInput;
 use link::ClaimLink;
@@ -63,6 +64,8 @@ pub struct Filter {
     cluster: ClusterValue,
     /// The addresses that all nodes of the cluster have.
     vips: BTreeSet<IpAddr>,
+    /// Always as the maps have it.
+    unselected: BTreeSet<IpAddr>,
 }
 
 impl Filter {
@@ -75,7 +78,10 @@ impl Filter {
         let loaded = Loaded::pinned(&pins)?;
         loaded.layout.set(&FIRST, &layout_value(LAYOUT_VERSION, netns), &"version")?;
         let cluster = ClusterValue::default();
-        Ok(Self { pins, loaded, inherited, claims: BTreeMap::new(), cluster, vips: BTreeSet::new() })
+        let (vips, unselected) = (BTreeSet::new(), BTreeSet::new());
+        let mut this = Self { pins, loaded, inherited, claims: BTreeMap::new(), cluster, vips, unselected };
+        this.unselected = this.addresses_that(is_unselected)?;
+        Ok(this)
     }
 
     /// True if the maps are those of an earlier run.
@@ -95,14 +101,18 @@ impl Filter {
 
     /// The cluster's addresses that the filter knows; after a restart those of the earlier run.
     pub fn vips(&self) -> Result<BTreeSet<IpAddr>> {
-        let mut vips = BTreeSet::new();
+        self.addresses_that(is_vip)
+    }
+
+    fn addresses_that(&self, are: impl Fn(&[u8]) -> bool) -> Result<BTreeSet<IpAddr>> {
+        let mut found = BTreeSet::new();
         for addr in self.addresses() {
             let kind = self.local(&addr).get(&address_key(addr), &addr)?;
-            if kind.as_deref().is_some_and(is_vip) {
-                vips.insert(addr);
+            if kind.as_deref().is_some_and(&are) {
+                found.insert(addr);
             }
         }
-        Ok(vips)
+        Ok(found)
     }
 
     /// The prefixes that the filter knows; after a restart those of the earlier run.

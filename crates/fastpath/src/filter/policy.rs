@@ -59,14 +59,21 @@ mod tests {
 
     /// Nested prefixes in a small space: every address of 10.0.0.0/28 can be looked at.
     fn arb_set() -> impl Strategy<Value = PrefixUses> {
-        let entry = (0..16u8, 26..=32u8, any::<[bool; 3]>()).prop_map(|(host, len, [to, from, judge])| {
-            let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));
-            let prefix = Prefix::new(addr, len).expect("at most 32");
-            (
-                prefix,
-                PrefixUse { protect_to: to, refuse_from: from, judge_from: judge, within: false, home: None },
-            )
-        });
+        let entry =
+            (0..16u8, 26..=32u8, any::<[bool; 4]>()).prop_map(|(host, len, [to, from, judge, open])| {
+                let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));
+                let prefix = Prefix::new(addr, len).expect("at most 32");
+                (
+                    prefix,
+                    PrefixUse {
+                        protect_to: to,
+                        refuse_from: from,
+                        judge_from: judge,
+                        open_to_host: open,
+                        ..PrefixUse::default()
+                    },
+                )
+            });
         prop::collection::btree_map(entry.clone().prop_map(|(p, _)| p), entry.prop_map(|(_, u)| u), 0..10)
     }
 

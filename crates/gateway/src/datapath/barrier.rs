@@ -5,9 +5,10 @@
 use super::inherited::{Inherited, LetGo, Origin};
 use super::plan::{Demand, Host, Plan, Way};
 use super::sources::Sources;
-use crate::policies::{Difference, Group, NewHome, Protection, SenderDifference};
+use crate::policies::{Abandoned, Difference, Group, NewHome, Protection, SenderDifference};
 use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::Bound;
 use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
@@ -46,10 +47,13 @@ struct Stale {
 }
 
 impl Barrier {
-    /// Takes over what an earlier run has left in the filter.
-    pub(super) fn new(left: PrefixUses, since: UnixTime) -> Self {
+    /// Takes over what an earlier run has left in the filter: prefixes, and the addresses of this
+    /// host that were not open to what comes in clear.
+    pub(super) fn new(left: PrefixUses, selected: impl IntoIterator<Item = IpAddr>, since: UnixTime) -> Self {
         let stale = Stale { everywhere: true, ..Stale::default() };
-        Self { inherited: Inherited::new(left, since), stale, ..Self::default() }
+        let mut inherited = Inherited::new(left, since);
+        inherited.keep_selected(selected);
+        Self { inherited, stale, ..Self::default() }
     }
 
     /// Follows what the policies want.
@@ -63,9 +67,11 @@ impl Barrier {
             let stale = match part {
                 // Filter and routes do not ask who holds a prefix back.
                 Group::Held => continue,
-                Group::Protected => &mut self.stale.around,
+                Group::Protected | Group::Both => &mut self.stale.around,
                 Group::Passed | Group::PassedInPart => &mut self.stale.throughout,
-                Group::Local | Group::Both => &mut self.stale.at,
+                Group::Local => &mut self.stale.at,
+                // They are about addresses, and not about prefixes.
+                Group::Selected | Group::SelectedBySas => continue,
             };
             stale.insert(prefix);
         }
@@ -101,9 +107,12 @@ impl Barrier {
         is_new
     }
 
-    /// Keeps prefixes shut that no connection wants held back any more.
-    pub(super) fn keep(&mut self, abandoned: &[Prefix], origin: &Origin) {
-        for prefix in abandoned {
+    /// Keeps shut what no connection wants held back any more.
+    pub(super) fn keep(&mut self, abandoned: &Abandoned, origin: &Origin) {
+        for prefix in &abandoned.local {
+            self.inherited.selected.insert(*prefix, ());
+        }
+        for prefix in &abandoned.remote {
             let inside = self.inherited.keep(*prefix, &self.applied.uses, origin.clone());
             self.stale.at.extend(inside);
             self.inherited_changed(*prefix);
@@ -167,6 +176,7 @@ impl Barrier {
         prefixes.extend(&stale.at);
         prefixes.extend(stale.around.iter().chain(&stale.throughout));
         for prefix in stale.around.iter().chain(&stale.throughout) {
+            prefixes.extend(inherited.within.inside(prefix).map(|(inside, _)| *inside));
             prefixes.extend(exceptions.iter().flat_map(|set| set.inside(prefix)).map(|(inside, ())| *inside));
         }
         for prefix in &stale.throughout {
@@ -199,6 +209,22 @@ impl Barrier {
         }
         self.stale = Stale::default();
         connected
+    }
+
+    /// Of these addresses of this host, those that no policy for everything has on our side.
+    /// `before` they were so: while nobody has claimed that everything is shut, there are no more.
+    pub(super) fn unselected(
+        &self,
+        addresses: &BTreeSet<IpAddr>,
+        before: &BTreeSet<IpAddr>,
+    ) -> BTreeSet<IpAddr> {
+        let sides = [&self.wanted.selected, &self.wanted.selected_by_sas, &self.inherited.selected];
+        let is_selected = |addr: IpAddr| {
+            let host = Prefix::host(addr);
+            sides.iter().any(|side| side.around(&host).next().is_some())
+        };
+        let may_open = |addr: IpAddr| before.contains(&addr) || !self.inherited.is_everything_shut(addr);
+        addresses.iter().copied().filter(|addr| !is_selected(*addr) && may_open(*addr)).collect()
     }
 
     /// What filter and routes were given last.

@@ -15,8 +15,9 @@ use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spi::Share;
 use testudo_vici::shut::Cause;
 
-const TO_ALONE: PrefixUse =
-    PrefixUse { protect_to: true, refuse_from: false, judge_from: false, within: false, home: None };
+const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
+const JUDGED: PrefixUse = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
+const OPEN: PrefixUse = PrefixUse { open_to_host: true, ..JUDGED };
 
 /// What an earlier run has left.
 const EARLIER: Origin = Origin { since: UnixTime(1), cause: Cause::EarlierRun };
@@ -48,11 +49,16 @@ fn longest<V: Copy>(map: &BTreeMap<Prefix, V>, prefix: &Prefix) -> Option<V> {
 impl Model {
     fn plan(&self) -> Plan {
         let Self { wanted, host, .. } = self;
-        let mut outlines = self.shut.clone();
+        let named = |(prefix, usage): (&Prefix, &PrefixUse)| {
+            let open_to_host = usage.open_to_host && prefix.is_default();
+            (*prefix, PrefixUse { open_to_host, ..*usage })
+        };
+        let mut outlines: BTreeMap<Prefix, PrefixUse> = self.shut.iter().map(named).collect();
         let in_part = |prefix: &Prefix| wanted.passed_in_part.keys().any(|around| covers(around, prefix));
         let usage = |prefix: &Prefix| match wanted.both.contains_key(prefix) {
             true => TO_ALONE,
-            false => PrefixUse { judge_from: prefix.is_default() || in_part(prefix), ..PrefixUse::PROTECT },
+            false if prefix.is_default() => OPEN,
+            false => PrefixUse { judge_from: in_part(prefix), ..PrefixUse::PROTECT },
         };
         outlines.extend(wanted.protected.keys().map(|prefix| (*prefix, usage(prefix))));
         let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
@@ -67,10 +73,16 @@ impl Model {
         };
         let connected: PrefixSet = host.connected.keys().filter(lies_within).copied().collect();
         let answering = wanted.passed_in_part.keys().chain(wanted.local.keys()).filter(lies_within);
-        let mut uses = self.within.clone();
+        let is_open = |prefix| longest(&outlines, prefix).is_some_and(|usage: PrefixUse| usage.open_to_host);
+        let within = self.within.iter().map(|(prefix, usage)| {
+            let open_to_host = usage.open_to_host && is_open(prefix);
+            (*prefix, PrefixUse { open_to_host, ..*usage })
+        });
+        let mut uses: BTreeMap<Prefix, PrefixUse> = within.collect();
         uses.extend(answering.map(|prefix| {
             let judge_from = !wanted.local.contains_key(prefix);
-            (*prefix, PrefixUse { within: true, judge_from, ..TO_ALONE })
+            let open_to_host = judge_from && is_open(prefix);
+            (*prefix, PrefixUse { within: true, judge_from, open_to_host, ..TO_ALONE })
         }));
         uses.extend(connected.keys().map(|prefix| (*prefix, PrefixUse::PASS)));
         uses.extend(&outlines);
@@ -198,14 +210,15 @@ proptest! {
     #[test]
     fn it_is_as_if_planned_anew_and_nothing_opens_on_the_way(
         left in prop::collection::btree_map(arb_prefix(), prop_oneof![
-            Just(PrefixUse::PROTECT), Just(PrefixUse { judge_from: true, ..PrefixUse::PROTECT }), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }), Just(PrefixUse::PASS),
+            Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }),
+            Just(PrefixUse { within: true, refuse_from: false, ..OPEN }), Just(PrefixUse::PASS),
             Just(PrefixUse { within: true, home: Some(Share(1)), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
         let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
         let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default(), senders: BTreeSet::new() };
-        let mut barrier = Barrier::new(left, EARLIER.since);
+        let mut barrier = Barrier::new(left, [], EARLIER.since);
         for event in events {
             match event {
                 Event::Want(part, prefix, is_there) => {
@@ -227,7 +240,7 @@ proptest! {
                 }
                 Event::Keep(abandoned) => {
                     model.keep(&abandoned, &barrier.applied().uses);
-                    barrier.keep(&abandoned, &unloaded());
+                    barrier.keep(&Abandoned { remote: abandoned, local: Vec::new() }, &unloaded());
                 }
                 Event::Claim => prop_assert_eq!(barrier.claim(), model.claim()),
                 Event::LetGo(prefix, back) => {
@@ -256,6 +269,8 @@ proptest! {
                         let is_dropped = |to: PrefixUse| to.refuse_from && !to.judge_from;
                         prop_assert_eq!(passes(now), passes(then) && passes(later));
                         prop_assert_eq!(is_dropped(now), is_dropped(then) || is_dropped(later));
+                        let lets_in = |to: PrefixUse| to.open_to_host || passes(to);
+                        prop_assert_eq!(lets_in(now), lets_in(then) && lets_in(later));
                         prop_assert_eq!(now.home, later.home.filter(|home| then.home == Some(*home)));
                         let [then, now, later] = [&before, &between, &after]
                             .map(|plan| matches!(at(&plan.routes, host), Some(GuardUse::Protect { .. })));
@@ -287,7 +302,7 @@ fn site(n: u16, is_there: bool) -> [Difference; 2] {
 #[test]
 fn what_a_change_costs_does_not_grow_with_what_is_there() {
     let inherited = (0..5000).map(|n| (site(n, true)[0].prefix, PrefixUse::PROTECT)).collect();
-    let mut barrier = Barrier::new(inherited, EARLIER.since);
+    let mut barrier = Barrier::new(inherited, [], EARLIER.since);
     let local = Difference { part: Group::Local, prefix: prefix("192.168.0.0/16"), is_there: true };
     let lan = Difference { part: Group::Passed, prefix: prefix("192.168.0.0/16"), is_there: true };
     barrier.want([local, lan]);
@@ -304,7 +319,7 @@ fn what_a_change_costs_does_not_grow_with_what_is_there() {
         let way = barrier.way();
         barrier.arrived(&way);
         let load = meter::take();
-        barrier.keep(&[site(n, true)[0].prefix], &unloaded());
+        barrier.keep(&Abandoned { remote: vec![site(n, true)[0].prefix], local: Vec::new() }, &unloaded());
         barrier.want(site(n, false));
         let way = barrier.way();
         barrier.arrived(&way);
@@ -372,7 +387,7 @@ fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
     barrier.want([difference(Group::Protected, true), difference(Group::Held, true)]);
     let way = barrier.way();
     barrier.arrived(&way);
-    barrier.keep(&[wide], &unloaded());
+    barrier.keep(&Abandoned { remote: vec![wide], local: Vec::new() }, &unloaded());
     barrier.want([difference(Group::Held, false)]);
     assert!(!barrier.claim(), "the SA is there still");
     barrier.want([difference(Group::Protected, false)]);
@@ -386,7 +401,7 @@ fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
 #[test]
 fn what_is_left_is_taken_over_as_it_is() {
     let left = PrefixUses::from([(prefix("10.0.0.0/8"), PrefixUse::PROTECT)]);
-    let mut barrier = Barrier::new(left.clone(), EARLIER.since);
+    let mut barrier = Barrier::new(left.clone(), [], EARLIER.since);
     let way = barrier.way();
     barrier.arrived(&way);
     assert_eq!(*barrier.applied().uses, left);
@@ -404,12 +419,13 @@ fn follow(barrier: &mut Barrier) -> BTreeMap<Prefix, PrefixUse> {
 fn what_is_let_go_opens_and_nothing_else_does() {
     let [site, neighbour, wide, inside] =
         ["10.2.0.0/16", "10.3.0.0/16", "172.16.0.0/12", "172.16.1.0/24"].map(prefix);
-    let mut barrier = Barrier::new([site, wide].map(|left| (left, PrefixUse::PROTECT)).into(), EARLIER.since);
+    let mut barrier =
+        Barrier::new([site, wide].map(|left| (left, PrefixUse::PROTECT)).into(), [], EARLIER.since);
     let protect =
         |prefix, is_there| [Group::Protected, Group::Held].map(|part| Difference { part, prefix, is_there });
     barrier.want([protect(neighbour, true), protect(inside, true)].into_iter().flatten());
     follow(&mut barrier);
-    barrier.keep(&[neighbour], &unloaded());
+    barrier.keep(&Abandoned { remote: vec![neighbour], local: Vec::new() }, &unloaded());
     barrier.want(protect(neighbour, false));
     let before = follow(&mut barrier);
     assert_eq!(before.keys().collect::<Vec<_>>(), [&site, &neighbour, &wide, &inside]);
@@ -439,7 +455,7 @@ fn what_is_let_go_opens_and_nothing_else_does() {
     let left = follow(&mut barrier);
     assert_eq!(left.keys().collect::<Vec<_>>(), [&site, &inside]);
     // The next run finds what is left in the filter, and no more.
-    let next = Barrier::new(left, UnixTime(3));
+    let next = Barrier::new(left, [], UnixTime(3));
     assert_eq!(next.inherited().collect::<Vec<_>>(), [&site, &inside]);
 }
 
@@ -478,4 +494,68 @@ fn another_source_of_a_prefix_concerns_what_lies_inside_it() {
         "all but the one that has its own"
     );
     assert_eq!(source(&barrier, site(8, true)[0].prefix), Some([10, 1, 0, 1].into()));
+}
+
+fn addresses(texts: &[&str]) -> BTreeSet<IpAddr> {
+    texts.iter().map(|text| text.parse().expect(text)).collect()
+}
+
+/// This host's: of the outer link, two of networks inside, and one of IPv6.
+const OWN: [&str; 4] = ["192.0.2.1", "10.1.0.1", "10.9.0.1", "2001:db8::1"];
+
+fn selects(part: Group, text: &str, is_there: bool) -> Difference {
+    Difference { part, prefix: prefix(text), is_there }
+}
+
+/// What policies for everything have on our side, be they SAs', is not open to what comes in clear.
+#[test]
+fn addresses_are_open_unless_a_policy_for_everything_selects_them() {
+    let mut barrier = Barrier::default();
+    let own = addresses(&OWN);
+    let open = |barrier: &Barrier| barrier.unselected(&own, &BTreeSet::new());
+    assert_eq!(open(&barrier), own);
+    barrier.want([selects(Group::Selected, "10.1.0.0/16", true)]);
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.9.0.1", "2001:db8::1"]));
+    barrier.want([selects(Group::SelectedBySas, "192.0.2.1/32", true)]);
+    assert_eq!(open(&barrier), addresses(&["10.9.0.1", "2001:db8::1"]));
+    barrier.want([selects(Group::SelectedBySas, "192.0.2.1/32", false)]);
+    barrier.want([selects(Group::Selected, "::/0", true)]);
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.9.0.1"]));
+}
+
+/// Connections come one by one, and an operator may take one away by mistake.
+#[test]
+fn an_address_that_was_selected_stays_shut_until_it_is_claimed() {
+    let own = addresses(&OWN);
+    let left = PrefixUses::from([(prefix("0.0.0.0/0"), OPEN)]);
+    let mut barrier = Barrier::new(left, addresses(&["10.1.0.1", "10.9.0.1", "2001:db8::1"]), EARLIER.since);
+    // Until somebody claims that everything is shut, nothing opens that was not open before: be it
+    // new.
+    let before = addresses(&["192.0.2.9", "2001:db8::1"]);
+    assert_eq!(barrier.unselected(&own, &before), addresses(&["2001:db8::1"]), "IPv6 was not shut");
+    assert_eq!(
+        barrier.unselected(&own, &addresses(&["192.0.2.1"])),
+        addresses(&["192.0.2.1", "2001:db8::1"])
+    );
+
+    // The first of two connections.
+    let everything = [Group::Protected, Group::Held].map(|part| selects(part, "0.0.0.0/0", true));
+    barrier.want(everything);
+    barrier.want([selects(Group::Selected, "10.1.0.0/16", true)]);
+    assert!(barrier.claim());
+    let open = |barrier: &Barrier| barrier.unselected(&own, &BTreeSet::new());
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "2001:db8::1"]), "the other one is not there yet");
+    barrier.want([selects(Group::Selected, "10.9.0.0/16", true)]);
+    barrier.claim();
+    barrier.want([selects(Group::Selected, "10.9.0.0/16", false)]);
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.9.0.1", "2001:db8::1"]), "nothing was abandoned");
+
+    barrier.keep(&Abandoned { remote: Vec::new(), local: vec![prefix("10.9.0.0/16")] }, &unloaded());
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "2001:db8::1"]));
+    barrier.claim();
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "2001:db8::1"]), "nobody has it on its side");
+    barrier.want([selects(Group::Selected, "10.0.0.0/8", true)]);
+    barrier.claim();
+    barrier.want([selects(Group::Selected, "10.0.0.0/8", false)]);
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.9.0.1", "2001:db8::1"]));
 }

@@ -7,7 +7,7 @@ use super::barrier::Barrier;
 use super::inherited::{LetGo, Origin};
 use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
-use crate::policies::{Difference, NewHome, SenderDifference};
+use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
@@ -26,6 +26,8 @@ pub(super) struct Guard {
     ports: Vec<FilterPort>,
     opened: Opened,
     barrier: Barrier,
+    /// This host's, and the cluster's.
+    addresses: BTreeSet<IpAddr>,
     /// What is half done: everything is held back that has to be, and some of what need not be any more.
     under_way: Option<Way>,
     /// False while filter and routes may have something else than is known, because a change has begun and failed.
@@ -33,21 +35,24 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Takes over what an earlier run protected.
+    /// Takes over what an earlier run protected; `selected` are addresses that its policies may
+    /// have had on our side.
     pub(super) fn new(
         filter: Filter,
+        selected: BTreeSet<IpAddr>,
         routes: RouteGuard,
         ports: Vec<FilterPort>,
         since: UnixTime,
     ) -> Result<Self, String> {
         let left = filter.prefixes().map_err(|e| e.to_string())?;
-        let barrier = Barrier::new(left, since);
+        let barrier = Barrier::new(left, selected, since);
         Ok(Self {
             filter,
             routes,
             ports,
             opened: Opened::default(),
             barrier,
+            addresses: BTreeSet::new(),
             under_way: None,
             settled: false,
         })
@@ -138,10 +143,13 @@ impl Guard {
         self.under_way = None;
         let way = self.barrier.way();
         // Should a step fail, the next call begins anew, from what filter and routes really have.
-        if !std::mem::replace(&mut self.settled, false) {
-            self.lay_anew(&way)?;
-        } else {
+        let was_settled = std::mem::replace(&mut self.settled, false);
+        let stay_open = self.unselected().intersection(self.filter.unselected()).copied().collect();
+        self.filter.set_unselected(&stay_open).map_err(|e| e.to_string())?;
+        if was_settled {
             self.lay(&way, |step| step.between)?;
+        } else {
+            self.lay_anew(&way)?;
         }
         self.settled = true;
         self.under_way = Some(way);
@@ -153,6 +161,7 @@ impl Guard {
         let Some(way) = self.under_way.take() else { return Ok(()) };
         self.settled = false;
         self.lay(&way, |step| step.after)?;
+        self.filter.set_unselected(&self.unselected()).map_err(|e| e.to_string())?;
         self.settled = true;
         for prefix in self.barrier.arrived(&way) {
             tracing::info!(
@@ -169,8 +178,8 @@ impl Guard {
         self.barrier.claim()
     }
 
-    /// Keeps prefixes shut that no connection wants held back any more. To be called before [`Guard::hold`].
-    pub(super) fn keep(&mut self, abandoned: &[Prefix], origin: &Origin) {
+    /// Keeps shut what no connection wants held back any more. To be called before [`Guard::hold`].
+    pub(super) fn keep(&mut self, abandoned: &Abandoned, origin: &Origin) {
         self.barrier.keep(abandoned, origin);
     }
 
@@ -189,6 +198,7 @@ impl Guard {
     pub(super) fn follow(&mut self, fib: &Fib) -> Result<(), String> {
         let addresses: BTreeSet<IpAddr> = fib.addresses().iter().copied().collect();
         self.filter.set_addresses(&addresses).map_err(|e| e.to_string())?;
+        self.addresses = self.filter.addresses();
         for port in &mut self.ports {
             if let Some(link) = fib.port(port.index)
                 && link.mac != port.mac
@@ -202,6 +212,11 @@ impl Guard {
             self.begin()?;
         }
         self.release()
+    }
+
+    /// The addresses that are to be open to what comes in clear beside a tunnel for everything.
+    fn unselected(&self) -> BTreeSet<IpAddr> {
+        self.barrier.unselected(&self.addresses, self.filter.unselected())
     }
 
     /// Changes what has to change. Routes come before the filter.

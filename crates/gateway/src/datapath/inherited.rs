@@ -1,8 +1,9 @@
 //! What an earlier run left in the filter, or a connection that was unloaded, and no other has claimed.
 
 use crate::policies::Protection;
-use crate::prefix_map::PrefixMap;
+use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::output::UnixTime;
@@ -17,6 +18,9 @@ pub(super) struct Inherited {
     pub(super) within: PrefixMap<PrefixUse>,
     /// Of all that stay shut.
     origins: BTreeMap<Prefix, Origin>,
+    /// Our own sides of policies for everything, and addresses that an earlier run's policies may
+    /// have had on our side. What comes in clear to there stays held back.
+    pub(super) selected: PrefixSet,
     /// Where the next claim has to look.
     unclaimed: BTreeSet<Prefix>,
 }
@@ -62,6 +66,21 @@ impl Inherited {
         this
     }
 
+    /// Takes over the addresses that are not open to what comes in clear, as far as everything is
+    /// shut.
+    pub(super) fn keep_selected(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        let hosts = addresses.into_iter().filter(|addr| self.is_everything_shut(*addr)).map(Prefix::host);
+        let hosts: Vec<Prefix> = hosts.collect();
+        for host in hosts {
+            self.selected.insert(host, ());
+        }
+    }
+
+    /// True if everything is shut to an address, and nobody has claimed that.
+    pub(super) fn is_everything_shut(&self, addr: IpAddr) -> bool {
+        Prefix::new(addr, 0).is_some_and(|everything| self.shut.contains_key(&everything))
+    }
+
     /// The prefixes that stay shut.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = &Prefix> {
         self.shut.keys()
@@ -101,6 +120,10 @@ impl Inherited {
     /// them a prefix would open that nobody has allowed to.
     pub(super) fn claim(&mut self, wanted: &Protection) -> Claimed {
         let mut claimed = Claimed::default();
+        let own: Vec<Prefix> = self.selected.keys().copied().collect();
+        for prefix in own.iter().filter(|prefix| wanted.selected.around(prefix).next().is_some()) {
+            self.selected.remove(prefix);
+        }
         for prefix in std::mem::take(&mut self.unclaimed) {
             let passed = || wanted.passed.around(&prefix).next().is_some();
             let mut shut: Vec<Prefix> = Vec::new();

@@ -20,7 +20,7 @@ mod sources;
 mod start;
 mod workers;
 
-use crate::policies::{Change, Policies};
+use crate::policies::{Abandoned, Change, Policies};
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
 use guard::Guard;

@@ -15,8 +15,7 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::spi::Share;
 
 /// What goes to a worker, but may come in clear.
-const TO_ALONE: PrefixUse =
-    PrefixUse { protect_to: true, refuse_from: false, judge_from: false, within: false, home: None };
+const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
 
 /// What of this machine's own matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,21 +148,24 @@ impl Demand<'_> {
             Some(Outline::Passed) => {
                 Planned { usage: Some(PrefixUse::PASS), route: Some(GuardUse::Exempt), is_connected: false }
             }
-            None => self.inside(prefix, around.is_some_and(|around| around.usage().protect_to)),
+            None => self.inside(prefix, around.map(Outline::usage).unwrap_or_default()),
         }
     }
 
     /// At a prefix that is no outline itself.
-    fn inside(&self, prefix: &Prefix, is_shut: bool) -> Planned {
+    fn inside(&self, prefix: &Prefix, around: PrefixUse) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
+        let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
         let is_connected = is_shut && host.connected.contains_key(prefix);
         let is_local = wanted.local.contains_key(prefix);
         let usage = if is_connected {
             Some(PrefixUse::PASS)
         } else if is_shut && (is_local || wanted.passed_in_part.contains_key(prefix)) {
-            Some(PrefixUse { within: true, judge_from: !is_local, ..TO_ALONE })
+            let (judge_from, open_to_host) = (!is_local, !is_local && open_to_host);
+            Some(PrefixUse { within: true, judge_from, open_to_host, ..TO_ALONE })
         } else {
-            inherited.within.get(prefix).copied()
+            let left = inherited.within.get(prefix).copied();
+            left.map(|left| PrefixUse { open_to_host: left.open_to_host && open_to_host, ..left })
         };
         Planned { usage, route: is_connected.then_some(GuardUse::Exempt), is_connected }
     }
@@ -199,10 +201,16 @@ impl Demand<'_> {
         // A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
         let usage = || match self.wanted.both.contains_key(prefix) {
             true => TO_ALONE,
-            false => PrefixUse { judge_from: self.is_judged(prefix), ..PrefixUse::PROTECT },
+            false => PrefixUse {
+                judge_from: self.is_judged(prefix),
+                open_to_host: prefix.is_default(),
+                ..PrefixUse::PROTECT
+            },
         };
         let wanted = self.wanted.protected.contains_key(prefix).then(usage);
-        wanted.or_else(|| self.inherited.shut.get(prefix).copied())
+        let named =
+            |left: PrefixUse| PrefixUse { open_to_host: left.open_to_host && prefix.is_default(), ..left };
+        wanted.or_else(|| self.inherited.shut.get(prefix).copied().map(named))
     }
 
     /// Whether the policies themselves are asked about what comes in clear from a prefix that is
@@ -216,6 +224,12 @@ impl Demand<'_> {
     fn is_passed(&self, prefix: &Prefix) -> bool {
         self.wanted.passed.contains_key(prefix) && self.inherited.shut.meeting(prefix).next().is_none()
     }
+}
+
+/// True if what comes in clear from there passes to an address of this host that no policy has on
+/// our side.
+fn lets_in(usage: PrefixUse) -> bool {
+    usage.open_to_host || !usage.refuse_from && !usage.judge_from
 }
 
 /// The one that lets less come in clear.
@@ -276,6 +290,8 @@ impl Way {
             protect_to: new_use.protect_to || old_use.protect_to,
             refuse_from: new_use.refuse_from || old_use.refuse_from,
             judge_from: stricter(new_use, old_use).judge_from,
+            open_to_host: [new_use, old_use].into_iter().all(lets_in)
+                && (new_use.open_to_host || old_use.open_to_host),
             within: named.into_iter().flatten().all(|usage| usage.within),
             // Where the two differ every node's worker looks.
             home: new_use.home.filter(|home| old_use.home == Some(*home)),

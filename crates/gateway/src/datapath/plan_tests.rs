@@ -102,10 +102,11 @@ fn what_is_passed_opens_inside_what_is_protected() {
 #[test]
 fn what_comes_in_clear_is_judged_where_prefixes_do_not_say_enough() {
     let judged = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
+    let open = PrefixUse { open_to_host: true, ..judged };
     let everything = tunnel(&["10.1.0.0/16"], &["0.0.0.0/0", "192.0.2.0/24"]);
     let plan = Plan::new(&everything, &Inherited::default(), &connected_to(&[]));
     let expected = [
-        (prefix("0.0.0.0/0"), judged),
+        (prefix("0.0.0.0/0"), open),
         (prefix("10.1.0.0/16"), OURS),
         (prefix("192.0.2.0/24"), PrefixUse::PROTECT),
     ];
@@ -123,6 +124,38 @@ fn what_comes_in_clear_is_judged_where_prefixes_do_not_say_enough() {
         (prefix("172.16.0.0/12"), PrefixUse::PROTECT),
     ];
     assert_eq!(plan.uses, expected.into());
+}
+
+/// What comes to this host itself is held back by policies that name a network, and not by those
+/// for everything.
+#[test]
+fn everything_alone_is_open_to_the_host() {
+    let judged = PrefixUse { judge_from: true, ..OURS };
+    let open = PrefixUse { open_to_host: true, ..judged };
+    let wanted = Protection {
+        passed_in_part: set(&["10.6.0.0/16", "172.16.0.0/12"]),
+        ..tunnel(&["10.1.0.0/16"], &["0.0.0.0/0", "10.0.0.0/8"])
+    };
+    let before = Plan::new(&wanted, &Inherited::default(), &connected_to(&["192.0.2.0/24"]));
+    let shut = |usage: PrefixUse| PrefixUse { refuse_from: true, within: false, ..usage };
+    let expected = [
+        (prefix("0.0.0.0/0"), shut(open)),
+        (prefix("10.0.0.0/8"), PrefixUse::PROTECT),
+        (prefix("10.1.0.0/16"), OURS),
+        (prefix("10.6.0.0/16"), judged),
+        (prefix("172.16.0.0/12"), open),
+        (prefix("192.0.2.0/24"), PrefixUse::PASS),
+    ];
+    assert_eq!(before.uses, expected.into());
+
+    // After a restart, inside of a policy that is new: it does not take what is open inside of
+    // everything for its own.
+    let inherited = Inherited::new(left_by(&before));
+    let now = Plan::new(&tunnel(&[], &["172.0.0.0/8"]), &inherited, &connected_to(&["192.0.2.0/24"]));
+    let mut expected = expected.to_vec();
+    expected[4].1 = judged;
+    expected.push((prefix("172.0.0.0/8"), PrefixUse::PROTECT));
+    assert_eq!(now.uses, expected.into_iter().collect());
 }
 
 /// The connection that makes the bypass harmless may be the one that is not loaded yet.

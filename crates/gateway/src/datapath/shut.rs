@@ -3,6 +3,7 @@
 use super::DataPath;
 use super::inherited::{LetGo, Origin};
 use crate::clock::time_of_day;
+use crate::policies::Abandoned;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::prefix::Prefix;
 use testudo_vici::shut::Cause;
@@ -10,8 +11,14 @@ use testudo_vici::shut::Cause;
 impl DataPath {
     /// Keeps shut what no connection wants held back any more, until another one claims it, or an operator lets it go. What an
     /// operator takes away by mistake must not open the gate.
-    pub(crate) fn keep_shut(&mut self, abandoned: &[Prefix], cause: Cause) {
-        for prefix in abandoned {
+    pub(crate) fn keep_shut(&mut self, abandoned: &Abandoned, cause: Cause) {
+        for prefix in &abandoned.local {
+            tracing::warn!(
+                "{prefix} is our side of no tunnel for everything any more: what comes in clear to this host's addresses in it \
+                 stays held back until a connection has it on our side again, or this daemon's filter is taken away (--cleanup)"
+            );
+        }
+        for prefix in &abandoned.remote {
             tracing::warn!(
                 "{prefix} is protected by no connection any more: it stays shut until one protects it again, or lets it \
                  pass (mode = pass), or until `testudo release {prefix}`"

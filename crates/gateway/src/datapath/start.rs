@@ -67,6 +67,7 @@ impl DataPath {
     ) -> Result<Self, String> {
         // An earlier run may have been a node of a cluster.
         let former = filter.vips().map_err(|e| e.to_string())?;
+        let selected: BTreeSet<_> = filter.addresses().difference(filter.unselected()).copied().collect();
         let clustered = match cluster {
             Some(plan) => Some(plan.begin(&mut filter, &former)?),
             None => {
@@ -84,7 +85,7 @@ impl DataPath {
         tun::set_mtu(&config.tun, mtu).map_err(|e| e.to_string())?;
         let ports = filter_ports(config, &fib)?;
         let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
-        let mut guard = Guard::new(filter, routes, ports, time_of_day())?;
+        let mut guard = Guard::new(filter, selected, routes, ports, time_of_day())?;
         guard.follow(&fib)?;
         guard.attach()?;
 

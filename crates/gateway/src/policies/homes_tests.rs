@@ -8,6 +8,7 @@ use crate::prefix_map::{PrefixMap, meter};
 use proptest::prelude::*;
 use std::net::IpAddr;
 use testudo_cluster::dispatch::PrefixHome;
+use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::spd::Decision;
 use testudo_wire::ip::Protocol;

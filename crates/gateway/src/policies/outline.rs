@@ -5,7 +5,7 @@ use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
 use super::senders::{SenderDifference, Senders};
 use super::table::{Entry, Table};
-use crate::prefix::{cover, cover_within, following, last_address};
+use crate::prefix::{cover, cover_within, following, last_address, whole};
 use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::prefix::Prefix;
@@ -26,12 +26,27 @@ pub(super) struct Outline {
     /// that was unloaded.
     added: PrefixMap<BTreeSet<PolicyId>>,
     local: Tally,
+    selected: Tally,
+    selected_by_sas: Tally,
     both: Tally,
     bypasses: Bypasses,
     senders: Senders,
+    /// SAs of which `selected_by_sas` counts our side, and in which family ([`Outline::is_wide`]).
+    wide: BTreeMap<PolicyId, [bool; 2]>,
     changes: Changes<Group>,
     /// Of `held` alone.
     held_changes: Changes<()>,
+    /// Of `selected` alone.
+    selected_changes: Changes<()>,
+}
+
+/// What configured children have ceased to hold back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Abandoned {
+    /// Remote prefixes.
+    pub(crate) remote: Vec<Prefix>,
+    /// Prefixes of our side, which policies for everything had.
+    pub(crate) local: Vec<Prefix>,
 }
 
 /// Who needs a prefix that is held back.
@@ -58,11 +73,15 @@ impl Default for Outline {
             held: PrefixMap::default(),
             added: PrefixMap::default(),
             local: Tally::of(Group::Local),
+            selected: Tally::of(Group::Selected),
+            selected_by_sas: Tally::of(Group::SelectedBySas),
             both: Tally::of(Group::Both),
             bypasses: Bypasses::default(),
             senders: Senders::default(),
+            wide: BTreeMap::new(),
             changes: Changes::default(),
             held_changes: Changes::default(),
+            selected_changes: Changes::default(),
         }
     }
 }
@@ -152,12 +171,12 @@ impl Outline {
     fn move_over(&mut self, sas: &BTreeSet<PolicyId>, table: &Table, change: impl FnOnce(&mut Self)) {
         let each = || sas.iter().filter_map(|id| Some((*id, table.get(*id)?)));
         let before: Vec<Footing> = each().map(|(_, entry)| self.footing(entry)).collect();
-        for ((id, _), footing) in each().zip(&before) {
-            self.leave(id, footing);
+        for ((id, entry), footing) in each().zip(&before) {
+            self.leave(id, entry, footing);
         }
         change(self);
         for (id, entry) in each() {
-            self.enter(id, &self.footing(entry));
+            self.enter(id, entry, &self.footing(entry));
         }
     }
 
@@ -178,7 +197,7 @@ impl Outline {
     /// The policy of a new Child SA.
     pub(super) fn install(&mut self, id: PolicyId, table: &Table) {
         let Some(entry) = table.get(id).filter(|entry| entry.holds_back()) else { return };
-        self.enter(id, &self.footing(entry));
+        self.enter(id, entry, &self.footing(entry));
         self.senders.add(entry);
         self.bypasses.rival_comes(entry, &mut self.changes);
     }
@@ -187,12 +206,12 @@ impl Outline {
     pub(super) fn uninstall(&mut self, id: PolicyId, table: &Table) {
         let is_in = |entry: &&Entry| entry.is_of_sa() && entry.holds_back();
         let Some(entry) = table.get(id).filter(is_in) else { return };
-        self.leave(id, &self.footing(entry));
+        self.leave(id, entry, &self.footing(entry));
         self.senders.subtract(entry);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
-    fn enter(&mut self, id: PolicyId, footing: &Footing) {
+    fn enter(&mut self, id: PolicyId, sa: &Entry, footing: &Footing) {
         for prefix in &footing.held {
             if let Some(holder) = self.held.get_mut(prefix) {
                 holder.relying.insert(id);
@@ -206,9 +225,15 @@ impl Outline {
                 self.added.insert(*prefix, [id].into());
             }
         }
+        let is_wide = self.is_wide(sa, footing);
+        if is_wide.contains(&true) && self.wide.insert(id, is_wide).is_none() {
+            for prefix in own_side_of_sa(sa, is_wide) {
+                self.selected_by_sas.add(prefix, &mut self.changes);
+            }
+        }
     }
 
-    fn leave(&mut self, id: PolicyId, footing: &Footing) {
+    fn leave(&mut self, id: PolicyId, sa: &Entry, footing: &Footing) {
         for prefix in &footing.held {
             if let Some(holder) = self.held.get_mut(prefix) {
                 holder.relying.remove(&id);
@@ -220,6 +245,23 @@ impl Outline {
                 self.added.remove(prefix);
             }
         }
+        if let Some(is_wide) = self.wide.remove(&id) {
+            for prefix in own_side_of_sa(sa, is_wide) {
+                self.selected_by_sas.subtract(prefix, &mut self.changes);
+            }
+        }
+    }
+
+    /// True if an SA carries something that is held back by prefixes for everything alone, of IPv4
+    /// and of IPv6. What children hold back that name a network stays shut when these go
+    /// ([`Outline::take_abandoned`]).
+    fn is_wide(&self, sa: &Entry, footing: &Footing) -> [bool; 2] {
+        let is_held = |range: AddrRange| self.holders(&range, is_named).is_some();
+        [false, true].map(|v6| {
+            let mut footing = footing.held.iter().chain(&footing.added);
+            footing.any(|prefix| prefix.is_default() && prefix.is_ipv4() != v6)
+                && !sa.remote_ranges().filter(|range| range.start().is_ipv4() != v6).all(is_held)
+        })
     }
 
     /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`] changes that.
@@ -227,7 +269,7 @@ impl Outline {
         let mut footing = Footing::default();
         let mut more = Vec::new();
         for range in sa.remote_ranges() {
-            match self.holders(&range) {
+            match self.holders(&range, |_| true) {
                 Some(prefixes) => footing.held.extend(prefixes),
                 None => more.push(range),
             }
@@ -240,7 +282,7 @@ impl Outline {
     /// The policies of configured children that hold all of a prefix back.
     pub(super) fn children_holding(&self, prefix: &Prefix) -> impl Iterator<Item = PolicyId> {
         let range = AddrRange::new(prefix.addr(), last_address(prefix));
-        let holders = range.and_then(|range| self.holders(&range)).unwrap_or_default();
+        let holders = range.and_then(|range| self.holders(&range, |_| true)).unwrap_or_default();
         let held = holders.into_iter().filter_map(|holder| self.held.get(&holder));
         held.flat_map(|holder| holder.children.iter().copied())
     }
@@ -250,12 +292,12 @@ impl Outline {
         self.added.around(prefix).flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    /// The widest prefixes that together hold all of the range back.
-    fn holders(&self, range: &AddrRange) -> Option<Vec<Prefix>> {
+    /// The widest prefixes that together hold all of the range back, of those that count.
+    fn holders(&self, range: &AddrRange, counts: impl Fn(&Prefix) -> bool) -> Option<Vec<Prefix>> {
         let mut holders = Vec::new();
         let mut next = range.start();
         loop {
-            let (prefix, _) = self.held.around(&Prefix::host(next)).next()?;
+            let (prefix, _) = self.held.around(&Prefix::host(next)).find(|(prefix, _)| counts(prefix))?;
             holders.push(*prefix);
             let last = last_address(prefix);
             if last >= range.end() {
@@ -291,6 +333,8 @@ impl Outline {
                 Group::Protected => self.is_protected(&prefix),
                 Group::Held => self.held.contains_key(&prefix),
                 Group::Local => self.local.contains(&prefix),
+                Group::Selected => self.selected.contains(&prefix),
+                Group::SelectedBySas => self.selected_by_sas.contains(&prefix),
                 Group::Both => self.both.contains(&prefix),
                 Group::Passed => self.bypasses.passed.contains(&prefix),
                 Group::PassedInPart => self.bypasses.passed_in_part.contains(&prefix),
@@ -300,34 +344,62 @@ impl Outline {
         now.filter(|(was, difference)| *was != difference.is_there).map(|(_, difference)| difference)
     }
 
-    /// The prefixes that configured children have ceased to hold back since the last call, and hold back by no others either.
-    /// A wider one does not hold back what is our side of another connection.
-    pub(super) fn take_abandoned(&mut self) -> Vec<Prefix> {
-        let noted = self.held_changes.noted().map(|(_, prefix, was)| (prefix, was));
+    /// What configured children have ceased to hold back since the last call, and others do not
+    /// hold back either. A wider prefix does not hold back what is our side of another connection,
+    /// nor everything what comes to this host itself.
+    pub(super) fn take_abandoned(&mut self) -> Abandoned {
         let is_held = |prefix: &Prefix| {
             let range = AddrRange::new(prefix.addr(), last_address(prefix));
-            let is_held = range.is_some_and(|range| self.holders(&range).is_some());
+            let is_held = range.is_some_and(|range| self.holders(&range, is_named).is_some());
             self.held.contains_key(prefix) || is_held && !self.local.meets(prefix)
         };
-        let abandoned = noted.filter(|(prefix, was)| *was && !is_held(prefix));
-        let abandoned = abandoned.map(|(prefix, _)| prefix).collect();
+        let is_selected = |prefix: &Prefix| self.selected.covers(prefix);
+        let gone = |changes: &Changes<()>, is_there: &dyn Fn(&Prefix) -> bool| {
+            let gone = changes.noted().filter(|(_, prefix, was)| *was && !is_there(prefix));
+            gone.map(|(_, prefix, _)| prefix).collect()
+        };
+        let abandoned = Abandoned {
+            remote: gone(&self.held_changes, &is_held),
+            local: gone(&self.selected_changes, &is_selected),
+        };
         self.held_changes.clear();
+        self.selected_changes.clear();
         abandoned
     }
+}
+
+/// True unless it is everything: that names no network.
+fn is_named(prefix: &Prefix) -> bool {
+    !prefix.is_default()
 }
 
 fn remote_prefixes(entry: &Entry) -> BTreeSet<Prefix> {
     entry.remote_ranges().flat_map(|range| cover(&range)).collect()
 }
 
+/// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its ranges
+/// there may be more, for a peer has a say in them.
+fn own_side_of_sa(sa: &Entry, of: [bool; 2]) -> BTreeSet<Prefix> {
+    let ranges = || sa.local_ranges().filter(|range| of[usize::from(!range.start().is_ipv4())]);
+    let limit = SA_PREFIXES / ranges().count().max(1);
+    ranges().flat_map(|range| cover_within(&range, limit)).collect()
+}
+
 /// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say in their selectors.
 fn sides(
     entry: &Entry,
     mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),
-    Outline { local, both, changes, .. }: &mut Outline,
+    Outline { local, selected, both, changes, selected_changes, .. }: &mut Outline,
 ) {
     let own: BTreeSet<Prefix> = entry.local_ranges().flat_map(|range| cover(&range)).collect();
-    own.into_iter().for_each(|prefix| count(local, prefix, changes));
+    let is_wide = [false, true].map(|v6| entry.remote_ranges().any(|range| range == whole(v6)));
+    for prefix in own {
+        count(local, prefix, changes);
+        if is_wide[usize::from(!prefix.is_ipv4())] {
+            selected_changes.note((), prefix, selected.contains(&prefix));
+            count(selected, prefix, changes);
+        }
+    }
     let named: BTreeSet<Prefix> = entry.named().iter().flat_map(cover).collect();
     if !named.is_empty() {
         let remote = remote_prefixes(entry);
@@ -339,11 +411,13 @@ fn sides(
 impl super::Policies {
     /// All that is held back, and what is not.
     pub(super) fn protection(&self) -> super::Protection {
-        let Outline { held, added, local, both, bypasses, .. } = &self.outline;
+        let Outline { held, added, local, selected, selected_by_sas, both, bypasses, .. } = &self.outline;
         super::Protection {
             protected: held.keys().chain(added.keys()).copied().collect(),
             held: held.keys().copied().collect(),
             local: local.set(),
+            selected: selected.set(),
+            selected_by_sas: selected_by_sas.set(),
             both: both.set(),
             passed: bypasses.passed.set(),
             passed_in_part: bypasses.passed_in_part.set(),

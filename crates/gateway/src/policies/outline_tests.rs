@@ -4,10 +4,11 @@ use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::Entry;
 use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use crate::policies::*;
-use crate::prefix::{cover_within, last_address};
+use crate::prefix::{cover_within, covers, last_address, whole};
 use crate::prefix_map::meter;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use testudo_fastpath::prefix::Prefix;
 
 /// The same from all policies, whatever has been before.
 fn worked_out(policies: &Policies) -> Protection {
@@ -28,6 +29,17 @@ fn worked_out(policies: &Policies) -> Protection {
         entry.remote_ranges().for_each(|range| add(&mut protection.protected, &range));
         entry.remote_ranges().for_each(|range| add(&mut protection.held, &range));
         entry.local_ranges().for_each(|range| add(&mut protection.local, &range));
+        let is_wide = |own: &AddrRange| entry.remote_ranges().any(|r| r == whole(!own.start().is_ipv4()));
+        entry.local_ranges().filter(is_wide).for_each(|range| add(&mut protection.selected, &range));
+    }
+    for (id, of) in &policies.outline.wide {
+        let sa = policies.table.get(*id).expect("a policy");
+        let counts = |range: &AddrRange| of[usize::from(!range.start().is_ipv4())];
+        let ranges: Vec<AddrRange> = sa.local_ranges().filter(counts).collect();
+        let limit = 64usize.checked_div(ranges.len()).unwrap_or_default();
+        for prefix in ranges.iter().flat_map(|range| cover_within(range, limit)) {
+            protection.selected_by_sas.insert(prefix, ());
+        }
     }
     let held: AddrSet = configured
         .iter()
@@ -149,6 +161,8 @@ proptest! {
         let mut senders = BTreeSet::new();
         let mut loaded = BTreeMap::new();
         let mut installed: BTreeMap<u64, (ChildSaId, SelectorPair)> = BTreeMap::new();
+        // All that has been abandoned so far, and so stays shut.
+        let mut shut = BTreeSet::new();
         // No two SAs ever have one number.
         let mut numbers = (1..).map(ChildSaId);
         let pool = Pool {
@@ -164,6 +178,7 @@ proptest! {
                 holding.flat_map(|(_, entry)| entry.remote_ranges()).flat_map(|range| cover(&range)).collect()
             };
             let before = held(&policies);
+            let selected_before = policies.protection().selected;
             policies.take_abandoned();
             match event {
                 Event::Load(n, children, pool) => {
@@ -218,13 +233,25 @@ proptest! {
             prop_assert_eq!(policies.protection(), worked_out(&policies));
             let now = held(&policies);
             let range_of = |prefix: &Prefix| AddrRange::new(prefix.addr(), last_address(prefix)).expect("in order");
-            let whole: AddrSet = now.iter().map(range_of).collect();
-            let local = policies.protection().local;
+            let named: AddrSet = now.iter().filter(|prefix| !prefix.is_default()).map(range_of).collect();
+            let Protection { local, selected, protected, .. } = policies.protection();
             let ours = |prefix: &Prefix| local.keys().any(|own| overlap(&range_of(own), &range_of(prefix)));
             let is_held =
-                |prefix: &&Prefix| now.contains(*prefix) || whole.holds(&range_of(prefix)) && !ours(prefix);
-            let abandoned: BTreeSet<Prefix> = before.iter().filter(|prefix| !is_held(prefix)).copied().collect();
-            prop_assert_eq!(policies.take_abandoned(), abandoned.into_iter().collect::<Vec<_>>());
+                |prefix: &&Prefix| now.contains(*prefix) || named.holds(&range_of(prefix)) && !ours(prefix);
+            let remote: Vec<Prefix> = before.iter().filter(|prefix| !is_held(prefix)).copied().collect();
+            let is_selected = |prefix: &&Prefix| selected.keys().any(|around| covers(around, prefix));
+            let local = selected_before.keys().filter(|prefix| !is_selected(prefix)).copied().collect();
+            shut.extend(remote.clone());
+            prop_assert_eq!(policies.take_abandoned(), Abandoned { remote, local });
+            // What an SA carries is shut by a prefix that names a network, or our side of it
+            // counts.
+            let shut: AddrSet =
+                shut.iter().chain(protected.keys()).filter(|prefix| !prefix.is_default()).map(range_of).collect();
+            for (id, sa) in policies.table.iter().filter(|(id, sa)| sa.is_of_sa() && !policies.resting.contains(id)) {
+                let counted = policies.outline.wide.get(&id).copied().unwrap_or_default();
+                let is_counted = |range: &AddrRange| counted[usize::from(!range.start().is_ipv4())];
+                prop_assert!(sa.remote_ranges().all(|range| is_counted(&range) || shut.holds(&range)));
+            }
             prop_assert!(policies.spd().is_ok());
         }
     }

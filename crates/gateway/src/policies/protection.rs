@@ -13,6 +13,11 @@ pub(crate) struct Protection {
     pub(crate) held: PrefixSet,
     /// Our own sides, as configured: what comes from there is not "clear text that should have been protected".
     pub(crate) local: PrefixSet,
+    /// Our own sides of policies for everything, as configured: what comes in clear to there is
+    /// held back, whomever it is from.
+    pub(crate) selected: PrefixSet,
+    /// The same of Child SAs, as far as no prefix tells what they carry.
+    pub(crate) selected_by_sas: PrefixSet,
     /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
     pub(crate) both: PrefixSet,
     /// Remote prefixes that a policy lets pass, whoever of our side sends and whatever is sent.
@@ -28,6 +33,8 @@ pub(crate) enum Group {
     Protected,
     Held,
     Local,
+    Selected,
+    SelectedBySas,
     Both,
     Passed,
     PassedInPart,
@@ -49,6 +56,8 @@ impl Protection {
             Group::Protected => &mut self.protected,
             Group::Held => &mut self.held,
             Group::Local => &mut self.local,
+            Group::Selected => &mut self.selected,
+            Group::SelectedBySas => &mut self.selected_by_sas,
             Group::Both => &mut self.both,
             Group::Passed => &mut self.passed,
             Group::PassedInPart => &mut self.passed_in_part,
@@ -102,6 +111,11 @@ impl Tally {
 
     pub(super) fn contains(&self, prefix: &Prefix) -> bool {
         self.counts.contains_key(prefix)
+    }
+
+    /// True if one of them holds all of the prefix.
+    pub(super) fn covers(&self, prefix: &Prefix) -> bool {
+        self.counts.around(prefix).next().is_some()
     }
 
     /// True if one of them lies inside the prefix, or around it.

@@ -4,6 +4,7 @@ use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use crate::prefix_map::PrefixSet;
 use std::net::{IpAddr, Ipv6Addr};
+use testudo_fastpath::prefix::Prefix;
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)
@@ -76,6 +77,58 @@ fn an_sa_adds_nothing_to_our_side() {
         HOME,
     );
     assert_eq!(policies.protection().local, before);
+}
+
+/// Which of our addresses are held back from everybody.
+#[test]
+fn our_side_of_policies_for_everything_is_known() {
+    let mut policies = Policies::default();
+    let mut full = child("full", ChildMode::Tunnel, "10.1.0.0/16", "0.0.0.0/0");
+    full.local_ts.push(TsSpec::Fixed(TrafficSelector { addrs: prefix::whole(true), ..ts("0.0.0.0/0") }));
+    policies.load(&connection(vec![
+        full,
+        child("site", ChildMode::Tunnel, "10.7.0.0/16", "10.2.0.0/16"),
+        child("pass", ChildMode::Pass, "192.0.2.1/32", "0.0.0.0/0"),
+    ]));
+    let protection = policies.protection();
+    assert_eq!(protection.selected, prefixes(&["10.1.0.0/16"]), "of IPv6 it takes nothing");
+    assert_eq!(protection.selected_by_sas, PrefixSet::default());
+    // What stands in its own prefix asks for none of our addresses; what stands on everything does.
+    let host = |own: &str, remote: &str| SelectorPair::new(&[ts(own)], &[ts(remote)]);
+    policies.install(ChildSaId(1), None, &host("10.7.0.1/32", "10.2.0.9/32"), HOME);
+    policies.install(ChildSaId(2), None, &host("192.0.2.1/32", "198.51.100.7/32"), HOME);
+    assert_eq!(policies.protection().selected_by_sas, prefixes(&["192.0.2.1/32"]));
+    policies.remove(ChildSaId(2));
+    assert_eq!(policies.protection().selected_by_sas, PrefixSet::default());
+    let of_ipv6 = SelectorPair::new(&[ts("192.0.2.1/32")], &odd_ranges());
+    policies.install(ChildSaId(3), None, &of_ipv6, HOME);
+    assert_eq!(policies.protection().selected_by_sas, PrefixSet::default(), "IPv4 carries nothing");
+}
+
+/// What a connection has held back stays shut beside a tunnel for everything too: that holds
+/// nothing back from this host itself.
+#[test]
+fn what_is_given_up_beside_a_tunnel_for_everything_is_abandoned() {
+    let mut policies = Policies::default();
+    let net = |local: &str, remote: &str| child("net", ChildMode::Tunnel, local, remote);
+    let named = |name: &str, child: Child| Connection { name: name.into(), ..connection(vec![child]) };
+    policies.load(&named("full", net("10.1.0.0/16", "0.0.0.0/0")));
+    policies.load(&named("other", net("10.9.0.0/16", "0.0.0.0/0")));
+    policies.load(&named("site", net("192.0.2.1/32", "198.51.100.7/32")));
+    policies.take_abandoned();
+    policies.unload("site");
+    let of = |remote: &[&str], local: &[&str]| Abandoned {
+        remote: remote.iter().map(|text| prefix(text)).collect(),
+        local: local.iter().map(|text| prefix(text)).collect(),
+    };
+    assert_eq!(policies.take_abandoned(), of(&["198.51.100.7/32"], &[]));
+    policies.unload("other");
+    assert_eq!(policies.take_abandoned(), of(&[], &["10.9.0.0/16"]));
+    // More of our side, then less.
+    policies.load(&named("full", net("10.0.0.0/8", "0.0.0.0/0")));
+    assert_eq!(policies.take_abandoned(), of(&[], &[]));
+    policies.load(&named("full", net("10.1.0.0/16", "0.0.0.0/0")));
+    assert_eq!(policies.take_abandoned(), of(&[], &["10.0.0.0/8"]));
 }
 
 /// 64 ranges of IPv6 whose ends fit no prefix: as many as a peer can put into the selectors of one SA.

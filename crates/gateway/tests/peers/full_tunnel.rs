@@ -1,17 +1,119 @@
-//! A tunnel for everything.
+//! A tunnel for everything, and what else a gateway has to do beside it.
 
-use crate::common::{Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch};
+use std::net::UdpSocket;
+use testudo_lab::count::Counters;
 use testudo_lab::gateway::Kind;
+use testudo_lab::iperf::Direction;
+use testudo_lab::ping::Ping;
+use testudo_lab::streams::Streams;
 use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::topology::Side;
+use testudo_lab::topology::{Family, OUTER, Side};
+use testudo_lab::wait_until;
+
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+fn all() -> Vec<String> {
+    vec!["0.0.0.0/0".into(), "::/0".into()]
+}
 
 /// What side one's network sends goes through the tunnel, wherever it goes.
 fn everything(side: Side, connection: &mut Connection) {
-    let all = vec!["0.0.0.0/0".into(), "::/0".into()];
     match side {
-        Side::One => connection.remote_ts = all,
-        Side::Two => connection.local_ts = all,
+        Side::One => connection.remote_ts = all(),
+        Side::Two => connection.local_ts = all(),
     }
+}
+
+/// From gw2, with an address of its network, past its tunnel.
+fn ping_in_clear(pair: &Pair, to: &str) -> String {
+    let args = ["-n", "-c", "5", "-i", "0.05", "-W", "1", "-I", "10.2.0.1", to];
+    pair.t.gw2.cmd("ping").args(args).run_any().unwrap().stdout
+}
+
+/// Leads what gw2 itself sends from its network to side one's past its tunnel.
+fn lead_past_the_tunnel(pair: &Pair) {
+    pair.t.gw2.ip("route add table 100 10.1.0.0/24 via 192.0.2.1").unwrap();
+    pair.t.gw2.ip("rule add pref 100 from 10.2.0.1 to 10.1.0.0/24 lookup 100").unwrap();
+}
+
+/// Has gw1's kernel take in what comes to its own addresses by the port, as with every gateway
+/// whose answers leave by the tunnel's interface; refuse what comes to the outer ones by another
+/// way; and count echo requests.
+fn watch_arrivals(pair: &Pair) {
+    pair.t.gw1.sysctl(&[(&format!("net.ipv4.conf.{OUTER}.rp_filter"), "0")]).unwrap();
+    let rules = format!(
+        "table inet arrivals {{\n counter outer {{ }}\n counter inner {{ }}\n chain input {{\n \
+         type filter hook input priority 0;\n \
+         iifname != {{ \"lo\", \"{OUTER}\" }} ip daddr 192.0.2.1 drop\n \
+         iifname != {{ \"lo\", \"{OUTER}\" }} ip6 daddr 2001:db8::1 drop\n \
+         ip daddr 192.0.2.1 icmp type echo-request counter name outer\n \
+         ip daddr 10.1.0.1 icmp type echo-request counter name inner\n }}\n}}"
+    );
+    pair.t.gw1.run("nft", [rules.as_str()]).unwrap();
+}
+
+/// Echo requests that gw1's kernel has got so far.
+fn arrived(pair: &Pair, counter: &str) -> u64 {
+    let shown = pair.t.gw1.run("nft", ["list", "counter", "inet", "arrivals", counter]).unwrap().stdout;
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "packets").expect("packets");
+    words[at + 1].parse().expect("a number")
+}
+
+/// A question of the gateway's own from its outer address, like one of DNS, and the answer to it.
+fn ask(pair: &Pair, family: Family) {
+    let bind =
+        |addr| move || UdpSocket::bind((addr, 0)).and_then(|s| s.set_read_timeout(Some(SOON)).map(|()| s));
+    let far = pair.t.server.enter(bind(Side::Two.host(family))).unwrap().unwrap();
+    let own = pair.t.gw1.enter(bind(Side::One.outer(family))).unwrap().unwrap();
+    own.send_to(b"question", far.local_addr().unwrap()).unwrap();
+    let mut octets = [0; 16];
+    let (len, from) = far.recv_from(&mut octets).unwrap();
+    assert_eq!((&octets[..len], from), (&b"question"[..], own.local_addr().unwrap()));
+    far.send_to(b"answer", from).unwrap();
+    let (len, from) = own.recv_from(&mut octets).unwrap();
+    assert_eq!((&octets[..len], from), (&b"answer"[..], far.local_addr().unwrap()));
+}
+
+/// From off-link to the outer address, and from there to others: neither is selected by the policy.
+#[test]
+fn a_tunnel_for_everything_does_not_cut_the_gateway_off() {
+    let mut pair = Scenario::new("full-host", Kind::Testudo).start_with(everything);
+    watch_arrivals(&pair);
+    pair.up(Side::One);
+    let watch = Watch::start(&pair.t);
+    pair.ping_both_ways();
+    watch.saw_nothing();
+    for family in FAMILIES {
+        let outer = Side::One.outer(family);
+        let pong = Ping::new(outer).count(5).patient().run(&pair.t.server).unwrap();
+        assert_eq!(pong.received, 5, "{family}: drops {:?}", pair.drops(Side::One));
+        Streams::one(Direction::Up, 1 << 20).carry(&pair.t.server, &pair.t.gw1, outer).unwrap();
+        ask(&pair, family);
+    }
+
+    // The inner address is selected, whether a daemon runs or not.
+    lead_past_the_tunnel(&pair);
+    let is_shut = |pair: &Pair| {
+        let (outer, inner) = (arrived(pair, "outer"), arrived(pair, "inner"));
+        assert!(ping_in_clear(pair, "10.1.0.1").contains(" 0 received"));
+        ping_in_clear(pair, "192.0.2.1");
+        assert_eq!((arrived(pair, "outer") - outer, arrived(pair, "inner") - inner), (5, 0));
+    };
+    is_shut(&pair);
+    pair.one.process().kill();
+    is_shut(&pair);
+    // Nor does a new daemon open it before it has the connection, and then.
+    pair.one.restart().unwrap();
+    is_shut(&pair);
+    let mut connection = Connection::of(Side::One, Family::V4);
+    everything(Side::One, &mut connection);
+    pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+    is_shut(&pair);
+    // Unloaded by mistake.
+    pair.swanctl(Side::One).load("connection {\n}\n").unwrap();
+    is_shut(&pair);
 }
 
 /// What a policy selects and comes in clear all the same is dropped, and counted as such.
@@ -23,9 +125,60 @@ fn what_a_tunnel_for_everything_selects_does_not_come_in_clear() {
     pair.ping_both_ways();
     watch.saw_nothing();
     let before = pair.dropped("clear_but_protected");
-    pair.t.gw2.ip("route replace table 220 10.1.0.0/24 via 192.0.2.1").unwrap();
-    let args = ["-n", "-c", "5", "-i", "0.05", "-W", "1", "-I", "10.2.0.1", "10.1.0.2"];
-    let done = pair.t.gw2.cmd("ping").args(args).run_any().unwrap();
-    assert!(!done.stdout.contains(" 5 received"), "{}", done.stdout);
-    assert_eq!(pair.dropped("clear_but_protected") - before, 5);
+    lead_past_the_tunnel(&pair);
+    for to in ["10.1.0.2", "10.1.0.1"] {
+        let pinged = ping_in_clear(&pair, to);
+        assert!(pinged.contains(" 0 received"), "{pinged}");
+    }
+    assert_eq!(pair.dropped("clear_but_protected") - before, 10);
+}
+
+/// A part of everything passes in clear: for all of our side, or for one host of it.
+#[test]
+fn a_bypass_inside_a_tunnel_for_everything_passes() {
+    let pair = Scenario::new("full-pass", Kind::Testudo).start_empty();
+    let load = |local: &str| {
+        let mut connection = Connection::of(Side::One, Family::V4);
+        everything(Side::One, &mut connection);
+        let pass = ["mode = pass", "start_action = trap", local, "remote_ts = 10.2.0.0/24"];
+        connection.children.push(("pass".into(), pass.map(String::from).into()));
+        pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+    };
+    let own = |source: &str| {
+        let args = ["-n", "-c", "5", "-i", "0.05", "-W", "2", "-I", source, "10.2.0.2"];
+        pair.t.gw1.cmd("ping").args(args).run_any().unwrap().stdout
+    };
+    load("local_ts = 10.1.0.0/24");
+    pair.ping_from(Side::One, Family::V4, 1200);
+    pair.ping_from(Side::Two, Family::V4, 1200);
+    assert!(own("10.1.0.1").contains(" 5 received"));
+    load("local_ts = 10.1.0.2/32");
+    pair.ping_from(Side::One, Family::V4, 1200);
+    pair.ping_from(Side::Two, Family::V4, 1200);
+    let before = pair.dropped("no_sa");
+    assert!(own("10.1.0.1").contains(" 0 received"));
+    assert_eq!(pair.dropped("no_sa") - before, 5);
+}
+
+/// A peer that asks a full tunnel for one network beside its own: what it sends there goes out here
+/// by the default route, towards the peer too.
+#[test]
+fn a_full_tunnel_breaks_out_however_little_its_peer_asks_for() {
+    let asked = |side: Side, connection: &mut Connection| match side {
+        Side::One => connection.local_ts = all(),
+        Side::Two => connection.remote_ts = vec!["10.1.0.0/24".into(), "203.0.113.0/24".into()],
+    };
+    let pair = Scenario::new("full-less", Kind::Testudo).start_with(asked);
+    pair.t.gw1.route("default", &Side::Two.outer(Family::V4).to_string()).unwrap();
+    pair.up(Side::Two);
+    pair.ping_from(Side::Two, Family::V4, 1200);
+    let counters = Counters::start(&pair.t.wire).unwrap();
+    let pong = Ping::new("203.0.113.9".parse().unwrap()).count(5).run(&pair.t.server).unwrap();
+    assert_eq!(pong.received, 0, "nobody is there");
+    wait_until("what breaks out", SOON, || {
+        let out = counters.sent(Side::One)?.clear.packets;
+        Ok(if out >= 5 { Ok(()) } else { Err(format!("{out} packets; drops {:?}", pair.drops(Side::One))) })
+    })
+    .unwrap();
+    assert_eq!(pair.dropped("inner_route_lost"), 0);
 }

@@ -71,7 +71,8 @@ fn judge(inner: &Inner, spd: &Spd, local: &LocalAddrs) -> Judgement {
         InboundClear::Bypass => Judgement::ToHost,
         InboundClear::Drop(reason) => Judgement::Drop(reason),
         // Not to this host either: it would come to the kernel by the TUN, as if it had been
-        // protected, and a firewall that trusts what comes by tunnels would let it in.
+        // protected, and a firewall that trusts what comes by tunnels would let it in. What the
+        // host may have beside a tunnel for everything the filter leaves to the kernel at once.
         InboundClear::NoPolicy => Judgement::Drop(DropReason::NoPolicy),
     }
 }

@@ -125,8 +125,8 @@ fn fragments_that_ports_decide_about_are_put_together_first() {
     }
 }
 
-/// What this host sends from an address that no policy selects goes out; what comes to it would
-/// look as if the tunnel had brought it.
+/// What this host sends from an address that no policy selects goes out. What comes to it is no
+/// worker's: from here it would look as if the tunnel had brought it.
 #[test]
 fn beside_a_tunnel_for_everything_the_host_sends_in_clear_and_gets_nothing() {
     let mut gateway = gateway(vec![policy(1, everything(), Action::Protect(POLICY))]);

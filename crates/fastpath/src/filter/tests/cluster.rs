@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
-use crate::filter::layout::{CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue};
+use crate::filter::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP};
 use crate::filter::{Class, PrefixUse, Reason};
 use testudo_ipsec::spi::Share;
 
@@ -99,6 +99,23 @@ fn nothing_goes_up_beyond_the_deadline() {
     assert_eq!(bench.run(&flooded4(&esp_to_us(1))).reason, Reason::WorkerEsp);
     // To a VIP nothing is answered, whatever way it came.
     assert_eq!(bench.run(&ethernet(0x0800, &echo())).reason, Reason::DropFenced);
+}
+
+/// Beside a tunnel for everything, what comes in clear to a VIP that no policy selects is the
+/// default host's, while it may answer.
+#[test]
+fn clear_packets_to_a_vip_that_no_policy_selects_are_the_default_hosts() {
+    let bench = Bench::clustered(&everything()).with_socket();
+    let open = PrefixUse { judge_from: true, open_to_host: true, ..PrefixUse::PROTECT };
+    bench.set_prefix("0.0.0.0/0", open);
+    let frame = flooded4(&echo());
+    assert_eq!(bench.run(&frame).reason, Reason::WorkerClear);
+    bench.set_address(US4, ADDRESS | VIP | UNSELECTED);
+    assert_eq!(bench.run(&frame).reason, Reason::PassLocal);
+    bench.set_cluster(&ClusterValue { deadline: 1, ..everything() });
+    assert_eq!(bench.run(&frame).reason, Reason::DropFenced);
+    bench.set_cluster(&everything().with_default_host(false));
+    assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
 }
 
 #[test]

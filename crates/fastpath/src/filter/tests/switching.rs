@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
+use crate::filter::layout::{ADDRESS, UNSELECTED};
 use crate::filter::{Class, CounterSet, PrefixUse, Reason, Stamp};
 
 fn protected_packet() -> Vec<u8> {
@@ -180,6 +181,59 @@ fn clear_packets_from_a_prefix_that_is_judged_go_to_a_worker() {
     alone.set_port(false);
     let outcome = alone.run(&ipv4("198.51.100.7", US4, TCP).frame(&[0; 20]));
     assert_eq!(outcome.reason, Reason::PassLocal);
+}
+
+/// Beside a tunnel for everything: no policy is about a packet to an address that none of them has
+/// on our side.
+#[test]
+fn clear_packets_to_an_address_that_no_policy_selects_are_the_kernels() {
+    // Without a daemon, too.
+    for bench in [Bench::new().with_socket(), Bench::new()] {
+        let judged = PrefixUse { judge_from: true, ..PrefixUse::PROTECT };
+        let open = PrefixUse { open_to_host: true, ..judged };
+        let in_part = PrefixUse { refuse_from: false, ..open };
+        bench.set_prefix("0.0.0.0/0", open);
+        bench.set_prefix("::/0", open);
+        bench.set_prefix("10.7.0.0/16", in_part);
+        bench.set_prefix("10.8.0.0/16", judged);
+        let (ours4, ours6) = ("10.1.0.1", "2001:db8:1::2");
+        [US4, US6].iter().for_each(|addr| bench.set_address(addr, ADDRESS | UNSELECTED));
+        [ours4, ours6].iter().for_each(|addr| bench.set_address(addr, ADDRESS));
+        let (far4, far6) = ("198.51.100.7", "2001:db8:99::7");
+        let to4 = |src, dst| ipv4(src, dst, TCP).frame(&[0; 20]);
+        let to6 = |src, dst| ipv6(src, dst, TCP, &[0; 20]);
+        let later = Ipv4 { fragment: 0x0010, ..ipv4(far4, US4, UDP) }.frame(&[0; 8]);
+        for (name, frame, passes) in [
+            ("SSH to us", to4(far4, US4), true),
+            ("SSH to us, IPv6", to6(far6, US6), true),
+            ("ping", ipv4(far4, US4, ICMP).frame(&[8, 0, 0, 0, 0, 1, 0, 1]), true),
+            ("an answer of DNS", ipv4(far4, US4, UDP).frame(&udp(53, 4000, &[0; 20])), true),
+            ("a later fragment", later, true),
+            ("from what is passed in part", to4("10.7.0.1", US4), true),
+            ("from what another policy is about", to4("10.8.0.1", US4), false),
+            ("from a network that is named", to4(REMOTE4, US4), false),
+            ("from a network that is named, IPv6", to6(REMOTE6, US6), false),
+            ("to an address that a policy selects", to4(far4, ours4), false),
+            ("to such an address, IPv6", to6(far6, ours6), false),
+            ("to a host", to4(far4, CLIENT4), false),
+            ("to a host, IPv6", to6(far6, CLIENT6), false),
+        ] {
+            let outcome = bench.run(&frame);
+            assert_eq!(outcome.action == XDP_PASS, passes, "{name}: {:?}", outcome.reason);
+            assert_eq!(outcome.reason == Reason::PassLocal, passes, "{name}");
+        }
+        // What is a worker's stays so.
+        for (name, frame, reason) in [
+            ("ESP", ipv4(far4, US4, ESP).frame(&esp()), [Reason::WorkerEsp, Reason::DropNoSocket]),
+            (
+                "a keepalive",
+                ipv4(far4, US4, UDP).frame(&udp(4500, 4500, &[0xff])),
+                [Reason::DropKeepalive; 2],
+            ),
+        ] {
+            assert!(reason.contains(&bench.run(&frame).reason), "{name}");
+        }
+    }
 }
 
 #[test]
