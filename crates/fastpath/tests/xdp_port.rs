@@ -12,7 +12,7 @@ use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::frame::{ChunkSize, Frame, FramePool, HEADROOM};
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::port::{
-    FrameBurst, Port, Queues, driver_of, leaves_checksums_open, queues_of, speed_of,
+    Flushed, FrameBurst, Port, PortStatistics, Queues, driver_of, leaves_checksums_open, queues_of, speed_of,
 };
 use testudo_wire::checksum::Sum;
 use testudo_wire::ipv4::Ipv4;
@@ -388,4 +388,55 @@ fn fill_next(port: &mut XdpPort, pool: &mut FramePool) -> [bool; 3] {
     let found = [is_right(packet), fill_open(packet), is_right(packet)];
     pool.give(frame);
     found
+}
+
+#[test]
+fn what_the_kernel_lost_can_be_read_by_others_until_the_port_closes() {
+    in_namespace(|| {
+        veth("ttxda0", "ttxda1");
+        let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
+        let (mut one, _redirect) = open("ttxda0", 0, &pool);
+        let (other, _redirect) = open("ttxda1", 1, &pool);
+        let losses = other.losses();
+        assert_eq!(losses.read(), Some(PortStatistics::default()));
+        // No frame was lent for receiving.
+        let frames: Vec<Frame> = (0..20).map(|n| numbered(&mut pool, n, 100)).collect();
+        send(&mut one, &mut pool, frames);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let reader = std::thread::spawn(move || {
+            while losses.read().unwrap().fill_ring_empty < 20 {
+                assert!(Instant::now() < deadline, "{:?}", losses.read());
+                std::thread::yield_now();
+            }
+            losses
+        });
+        let losses = reader.join().unwrap();
+        assert_eq!(losses.read(), Some(other.statistics()));
+        other.close(&mut pool);
+        assert_eq!(losses.read(), None);
+    });
+}
+
+#[test]
+fn a_port_gives_its_frames_back_when_its_interface_is_deleted_and_another_takes_them() {
+    in_namespace(|| {
+        let mut pool = FramePool::new(2048, ChunkSize::K2).unwrap();
+        for _ in 0..3 {
+            veth("ttxda0", "ttxda1");
+            let (mut one, _redirect) = open("ttxda0", 0, &pool);
+            let (mut other, _redirect) = open("ttxda1", 1, &pool);
+            one.refill(&mut pool);
+            other.refill(&mut pool);
+            let frames: Vec<Frame> = (0..100).map(|n| numbered(&mut pool, n, 100)).collect();
+            send(&mut one, &mut pool, frames);
+            ip("link delete ttxda0");
+            // What it sends from then on goes nowhere.
+            let mut late: FrameBurst = (0..10).map(|n| numbered(&mut pool, n, 100)).collect();
+            one.tx(&mut late);
+            assert_eq!(one.flush(), Flushed::Down);
+            one.close(&mut pool);
+            other.close(&mut pool);
+            assert_eq!(pool.available(), pool.total(), "frames leaked");
+        }
+    });
 }

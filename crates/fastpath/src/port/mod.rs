@@ -67,6 +67,24 @@ pub struct PortStatistics {
     pub rx_not_joined: u64,
 }
 
+impl PortStatistics {
+    /// The losses of two ports, or of one port in two parts of its life.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            rx_dropped: self.rx_dropped + other.rx_dropped,
+            rx_ring_full: self.rx_ring_full + other.rx_ring_full,
+            fill_ring_empty: self.fill_ring_empty + other.fill_ring_empty,
+            rx_invalid: self.rx_invalid + other.rx_invalid,
+            tx_invalid: self.tx_invalid + other.tx_invalid,
+            tx_ring_empty: self.tx_ring_empty + other.tx_ring_empty,
+            tx_refused: self.tx_refused + other.tx_refused,
+            stray: self.stray + other.stray,
+            rx_not_joined: self.rx_not_joined + other.rx_not_joined,
+        }
+    }
+}
+
 /// What became of queued frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {

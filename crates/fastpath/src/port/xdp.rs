@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::fib::PortIndex;
 use crate::frame::{Frame, FrameMemory, FramePool, HEADROOM};
 use crate::umem::{Piece, Redeemed, Umem};
-use crate::xsk::{XskConfig, XskSocket};
+use crate::xsk::{Gauge, XskConfig, XskSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +32,9 @@ pub struct XdpConfig {
     pub busy_poll: bool,
     /// Let the driver read and write frames itself. Fails where the driver cannot.
     pub zero_copy: bool,
+    /// Wait some seconds for a queue that the kernel has not released yet. A thread that others
+    /// wait for must not.
+    pub patient: bool,
 }
 
 impl XdpConfig {
@@ -45,6 +48,7 @@ impl XdpConfig {
             tx_ring: RING,
             busy_poll: false,
             zero_copy: false,
+            patient: true,
         }
     }
 
@@ -105,6 +109,7 @@ impl XdpPort {
             busy_poll: config.busy_poll,
             zero_copy: config.zero_copy,
             scatter,
+            patient: config.patient,
         };
         let socket = XskSocket::open(&wanted, memory)?;
         let umem = Umem::new(Arc::clone(memory));
@@ -112,6 +117,11 @@ impl XdpPort {
         let limit = if scatter { limit } else { memory.chunk_size().largest_mtu() } as u16;
         let info = PortInfo { index: config.index, name, ifindex: link.ifindex, mac: link.mac, mtu, limit };
         Ok(Self { info, socket, umem, scatter, joiner: Joiner::default(), in_flight: 0, stray: 0 })
+    }
+
+    /// Reads what the kernel counts below this port, from any thread.
+    pub fn losses(&self) -> KernelLosses {
+        KernelLosses(self.socket.gauge())
     }
 
     /// How many frames from the front find room in the TX ring.
@@ -223,16 +233,10 @@ impl Port for XdpPort {
     fn statistics(&self) -> PortStatistics {
         let Ok(kernel) = self.socket.statistics() else { return PortStatistics::default() };
         PortStatistics {
-            // The kernel counts a packet for which the FILL ring has no frame as dropped too.
-            rx_dropped: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs),
-            rx_ring_full: kernel.rx_ring_full,
-            fill_ring_empty: kernel.rx_fill_ring_empty_descs,
-            rx_invalid: kernel.rx_invalid_descs,
-            tx_invalid: kernel.tx_invalid_descs,
-            tx_ring_empty: kernel.tx_ring_empty_descs,
             tx_refused: self.socket.tx_refused(),
             stray: self.stray,
             rx_not_joined: self.joiner.lost(),
+            ..by_kernel(&kernel)
         }
     }
 
@@ -258,6 +262,32 @@ impl Port for XdpPort {
         if with_the_device == 0 {
             self.umem.redeem_all(pool);
         }
+    }
+}
+
+/// What the kernel counts below a port. The worker that owns the port publishes the same about once
+/// a second ([`Port::statistics`]); this is for a reader who needs it as it is now.
+#[derive(Clone, Debug)]
+pub struct KernelLosses(Gauge);
+
+impl KernelLosses {
+    /// The losses now; what the worker counts itself is left at zero. `None` once the port is
+    /// closed.
+    pub fn read(&self) -> Option<PortStatistics> {
+        self.0.read().map(|kernel| by_kernel(&kernel))
+    }
+}
+
+fn by_kernel(kernel: &libc::xdp_statistics) -> PortStatistics {
+    PortStatistics {
+        // The kernel counts a packet for which the FILL ring has no frame as dropped too.
+        rx_dropped: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs),
+        rx_ring_full: kernel.rx_ring_full,
+        fill_ring_empty: kernel.rx_fill_ring_empty_descs,
+        rx_invalid: kernel.rx_invalid_descs,
+        tx_invalid: kernel.tx_invalid_descs,
+        tx_ring_empty: kernel.tx_ring_empty_descs,
+        ..PortStatistics::default()
     }
 }
 

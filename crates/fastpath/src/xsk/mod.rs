@@ -3,8 +3,11 @@
 //! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets up, `sys` calls
 //! the kernel, and this file is what happens per burst.
 
+mod gauge;
 mod socket;
 mod sys;
+
+pub(crate) use gauge::Gauge;
 
 use crate::error::Result;
 use crate::frame::FrameMemory;
@@ -27,6 +30,8 @@ pub(crate) struct XskConfig<'a> {
     pub(crate) zero_copy: bool,
     /// Take packets in several chunks, and give them.
     pub(crate) scatter: bool,
+    /// Wait for a queue whose last socket has only just been closed.
+    pub(crate) patient: bool,
 }
 
 /// An AF_XDP socket bound to a queue.
@@ -39,6 +44,7 @@ pub(crate) struct XskSocket {
     /// Packets that the device refused and the kernel dropped.
     tx_refused: u64,
     busy_poll: bool,
+    gauge: Gauge,
     fd: OwnedFd,
 }
 
@@ -107,5 +113,16 @@ impl XskSocket {
     /// The kernel's counters of this socket.
     pub(crate) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
         sys::get(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
+    }
+
+    /// The same for other threads.
+    pub(crate) fn gauge(&self) -> Gauge {
+        self.gauge.clone()
+    }
+}
+
+impl Drop for XskSocket {
+    fn drop(&mut self) {
+        self.gauge.close();
     }
 }

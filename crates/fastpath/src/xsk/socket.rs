@@ -1,6 +1,6 @@
 //! Setting up an AF_XDP socket: UMEM, the four rings, bind.
 
-use super::{XskConfig, XskSocket, sys};
+use super::{Gauge, XskConfig, XskSocket, sys};
 use crate::error::{Error, Result};
 use crate::frame::{EXTRA_HEADROOM, FrameMemory};
 use crate::mmap::Mapping;
@@ -38,7 +38,8 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
     let (fill, rx, tx, completion) = map_rings(fd.as_fd(), config).map_err(at("mmap of rings"))?;
     let call = if config.scatter { "bind(AF_XDP, XDP_USE_SG: Linux 6.6 or later)" } else { "bind(AF_XDP)" };
     bind_patiently(fd.as_fd(), config).map_err(at(call))?;
-    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, busy_poll: config.busy_poll, fd })
+    let gauge = Gauge::new(fd.as_fd());
+    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, busy_poll: config.busy_poll, gauge, fd })
 }
 
 fn check_sizes(config: &XskConfig<'_>) -> Result<()> {
@@ -128,7 +129,8 @@ fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> 
     let mode = if config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
     let scatter = if config.scatter { libc::XDP_USE_SG } else { 0 };
     let flags = mode | scatter | libc::XDP_USE_NEED_WAKEUP;
-    let give_up = Instant::now() + REBIND_PATIENCE;
+    let patience = if config.patient { REBIND_PATIENCE } else { Duration::ZERO };
+    let give_up = Instant::now() + patience;
     loop {
         match sys::bind(fd, config.ifindex, config.queue, flags) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < give_up => {
