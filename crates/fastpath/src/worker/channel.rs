@@ -23,6 +23,8 @@ pub enum WorkerCommand {
     Ipsec(dataplane::Command),
     /// A new forwarding table.
     Fib(Arc<Fib>),
+    /// There are changes of its ports to take ([`super::PortChanges`]).
+    Ports,
 }
 
 /// What a worker has put out of use, for control to free.

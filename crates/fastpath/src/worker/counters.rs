@@ -1,5 +1,6 @@
 //! What a worker counts. One writer, any number of readers, no locked instruction.
 
+use super::MOST_PORTS;
 use super::drops::WorkerDrop;
 use crate::fib::PortIndex;
 use crate::port::PortStatistics;
@@ -28,9 +29,10 @@ impl Counter {
 }
 
 /// Counters of one port.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PortCounters {
-    port: PortIndex,
+    /// The port's number and one; 0 as long as the place is nobody's.
+    port: Counter,
     pub(super) rx_packets: Counter,
     pub(super) rx_bytes: Counter,
     pub(super) tx_packets: Counter,
@@ -39,17 +41,6 @@ pub(super) struct PortCounters {
 }
 
 impl PortCounters {
-    fn new(port: PortIndex) -> Self {
-        Self {
-            port,
-            rx_packets: Counter::default(),
-            rx_bytes: Counter::default(),
-            tx_packets: Counter::default(),
-            tx_bytes: Counter::default(),
-            below: Default::default(),
-        }
-    }
-
     /// Publishes what the kernel has counted below the port.
     pub(super) fn set_below(&self, statistics: &PortStatistics) {
         for (counter, value) in self.below.iter().zip(to_array(statistics)) {
@@ -57,15 +48,17 @@ impl PortCounters {
         }
     }
 
-    fn totals(&self) -> PortTotals {
-        PortTotals {
-            port: self.port,
+    /// `None` if the place is nobody's.
+    fn totals(&self) -> Option<PortTotals> {
+        let port = PortIndex(u16::try_from(self.port.get().checked_sub(1)?).ok()?);
+        Some(PortTotals {
+            port,
             rx_packets: self.rx_packets.get(),
             rx_bytes: self.rx_bytes.get(),
             tx_packets: self.tx_packets.get(),
             tx_bytes: self.tx_bytes.get(),
             below: from_array(std::array::from_fn(|at| self.below[at].get())),
-        }
+        })
     }
 }
 
@@ -105,6 +98,7 @@ fn from_array(from: [u64; 9]) -> PortStatistics {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerCounters {
+    /// By place: as many as there may ever be, for ports may come later.
     pub(super) ports: Box<[PortCounters]>,
     pub(super) from_tun: Counter,
     pub(super) to_tun: Counter,
@@ -199,8 +193,8 @@ impl WorkerTotals {
 
 impl WorkerCounters {
     pub(super) fn new(ports: impl IntoIterator<Item = PortIndex>) -> Self {
-        Self {
-            ports: ports.into_iter().map(PortCounters::new).collect(),
+        let this = Self {
+            ports: (0..MOST_PORTS).map(|_| PortCounters::default()).collect(),
             from_tun: Counter::default(),
             to_tun: Counter::default(),
             generated: Counter::default(),
@@ -217,6 +211,15 @@ impl WorkerCounters {
             sleeps: Counter::default(),
             events_lost: Counter::default(),
             drops: std::array::from_fn(|_| Counter::default()),
+        };
+        ports.into_iter().enumerate().for_each(|(place, port)| this.name(place, port));
+        this
+    }
+
+    /// Says whose counters those at a place are. Places are taken one after the other.
+    pub(super) fn name(&self, place: usize, port: PortIndex) {
+        if let Some(counters) = self.ports.get(place) {
+            counters.port.set(u64::from(port.0) + 1);
         }
     }
 
@@ -233,7 +236,7 @@ impl WorkerCounters {
     /// The totals now. Read while the worker is at work, they may be a burst apart from each other.
     pub fn totals(&self) -> WorkerTotals {
         WorkerTotals {
-            ports: self.ports.iter().map(PortCounters::totals).collect(),
+            ports: self.ports.iter().map_while(PortCounters::totals).collect(),
             from_tun: self.from_tun.get(),
             to_tun: self.to_tun.get(),
             generated: self.generated.get(),

@@ -17,6 +17,7 @@ use super::join::Joining;
 use super::origin::{Context, Source};
 use super::outbox::Outbox;
 use super::pipeline::Pipeline;
+use super::port_changes::PortChange;
 use super::route::{Hop, Router, SendHop};
 use super::split::{Identifications, split};
 use super::transit::TransitQueue;
@@ -408,6 +409,23 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         former
     }
 
+    /// Ends a port, or takes one over.
+    #[cold]
+    pub(super) fn change_port(&mut self, change: PortChange<P>) {
+        let port = match change {
+            PortChange::Close(index) => return self.egress.vacate(index, &mut self.pool, &self.counters),
+            PortChange::Open(port) => port,
+        };
+        let (index, limit) = (port.info().index, port.info().limit);
+        match self.egress.occupy(port) {
+            Ok(place) => {
+                self.counters.name(place, index);
+                self.router.set_port(place, (index, limit));
+            }
+            Err(port) => port.close(&mut self.pool),
+        }
+    }
+
     /// Puts the worker behind a fence.
     pub(super) fn set_fence(&mut self, fence: Arc<Fence>) {
         self.egress.set_fence(fence);
@@ -454,9 +472,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// What is due about once a second.
     pub(super) fn slow_tick(&mut self) {
         self.router.forget();
-        for (port, counters) in self.egress.ports().zip(&self.counters.ports) {
-            counters.set_below(&port.statistics());
-        }
+        self.egress.publish(&self.counters);
     }
 
     /// True if packets wait for a neighbour, for their SA, or for the rest of them.

@@ -1,23 +1,29 @@
 //! The ports of a worker and the frames collected for them during a turn.
 
+use super::MOST_PORTS;
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::fence::Fence;
 use super::route::SendHop;
+use crate::fib::PortIndex;
 use crate::frame::{Frame, FramePool};
-use crate::port::{Flushed, FrameBurst, Port};
+use crate::port::{Flushed, FrameBurst, Port, PortStatistics};
 use std::sync::Arc;
 use testudo_wire::ethernet::HEADER;
 
 /// A port and what is about to be sent through it.
 #[derive(Debug)]
 struct Lane<P> {
-    port: P,
+    index: PortIndex,
+    /// `None` while its interface is missing.
+    port: Option<P>,
     staged: FrameBurst,
     /// Octets of these.
     octets: u64,
     /// What the last flush came to.
     state: Flushed,
+    /// Losses below the ports that were closed here.
+    closed: PortStatistics,
 }
 
 /// All ports of a worker.
@@ -29,8 +35,7 @@ pub(super) struct Egress<P> {
 
 impl<P: Port> Egress<P> {
     pub(super) fn new(ports: Vec<P>) -> Self {
-        let lane = |port| Lane { port, staged: FrameBurst::new(), octets: 0, state: Flushed::All };
-        Self { lanes: ports.into_iter().map(lane).collect(), fence: Arc::new(Fence::open()) }
+        Self { lanes: ports.into_iter().map(Lane::new).collect(), fence: Arc::new(Fence::open()) }
     }
 
     pub(super) fn set_fence(&mut self, fence: Arc<Fence>) {
@@ -47,15 +52,15 @@ impl<P: Port> Egress<P> {
     }
 
     pub(super) fn ports(&self) -> impl Iterator<Item = &P> {
-        self.lanes.iter().map(|lane| &lane.port)
+        self.lanes.iter().filter_map(|lane| lane.port.as_ref())
     }
 
     pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut P> {
-        self.lanes.iter_mut().map(|lane| &mut lane.port)
+        self.lanes.iter_mut().filter_map(|lane| lane.port.as_mut())
     }
 
     pub(super) fn port_mut(&mut self, slot: usize) -> Option<&mut P> {
-        self.lanes.get_mut(slot).map(|lane| &mut lane.port)
+        self.lanes.get_mut(slot).and_then(|lane| lane.port.as_mut())
     }
 
     /// True if a port still has frames that the kernel would not take.
@@ -72,7 +77,8 @@ impl<P: Port> Egress<P> {
         pool: &mut FramePool,
         counters: &WorkerCounters,
     ) {
-        self.lanes[slot].port.rx(burst, pool);
+        let Some(port) = &mut self.lanes[slot].port else { return };
+        port.rx(burst, pool);
         if !burst.is_empty() {
             let port = &counters.ports[slot];
             port.rx_packets.add(burst.len() as u64);
@@ -119,31 +125,86 @@ impl<P: Port> Egress<P> {
             } else {
                 lane.submit(slot, &self.fence, pool, counters)
             };
+            let Some(port) = &mut lane.port else { continue };
             if due {
-                lane.state = lane.port.flush();
+                lane.state = port.flush();
             }
-            lane.port.reclaim(pool);
-            lane.port.refill(pool);
+            port.reclaim(pool);
+            port.refill(pool);
         }
     }
 
     /// Tries ports that were down.
     pub(super) fn retry(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.state == Flushed::Down) {
-            lane.state = lane.port.flush();
+            if let Some(port) = &mut lane.port {
+                lane.state = port.flush();
+            }
         }
+    }
+
+    /// Publishes the losses below the ports.
+    pub(super) fn publish(&self, counters: &WorkerCounters) {
+        for (lane, counters) in self.lanes.iter().zip(&counters.ports) {
+            let now = lane.port.as_ref().map(Port::statistics).unwrap_or_default();
+            counters.set_below(&lane.closed.plus(now));
+        }
+    }
+
+    /// Ends all queues of a port and brings their frames home. Their lanes stay, so that the places
+    /// of others do.
+    #[cold]
+    pub(super) fn vacate(&mut self, index: PortIndex, pool: &mut FramePool, counters: &WorkerCounters) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.index == index) {
+            let Some(port) = lane.port.take() else { continue };
+            lane.closed = lane.closed.plus(port.statistics());
+            lane.give_up(WorkerDrop::PortDown, pool, counters);
+            lane.state = Flushed::Down;
+            port.close(pool);
+        }
+    }
+
+    /// Takes a queue of a port over: into the first vacant lane of that port, or a new one. Answers
+    /// its place, or the queue if there is none.
+    #[cold]
+    pub(super) fn occupy(&mut self, port: P) -> std::result::Result<usize, P> {
+        let index = port.info().index;
+        let vacant = |lane: &Lane<P>| lane.index == index && lane.port.is_none();
+        if let Some((slot, lane)) = self.lanes.iter_mut().enumerate().find(|(_, lane)| vacant(lane)) {
+            lane.port = Some(port);
+            lane.state = Flushed::All;
+            return Ok(slot);
+        }
+        if self.lanes.len() == MOST_PORTS {
+            return Err(port);
+        }
+        self.lanes.push(Lane::new(port));
+        Ok(self.lanes.len() - 1)
     }
 
     /// Ends all ports and brings their frames home.
     pub(super) fn close(self, pool: &mut FramePool) {
         for mut lane in self.lanes {
             lane.staged.drain(..).for_each(|frame| pool.give(frame));
-            lane.port.close(pool);
+            if let Some(port) = lane.port {
+                port.close(pool);
+            }
         }
     }
 }
 
 impl<P: Port> Lane<P> {
+    fn new(port: P) -> Self {
+        Self {
+            index: port.info().index,
+            port: Some(port),
+            staged: FrameBurst::new(),
+            octets: 0,
+            state: Flushed::All,
+            closed: PortStatistics::default(),
+        }
+    }
+
     /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped. This is the last that can
     /// be kept back, so the fence is looked at once more: false if it is shut.
     fn submit(
@@ -154,15 +215,19 @@ impl<P: Port> Lane<P> {
         counters: &WorkerCounters,
     ) -> bool {
         if !fence.is_open() {
-            self.give_up(pool, counters);
+            self.give_up(WorkerDrop::FencedLate, pool, counters);
             return false;
         }
+        let Some(port) = &mut self.port else {
+            self.give_up(WorkerDrop::PortDown, pool, counters);
+            return false;
+        };
         let staged = self.staged.len();
-        self.port.tx(&mut self.staged);
+        port.tx(&mut self.staged);
         if !self.staged.is_empty() {
-            self.port.flush();
-            self.port.reclaim(pool);
-            self.port.tx(&mut self.staged);
+            port.flush();
+            port.reclaim(pool);
+            port.tx(&mut self.staged);
         }
         let port = &counters.ports[slot];
         port.tx_packets.add((staged - self.staged.len()) as u64);
@@ -176,9 +241,9 @@ impl<P: Port> Lane<P> {
     }
 
     #[cold]
-    fn give_up(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
+    fn give_up(&mut self, reason: WorkerDrop, pool: &mut FramePool, counters: &WorkerCounters) {
         for frame in self.staged.drain(..) {
-            counters.count_drop(WorkerDrop::FencedLate);
+            counters.count_drop(reason);
             pool.give(frame);
         }
         self.octets = 0;

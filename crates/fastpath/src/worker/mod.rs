@@ -24,6 +24,7 @@ mod order;
 mod origin;
 mod outbox;
 mod pipeline;
+mod port_changes;
 mod route;
 mod share;
 mod source;
@@ -42,6 +43,7 @@ pub use fence::{Fence, boottime};
 pub use handle::WorkerHandle;
 pub use host::HostPort;
 pub use pipeline::Pipeline;
+pub use port_changes::{PortChange, PortChanges};
 
 use crate::error::{Error, Result};
 use crate::fib::Fib;
@@ -88,6 +90,7 @@ pub struct Worker<P, H, D> {
     /// Turns in a row in which others had all that there was to do.
     waited: u32,
     delivery: Delivery<P, H>,
+    changes: Option<Arc<PortChanges<P>>>,
     inbox: Inbox,
     turns_to_tun: u32,
     /// Turns that the TUN was left alone after it had nothing.
@@ -140,6 +143,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             keen: 0,
             waited: 0,
             delivery,
+            changes: None,
             inbox,
             turns_to_tun: 0,
             tun_rest: 0,
@@ -273,6 +277,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
                 WorkerCommand::Fib(fib) => {
                     Some(WorkerGarbage::Fib(self.delivery.set_fib(fib, &self.pipeline)))
+                }
+                WorkerCommand::Ports => {
+                    self.change_ports();
+                    None
                 }
             };
             if let Some(seat) = &mut self.seat {

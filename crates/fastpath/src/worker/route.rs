@@ -118,11 +118,11 @@ struct Entry {
 pub(super) struct Router {
     fib: Arc<Fib>,
     /// The worker's ports in the order of their places.
-    ports: Box<[PortIndex]>,
+    ports: Vec<PortIndex>,
     /// Largest IP packet that each can send, whatever its interface takes by now.
-    limits: Box<[u16]>,
+    limits: Vec<u16>,
     /// An address of each port in either family.
-    addresses: Box<[Sources]>,
+    addresses: Vec<Sources>,
     cache: Box<[Entry; ENTRIES]>,
     sources: SourceCache,
     /// The last answer that is not worth keeping.
@@ -138,7 +138,6 @@ impl Router {
         let nothing = Entry { epoch: 0, key: Key::NONE, hop: Hop::Host };
         let cache = Box::new([nothing; ENTRIES]);
         let addresses = ports.iter().map(|port| fib.sources(*port)).collect();
-        let (ports, limits) = (ports.into(), limits.into());
         Self { fib, ports, limits, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
 
@@ -149,6 +148,18 @@ impl Router {
             *sources = fib.sources(*port);
         }
         std::mem::replace(&mut self.fib, fib)
+    }
+
+    /// A port has a queue at a place: one of those that there are, or the next.
+    pub(super) fn set_port(&mut self, place: usize, (port, limit): (PortIndex, u16)) {
+        if place == self.ports.len() {
+            self.ports.push(port);
+            self.limits.push(limit);
+            self.addresses.push(self.fib.sources(port));
+        } else if let Some(known) = self.limits.get_mut(place) {
+            *known = limit;
+        }
+        self.forget();
     }
 
     /// Empties the cache.

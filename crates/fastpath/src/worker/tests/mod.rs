@@ -1,6 +1,7 @@
 //! The worker on ports of memory, with a scripted pipeline and a TUN of queues.
 
 mod accounting;
+mod changing;
 mod checksums;
 mod crew;
 mod early;
