@@ -122,6 +122,31 @@ fn an_interface_that_came_back_is_attached_anew() {
 }
 
 #[test]
+fn what_is_left_of_interfaces_that_are_gone_is_forgotten_and_the_filter_stays_on_others() {
+    in_namespace("gone", |instance| {
+        let first = port("bp-gone0");
+        let mut filter = Filter::open(instance).expect("filter");
+        filter.attach(&first).expect("attach");
+        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+        // Under another name it is held back still.
+        ip("link set bp-gone0 down");
+        ip("link set bp-gone0 name bp-gone1");
+        filter.forget_gone().expect("forget");
+        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+        ip("link delete bp-gone1");
+        assert_eq!(filter.mode(&first).expect("mode"), None);
+        filter.forget_gone().expect("forget");
+        let links = std::fs::read_dir(pins(instance).join("links")).expect("links");
+        assert_eq!(links.count(), 0);
+        // One that has the number of another is not taken for that.
+        ip(&format!("link add bp-gone0 index {} type veth peer name peer0", first.ifindex));
+        assert_eq!(filter.mode(&first).expect("mode"), None);
+        assert_eq!(filter.attach(&first).expect("attach"), Mode::Native);
+        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+    });
+}
+
+#[test]
 fn maps_of_another_version_are_kept_while_they_protect() {
     in_namespace("layout", |instance| {
         let port = port("bp-layout0");

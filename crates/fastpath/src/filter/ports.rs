@@ -77,6 +77,29 @@ impl Filter {
         Ok(attached)
     }
 
+    /// How the filter runs on a port now. `None` if it is not attached there, because the interface
+    /// is another one by now, whatever its name and number.
+    pub fn mode(&self, port: &FilterPort) -> Result<Option<Mode>> {
+        if !is_attached(port.ifindex, &self.pins.link(port.ifindex))? {
+            return Ok(None);
+        }
+        attached_mode(&port.name, port.ifindex).map(Some)
+    }
+
+    /// Removes what is left of interfaces that are gone. The filter stays on those that live on
+    /// under another name: there it drops what is for a worker.
+    pub fn forget_gone(&mut self) -> Result<()> {
+        for ifindex in self.pins.linked()? {
+            let pin = self.pins.link(ifindex);
+            if !is_attached(ifindex, &pin)? {
+                self.claims.remove(&ifindex);
+                remove_pin(&pin)?;
+                self.loaded.ports.remove(&ifindex.to_ne_bytes(), &interface_name(ifindex))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the filter from an interface: what it protected there is protected by nothing but the routes any more.
     pub fn detach(&mut self, ifindex: u32) -> Result<()> {
         self.claims.remove(&ifindex);
