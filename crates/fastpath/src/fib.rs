@@ -39,6 +39,11 @@ impl PortSet {
         self.0 & Self::bit(port) != 0
     }
 
+    /// The ports in ascending order.
+    fn iter(self) -> impl Iterator<Item = PortIndex> {
+        (0..64).map(PortIndex).filter(move |port| self.contains(*port))
+    }
+
     fn with(self, port: PortIndex) -> Self {
         Self(self.0 | Self::bit(port))
     }
@@ -132,6 +137,8 @@ struct Routing {
     addresses: Vec<IpAddr>,
     connected: Vec<Prefix>,
     routes: Vec<Paths>,
+    /// Routes of the main table through each port, by its number.
+    through: Vec<usize>,
     v4: RangeTable<u32>,
     v6: RangeTable<u128>,
 }
@@ -183,6 +190,11 @@ impl Fib {
     /// path forwarding asks of the source of a packet that came in there (RFC 3704 §2.2).
     pub fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
         self.paths(addr).behind.contains(port)
+    }
+
+    /// How many routes of the main table lead out of a port, by one of their next hops at least.
+    pub fn routes_through(&self, port: PortIndex) -> usize {
+        self.routing.through.get(usize::from(port.0)).copied().unwrap_or(0)
     }
 
     /// True if nothing but the default route leads to an address.

@@ -110,11 +110,13 @@ impl FibBuilder {
         this.ports.sort_by_key(|p| p.index);
         let mut routes = vec![NO_PATHS];
         routes.append(&mut this.routes);
+        let through = through(&this.entries, &routes);
         let routing = Routing {
             ports: this.ports,
             addresses: this.addresses,
             connected: this.connected,
             routes,
+            through,
             v4: RangeTable::v4(&this.entries),
             v6: RangeTable::v6(&this.entries),
         };
@@ -124,4 +126,24 @@ impl FibBuilder {
             neighbours: this.neighbours.into_iter().collect(),
         }
     }
+}
+
+/// How many entries lead through each port.
+fn through(entries: &[Entry], routes: &[Paths]) -> Vec<usize> {
+    let mut of_route = vec![0_usize; routes.len()];
+    for entry in entries {
+        if let Some(count) = of_route.get_mut(entry.value as usize) {
+            *count += 1;
+        }
+    }
+    let mut through = Vec::new();
+    for (paths, count) in routes.iter().zip(of_route) {
+        for port in paths.behind.iter().map(|port| usize::from(port.0)) {
+            through.resize(through.len().max(port + 1), 0);
+            if let Some(sum) = through.get_mut(port) {
+                *sum += count;
+            }
+        }
+    }
+    through
 }

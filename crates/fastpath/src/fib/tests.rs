@@ -65,6 +65,8 @@ fn a_source_fits_the_ports_of_its_next_hops() {
     }
     assert!(fitting("2001:db8::1").is_empty(), "there are no such ports");
     assert_eq!(fib.lookup(ip("10.1.0.1")), via(1, Some("192.0.2.1")));
+    let through = [0, 1, 2, 3, 63, 64].map(|port| fib.routes_through(PortIndex(port)));
+    assert_eq!(through, [0, 2, 1, 0, 1, 0], "routes through each port");
 }
 
 #[test]
