@@ -80,7 +80,7 @@ impl Speaker {
 
     /// What is readable when there is something to answer.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.links.iter().flat_map(|open| [open.arp.as_fd(), open.nd.as_fd()])
+        self.links.iter().flat_map(Open::descriptors)
     }
 
     /// This node is the default host from now on, or no longer.
@@ -88,10 +88,26 @@ impl Speaker {
         self.default_host = default_host;
     }
 
-    /// A port has another address now.
-    pub fn set_mac(&mut self, ifindex: u32, mac: MacAddr) {
-        let links = self.links.iter_mut().map(|open| &mut open.link);
-        links.filter(|link| link.ifindex == ifindex).for_each(|link| link.mac = mac);
+    /// Interfaces have gone or come, or have other addresses: listens on these links from now on,
+    /// and no longer on those that have changed. The default host announces the VIPs on each that
+    /// is new. Answers what is readable there; what fails is tried again with the next call.
+    pub fn follow(&mut self, links: Vec<Link>) -> (Vec<BorrowedFd<'_>>, Result<()>) {
+        self.links.retain(|open| links.contains(&open.link));
+        let (before, mut result) = (self.links.len(), Ok(()));
+        for link in links {
+            if self.links.iter().any(|open| open.link == link) {
+                continue;
+            }
+            match Open::new(link) {
+                Ok(open) => self.links.push(open),
+                Err(error) => result = Err(error),
+            }
+        }
+        let fresh = self.links.get(before..).unwrap_or_default();
+        if self.default_host {
+            result = fresh.iter().try_for_each(Open::announce).and(result);
+        }
+        (fresh.iter().flat_map(Open::descriptors).collect(), result)
     }
 
     /// Reads what has come and answers it, if that is for this node to do. What cannot be sent is asked for again.
@@ -129,16 +145,7 @@ impl Speaker {
     /// Tells everybody on the links where the VIPs are: gratuitous ARP and unsolicited advertisements. For the default host,
     /// when it becomes one.
     pub fn announce(&self) -> Result<()> {
-        for open in &self.links {
-            for vip in &open.link.vips {
-                let sent = match vip {
-                    IpAddr::V4(vip) => open.arp.send(&arp::announcement(&open.link, *vip)),
-                    IpAddr::V6(vip) => open.nd.send(&nd::announcement(&open.link, *vip)),
-                };
-                sent.or_else(passing).map_err(open.link.failed("announcing a virtual address"))?;
-            }
-        }
-        Ok(())
+        self.links.iter().try_for_each(Open::announce)
     }
 }
 
@@ -147,7 +154,9 @@ type Answer = fn(&Link, &[u8]) -> Option<Vec<u8>>;
 /// A link that is down or has no room just now is no reason to fail.
 fn passing<T: Default>(error: io::Error) -> io::Result<T> {
     match error.raw_os_error() {
-        Some(libc::ENETDOWN | libc::ENOBUFS | libc::EAGAIN | libc::EINTR) => Ok(T::default()),
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::ENOBUFS | libc::EAGAIN | libc::EINTR) => {
+            Ok(T::default())
+        }
         _ => Err(error),
     }
 }
@@ -165,6 +174,21 @@ impl Open {
         let groups = (!asked.is_empty()).then(|| join(link.ifindex, &asked)).transpose();
         let groups = groups.map_err(failed("joining the groups of its IPv6 virtual addresses"))?;
         Ok(Self { link, arp, nd, _groups: groups })
+    }
+
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.arp.as_fd(), self.nd.as_fd()]
+    }
+
+    fn announce(&self) -> Result<()> {
+        for vip in &self.link.vips {
+            let sent = match vip {
+                IpAddr::V4(vip) => self.arp.send(&arp::announcement(&self.link, *vip)),
+                IpAddr::V6(vip) => self.nd.send(&nd::announcement(&self.link, *vip)),
+            };
+            sent.or_else(passing).map_err(self.link.failed("announcing a virtual address"))?;
+        }
+        Ok(())
     }
 }
 
