@@ -100,6 +100,7 @@ pub struct Cluster {
     /// Behind the cluster.
     pub client: Namespace,
     queues: u32,
+    mtu: u16,
 }
 
 impl Cluster {
@@ -117,6 +118,7 @@ impl Cluster {
             hosts: many(options.peers, "host")?,
             client: lab.namespace("client")?,
             queues: options.queues,
+            mtu: options.mtu,
         };
         for net in Net::ALL {
             let switch = cluster.switch(net);
@@ -128,7 +130,7 @@ impl Cluster {
             }
         }
         for n in 1..=options.nodes {
-            cluster.connect_node(n, options)?;
+            cluster.connect_node(n)?;
         }
         cluster.connect_client(options)?;
         for n in 1..=options.peers {
@@ -255,18 +257,28 @@ impl Cluster {
             .try_for_each(|(node, _)| Net::ALL.iter().try_for_each(|net| self.join(node, *net)))
     }
 
-    fn connect_node(&self, n: u8, options: &Options) -> Result<()> {
-        let node = self.node(n);
-        node.forward()?;
-        for net in Net::ALL {
-            let interface = net.interface();
-            self.plug((node, interface), net, options.mtu, Offloads::None)?;
-            for (family, prefix) in FAMILIES {
-                node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
-            }
+    fn connect_node(&self, n: u8) -> Result<()> {
+        self.node(n).forward()?;
+        Net::ALL.iter().try_for_each(|net| self.connect_node_to(n, *net))
+    }
+
+    /// Deletes a node's interface in a network.
+    pub fn unplug(&self, node: u8, net: Net) -> Result<()> {
+        self.node(node).ip(&format!("link delete {}", net.interface())).map(drop)
+    }
+
+    /// Makes a node's interface in a network, with its addresses and routes.
+    pub fn connect_node_to(&self, n: u8, net: Net) -> Result<()> {
+        let (node, interface) = (self.node(n), net.interface());
+        self.plug((node, interface), net, self.mtu, Offloads::None)?;
+        for (family, prefix) in FAMILIES {
+            node.address(interface, &format!("{}/{prefix}", Self::own(n, net, family)))?;
+        }
+        if net != Net::Outer {
+            return Ok(());
         }
         // Without a tunnel clear packets cross: a lab in which they could not would prove nothing by seeing none.
-        for peer in 1..=options.peers {
+        for peer in (1..).take(self.peers.len()) {
             for (family, _) in FAMILIES {
                 node.route(
                     &Self::network_behind(peer, family),

@@ -136,6 +136,8 @@ pub struct Topology {
 
 /// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left the gateway.
 pub const WIRE_PORTS: [&str; 2] = ["port1", "port2"];
+/// What joins them.
+const BRIDGE: &str = "br0";
 /// The gateways' interface towards the untrusted network.
 pub const OUTER: &str = "outer0";
 /// The gateways' interface towards their protected network.
@@ -159,7 +161,7 @@ impl Topology {
         for side in [Side::One, Side::Two] {
             topology.connect(side, options)?;
         }
-        topology.wire.bridge("br0", &WIRE_PORTS, options.outer_mtu)?;
+        topology.wire.bridge(BRIDGE, &WIRE_PORTS, options.outer_mtu)?;
         count::install(&topology.wire)?;
         Ok(topology)
     }
@@ -181,8 +183,32 @@ impl Topology {
     }
 
     fn connect(&self, side: Side, options: &Options) -> Result<()> {
+        self.gateway(side).forward()?;
+        self.connect_inside(side, options)?;
+        match &self.nat {
+            Some(nat) if nat.side() == side => nat.connect(self.gateway(side), &self.wire, options)?,
+            _ => self.connect_outside(side, options)?,
+        }
+        self.wire.offloads(WIRE_PORTS[side.index()], options.towards[side.index()])
+    }
+
+    /// Deletes an interface of a gateway, and so the one across: [`HOST`] of the host behind it, or
+    /// its port of the untrusted network, where [`crate::count`] counts no more then.
+    pub fn delete(&self, side: Side, interface: &str) -> Result<()> {
+        self.gateway(side).ip(&format!("link delete {interface}")).map(drop)
+    }
+
+    /// Makes a gateway's interface towards the untrusted network again.
+    pub fn connect_outside_again(&self, side: Side, options: &Options) -> Result<()> {
+        let port = WIRE_PORTS[side.index()];
+        self.connect_outside(side, options)?;
+        self.wire.offloads(port, options.towards[side.index()])?;
+        self.wire.ip(&format!("link set {port} master {BRIDGE}")).map(drop)
+    }
+
+    /// Joins a gateway and the host behind it.
+    pub fn connect_inside(&self, side: Side, options: &Options) -> Result<()> {
         let (gateway, host) = (self.gateway(side), self.host(side));
-        gateway.forward()?;
         veth_with((host, HOST), (gateway, INNER), options.queues[side.index()])?;
         for (ns, interface) in [(host, HOST), (gateway, INNER)] {
             ns.up(interface, options.inner_mtu)?;
@@ -193,11 +219,7 @@ impl Topology {
             host.address(HOST, &format!("{}/{prefix}", side.host(family)))?;
             host.route("default", &side.inner(family).to_string())?;
         }
-        match &self.nat {
-            Some(nat) if nat.side() == side => nat.connect(gateway, &self.wire, options)?,
-            _ => self.connect_outside(side, options)?,
-        }
-        self.wire.offloads(WIRE_PORTS[side.index()], options.towards[side.index()])
+        Ok(())
     }
 
     fn connect_outside(&self, side: Side, options: &Options) -> Result<()> {

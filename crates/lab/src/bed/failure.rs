@@ -20,6 +20,8 @@ pub enum Failure {
     SetBack,
     /// It is cut off a network.
     Link(Net, Cut),
+    /// Its interface in a network is deleted; it is made again with another number.
+    Gone(Net),
     /// It is cut off all of them.
     AllLinks(Cut),
 }
@@ -36,6 +38,7 @@ impl Bed {
             Failure::Pause => self.node(node).process().signal(Signal::SIGSTOP),
             Failure::SetBack => self.next_generation(node),
             Failure::Link(net, how) => self.cluster.cut(node, net, how),
+            Failure::Gone(net) => self.cluster.unplug(node, net),
             Failure::AllLinks(how) => self.cluster.isolate(node, how),
         }
     }
@@ -48,6 +51,7 @@ impl Bed {
             Failure::Pause => self.node(node).process().signal(Signal::SIGCONT),
             Failure::SetBack => Ok(()),
             Failure::Link(net, _) => self.cluster.join(node, net),
+            Failure::Gone(net) => self.cluster.connect_node_to(node, net),
             Failure::AllLinks(_) => Net::ALL.iter().try_for_each(|net| self.cluster.join(node, *net)),
         }
     }
