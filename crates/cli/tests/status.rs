@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use testudo_vici::children::{ChildError, ChildReport, ChildState};
 use testudo_vici::codec::{Deframer, Packet};
-use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
+use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::message::Message;
 
 fn message(pairs: &[(&str, &str)]) -> Message {
@@ -66,15 +66,39 @@ fn counters() -> Counters {
         totals: named(&[("opened", 1000), ("protected", 0)]),
         drops: named(&[("no_sa", 12), ("replay", 0)]),
         ike: named(&[("received", 4)]),
-        ports: vec![PortCounters {
-            name: "eth0".to_owned(),
-            kind: "xdp".to_owned(),
-            rx_packets: 1_000_000,
-            rx_bytes: 1_500_000_000,
-            tx_packets: 7,
-            tx_bytes: 900,
-            drops: named(&[("ring_full", 3)]),
-        }],
+        ports: vec![
+            PortCounters {
+                name: "eth0".to_owned(),
+                kind: "xdp".to_owned(),
+                rx_packets: 1_000_000,
+                rx_bytes: 1_500_000_000,
+                tx_packets: 7,
+                tx_bytes: 900,
+                drops: named(&[("ring_full", 3)]),
+                status: PortStatus {
+                    state: "up".to_owned(),
+                    seconds: 604,
+                    why: None,
+                    ifindex: Some(2),
+                    mtu: Some(1500),
+                    speed: Some(10_000),
+                    queues: 1,
+                    routes: 2,
+                    filter: Some("native".to_owned()),
+                },
+            },
+            PortCounters {
+                name: "eth1".to_owned(),
+                kind: "xdp".to_owned(),
+                status: PortStatus {
+                    state: "waiting".to_owned(),
+                    seconds: 12,
+                    why: Some("one queue".to_owned()),
+                    ..PortStatus::default()
+                },
+                ..PortCounters::default()
+            },
+        ],
         workers: vec![WorkerCounters {
             index: 0,
             cpu: Some(1),
@@ -193,8 +217,14 @@ gw #1  ESTABLISHED 10m 4s  initiator  AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_255
     in   c0decafe  1 000 packets  1.2 MB  last 2s ago
     out  0badf00d      0 packets     0 B  unused
 
+PORT  STATE    FOR     LINK                   QUEUES  ROUTES  FILTER
+eth0  up       10m 4s  MTU 1500, 10 000 Mb/s       1       2  native
+eth1  waiting  12s     -                           0       0  none
+eth1 cannot be used: one queue
+
 PORT  KIND  RX PACKETS  RX BYTES  TX PACKETS  TX BYTES  DROPS
 eth0  xdp    1 000 000    1.5 GB           7     900 B  ring_full 3
+eth1  xdp            0       0 B           0       0 B  none
 
 WORKER  CPU  CIPHER          BURSTS    PACKETS  PER BURST  DROPS
 0         1  intel-ipsec-mb  40 000  1 000 000       25.0  none
@@ -226,6 +256,11 @@ fn programs_get_json() {
     assert_eq!(at("/ike_sas/0/children/0/inbound/bytes"), 1_234_567);
     assert_eq!(at("/ike_sas/0/children/0/outbound/idle"), serde_json::Value::Null);
     assert_eq!(at("/counters/ports/0/rx_packets"), 1_000_000);
+    assert_eq!(at("/counters/ports/0/state"), "up");
+    assert_eq!(at("/counters/ports/0/routes"), 2);
+    assert_eq!(at("/counters/ports/0/filter"), "native");
+    assert_eq!(at("/counters/ports/1/filter"), serde_json::Value::Null);
+    assert_eq!(at("/counters/ports/1/why"), "one queue");
     assert_eq!(at("/counters/drops/no_sa"), 12);
     assert_eq!(at("/counters/workers/0/cpu"), 1);
     assert_eq!(at("/counters/inherited/0"), "10.9.0.0/16");

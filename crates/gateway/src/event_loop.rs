@@ -102,6 +102,9 @@ impl Farewell {
 /// Runs the gateway until a signal or an error ends it. In both cases the peers are told.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let mut this = Loop::start(config)?;
+    // A node that lacks a port must not be given shares.
+    this.gateway.look_at_clock();
+    this.follow_routes()?;
     tracing::info!("ready: {}", this.gateway.data.describe());
     let mut events = Events::with_capacity(64);
     let _holding = log::hold();
@@ -246,7 +249,7 @@ impl Loop {
         for event in events {
             match event.token() {
                 SIGNALS => self.drain_signals(),
-                NETLINK => self.gateway.routes_changed(),
+                NETLINK => self.follow_routes()?,
                 WORKERS => self.gateway.worker_events(),
                 // It has woken us; the results are looked for at every turn.
                 CRYPTO | ENGINE | PULSES => {}
@@ -276,6 +279,12 @@ impl Loop {
         self.gateway.failure().map(|()| self.gateway.is_called_to_end())
     }
 
+    /// Routes, addresses, neighbours or interfaces may have changed.
+    fn follow_routes(&mut self) -> Result<(), String> {
+        let fresh = self.gateway.routes_changed();
+        fresh.into_iter().try_for_each(|fd| watch(self.poll.registry(), fd, VIPS))
+    }
+
     fn deadlines(&mut self) -> Result<(), String> {
         let now = self.gateway.now;
         if self.gateway.endpoint.next_timeout().is_some_and(|due| due <= now) {
@@ -290,7 +299,7 @@ impl Loop {
         if self.next_housekeeping <= Instant::now() {
             self.next_housekeeping = Instant::now() + HOUSEKEEPING;
             self.gateway.data.housekeeping()?;
-            self.gateway.routes_changed();
+            self.follow_routes()?;
             self.gateway.report_traffic();
             self.gateway.remind_of_lacks();
             self.icmp.refill();

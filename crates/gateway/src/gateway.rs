@@ -26,6 +26,7 @@ use crate::retreat::apply_what_can_be;
 use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -304,8 +305,9 @@ impl Gateway {
         let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
     }
 
-    /// Routes, addresses or neighbours have changed.
-    pub(crate) fn routes_changed(&mut self) {
+    /// Routes, addresses, neighbours or interfaces may have changed. Answers descriptors that are
+    /// new: questions where VIPs are come by them.
+    pub(crate) fn routes_changed(&mut self) -> Vec<RawFd> {
         if let Err(error) = self.data.routes_changed() {
             // Everything stays as shut as it was; housekeeping tries again.
             self.log(None, None, LogLevel::Error, format!("cannot follow the routes: {error}"));
@@ -314,10 +316,12 @@ impl Gateway {
         self.endpoint.set_reserved_addresses(reserved(self.data.fib()));
         let line_rate = self.data.line_rate();
         self.in_cluster(|member, _| member.set_line_rate(line_rate));
-        let carriers = self.node.as_ref().map(|node| node.carriers(self.data.fib())).unwrap_or_default();
-        for (link, up) in carriers {
+        let Some(node) = &mut self.node else { return Vec::new() };
+        let fresh = node.follow_links(self.data.fib());
+        for (link, up) in node.carriers(|port| self.data.carries(port)) {
             self.in_cluster(|member, now| member.set_link(now, link, up));
         }
+        fresh
     }
 
     fn perform(&mut self, output: MemberOutput) {

@@ -1,7 +1,9 @@
 //! Which worker has which queues of which ports, and which processor.
 //!
-//! Queue q of every port belongs to worker q mod K, where K is as large as the workers are many and the ports' queues allow: so each
-//! of these has at least one queue of every port, to send by too. Workers beyond K have none, and help.
+//! Queue q of every port belongs to worker q mod K, where K is as large as the workers are many and
+//! the ports' queues allow: so each of these has at least one queue of every port, to send by too.
+//! Workers beyond K have none, and help. A port whose interface is missing does not count; when the
+//! interface comes it must have K queues each way.
 
 use crate::config::{Config, PortConfig};
 use testudo_fastpath::fib::PortIndex;
@@ -21,29 +23,32 @@ pub(crate) struct Lineup(pub(crate) Vec<Post>);
 pub(crate) struct Post {
     /// The processor that it keeps to.
     pub(crate) cpu: Option<usize>,
+    /// It has a queue of every port whose interface is there, and will have one of those that come.
+    pub(crate) carries: bool,
     /// The queues that it has, by port and queue. It sends by the first of each port.
     pub(crate) queues: Vec<(PortIndex, u16)>,
 }
 
 impl Lineup {
-    /// Asks the kernel how many queues the ports have. Changes nothing.
+    /// Asks the kernel how many queues the ports have whose interfaces are there. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self, String> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
         Ok(Self::with(&asked, config.worker.count, &config.worker.cpus))
     }
 
     /// As many as are wanted; else one, whose packets of one SA never overtake each other.
-    pub(crate) fn with(ports: &[Queues], wanted: Option<usize>, cpus: &[usize]) -> Self {
+    pub(crate) fn with(ports: &[Option<Queues>], wanted: Option<usize>, cpus: &[usize]) -> Self {
         let count = wanted.unwrap_or(1);
-        let own = usable(ports).min(count);
+        let own = usable(ports).unwrap_or(count).min(count);
         let post = |worker: usize| {
             let numbered = ports.iter().enumerate();
-            let mine = |(port, queues): (usize, &Queues)| {
-                let queues = (0..queues.receive).filter(move |queue| *queue as usize % own == worker);
-                queues.map(move |queue| (PortIndex(port as u16), queue as u16))
+            let mine = |(port, queues): (usize, &Option<Queues>)| {
+                let queues = queues.map_or(0, |queues| queues.receive);
+                of_worker(queues, worker, own).map(move |queue| (PortIndex(port as u16), queue))
             };
-            let queues = if worker < own { numbered.flat_map(mine).collect() } else { Vec::new() };
-            Post { cpu: cpus.get(worker).copied(), queues }
+            let carries = worker < own;
+            let queues = if carries { numbered.flat_map(mine).collect() } else { Vec::new() };
+            Post { cpu: cpus.get(worker).copied(), carries, queues }
         };
         Self((0..count).map(post).collect())
     }
@@ -59,40 +64,53 @@ impl Post {
     pub(crate) fn ports(&self, config: &Config) -> Vec<XdpConfig> {
         let open = |(port, queue): &(PortIndex, u16)| {
             let of_port = self.queues.iter().filter(|(other, _)| other == port).count();
-            // The largest power of two that so many of them share a ring's worth of packets by.
-            let ring = (RING / of_port.max(1) as u32).max(SMALLEST_RING);
-            let ring = 1 << ring.ilog2();
             let usual = XdpConfig::new(*port, &config.ports[usize::from(port.0)].interface);
             let busy_poll = !config.worker.busy_poll.is_zero();
-            XdpConfig { queue: u32::from(*queue), rx_ring: ring, tx_ring: ring, busy_poll, ..usual }
+            XdpConfig { busy_poll, ..sharing(usual, *queue, of_port) }
         };
         self.queues.iter().map(open).collect()
     }
 }
 
-/// So many workers can have a queue of each port to receive by, and one to send by.
-fn usable(ports: &[Queues]) -> usize {
-    ports.iter().map(|queues| queues.receive.min(queues.send)).min().unwrap_or(1).max(1) as usize
+/// The queues that a worker has of an interface with so many, where as many workers as `own` have
+/// some.
+pub(crate) fn of_worker(queues: u32, worker: usize, own: usize) -> impl Iterator<Item = u16> {
+    (0..queues).filter(move |queue| *queue as usize % own == worker).map(|queue| queue as u16)
 }
 
-fn ask(port: &PortConfig) -> Result<Queues, String> {
-    let missing =
-        || format!("{}: found \"{}\", expected an interface of this host", port.place, port.interface);
-    nix::net::if_::if_nametoindex(port.interface.as_str()).map_err(|_| missing())?;
+/// A queue of a port of which a worker has so many.
+pub(crate) fn sharing(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
+    // The largest power of two that so many of them share a ring's worth of packets by.
+    let ring = (RING / of_port.max(1) as u32).max(SMALLEST_RING);
+    let ring = 1 << ring.ilog2();
+    XdpConfig { queue: u32::from(queue), rx_ring: ring, tx_ring: ring, ..usual }
+}
+
+/// So many workers can have a queue of each port to receive by, and one to send by. `None`: no
+/// interface is there.
+fn usable(ports: &[Option<Queues>]) -> Option<usize> {
+    let each = ports.iter().flatten().map(|queues| queues.receive.min(queues.send));
+    each.min().map(|least| least.max(1) as usize)
+}
+
+/// `None` if there is no such interface.
+fn ask(port: &PortConfig) -> Result<Option<Queues>, String> {
+    if nix::net::if_::if_nametoindex(port.interface.as_str()).is_err() {
+        return Ok(None);
+    }
     let found = queues_of(&port.interface).map_err(|e| format!("{}: {e}", port.place))?;
-    check_queues(port, found)?;
-    Ok(found)
+    numbered(&port.interface, found).map_err(|e| format!("{}: {e}", port.place)).map(Some)
 }
 
-/// Whether the filter can tell the queues of a port apart.
-pub(crate) fn check_queues(port: &PortConfig, found: Queues) -> Result<(), String> {
+/// The queues of an interface, unless they are more than there are numbers.
+pub(crate) fn numbered(interface: &str, found: Queues) -> Result<Queues, String> {
     if found.receive <= MAX_QUEUES.into() {
-        return Ok(());
+        return Ok(found);
     }
     Err(format!(
-        "{}: \"{}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {3} combined {MAX_QUEUES}, or rx \
-         {MAX_QUEUES} where the driver counts them apart",
-        port.place, port.interface, found.receive, port.interface
+        "\"{interface}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {interface} combined {MAX_QUEUES}, \
+         or rx {MAX_QUEUES} where the driver counts them apart",
+        found.receive
     ))
 }
 
@@ -101,14 +119,16 @@ mod tests {
     use super::*;
 
     fn lineup(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
-        let ports: Vec<Queues> = ports.iter().map(|&(receive, send)| Queues { receive, send }).collect();
+        // (0, 0) is an interface that is missing.
+        let queues = |&(receive, send): &(u32, u32)| (receive > 0).then_some(Queues { receive, send });
+        let ports: Vec<Option<Queues>> = ports.iter().map(queues).collect();
         let posts = Lineup::with(&ports, Some(count), &[]).0;
         posts.iter().map(|post| post.queues.iter().map(|(port, queue)| (port.0, *queue)).collect()).collect()
     }
 
     #[test]
     fn there_is_one_unless_more_are_wanted() {
-        let ports = [Queues { receive: 8, send: 8 }];
+        let ports = [Some(Queues { receive: 8, send: 8 })];
         assert_eq!(Lineup::with(&ports, None, &[]).0.len(), 1);
         assert_eq!(Lineup::with(&ports, Some(2), &[5, 3]).cpus(), [5, 3]);
     }
@@ -125,6 +145,27 @@ mod tests {
         assert_eq!(lineup(&[(4, 4), (2, 2)], 2), two);
         assert_eq!(lineup(&[(4, 4), (2, 2)], 4), [two[0].clone(), two[1].clone(), vec![], vec![]]);
         assert_eq!(lineup(&[(4, 1), (4, 4)], 2)[1], [], "there is nothing for it to send by");
+    }
+
+    #[test]
+    fn a_port_whose_interface_is_missing_limits_nobody() {
+        assert_eq!(lineup(&[(4, 4), (0, 0)], 2), [vec![(0, 0), (0, 2)], vec![(0, 1), (0, 3)]]);
+        let carrying = |ports: &[Option<Queues>]| {
+            let posts = Lineup::with(ports, Some(3), &[]).0;
+            posts.iter().filter(|post| post.carries).count()
+        };
+        assert_eq!(carrying(&[None, Some(Queues { receive: 2, send: 2 })]), 2);
+        assert_eq!(carrying(&[None, None]), 3, "any of them may have a queue of what comes");
+    }
+
+    #[test]
+    fn too_many_queues_are_refused_with_what_helps() {
+        let queues = Queues { receive: 65, send: 1 };
+        let refused = numbered("wan0", queues).unwrap_err();
+        assert!(
+            refused.contains("\"wan0\" has 65 receive queues, expected at most 64: ethtool -L wan0"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //!             kind = <xdp or tun>
 //!             rx-packets = <n>  rx-bytes = <n>  tx-packets = <n>  tx-bytes = <n>
 //!             drops = { <reason> = <n> ... }
+//!             status = { <how the port is: see [`PortStatus`]> }
 //!         }
 //!     }
 //!     workers = {
@@ -24,10 +25,13 @@
 //! }
 //! ```
 
+mod ports;
+
 use crate::Error;
 pub use crate::answer::Named;
 use crate::answer::{answer_error, as_map, named, number, read_named, section, text};
 use crate::message::Message;
+pub use ports::PortStatus;
 use serde::Serialize;
 
 /// Everything that `testudo-counters` tells.
@@ -68,6 +72,9 @@ pub struct PortCounters {
     /// Packets lost at the port, by reason.
     #[serde(serialize_with = "as_map")]
     pub drops: Named,
+    /// How the port is.
+    #[serde(flatten)]
+    pub status: PortStatus,
 }
 
 /// Counters of a worker.
@@ -134,7 +141,7 @@ impl PortCounters {
         message.add_text("rx-bytes", self.rx_bytes);
         message.add_text("tx-packets", self.tx_packets);
         message.add_text("tx-bytes", self.tx_bytes);
-        message.with_section("drops", named(&self.drops))
+        message.with_section("drops", named(&self.drops)).with_section("status", self.status.to_message())
     }
 
     fn from_message(name: &str, message: &Message) -> Result<Self, Error> {
@@ -146,6 +153,7 @@ impl PortCounters {
             tx_packets: number(message, "tx-packets")?,
             tx_bytes: number(message, "tx-bytes")?,
             drops: read_named(message, "drops")?,
+            status: PortStatus::from_message(section(message, "status")?)?,
         })
     }
 }

@@ -2,6 +2,7 @@
 //! or as JSON.
 
 mod children;
+mod ports;
 mod sa;
 mod snapshot;
 mod text;

@@ -1,6 +1,7 @@
 //! The status for people.
 
 use super::children;
+use super::ports;
 use super::sa::{ChildSa, Direction, Endpoint, IkeSa};
 use super::snapshot::{Daemon, Snapshot};
 use crate::table::Align::{Left, Right};
@@ -79,7 +80,7 @@ fn direction_row(name: &str, direction: &Direction) -> Vec<String> {
 }
 
 fn counters(counters: &Counters, out: &mut String) {
-    ports(counters, out);
+    ports::write(&counters.ports, out);
     workers(counters, out);
     named("Data plane", &counters.totals, out);
     named("Key exchange", &counters.ike, out);
@@ -90,31 +91,6 @@ fn counters(counters: &Counters, out: &mut String) {
             out.push_str(&format!("  {prefix}\n"));
         }
     }
-}
-
-fn ports(counters: &Counters, out: &mut String) {
-    let mut table = Table::new(&[
-        ("PORT", Left),
-        ("KIND", Left),
-        ("RX PACKETS", Right),
-        ("RX BYTES", Right),
-        ("TX PACKETS", Right),
-        ("TX BYTES", Right),
-        ("DROPS", Left),
-    ]);
-    for port in &counters.ports {
-        table.row(vec![
-            port.name.clone(),
-            port.kind.clone(),
-            grouped(port.rx_packets),
-            bytes(port.rx_bytes),
-            grouped(port.tx_packets),
-            bytes(port.tx_bytes),
-            reasons(&port.drops),
-        ]);
-    }
-    out.push('\n');
-    table.write(out, "");
 }
 
 fn workers(counters: &Counters, out: &mut String) {
@@ -144,7 +120,7 @@ fn workers(counters: &Counters, out: &mut String) {
 }
 
 /// The reasons that occurred, in one cell.
-fn reasons(drops: &Named) -> String {
+pub(super) fn reasons(drops: &Named) -> String {
     let occurred = drops.iter().filter(|(_, count)| *count > 0);
     let shown: Vec<_> = occurred.map(|(reason, count)| format!("{reason} {}", grouped(*count))).collect();
     if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }

@@ -2,7 +2,7 @@
 
 use super::{Host, Report};
 use crate::config::{Config, PortConfig, XdpMode};
-use crate::lineup::check_queues;
+use crate::lineup::numbered;
 use testudo_fastpath::port::Facts;
 
 /// What is known of each port, in their order; `None` of those that are not there or are no port.
@@ -29,8 +29,8 @@ fn look_at(port: &PortConfig, host: &dyn Host, report: &mut Report) -> Option<Fa
         report.fault(format!("{place}: found \"{interface}\", expected an Ethernet interface"));
         return None;
     }
-    if let Err(why) = check_queues(port, facts.queues) {
-        report.fault(why);
+    if let Err(why) = numbered(interface, facts.queues) {
+        report.fault(format!("{place}: {why}"));
         return None;
     }
     match (facts.up, facts.link) {

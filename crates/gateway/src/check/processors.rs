@@ -60,10 +60,8 @@ impl Processors {
 
 pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, report: &mut Report) {
     let processors = Processors::of(host);
-    // Of a port that is not there nothing is known.
-    let one = Queues { receive: 1, send: 1 };
-    let queues: Vec<Queues> =
-        ports.iter().map(|facts| facts.as_ref().map_or(one, |facts| facts.queues)).collect();
+    let queues: Vec<Option<Queues>> =
+        ports.iter().map(|facts| facts.as_ref().map(|facts| facts.queues)).collect();
     let lineup = Lineup::with(&queues, config.worker.count, &config.worker.cpus);
     let (workers, online) = (lineup.0.len(), processors.online.len());
     if online > 0 && workers > online {

@@ -1,8 +1,9 @@
 //! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
 
 use super::{Disk, Pulses, Received, Writer, key};
-use crate::config::{ClusterSettings, Config};
+use crate::config::{ClusterSettings, Config, PortConfig};
 use crate::entropy::OsEntropy;
+use nix::net::if_::if_nametoindex;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
@@ -31,6 +32,9 @@ pub(crate) struct Node {
     speaker: Speaker,
     /// The links that are ports, with the interfaces behind them.
     ports: Vec<(u8, PortIndex)>,
+    settings: ClusterSettings,
+    /// Why VIPs cannot be answered for on some link, as was said last.
+    complaint: Option<String>,
     buffer: Vec<u8>,
 }
 
@@ -50,7 +54,8 @@ impl Prepared {
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
-        let pulses = Pulses::open(settings, mark)?;
+        let is_missing = |port: &PortConfig| if_nametoindex(port.interface.as_str()).is_err();
+        let pulses = Pulses::open(settings, mark, config.ports.iter().any(is_missing))?;
         let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
         let timers = &settings.timers;
         let group = GroupConfig {
@@ -94,24 +99,30 @@ impl Prepared {
             .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
         let Self { pulses, disk, durable, .. } = self;
         let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
-        let ports = ports(settings, fib);
-        Ok(Node { engine, pulses, disk, speaker, ports, buffer: vec![0; DATAGRAM] })
+        let own = settings.nodes.iter().find(|node| node.id == settings.node);
+        let ports = ports(own.map(|node| node.addresses.as_slice()).unwrap_or_default(), fib);
+        let buffer = vec![0; DATAGRAM];
+        let settings = settings.clone();
+        Ok(Node { engine, pulses, disk, speaker, ports, settings, complaint: None, buffer })
     }
 }
 
-/// The links on which this node's address is that of a port.
-fn ports(settings: &ClusterSettings, fib: &Fib) -> Vec<(u8, PortIndex)> {
-    let own = settings.nodes.iter().find(|node| node.id == settings.node);
-    // The configuration allows eight links.
-    let links = own.into_iter().flat_map(|node| (0_u8..).zip(&node.addresses));
-    let port = |(link, address)| {
-        let port = fib.ports().iter().find(|port| port.addresses.contains(address))?;
-        Some((link, port.index))
+/// The links on which this node's address is that of a port. Where an interface is missing the
+/// order tells: the cluster's own link comes first, then the ports.
+fn ports(own: &[IpAddr], fib: &Fib) -> Vec<(u8, PortIndex)> {
+    let port = |(link, address): (u8, &IpAddr)| {
+        let has = fib.ports().iter().find(|port| port.addresses.contains(address));
+        let in_order = || {
+            let port = fib.port(PortIndex(u16::from(link).checked_sub(1)?))?;
+            (port.ifindex == 0).then_some(port)
+        };
+        Some((link, has.or_else(in_order)?.index))
     };
-    links.filter_map(port).collect()
+    // The configuration allows eight links.
+    (0_u8..).zip(own).filter_map(port).collect()
 }
 
-/// The ports with those of the VIPs that lie in their networks.
+/// The ports whose interfaces are there, with those of the VIPs that lie in their networks.
 fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<Link> {
     let link = |port: &PortLink| {
         let is_on_link = |net: &&Prefix| port.addresses.iter().any(|own| net.contains(*own));
@@ -125,14 +136,26 @@ fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<Link> {
             vips: settings.vips.iter().filter(belongs).copied().collect(),
         }
     };
-    fib.ports().iter().map(link).collect()
+    fib.ports().iter().filter(|port| port.ifindex != 0).map(link).collect()
 }
 
 impl Node {
-    /// The links that are ports: whether each is up, and has a carrier.
-    pub(crate) fn carriers(&self, fib: &Fib) -> Vec<(u8, bool)> {
-        let up = |port: PortIndex| fib.ports().iter().any(|it| it.index == port && it.up);
-        self.ports.iter().map(|(link, port)| (*link, up(*port))).collect()
+    /// The links that are ports: whether each carries packets.
+    pub(crate) fn carriers(&self, carries: impl Fn(PortIndex) -> bool) -> Vec<(u8, bool)> {
+        self.ports.iter().map(|(link, port)| (*link, carries(*port))).collect()
+    }
+
+    /// Interfaces or their addresses may have changed: answers for the VIPs on those that there
+    /// are. Answers what is readable then, and was not before.
+    pub(crate) fn follow_links(&mut self, fib: &Fib) -> Vec<RawFd> {
+        let (fresh, result) = self.speaker.follow(links(&self.settings, fib));
+        let complaint = result.err().map(|error| error.to_string());
+        if let Some(complaint) = complaint.as_ref().filter(|_| complaint != self.complaint) {
+            tracing::warn!("cannot answer for the cluster's addresses on a link yet: {complaint}");
+        }
+        let fresh = fresh.into_iter().map(|fd| fd.as_raw_fd()).collect();
+        self.complaint = complaint;
+        fresh
     }
 
     /// Readable when corosync tells something, or takes messages again.
@@ -218,5 +241,42 @@ impl Node {
         if let Err(error) = self.speaker.announce() {
             tracing::warn!("cannot announce the cluster's addresses: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testudo_fastpath::mac::MacAddr;
+
+    fn addr(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn port(index: u16, ifindex: u32, addresses: &[&str]) -> PortLink {
+        PortLink {
+            index: PortIndex(index),
+            name: format!("port{index}"),
+            ifindex,
+            mac: MacAddr([0; 6]),
+            mtu: 1500,
+            up: true,
+            addresses: addresses.iter().map(|text| addr(text)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_link_is_the_port_that_has_its_address_or_that_is_missing_at_its_place() {
+        let own = ["10.99.0.1", "192.0.2.101", "10.1.0.101"].map(addr);
+        let of = |ports: [PortLink; 2]| {
+            let fib = ports.into_iter().fold(Fib::builder(), |fib, port| fib.port(port)).build();
+            self::ports(&own, &fib).into_iter().map(|(link, port)| (link, port.0)).collect::<Vec<_>>()
+        };
+        let (outer, inner) = (["192.0.2.101"], ["10.1.0.101"]);
+        assert_eq!(of([port(0, 5, &outer), port(1, 6, &inner)]), [(1, 0), (2, 1)]);
+        assert_eq!(of([port(0, 5, &inner), port(1, 6, &outer)]), [(1, 1), (2, 0)]);
+        assert_eq!(of([port(0, 5, &outer), port(1, 0, &[])]), [(1, 0), (2, 1)]);
+        assert_eq!(of([port(0, 0, &[]), port(1, 0, &[])]), [(1, 0), (2, 1)]);
+        assert_eq!(of([port(0, 5, &outer), port(1, 6, &["10.7.0.1"])]), [(1, 0)], "no link of its own");
     }
 }

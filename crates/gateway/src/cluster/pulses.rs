@@ -3,7 +3,7 @@
 
 use crate::config::ClusterSettings;
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce};
+use nix::sys::socket::sockopt::{IpFreebind, RcvBufForce, SndBufForce};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -40,14 +40,22 @@ pub(crate) struct Pulses {
 }
 
 impl Pulses {
-    /// Opens a socket on every link; `mark` keeps its packets out of the protected routes.
-    pub(crate) fn open(settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
+    /// Opens a socket on every link; `mark` keeps its packets out of the protected routes. While
+    /// interfaces are missing (`incomplete`) an address that this host does not have is waited for.
+    pub(crate) fn open(settings: &ClusterSettings, mark: u32, incomplete: bool) -> Result<Self, String> {
         let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.pulse_port);
         let mut all: BTreeMap<NodeId, Vec<SocketAddr>> =
             settings.nodes.iter().map(|node| (node.id, node.addresses.iter().map(at).collect())).collect();
         let own = all.remove(&settings.node).unwrap_or_default();
         let open = |local: &SocketAddr| {
-            open(*local, mark).map_err(|e| {
+            let opened = match open(*local, mark, false) {
+                Err(e) if incomplete && e.raw_os_error() == Some(nix::libc::EADDRNOTAVAIL) => {
+                    tracing::warn!("{} is no address of this host yet; pulses wait for it", local.ip());
+                    open(*local, mark, true)
+                }
+                opened => opened,
+            };
+            opened.map_err(|e| {
                 let hint = match e.raw_os_error() {
                     Some(nix::libc::EADDRNOTAVAIL) => " (is it an address of this host?)",
                     _ => "",
@@ -114,9 +122,14 @@ fn widen(link: &UdpSocket) {
     }
 }
 
-fn open(local: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+/// `absent`: the address may come later.
+fn open(local: SocketAddr, mark: u32, absent: bool) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_mark(mark)?;
+    if absent {
+        // Of both families: the kernel keeps one flag for them.
+        setsockopt(&socket, IpFreebind, &true)?;
+    }
     socket.bind(&local.into())?;
     Ok(socket.into())
 }
@@ -159,7 +172,7 @@ mod tests {
     fn nodes() -> ([Pulses; 2], u16) {
         let attempt = || {
             let free = UdpSocket::bind("127.9.0.1:0").unwrap().local_addr().unwrap().port();
-            let open = |node| Pulses::open(&settings(node, free), 7);
+            let open = |node| Pulses::open(&settings(node, free), 7, false);
             Ok(([open(1)?, open(2)?], free))
         };
         let mut attempts = (0..100).map(|_| attempt());
@@ -207,8 +220,21 @@ mod tests {
     fn an_address_of_another_host_is_named() {
         let mut elsewhere = settings(1, 5406);
         elsewhere.nodes[0].addresses[1] = "192.0.2.77".parse().unwrap();
-        let error = Pulses::open(&elsewhere, 7).unwrap_err();
+        let error = Pulses::open(&elsewhere, 7, false).unwrap_err();
         assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for pulses"), "{error}");
         assert!(error.ends_with("(is it an address of this host?)"), "{error}");
+    }
+
+    #[test]
+    fn while_interfaces_are_missing_their_addresses_are_waited_for() {
+        for absent in ["192.0.2.77", "2001:db8::77"] {
+            let mut elsewhere = settings(1, 0);
+            elsewhere.nodes[0].addresses[1] = absent.parse().unwrap();
+            elsewhere.nodes[1].addresses[1] = absent.parse().unwrap();
+            let pulses = Pulses::open(&elsewhere, 7, true).unwrap();
+            // Nothing leaves, and nothing breaks.
+            pulses.send(NodeId::new(2).unwrap(), 1, b"pulse");
+            assert_eq!(pulses.links(), 2);
+        }
     }
 }

@@ -15,7 +15,7 @@ const PULSE_PORT: u16 = 5406;
 const MAX_LINKS: usize = 8;
 
 /// `[cluster]`
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterSettings {
     /// Which of the nodes this is.
     pub(crate) node: NodeId,
@@ -69,7 +69,7 @@ impl ClusterSettings {
 }
 
 /// `[[cluster.nodes]]`
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSettings {
     /// Its number: corosync's `nodeid`.
     pub(crate) id: NodeId,

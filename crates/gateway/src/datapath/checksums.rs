@@ -15,8 +15,16 @@ enum Decision {
 }
 
 /// True if checksums that come open by this port are filled in. Says so in the log where the driver
-/// has decided it.
+/// has decided it. Of an interface that is missing the driver is not known: filling in what is not
+/// open changes nothing, and costs a comparison.
 pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
+    if port.checksum == Checksum::Auto && nix::net::if_::if_nametoindex(port.interface.as_str()).is_err() {
+        tracing::info!(
+            "port {}: fills in checksums that its neighbours leave open (no driver is known while it is missing)",
+            port.interface
+        );
+        return Ok(true);
+    }
     let decision =
         decide(port.checksum, || driver_of(&port.interface).map_err(|e| format!("{}: {e}", port.place)))?;
     if let Decision::Virtual { driver, sender } = &decision {

@@ -63,7 +63,8 @@ impl ClusterPlan<'_> {
     pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered, String> {
         let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
         filter.set_cluster(Some(&shown)).map_err(|e| e.to_string())?;
-        for port in &self.ports {
+        // One that is missing is made silent when it comes.
+        for port in self.ports.iter().filter(|port| nix::net::if_::if_nametoindex(**port).is_ok()) {
             host::silence(port).map_err(|e| e.to_string())?;
         }
         host::set_addresses(&self.vips, former).map_err(|e| e.to_string())?;

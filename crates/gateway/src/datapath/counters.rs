@@ -4,15 +4,16 @@ use super::DataPath;
 use super::workers::Running;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
-use std::time::Duration;
-use testudo_fastpath::filter::{Action, Reason};
-use testudo_fastpath::port::PortStatistics;
+use std::time::{Duration, Instant};
+use testudo_fastpath::fib::PortIndex;
+use testudo_fastpath::filter::{Action, FilterPort, Mode, Reason};
+use testudo_fastpath::port::{PortStatistics, speed_of};
 use testudo_fastpath::worker::{PortTotals, WorkerDrop, WorkerTotals};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::dataplane::Totals;
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::SaTotals;
-use testudo_vici::counters::{Counters, Named, PortCounters, WorkerCounters};
+use testudo_vici::counters::{Counters, Named, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::view::{ChildUsage, Usage};
 
 impl DataPath {
@@ -27,7 +28,7 @@ impl DataPath {
         for port in self.guard.ports() {
             let of_port = || queues.iter().filter(|queue| queue.port == port.index);
             let sum = |of: fn(&PortTotals) -> u64| of_port().map(of).sum();
-            let mut lost = below(of_port());
+            let mut lost = below(&self.below(of_port(), port.index));
             match self.guard.counters(port) {
                 Ok(filter) => lost.extend(
                     filter
@@ -48,6 +49,7 @@ impl DataPath {
                 tx_packets: sum(|queue| queue.tx_packets),
                 tx_bytes: sum(|queue| queue.tx_bytes),
                 drops: lost,
+                status: self.port_status(port),
             });
         }
         for (name, count) in workers.iter().flat_map(|worker| &worker.drops) {
@@ -60,6 +62,36 @@ impl DataPath {
             workers,
             ports,
             inherited: self.guard.inherited().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Losses below a port: those that the kernel counts as they are now, the others as the workers
+    /// last told.
+    fn below<'a>(&self, queues: impl Iterator<Item = &'a PortTotals>, port: PortIndex) -> PortStatistics {
+        let told = queues.fold(PortStatistics::default(), |sum, queue| sum.plus(queue.below));
+        let PortStatistics { tx_refused, stray, rx_not_joined, .. } = told;
+        PortStatistics { tx_refused, stray, rx_not_joined, ..self.ports.losses(port) }
+    }
+
+    fn port_status(&self, port: &FilterPort) -> PortStatus {
+        let now = Instant::now();
+        let link = self.fib.port(port.index).filter(|link| link.ifindex != 0);
+        let condition = self.ports.condition(port.index, now);
+        let speed = link.and_then(|link| speed_of(&link.name).ok().flatten());
+        let filter = self.guard.mode(port).map(|mode| match mode {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        });
+        PortStatus {
+            state: condition.as_ref().map_or("missing", |condition| condition.state).into(),
+            seconds: condition.as_ref().map_or(0, |condition| condition.lasts.as_secs()),
+            why: condition.and_then(|condition| condition.why.map(str::to_owned)),
+            ifindex: link.map(|link| link.ifindex.into()),
+            mtu: link.map(|link| link.mtu.into()),
+            speed: speed.map(u64::from),
+            queues: self.ports.sockets(port.index) as u64,
+            routes: self.fib.routes_through(port.index) as u64,
+            filter: filter.map(str::to_owned),
         }
     }
 
@@ -139,7 +171,11 @@ impl DataPath {
 
     /// A line for the log.
     pub(crate) fn describe(&self) -> String {
-        let ports: Vec<&str> = self.guard.ports().iter().map(|p| p.name.as_str()).collect();
+        let name = |port: &FilterPort| match self.ports.is_in_use(port.index) {
+            true => port.name.clone(),
+            false => format!("{} (missing)", port.name),
+        };
+        let ports: Vec<String> = self.guard.ports().iter().map(name).collect();
         format!("ports {}, cipher library {}", ports.join(", "), self.library.name())
     }
 
@@ -162,16 +198,15 @@ fn filter_name(reason: Reason) -> String {
 }
 
 /// Losses below a port, of all its queues.
-fn below<'a>(queues: impl Iterator<Item = &'a PortTotals> + Clone) -> Named {
-    let sum = |of: fn(&PortStatistics) -> u64| queues.clone().map(|queue| of(&queue.below)).sum::<u64>();
+fn below(of_port: &PortStatistics) -> Named {
     let rows = [
-        ("rx_dropped", sum(|below| below.rx_dropped)),
-        ("rx_ring_full", sum(|below| below.rx_ring_full)),
-        ("fill_ring_empty", sum(|below| below.fill_ring_empty)),
-        ("rx_invalid", sum(|below| below.rx_invalid)),
-        ("rx_not_joined", sum(|below| below.rx_not_joined)),
-        ("tx_invalid", sum(|below| below.tx_invalid)),
-        ("tx_refused", sum(|below| below.tx_refused)),
+        ("rx_dropped", of_port.rx_dropped),
+        ("rx_ring_full", of_port.rx_ring_full),
+        ("fill_ring_empty", of_port.fill_ring_empty),
+        ("rx_invalid", of_port.rx_invalid),
+        ("rx_not_joined", of_port.rx_not_joined),
+        ("tx_invalid", of_port.tx_invalid),
+        ("tx_refused", of_port.tx_refused),
     ];
     rows.map(|(name, value)| (name.to_owned(), value)).into()
 }
@@ -198,7 +233,7 @@ mod tests {
             Reason::ALL.iter().copied().filter(|reason| reason.action() == Action::Drop).map(filter_name);
         let pipeline = DropReason::ALL.into_iter().map(|reason| reason.name().to_owned());
         let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
-        let port = below(std::iter::empty()).into_iter().map(|(name, _)| name);
+        let port = below(&PortStatistics::default()).into_iter().map(|(name, _)| name);
         for name in filter.chain(pipeline).chain(worker).chain(port) {
             assert_eq!(text.matches(&format!("\n| `{name}` |")).count(), 1, "{name}");
         }

@@ -10,8 +10,8 @@ use super::plan::{Host, Planned, Step, Way};
 use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use testudo_fastpath::fib::Fib;
-use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, PrefixUses};
+use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
+use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, Mode, PrefixUses};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
@@ -58,13 +58,45 @@ impl Guard {
         })
     }
 
-    /// Puts the filter on the ports.
+    /// Puts the filter on the ports whose interfaces are there.
     pub(super) fn attach(&mut self) -> Result<(), String> {
-        for port in &self.ports {
+        for port in self.ports.iter().filter(|port| port.ifindex != 0) {
             let mode = self.filter.attach(port).map_err(|e| e.to_string())?;
             tracing::info!("port {}: filter attached, {mode:?}", port.name);
         }
         Ok(())
+    }
+
+    /// Puts the filter on the interface that a port has now.
+    pub(super) fn attach_again(&mut self, link: &PortLink) -> Result<Mode, String> {
+        let port = self.ports.iter_mut().find(|port| port.index == link.index);
+        let port = port.ok_or("the interface is no port's")?;
+        (port.ifindex, port.mac) = (link.ifindex, link.mac);
+        self.opened.forget(link.index);
+        self.filter.attach(port).map_err(|e| e.to_string())
+    }
+
+    /// The interface of a port is gone.
+    pub(super) fn leave(&mut self, index: PortIndex) -> Result<(), String> {
+        self.ports.iter_mut().filter(|port| port.index == index).for_each(|port| port.ifindex = 0);
+        self.opened.forget(index);
+        self.filter.forget_gone().map_err(|e| e.to_string())
+    }
+
+    /// How the filter runs on a port. `None` if it is not attached there.
+    pub(super) fn mode(&self, port: &FilterPort) -> Option<Mode> {
+        // An interface that is going just now may not answer any more.
+        let mode = if port.ifindex == 0 { Ok(None) } else { self.filter.mode(port) };
+        mode.unwrap_or_else(|error| {
+            tracing::debug!("port {}: {error}", port.name);
+            None
+        })
+    }
+
+    /// Ports that should have the filter, and have it no more.
+    pub(super) fn unattached(&self) -> Vec<PortIndex> {
+        let unattached = self.ports.iter().filter(|port| port.ifindex != 0 && self.mode(port).is_none());
+        unattached.map(|port| port.index).collect()
     }
 
     /// Gives the packets of a port's queue to the AF_XDP socket that was opened there.
@@ -200,7 +232,7 @@ impl Guard {
         self.filter.set_addresses(&addresses).map_err(|e| e.to_string())?;
         self.addresses = self.filter.addresses();
         for port in &mut self.ports {
-            if let Some(link) = fib.port(port.index)
+            if let Some(link) = fib.port(port.index).filter(|link| link.ifindex != 0)
                 && link.mac != port.mac
                 && link.ifindex == port.ifindex
             {
@@ -248,19 +280,9 @@ impl Guard {
         self.filter.set_prefixes(&uses).map_err(|e| e.to_string())
     }
 
-    /// Fails unless every port still is the interface that it was. Says what else has changed that ports cannot follow.
-    pub(super) fn check_ports(&mut self, fib: &Fib) -> Result<(), String> {
+    /// Says what has changed that ports cannot follow.
+    pub(super) fn check_ports(&mut self, fib: &Fib) {
         self.opened.check(fib);
-        for port in &self.ports {
-            let now = fib.port(port.index).map_or(0, |link| link.ifindex);
-            if now != port.ifindex {
-                return Err(format!(
-                    "port {}: the interface is gone, or another one has its name",
-                    port.name
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// Makes sure that nobody has taken our rules and routes away: a network manager may remove what it does not know.

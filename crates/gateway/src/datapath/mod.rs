@@ -14,6 +14,8 @@ mod inherited;
 mod line_rate;
 mod opened;
 mod plan;
+mod ports;
+mod reopen;
 mod sas;
 mod shut;
 mod sources;
@@ -24,6 +26,7 @@ use crate::policies::{Abandoned, Change, Policies};
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
 use guard::Guard;
+use ports::Ports;
 use sas::Sas;
 pub(crate) use sas::Turn;
 pub(crate) use sas::{Agreed, Turn};
@@ -63,6 +66,9 @@ pub(crate) struct DataPath {
     _follower: Follower,
     fib: Arc<Fib>,
     guard: Guard,
+    ports: Ports,
+    /// Workers poll the devices of their ports.
+    busy_poll: bool,
     /// What a node of a cluster has in addition.
     cluster: Option<Clustered>,
     sas: Sas,
@@ -344,6 +350,7 @@ impl DataPath {
     pub(crate) fn routes_changed(&mut self) -> Result<(), String> {
         self.routing.acknowledge();
         let fib = self.routing.fib();
+        self.follow_ports(&fib);
         if fib.addresses() != self.fib.addresses() {
             let addresses: Arc<LocalAddrs> = Arc::new(fib.addresses().iter().copied().collect());
             self.send(Command::SetLocalAddrs(addresses));
@@ -428,7 +435,8 @@ impl DataPath {
         for remote in self.learned.expire(boottime()) {
             self.sas.set_path_mtu(remote, self.path_mtu(remote));
         }
-        self.guard.check_ports(&self.fib)?;
+        self.guard.check_ports(&self.fib);
+        self.check_attached();
         if self.next_reassertion <= Instant::now() {
             self.reassert_routes();
         }

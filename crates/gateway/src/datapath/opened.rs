@@ -1,5 +1,6 @@
-//! What ports were opened with, and whether their interfaces are still like that. Sockets and frames are made once, at the
-//! start: an interface that gets more queues later, or a larger MTU, has packets that they are not made for.
+//! What ports were opened with, and whether their interfaces are still like that. Frames are made
+//! once, at the start, and sockets when a port is opened: an interface that gets more queues later,
+//! or a larger MTU, has packets that they are not made for.
 
 use std::collections::BTreeMap;
 use testudo_fastpath::fib::{Fib, PortIndex};
@@ -33,6 +34,11 @@ impl Opened {
         });
         port.queues += 1;
         port.queues_seen = port.queues;
+    }
+
+    /// A port's interface is gone, or is opened anew.
+    pub(super) fn forget(&mut self, index: PortIndex) {
+        self.0.remove(&index);
     }
 
     /// The largest packet that some port can send.

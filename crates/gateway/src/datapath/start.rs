@@ -2,8 +2,9 @@
 //! protected packets through.
 
 use super::guard::Guard;
+use super::ports::{Line, Ports};
 use super::sas::Sas;
-use super::workers::{Running, Workers};
+use super::workers::{Bay, Running, Workers};
 use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
@@ -15,13 +16,15 @@ use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex, PortSet};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
 use testudo_fastpath::frame::{FramePool, JUMBO_MTU};
+use testudo_fastpath::mac::MacAddr;
 use testudo_fastpath::netlink::{
     Addresses, Follower, Guard as RouteGuard, GuardConfig, Interfaces, remove_guard,
 };
+use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
-use testudo_fastpath::worker::{Crew, Fence, Worker, WorkerConfig, WorkerHandle};
+use testudo_fastpath::worker::{Crew, Fence, PortChanges, Worker, WorkerConfig, WorkerHandle};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
@@ -83,9 +86,11 @@ impl DataPath {
         let fib = follower.handle().fib();
         let mtu = tun_mtu(&fib);
         tun::set_mtu(&config.tun, mtu).map_err(|e| e.to_string())?;
-        let ports = filter_ports(config, &fib)?;
+        let filtered = filter_ports(config, lineup, &fib)?;
+        let mut ports = Ports::new(&filtered, Instant::now());
+        ports.missing().for_each(Line::log);
         let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
-        let mut guard = Guard::new(filter, selected, routes, ports, time_of_day())?;
+        let mut guard = Guard::new(filter, selected, routes, filtered, time_of_day())?;
         guard.follow(&fib)?;
         guard.attach()?;
 
@@ -98,7 +103,7 @@ impl DataPath {
             // At most 64.
             workers: lineup.0.len() as u8,
         };
-        let workers = barracks.start(lineup, tun, &mut guard)?;
+        let workers = barracks.start(lineup, tun, (&mut guard, &mut ports))?;
         let mut this = Self {
             tun: tun_index,
             tun_name: config.tun.clone(),
@@ -113,6 +118,8 @@ impl DataPath {
             routing: follower.handle(),
             _follower: follower,
             guard,
+            ports,
+            busy_poll: !config.worker.busy_poll.is_zero(),
             sas: Sas::new(clustered.is_some()),
             cluster: clustered,
             library,
@@ -192,17 +199,19 @@ fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
     }
 }
 
-fn filter_ports(config: &Config, fib: &Fib) -> Result<Vec<FilterPort>, String> {
+/// Those whose interfaces were missing when their queues were counted have number 0.
+fn filter_ports(config: &Config, lineup: &Lineup, fib: &Fib) -> Result<Vec<FilterPort>, String> {
     let one = |(index, port): (PortIndex, &PortConfig)| {
-        let link = fib.port(index).filter(|link| link.ifindex != 0);
-        let link = link.ok_or_else(|| {
-            format!("{}: found \"{}\", expected an interface of this host", port.place, port.interface)
-        })?;
+        let is_expected = lineup.0.iter().flat_map(|post| &post.queues).any(|(of, _)| *of == index);
+        let link = fib.port(index).filter(|link| link.ifindex != 0 && is_expected);
+        if is_expected && link.is_none() {
+            return Err(format!("{}: interface \"{}\" has gone just now", port.place, port.interface));
+        }
         Ok(FilterPort {
             index,
             name: port.interface.clone(),
-            ifindex: link.ifindex,
-            mac: link.mac,
+            ifindex: link.map_or(0, |link| link.ifindex),
+            mac: link.map_or(MacAddr([0; 6]), |link| link.mac),
             cluster_mac: config.cluster.as_ref().map(|cluster| cluster.mac_on(index.0.into())),
             check_source: true,
             allow_generic: port.mode == XdpMode::Generic,
@@ -229,31 +238,41 @@ struct Barracks<'a> {
     workers: u8,
 }
 
+/// A worker before it runs.
+type Recruit = (Worker<XdpPort, Tun, Dataplane>, Option<Bay>);
+
 impl Barracks<'_> {
     /// Opens all ports before the first worker starts: what can fail comes first. Each that has ports has a queue of the TUN too.
-    fn start(&self, lineup: &Lineup, tun: Tun, guard: &mut Guard) -> Result<Vec<Running>, String> {
+    fn start(
+        &self,
+        lineup: &Lineup,
+        tun: Tun,
+        (guard, ports): (&mut Guard, &mut Ports),
+    ) -> Result<Vec<Running>, String> {
         let mut queues = Vec::new();
-        for _ in lineup.0.iter().skip(1).filter(|post| !post.queues.is_empty()) {
+        for _ in lineup.0.iter().skip(1).filter(|post| post.carries) {
             queues.push(tun.another().map_err(|e| e.to_string())?);
         }
         let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
         let numbered = (0..).zip(&lineup.0).zip(tuns);
         let mut workers = numbered
-            .map(|((id, post), tun)| self.worker(id, post, tun, guard))
+            .map(|((id, post), tun)| self.worker(id, post, tun, (&mut *guard, &mut *ports)))
             .collect::<Result<Vec<_>, String>>()?;
         if workers.len() > 1 {
             let crew = Crew::new(workers.len());
             let places = workers.into_iter().enumerate();
-            workers = places.map(|(place, worker)| worker.joining(Arc::clone(&crew), place)).collect();
+            workers = places
+                .map(|(place, (worker, bay))| (worker.joining(Arc::clone(&crew), place), bay))
+                .collect();
         }
         let run = |(worker, post): (_, &Post)| self.run(worker, post);
         workers.into_iter().zip(&lineup.0).map(run).collect()
     }
 
-    fn run(&self, worker: Worker<XdpPort, Tun, Dataplane>, post: &Post) -> Result<Running, String> {
+    fn run(&self, (worker, bay): Recruit, post: &Post) -> Result<Running, String> {
         let pipeline = Arc::clone(worker.pipeline().counters());
         let handle = WorkerHandle::spawn(worker).map_err(|e| e.to_string())?;
-        Ok(Running::new(handle, pipeline, post.cpu))
+        Ok(Running::new(handle, pipeline, post.cpu).with_bay(bay))
     }
 
     fn worker(
@@ -261,12 +280,14 @@ impl Barracks<'_> {
         id: u8,
         post: &Post,
         tun: Option<Tun>,
-        guard: &mut Guard,
-    ) -> Result<Worker<XdpPort, Tun, Dataplane>, String> {
+        (guard, all): (&mut Guard, &mut Ports),
+    ) -> Result<Recruit, String> {
         let (ports, pool) = self.open_ports(post)?;
         for (port, (_, queue)) in ports.iter().zip(&post.queues) {
             guard.set_socket(*queue, port)?;
+            all.add_socket(port.info().index, port.losses());
         }
+        let memory = Arc::clone(pool.memory());
         let ports_with = |has: fn(&PortConfig) -> bool| {
             numbered(self.config).filter(move |(_, port)| has(port)).map(|(index, _)| index).collect()
         };
@@ -282,18 +303,27 @@ impl Barracks<'_> {
         let pipeline = dataplane((id, self.workers), self.sender)?;
         let worker = Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), pipeline)
             .map_err(|e| e.to_string())?;
-        Ok(match self.fence {
+        let worker = match self.fence {
             Some(fence) => worker.behind(Arc::clone(fence)),
             None => worker,
-        })
+        };
+        if !post.carries {
+            return Ok((worker, None));
+        }
+        let changes = Arc::new(PortChanges::default());
+        Ok((worker.changing(Arc::clone(&changes)), Some(Bay { memory, changes })))
     }
 
     fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool), String> {
         let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
         let wanted = post.ports(self.config);
+        let has = |index: PortIndex| post.queues.iter().any(|(of, _)| *of == index);
+        let missing = numbered(self.config).filter(|(index, _)| post.carries && !has(*index));
+        let missing = missing.map(|(index, port)| XdpConfig::new(index, &port.interface));
+        let expected: Vec<XdpConfig> = wanted.iter().cloned().chain(missing).collect();
         // Every port may hold its rings full; a quarter more is in the worker's hands.
-        let needed: usize = wanted.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
-        let jumbo = wanted.iter().map(XdpConfig::jumbo_frames).sum::<usize>() * 5 / 4;
+        let needed: usize = expected.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
+        let jumbo = expected.iter().map(XdpConfig::jumbo_frames).sum::<usize>() * 5 / 4;
         let frames = match needed {
             0 => STANDBY_FRAMES,
             needed => needed.max(self.config.worker.frames as usize),

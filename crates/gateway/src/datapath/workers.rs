@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use testudo_fastpath::worker::{WorkerCommand, WorkerEvent, WorkerGarbage, WorkerHandle};
+use testudo_fastpath::frame::FrameMemory;
+use testudo_fastpath::port::xdp::XdpPort;
+use testudo_fastpath::worker::{PortChanges, WorkerCommand, WorkerEvent, WorkerGarbage, WorkerHandle};
 use testudo_ipsec::dataplane::{Counters as PipelineCounters, Event, Garbage, Note};
 
 /// All workers, by their numbers.
@@ -14,10 +16,19 @@ pub(super) struct Running {
     pub(super) handle: WorkerHandle,
     pub(super) pipeline: Arc<PipelineCounters>,
     pub(super) cpu: Option<usize>,
+    /// None if it has no ports, and will have none.
+    bay: Option<Bay>,
     /// Commands, in order: they go together, and wait while its queue is full.
     backlog: VecDeque<WorkerCommand>,
     /// Notes that it has given back and others may not have.
     noted: VecDeque<(Box<[Note]>, usize)>,
+}
+
+/// Where the ports of a running worker are changed.
+pub(super) struct Bay {
+    /// What their frames lie in.
+    pub(super) memory: Arc<FrameMemory>,
+    pub(super) changes: Arc<PortChanges<XdpPort>>,
 }
 
 /// What workers have told.
@@ -30,7 +41,12 @@ pub(super) struct Told {
 
 impl Running {
     pub(super) fn new(handle: WorkerHandle, pipeline: Arc<PipelineCounters>, cpu: Option<usize>) -> Self {
-        Self { handle, pipeline, cpu, backlog: VecDeque::new(), noted: VecDeque::new() }
+        Self { handle, pipeline, cpu, bay: None, backlog: VecDeque::new(), noted: VecDeque::new() }
+    }
+
+    /// The worker whose ports may be changed there.
+    pub(super) fn with_bay(self, bay: Option<Bay>) -> Self {
+        Self { bay, ..self }
     }
 
     /// The queue of a worker is bounded; ours holds what IKE has decided and cannot take back.
@@ -65,6 +81,11 @@ impl Workers {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Running> {
         self.0.iter()
+    }
+
+    /// Of the workers that have ports: they come before all others.
+    pub(super) fn bays(&self) -> impl Iterator<Item = &Bay> {
+        self.0.iter().filter_map(|worker| worker.bay.as_ref())
     }
 
     /// Readable when a worker has something to tell.

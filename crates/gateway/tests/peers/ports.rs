@@ -60,3 +60,134 @@ fn an_interface_that_grows_is_warned_of_and_goes_on_with_what_it_had() {
     assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
     assert_eq!(pair.dropped("tx_invalid"), 0);
 }
+
+/// What is known of the port of our gateway at that interface.
+fn port(pair: &Pair, interface: &str) -> serde_json::Value {
+    let status = pair.status(Side::One);
+    let ports = status["counters"]["ports"].as_array().unwrap();
+    ports.iter().find(|port| port["name"] == interface).unwrap().clone()
+}
+
+fn await_state(pair: &Pair, interface: &str, state: &str) -> serde_json::Value {
+    wait_until(&format!("port {interface} to be {state}"), SOON, || {
+        let port = port(pair, interface);
+        Ok(if port["state"] == state { Ok(()) } else { Err(port.to_string()) })
+    })
+    .unwrap();
+    port(pair, interface)
+}
+
+/// Interfaces that come and go, and the peer is strongSwan.
+struct Changing {
+    pair: Pair,
+    options: Options,
+}
+
+impl Changing {
+    /// Our gateway begins without these interfaces.
+    fn start_without(name: &str, missing: &[&str]) -> Self {
+        let towards = [Kind::Testudo, Kind::Strongswan].map(|kind| kind.offloads_towards());
+        let options = Options { towards, ..Options::default() };
+        let t = Topology::build(&Lab::shared(name).unwrap(), &options).unwrap();
+        missing.iter().for_each(|interface| t.delete(Side::One, interface).unwrap());
+        let one = Testudo::start(&t.gw1).unwrap();
+        let two = Gateway::start(Kind::Strongswan, &t.gw2).unwrap();
+        let pair = Pair { one, two, t };
+        for side in [Side::One, Side::Two] {
+            pair.swanctl(side).load(&Connection::of(side, Family::V4).to_string()).unwrap();
+        }
+        Self { pair, options }
+    }
+
+    fn make(&self, interface: &str) {
+        match interface {
+            INNER => self.pair.t.connect_inside(Side::One, &self.options).unwrap(),
+            OUTER => self.pair.t.connect_outside_again(Side::One, &self.options).unwrap(),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Waits until the port is in use again, with its filter and its routes.
+    fn await_use(&self, interface: &str) {
+        let port = await_state(&self.pair, interface, "up");
+        assert_eq!((&port["filter"], &port["queues"]), (&"native".into(), &1.into()), "{port}");
+        assert_eq!(port["mtu"], 1500, "{port}");
+        wait_until("routes through the port", SOON, || {
+            let port = self::port(&self.pair, interface);
+            Ok(if port["routes"].as_u64() >= Some(2) { Ok(()) } else { Err(port.to_string()) })
+        })
+        .unwrap();
+    }
+}
+
+/// Each goes and comes again under a running daemon, which has it carry again, with the SAs that
+/// there were.
+#[test]
+fn an_interface_that_is_deleted_and_made_again_carries_again() {
+    let mut lab = Changing::start_without("again", &[]);
+    lab.pair.up(Side::One);
+    lab.pair.ping_both_ways();
+    let spis = |pair: &Pair| pair.sas(Side::One)[0].children[0].get("spi-in").map(str::to_owned);
+    let before = spis(&lab.pair);
+    assert!(before.is_some());
+    for (interface, other) in [(INNER, OUTER), (OUTER, INNER), (INNER, OUTER)] {
+        let was = port(&lab.pair, interface);
+        lab.pair.t.delete(Side::One, interface).unwrap();
+        let gone = await_state(&lab.pair, interface, "missing");
+        assert_eq!((&gone["filter"], &gone["queues"], &gone["routes"]), (&().into(), &0.into(), &0.into()));
+        assert_eq!(port(&lab.pair, other)["state"], "up");
+        assert_eq!(gone["rx_packets"], was["rx_packets"], "what it has counted stays");
+        lab.make(interface);
+        lab.await_use(interface);
+        assert_ne!(port(&lab.pair, interface)["ifindex"], was["ifindex"]);
+        lab.pair.ping_both_ways();
+    }
+    assert_eq!(spis(&lab.pair), before, "no SA has been made anew");
+    lab.pair.await_log_times("port inner0: interface is gone; waiting for it", 2);
+    lab.pair.await_log_times("port inner0: interface is there after", 2);
+    lab.pair.await_log("port outer0: interface is gone; waiting for it");
+    lab.pair.one.stop().unwrap();
+}
+
+/// The daemon begins without one, and without any: it comes up, and uses each when it comes.
+#[test]
+fn a_daemon_waits_for_interfaces_that_are_missing_at_its_start() {
+    let mut lab = Changing::start_without("late", &[INNER]);
+    lab.pair.await_log("port inner0: there is no interface of that name; waiting for it");
+    assert_eq!(port(&lab.pair, INNER)["state"], "missing");
+    assert_eq!(port(&lab.pair, OUTER)["state"], "up");
+    // The outer one carries IKE and ESP already.
+    lab.pair.up(Side::One);
+    lab.make(INNER);
+    lab.await_use(INNER);
+    lab.pair.ping_both_ways();
+    lab.pair.one.stop().unwrap();
+
+    for interface in [INNER, OUTER] {
+        lab.pair.t.delete(Side::One, interface).unwrap();
+    }
+    lab.pair.one.restart().unwrap();
+    for interface in [INNER, OUTER] {
+        await_state(&lab.pair, interface, "missing");
+    }
+    lab.pair.swanctl(Side::One).load(&Connection::of(Side::One, Family::V4).to_string()).unwrap();
+    for interface in [OUTER, INNER] {
+        lab.make(interface);
+        lab.await_use(interface);
+    }
+    lab.pair.up(Side::One);
+    lab.pair.ping_both_ways();
+}
+
+/// A link that goes and comes is said once each, and shown.
+#[test]
+fn a_change_of_a_link_is_logged_once() {
+    let mut lab = Changing::start_without("links", &[]);
+    let (client, line) = (lab.pair.t.client.clone(), "port inner0: link is ");
+    for (times, state) in [(1, "down"), (1, "up"), (2, "down"), (2, "up")] {
+        client.ip(&format!("link set {HOST} {state}")).unwrap();
+        await_state(&lab.pair, INNER, if state == "up" { "up" } else { "link-down" });
+        lab.pair.await_log_times(&format!("{line}{state}"), times);
+    }
+    assert_eq!(lab.pair.one.log().unwrap().matches(line).count(), 4);
+}

@@ -50,11 +50,10 @@ fn all_links_are_cut() {
 
 /// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
 /// shares over, and gets them back.
-fn port_cut(name: &str, options: &BedOptions, cuts: &[(Net, Cut)]) {
+fn port_fails(name: &str, options: &BedOptions, failures: impl IntoIterator<Item = Failure>) {
     let mut trial = Trial::start(name, options);
-    for (net, how) in cuts {
+    for failure in failures {
         let owner = trial.bed.owner(1).unwrap();
-        let failure = Failure::Link(*net, *how);
         let what = format!("{failure:?} of node {owner}");
         let seen = trial.under_traffic(&what, |bed| bed.strike(owner, failure).unwrap());
         not_doubled(&what, FormerOwner::HandsOver, &seen);
@@ -79,8 +78,16 @@ fn port_cut(name: &str, options: &BedOptions, cuts: &[(Net, Cut)]) {
 
 #[test]
 fn a_port_is_cut() {
-    let all = [Net::Outer, Net::Inner].map(|net| [Cut::Carrier, Cut::Silent].map(|how| (net, how)));
-    port_cut("cut-port", &BedOptions::default(), all.as_flattened());
+    let all =
+        [Net::Outer, Net::Inner].map(|net| [Cut::Carrier, Cut::Silent].map(|how| Failure::Link(net, how)));
+    port_fails("cut-port", &BedOptions::default(), all.into_iter().flatten());
+}
+
+/// A port whose interface is deleted is as one that is cut; the daemon goes on, and takes the new
+/// interface.
+#[test]
+fn a_port_goes_and_comes_again() {
+    port_fails("port-gone", &BedOptions::default(), [Net::Outer, Net::Inner].map(Failure::Gone));
 }
 
 /// Peers and pulses speak IPv6 there.
@@ -88,5 +95,5 @@ fn a_port_is_cut() {
 #[ignore = "make test-all: the other family"]
 fn a_port_is_cut_where_all_is_ipv6() {
     let options = BedOptions { outside: Family::V6, ..BedOptions::default() };
-    port_cut("cut-port-6", &options, &[(Net::Outer, Cut::Silent)]);
+    port_fails("cut-port-6", &options, [Failure::Link(Net::Outer, Cut::Silent)]);
 }

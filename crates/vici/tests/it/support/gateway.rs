@@ -18,7 +18,7 @@ use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
     Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
 };
-use testudo_vici::counters::{Counters, PortCounters, WorkerCounters};
+use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::{ChildUsage, Usage};
@@ -257,6 +257,16 @@ impl Control for Gateway {
                 tx_packets: 20,
                 tx_bytes: 2000,
                 drops: named("ring_full", 1),
+                status: PortStatus {
+                    state: "up".to_owned(),
+                    seconds: 60,
+                    ifindex: Some(2),
+                    mtu: Some(1500),
+                    queues: 1,
+                    routes: 2,
+                    filter: Some("native".to_owned()),
+                    ..PortStatus::default()
+                },
             }],
             workers: vec![WorkerCounters {
                 index: 0,

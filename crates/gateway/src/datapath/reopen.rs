@@ -1,0 +1,148 @@
+//! Ports follow their interfaces while the workers run: closed when an interface goes, opened as at
+//! the start when it comes.
+//!
+//! The filter is attached first, before anything else is asked of the interface. Between the moment
+//! at which the kernel makes an interface and that one, packets from it pass to the kernel: routes
+//! (table 220) hold back what goes to a protected prefix, but nothing refuses what comes in clear
+//! from one. An interface that is set up only afterwards has carried nothing by then.
+
+use super::DataPath;
+use super::ports::{Line, Need};
+use crate::lineup::{numbered, of_worker, sharing};
+use std::time::Instant;
+use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
+use testudo_fastpath::filter::Mode;
+use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
+use testudo_fastpath::port::{Port, Queues, queues_of};
+use testudo_fastpath::vip::host;
+use testudo_fastpath::worker::{PortChange, WorkerCommand};
+
+impl DataPath {
+    /// Closes the ports whose interfaces are gone, opens those whose interfaces have come, and says
+    /// which links have changed.
+    pub(super) fn follow_ports(&mut self, fib: &Fib) {
+        let now = Instant::now();
+        for link in fib.ports() {
+            if self.ports.need(link, now) == Need::Close {
+                self.close_port(link.index, now);
+            }
+            if self.ports.need(link, now) == Need::Open {
+                self.try_port(link, now);
+            }
+            self.ports.link(link, now).into_iter().for_each(Line::log);
+        }
+    }
+
+    /// Closes the ports whose interfaces are others by now, although name and number are those that
+    /// they had: the filter went with the interface that it was on.
+    pub(super) fn check_attached(&mut self) {
+        let now = Instant::now();
+        for index in self.guard.unattached() {
+            if self.ports.is_in_use(index) {
+                self.close_port(index, now);
+            }
+        }
+    }
+
+    /// True if the port's interface is there and in use, and its link is up.
+    pub(crate) fn carries(&self, index: PortIndex) -> bool {
+        self.ports.is_in_use(index) && self.fib.port(index).is_some_and(|link| link.up)
+    }
+
+    fn close_port(&mut self, index: PortIndex, now: Instant) {
+        self.ports.lost(index, now).into_iter().for_each(Line::log);
+        self.close_sockets(index);
+        if let Err(error) = self.guard.leave(index) {
+            tracing::debug!("pins of interfaces that are gone stay behind: {error}");
+        }
+    }
+
+    /// Has the workers end what they have of a port.
+    fn close_sockets(&mut self, index: PortIndex) {
+        for bay in self.workers.bays() {
+            if bay.changes.push(PortChange::Close(index)).is_err() {
+                tracing::error!(
+                    "a worker does not take changes of its ports: restart testudod if this goes on"
+                );
+            }
+        }
+        self.workers.queue(WorkerCommand::Ports);
+        self.flush();
+    }
+
+    fn try_port(&mut self, link: &PortLink, now: Instant) {
+        let line = match self.open_port(link) {
+            Ok(mode) => self.ports.opened(link, mode, now),
+            Err(why) => {
+                // What was opened is closed again; the filter stays, and drops what is for a
+                // worker.
+                self.close_sockets(link.index);
+                self.ports.refused(link, why, now)
+            }
+        };
+        line.into_iter().for_each(Line::log);
+    }
+
+    fn open_port(&mut self, link: &PortLink) -> Result<Mode, String> {
+        let mode = self.guard.attach_again(link)?;
+        if self.cluster.is_some() {
+            host::silence(&link.name).map_err(|e| e.to_string())?;
+        }
+        let queues = numbered(&link.name, queues_of(&link.name).map_err(|e| e.to_string())?)?;
+        let own = self.workers.bays().count();
+        enough(&link.name, queues, own)?;
+        let mut opened = Vec::new();
+        for (worker, bay) in self.workers.bays().enumerate() {
+            let mine: Vec<u16> = of_worker(queues.receive, worker, own).collect();
+            for &queue in &mine {
+                let usual = XdpConfig::new(link.index, &link.name);
+                let usual = XdpConfig { busy_poll: self.busy_poll, patient: false, ..usual };
+                let port = XdpPort::open(&sharing(usual, queue, mine.len()), &bay.memory)
+                    .map_err(|e| e.to_string())?;
+                if port.info().ifindex != link.ifindex {
+                    return Err("another interface has taken its name just now".to_owned());
+                }
+                opened.push((worker, queue, port));
+            }
+        }
+        for (_, queue, port) in &opened {
+            self.guard.set_socket(*queue, port)?;
+            self.ports.add_socket(link.index, port.losses());
+        }
+        for (worker, _, port) in opened {
+            let bay = self.workers.bays().nth(worker).ok_or("a worker has no place for ports")?;
+            let pushed = bay.changes.push(PortChange::Open(port));
+            pushed.map_err(|_| "a worker does not take changes of its ports")?;
+        }
+        self.workers.queue(WorkerCommand::Ports);
+        self.flush();
+        Ok(mode)
+    }
+}
+
+/// Every worker that has ports must be able to send by this one too.
+fn enough(interface: &str, queues: Queues, workers: usize) -> Result<(), String> {
+    let Queues { receive, send } = queues;
+    if receive.min(send) as usize >= workers {
+        return Ok(());
+    }
+    Err(format!(
+        "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, for as many workers have \
+         ports: ethtool -L {interface} combined {workers}, or restart testudod"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_needs_a_queue_for_every_worker_each_way() {
+        assert_eq!(enough("lan0", Queues { receive: 2, send: 4 }, 2), Ok(()));
+        for (receive, send) in [(1, 4), (4, 1)] {
+            let refused = enough("lan0", Queues { receive, send }, 2).unwrap_err();
+            assert!(refused.contains("expected at least 2 of each"), "{refused}");
+            assert!(refused.contains("ethtool -L lan0 combined 2"), "{refused}");
+        }
+    }
+}
