@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
 use table::{Configured, Entry, Table};
 use testudo_cluster::siphash::HashKey;
+use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;

@@ -100,6 +100,10 @@ impl Files for Fake {
     fn list(&self, _: &Path) -> io::Result<Vec<String>> {
         Ok(Vec::new())
     }
+
+    fn runs(&self, _: &Path) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 fn config(more: &str) -> Config {

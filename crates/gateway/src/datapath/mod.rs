@@ -28,7 +28,6 @@ use cluster::Clustered;
 use guard::Guard;
 use ports::Ports;
 use sas::Sas;
-pub(crate) use sas::Turn;
 pub(crate) use sas::{Agreed, Turn};
 pub(crate) use start::library;
 use std::net::{IpAddr, SocketAddr};
