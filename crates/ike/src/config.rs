@@ -16,7 +16,7 @@ pub use proposal::{
 };
 pub use secret::{SecretKind, SharedSecret};
 
-use crate::cert::{Certificate, Hashes, Schemes};
+use crate::cert::{Certificate, Hashes, RawKey, Schemes};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -131,12 +131,15 @@ pub enum SendCert {
 /// `connections.<name>.local`: how we prove who we are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalAuth {
-    /// `id`; by default the subject of the first certificate, and without one our address.
+    /// `id`; by default the subject of the first certificate, without one the name that the first
+    /// public key has by itself, and without that our address.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
-    /// `certs`: ours; without any, one that is loaded and has our identity.
+    /// `certs`: ours; without any, and without `pubkeys`, one that is loaded and has our identity.
     pub certs: Vec<Certificate>,
+    /// `pubkeys`: keys of ours without a certificate (RFC 7670), behind the certificates.
+    pub pubkeys: Vec<RawKey>,
 }
 
 /// `connections.<name>.remote`: what we demand from the peer.
@@ -147,8 +150,11 @@ pub struct RemoteAuth {
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
-    /// `certs`: the peer has one of these; empty allows any that leads to a CA.
+    /// `certs`: the peer has one of these; empty allows any that leads to a CA, unless there are
+    /// `pubkeys`.
     pub certs: Vec<Certificate>,
+    /// `pubkeys`: the peer signs with one of these, or with the key of one of `certs` (RFC 7670).
+    pub pubkeys: Vec<RawKey>,
     /// `cacerts`: its certificate leads to one of these; empty allows all CAs.
     pub cacerts: Vec<Certificate>,
     /// `ca_id`: a CA between its certificate and a trusted CA, or that CA, has this identity.
@@ -162,17 +168,49 @@ pub struct RemoteAuth {
 impl LocalAuth {
     /// With a shared key.
     pub fn psk(id: Option<Identity>) -> Self {
-        Self { id, method: AuthMethod::Psk, certs: Vec::new() }
+        Self { id, method: AuthMethod::Psk, certs: Vec::new(), pubkeys: Vec::new() }
+    }
+
+    /// Who we are as far as the section says: by default the subject of our first certificate, or
+    /// the name that our first public key has by itself.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let by_default = || match (self.certs.first(), self.pubkeys.first()) {
+            (Some(certificate), _) => Some(Identity::Dn(certificate.subject().clone())),
+            (None, Some(key)) => Some(key.identity()),
+            (None, None) => None,
+        };
+        self.id.clone().or_else(|| self.method.is_pubkey().then(by_default).flatten())
+    }
+
+    /// With the key of one of these certificates.
+    pub fn by_certificate(id: Option<Identity>, certs: Vec<Certificate>) -> Self {
+        Self { id, method: AuthMethod::PUBKEY, certs, pubkeys: Vec::new() }
+    }
+
+    /// With one of these keys, which have no certificate.
+    pub fn by_public_key(id: Option<Identity>, pubkeys: Vec<RawKey>) -> Self {
+        Self { id, method: AuthMethod::PUBKEY, certs: Vec::new(), pubkeys }
     }
 }
 
 impl RemoteAuth {
+    /// True if a certificate can prove who the peer is.
+    pub(crate) fn takes_certificates(&self) -> bool {
+        self.method.is_pubkey() && (self.pubkeys.is_empty() || !self.certs.is_empty())
+    }
+
+    /// True if a public key without a certificate can.
+    pub(crate) fn takes_public_keys(&self) -> bool {
+        self.method.is_pubkey() && !self.pubkeys.is_empty()
+    }
+
     /// With a shared key.
     pub fn psk(id: Option<Identity>) -> Self {
         Self {
             id,
             method: AuthMethod::Psk,
             certs: Vec::new(),
+            pubkeys: Vec::new(),
             cacerts: Vec::new(),
             ca_id: None,
             revocation: Revocation::default(),
@@ -186,7 +224,8 @@ impl RemoteAuth {
 pub enum AuthMethod {
     /// `psk`: shared key message integrity code (RFC 7296 §2.15).
     Psk,
-    /// `pubkey` and what narrows it: a digital signature (RFC 7427) with the key of a certificate.
+    /// `pubkey` and what narrows it: a digital signature (RFC 7427) with the key of a certificate,
+    /// or with one that has none.
     Pubkey {
         /// Signatures that AUTH may have.
         schemes: Schemes,
@@ -199,7 +238,7 @@ impl AuthMethod {
     /// `pubkey` alone.
     pub const PUBKEY: Self = Self::Pubkey { schemes: Schemes::ALL, chain: Hashes::ALL };
 
-    /// True if it needs a certificate.
+    /// True if it needs a signature.
     pub fn is_pubkey(self) -> bool {
         matches!(self, Self::Pubkey { .. })
     }

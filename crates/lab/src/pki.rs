@@ -42,14 +42,15 @@ impl Pki {
         self.certificate(name, kind, subject, issuer, &extensions)
     }
 
-    fn certificate(
-        &self,
-        name: &str,
-        kind: KeyKind,
-        subject: &str,
-        issuer: &str,
-        extensions: &str,
-    ) -> Result<()> {
+    /// Makes a private key `NAME.key` and its public key `NAME.pub`, without a certificate.
+    pub fn bare(&self, name: &str, kind: KeyKind) -> Result<()> {
+        self.key(name, kind)?;
+        openssl(["pkey", "-pubout", "-in", &self.file(name, "key"), "-out", &self.file(name, "pub")])
+            .run()?;
+        Ok(())
+    }
+
+    fn key(&self, name: &str, kind: KeyKind) -> Result<()> {
         let (algorithm, option) = match kind {
             KeyKind::Rsa => ("RSA", Some("rsa_keygen_bits:2048".to_owned())),
             KeyKind::Ecdsa(curve) => ("EC", Some(format!("ec_paramgen_curve:{curve}"))),
@@ -59,6 +60,18 @@ impl Pki {
         openssl(["genpkey", "-algorithm", algorithm, "-out", &self.file(name, "key")])
             .args(option.into_iter().flatten())
             .run()?;
+        Ok(())
+    }
+
+    fn certificate(
+        &self,
+        name: &str,
+        kind: KeyKind,
+        subject: &str,
+        issuer: &str,
+        extensions: &str,
+    ) -> Result<()> {
+        self.key(name, kind)?;
         let (request, config) = (self.file(name, "request"), self.file(name, "extensions"));
         let mut text = format!("{extensions}subjectKeyIdentifier=hash\n");
         if issuer != name {

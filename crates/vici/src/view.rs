@@ -32,6 +32,13 @@ pub enum ListedCert {
         /// Its private key is loaded.
         has_private_key: bool,
     },
+    /// A public key without a certificate.
+    PublicKey {
+        /// The key.
+        key: testudo_ike::cert::RawKey,
+        /// Its private key is loaded.
+        has_private_key: bool,
+    },
     /// A list of revoked certificates, in DER.
     Crl(Vec<u8>),
 }

@@ -1,4 +1,5 @@
-//! Certificates: X.509 (RFC 5280) as far as IKE needs it (RFC 4945), private keys, and the signatures of RFC 7427.
+//! Certificates: X.509 (RFC 5280) as far as IKE needs it (RFC 4945), keys with and without one (RFC
+//! 7670), and the signatures of RFC 7427.
 //!
 //! Sans-IO: files and the time are the host's. Certificates that a peer sends are hostile: read within limits, never
 //! trusted before a chain leads to a CA. Signing and verifying ([`PrivateKey::sign`], [`PublicKey::verify`],
@@ -13,6 +14,7 @@ mod extensions;
 mod pem;
 mod private;
 mod public;
+mod raw;
 mod scheme;
 mod store;
 
@@ -23,6 +25,7 @@ pub use dn::DistinguishedName;
 pub use error::CertError;
 pub use private::PrivateKey;
 pub use public::{KeyKind, PublicKey};
+pub use raw::{MAX_RAW_KEY, RawKey};
 pub use scheme::{Hash, Hashes, Schemes, SignatureScheme};
 pub use store::Credentials;
-pub(crate) use store::Own;
+pub(crate) use store::{Candidate, Own, Shown};

@@ -3,7 +3,7 @@
 use super::error::CertError;
 use super::scheme::SignatureScheme;
 use aws_lc_rs::digest;
-use aws_lc_rs::signature::{self, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{self, ParsedPublicKey, UnparsedPublicKey, VerificationAlgorithm};
 use der::{Decode, Reader, SliceReader};
 use std::fmt;
 use x509_cert::spki::SubjectPublicKeyInfoOwned;
@@ -55,6 +55,8 @@ pub struct PublicKey {
 const RSA: &str = "1.2.840.113549.1.1.1";
 const EC: &str = "1.2.840.10045.2.1";
 const ED25519: &str = "1.3.101.112";
+/// In front of both coordinates of a point (RFC 5480 §2.2).
+const UNCOMPRESSED: u8 = 4;
 const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=8192;
 
 impl PublicKey {
@@ -92,6 +94,41 @@ impl PublicKey {
     /// SHA-1 of the key alone: by this VICI names a private key.
     pub fn key_id(&self) -> [u8; 20] {
         sha1(&self.key)
+    }
+
+    /// Refuses what nothing could be verified with: a point that is not on its curve, an exponent
+    /// that is out of range, and what stands beside the key and should not. [`Self::from_spki`]
+    /// leaves that to the first signature, for a certificate may be one among many.
+    pub(super) fn check(&self) -> Result<(), CertError> {
+        let scheme = match self.kind {
+            KeyKind::Rsa(_) => SignatureScheme::RsaPkcs1Sha256,
+            KeyKind::P256 => SignatureScheme::EcdsaSha256,
+            KeyKind::P384 => SignatureScheme::EcdsaSha384,
+            KeyKind::P521 => SignatureScheme::EcdsaSha512,
+            KeyKind::Ed25519 => SignatureScheme::Ed25519,
+        };
+        let octets = match self.kind {
+            KeyKind::P256 => Some(65),
+            KeyKind::P384 => Some(97),
+            KeyKind::P521 => Some(133),
+            KeyKind::Rsa(_) | KeyKind::Ed25519 => None,
+        };
+        if octets.is_some_and(|octets| self.key.len() != octets || self.key.first() != Some(&UNCOMPRESSED)) {
+            return Err(CertError::Key(format!("{} with a point that is not uncompressed", self.kind)));
+        }
+        let damaged = || CertError::Key(format!("damaged, {} by what it says", self.kind));
+        let algorithm = algorithm(self.kind, scheme).ok_or_else(damaged)?;
+        ParsedPublicKey::new(algorithm, &self.key).map(drop).map_err(|_| damaged())
+    }
+
+    /// True if a key of that kind can sign by the scheme.
+    pub(crate) fn may_sign_by(&self, scheme: SignatureScheme) -> bool {
+        algorithm(self.kind, scheme).is_some()
+    }
+
+    /// True if both are the same key, however their SubjectPublicKeyInfo is written.
+    pub fn is_key_of(&self, other: &Self) -> bool {
+        self.is(other.kind, &other.key)
     }
 
     /// True if it is this key.

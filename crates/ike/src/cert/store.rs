@@ -4,6 +4,8 @@ use super::certificate::Certificate;
 use super::crl::Crl;
 use super::error::CertError;
 use super::private::PrivateKey;
+use super::public::PublicKey;
+use super::raw::RawKey;
 use crate::config::{Identity, LocalAuth};
 use std::collections::BTreeMap;
 
@@ -19,13 +21,41 @@ pub struct Credentials {
     certificates: Vec<Certificate>,
     crls: Vec<Crl>,
     keys: Vec<PrivateKey>,
+    /// Those that have no certificate: they can be listed, and are trusted where a connection names
+    /// them.
+    public_keys: Vec<RawKey>,
 }
 
-/// Our certificate with those that lead to a root, and its key.
+/// What we sign with.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
-    pub(crate) chain: Vec<Certificate>,
+    pub(crate) shown: Shown,
     pub(crate) key: PrivateKey,
+}
+
+/// What tells a peer whose key ours is.
+#[derive(Clone, Debug)]
+pub(crate) enum Shown {
+    /// Our certificate with those that lead to a root.
+    Chain(Vec<Certificate>),
+    /// The public key itself.
+    Key(RawKey),
+}
+
+/// One of ours whose private key may be here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Candidate<'a> {
+    Certificate(&'a Certificate),
+    Key(&'a RawKey),
+}
+
+impl Candidate<'_> {
+    fn public(&self) -> &PublicKey {
+        match self {
+            Self::Certificate(certificate) => certificate.key(),
+            Self::Key(raw) => raw.key(),
+        }
+    }
 }
 
 impl Credentials {
@@ -110,6 +140,24 @@ impl Credentials {
         self.certificates.clear();
         self.crls.clear();
         self.keys.clear();
+        self.public_keys.clear();
+    }
+
+    /// Takes a public key that has no certificate.
+    pub fn load_public_key(&mut self, key: RawKey) {
+        if !self.public_keys.contains(&key) {
+            self.public_keys.push(key);
+        }
+    }
+
+    /// Forgets a public key.
+    pub fn unload_public_key(&mut self, key: &RawKey) {
+        self.public_keys.retain(|other| other != key);
+    }
+
+    /// The public keys that have no certificate.
+    pub fn public_keys(&self) -> impl Iterator<Item = &RawKey> {
+        self.public_keys.iter()
     }
 
     /// All trusted CAs.
@@ -130,37 +178,45 @@ impl Credentials {
 
     /// True if the private key of the certificate is here.
     pub fn has_key_of(&self, certificate: &Certificate) -> bool {
-        self.key_of(certificate).is_some()
+        self.private_key(certificate.key()).is_some()
     }
 
-    fn key_of(&self, certificate: &Certificate) -> Option<&PrivateKey> {
-        self.keys.iter().find(|key| key.belongs_to(certificate.key()))
+    /// True if the private key of that public key is here.
+    pub fn has_private_key(&self, public: &PublicKey) -> bool {
+        self.private_key(public).is_some()
     }
 
-    /// What we sign with on a connection: the first of its certificates whose key is here, or, where it names none, the
-    /// first loaded one that confirms who we are.
+    fn private_key(&self, public: &PublicKey) -> Option<&PrivateKey> {
+        self.keys.iter().find(|key| key.belongs_to(public))
+    }
+
+    /// What we sign with on a connection: the first of its certificates and public keys whose
+    /// private key is here, or, where it names none, the first loaded certificate that confirms who
+    /// we are.
     pub(crate) fn own(&self, local: &LocalAuth, id: &Identity) -> Option<Own> {
-        let (certificate, key) = self.own_key(local, id)?;
-        Some(Own { chain: self.chain_of(certificate, local), key: key.clone() })
+        let (candidate, key) = self.own_key(local, id)?;
+        let shown = match candidate {
+            Candidate::Certificate(certificate) => Shown::Chain(self.chain_of(certificate, local)),
+            Candidate::Key(raw) => Shown::Key(raw.clone()),
+        };
+        Some(Own { shown, key: key.clone() })
     }
 
-    /// The same without those above it, which takes no signatures to be checked.
+    /// The same without the certificates above it, which takes no signatures to be checked.
     pub(crate) fn own_key<'a>(
         &'a self,
         local: &'a LocalAuth,
         id: &Identity,
-    ) -> Option<(&'a Certificate, &'a PrivateKey)> {
-        let named = !local.certs.is_empty();
-        let candidates: Vec<&Certificate> = if named {
-            local.certs.iter().collect()
+    ) -> Option<(Candidate<'a>, &'a PrivateKey)> {
+        let named = !local.certs.is_empty() || !local.pubkeys.is_empty();
+        let candidates: Vec<Candidate<'_>> = if named {
+            let certificates = local.certs.iter().map(Candidate::Certificate);
+            certificates.chain(local.pubkeys.iter().map(Candidate::Key)).collect()
         } else {
-            self.certificates
-                .iter()
-                .chain(self.cas())
-                .filter(|certificate| certificate.confirms(id))
-                .collect()
+            let loaded = self.certificates.iter().chain(self.cas());
+            loaded.filter(|certificate| certificate.confirms(id)).map(Candidate::Certificate).collect()
         };
-        candidates.into_iter().find_map(|certificate| Some((certificate, self.key_of(certificate)?)))
+        candidates.into_iter().find_map(|candidate| Some((candidate, self.private_key(candidate.public())?)))
     }
 
     /// The certificate and those above it, but for the root: who trusts this has it.

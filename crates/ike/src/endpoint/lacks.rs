@@ -2,7 +2,7 @@
 //! of our own.
 
 use super::Endpoint;
-use crate::cert::Certificate;
+use crate::cert::{Candidate, Certificate};
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::output::{Time, UnixTime};
 use std::net::IpAddr;
@@ -51,24 +51,28 @@ impl Endpoint {
         let local = &connection.local;
         let identities = self.local_identities(connection);
         let found = identities.iter().find_map(|id| self.credentials.own_key(local, id));
-        if let Some((certificate, _)) = found {
-            return trouble_with(certificate, self.unix_time(now));
+        match found {
+            Some((Candidate::Certificate(certificate), _)) => {
+                return trouble_with(certificate, self.unix_time(now));
+            }
+            Some((Candidate::Key(_), _)) => return None,
+            None => {}
         }
-        Some(match (local.certs.first(), identities.first()) {
-            (Some(certificate), _) => {
+        Some(match (local.certs.first(), local.pubkeys.first(), identities.first()) {
+            (Some(certificate), ..) => {
                 format!("the private key of our certificate '{}' is not loaded", certificate.subject())
             }
-            (None, Some(id)) => format!("no certificate of {id} is loaded together with its private key"),
-            (None, None) => return None,
+            (None, Some(key), _) => format!("the private key of our public key {key} is not loaded"),
+            (None, None, Some(id)) => {
+                format!("no certificate of {id} is loaded together with its private key")
+            }
+            (None, None, None) => return None,
         })
     }
 
     /// Who we may say that we are.
     fn local_identities(&self, connection: &Connection) -> Vec<Identity> {
-        let local = &connection.local;
-        let subject = local.certs.first().filter(|_| local.method.is_pubkey());
-        let subject = subject.map(|certificate| Identity::Dn(certificate.subject().clone()));
-        if let Some(id) = local.id.clone().or(subject) {
+        if let Some(id) = connection.local.identity() {
             return vec![id];
         }
         let named = |addr: &IpAddr| connection.local_addrs.iter().any(|range| range.contains(*addr));

@@ -18,7 +18,7 @@ mod nat;
 mod refusal;
 
 pub(crate) use counter_sync::{Place, place};
-pub(crate) use init::{InitRequest, Reply, certificate_request, nonce_fits};
+pub(crate) use init::{InitRequest, Reply, certificate_request, key_request, nonce_fits};
 pub(crate) use nat::float;
 
 use crate::message::EncodeError;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct CertPayload {
     /// What the data is, or should be.
     pub encoding: CertEncoding,
-    /// The certificate; in a request SHA-1 hashes of the public keys of CAs, one after the other.
+    /// The certificate; in a request SHA-1 hashes of the public keys of CAs, one after the other,
+    /// and nothing where a public key without a certificate is asked for.
     pub data: Vec<u8>,
 }
 
@@ -18,6 +19,12 @@ impl CertPayload {
     /// An X.509 certificate, or a request for one.
     pub fn x509(data: Vec<u8>) -> Self {
         Self { encoding: CertEncoding::X509Signature, data }
+    }
+
+    /// A public key without a certificate, a SubjectPublicKeyInfo, or, without data, a request for
+    /// one (RFC 7670 §3).
+    pub fn raw_key(data: Vec<u8>) -> Self {
+        Self { encoding: CertEncoding::RawPublicKey, data }
     }
 
     pub(super) fn read(mut reader: Reader<'_>) -> Result<Self, ParseError> {

@@ -127,6 +127,10 @@ pub(crate) struct Extensions {
     pub(crate) ppk: bool,
     /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
     pub(crate) asked_for_certificate: bool,
+    /// The peer wants public keys without one (RFC 7670). Not in a snapshot: it has the key without
+    /// being shown, if the key proves anything.
+    #[serde(skip)]
+    pub(crate) asked_for_key: bool,
     /// What IKE_AUTH has brought. Behind the rest in a snapshot.
     #[serde(skip)]
     pub(crate) counter_sync: CounterSync,

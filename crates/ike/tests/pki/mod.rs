@@ -1,7 +1,7 @@
 //! The files of `fixtures/pki`, which `make.sh` there has made.
 #![allow(dead_code)]
 
-use testudo_ike::cert::{Certificate, Crl, PrivateKey};
+use testudo_ike::cert::{Certificate, Crl, PrivateKey, RawKey};
 use testudo_ike::output::UnixTime;
 
 /// When the tests play: 2026-11-20.
@@ -23,4 +23,8 @@ pub(crate) fn crl(name: &str) -> Crl {
 
 pub(crate) fn key(name: &str) -> PrivateKey {
     PrivateKey::parse(&file(&format!("{name}.key"))).unwrap()
+}
+
+pub(crate) fn public_key(name: &str) -> RawKey {
+    RawKey::parse(&file(&format!("{name}.pub"))).unwrap()
 }

@@ -18,8 +18,7 @@ fn dn(text: &str) -> Identity {
 /// Both sides by certificate, of the root and with these files; each is known by the subject of its certificate.
 fn pair(files: [&str; 2], edit: impl Fn(usize, &mut Connection)) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
-        connection.local =
-            LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![cert(files[index])] };
+        connection.local = LocalAuth::by_certificate(None, vec![cert(files[index])]);
         connection.remote.method = AuthMethod::PUBKEY;
         connection.remote.id = None;
         edit(index, connection);
@@ -301,7 +300,7 @@ fn a_connection_for_one_ca_takes_no_certificate_of_another() {
     let now = world.now;
     let mut right = crate::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
     right.name = "the right CA".into();
-    right.local = LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![cert("sun-P-256")] };
+    right.local = LocalAuth::by_certificate(None, vec![cert("sun-P-256")]);
     right.remote.method = AuthMethod::PUBKEY;
     right.remote.id = None;
     right.remote.cacerts = vec![cert("root")];

@@ -21,7 +21,7 @@ pub(crate) fn sun_by(file: &str, config: EndpointConfig) -> World {
     let mut world = World::pair_of(["192.0.2.1", "192.0.2.2"], 1, Weather::FAIR, config, |_, _| {});
     world.hosts.remove(0);
     let mut connection: Connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
-    connection.local = LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![cert(file)] };
+    connection.local = LocalAuth::by_certificate(None, vec![cert(file)]);
     connection.remote.method = AuthMethod::PUBKEY;
     connection.remote.id = None;
     let now = world.now;

@@ -36,7 +36,7 @@ fn hybrid(seed: u64, weather: Weather) -> World {
     let config = EndpointConfig { fragment_size: 576, ..handing_out() };
     let mut world = World::pair_of(ADDRS, seed, weather, config, |index, connection| {
         let own = cert(["moon-P-256", "sun-ed25519"][index]);
-        connection.local = LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![own] };
+        connection.local = LocalAuth::by_certificate(None, vec![own]);
         connection.remote.method = AuthMethod::PUBKEY;
         connection.remote.id = None;
         connection.proposals[0].additional[0] = vec![Some(KeyExchange::MlKem768)];

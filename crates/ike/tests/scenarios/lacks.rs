@@ -84,8 +84,7 @@ fn a_ppk_that_is_required_is_missed() {
 /// By a certificate that the connection names, on both sides.
 fn by_certificate() -> World {
     host(|connection| {
-        connection.local =
-            LocalAuth { id: None, method: AuthMethod::PUBKEY, certs: vec![cert("moon-P-256")] };
+        connection.local = LocalAuth::by_certificate(None, vec![cert("moon-P-256")]);
         connection.remote.method = AuthMethod::PUBKEY;
     })
 }
@@ -103,7 +102,7 @@ fn a_private_key_that_is_not_loaded_is_missed() {
     // The connection names none: one that confirms the identity will do.
     let mut world = host(|connection| {
         let id = Some(Identity::Dn("C=CH, O=Testudo, CN=moon".parse().unwrap()));
-        connection.local = LocalAuth { id, method: AuthMethod::PUBKEY, certs: Vec::new() };
+        connection.local = LocalAuth::by_certificate(id, Vec::new());
         connection.remote.method = AuthMethod::PUBKEY;
     });
     let missed = ["no certificate of C=CH, O=Testudo, CN=moon is loaded together with its private key"];

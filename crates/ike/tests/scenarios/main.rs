@@ -43,6 +43,8 @@ mod nat;
 #[path = "../pki/mod.rs"]
 mod pki;
 mod ppk;
+mod public_keys;
+mod public_keys_hostile;
 mod reauthentication;
 mod refusals;
 mod rekeying;

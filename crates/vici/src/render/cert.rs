@@ -16,6 +16,13 @@ pub fn list_cert(listed: &ListedCert) -> Message {
             }
             message.with("data", certificate.to_der())
         }
+        ListedCert::PublicKey { key, has_private_key } => {
+            let mut message = Message::new().with("type", "PUBKEY");
+            if *has_private_key {
+                message.add("has_privkey", "yes");
+            }
+            message.with("data", key.to_der())
+        }
         ListedCert::Crl(der) => Message::new().with("type", "X509_CRL").with("data", der.as_slice()),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{split_events, text};
 use crate::message::Message;
-use testudo_ike::cert::Certificate;
+use testudo_ike::cert::{Certificate, RawKey};
 use testudo_ike::config::{
     AuthMethod, Child, ChildMode, Connection, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
 };
@@ -46,17 +46,17 @@ fn head(connection: &Connection) -> Message {
 }
 
 fn local(auth: &LocalAuth) -> Message {
-    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &[])
+    self::auth(auth.method, auth.id.as_ref(), (&auth.certs, &auth.pubkeys), &[])
 }
 
 fn remote(auth: &RemoteAuth) -> Message {
-    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &auth.cacerts)
+    self::auth(auth.method, auth.id.as_ref(), (&auth.certs, &auth.pubkeys), &auth.cacerts)
 }
 
 fn auth(
     method: AuthMethod,
     id: Option<&Identity>,
-    certs: &[Certificate],
+    (certs, pubkeys): (&[Certificate], &[RawKey]),
     cacerts: &[Certificate],
 ) -> Message {
     let mut message = Message::new();
@@ -73,12 +73,11 @@ fn auth(
     for list in ["groups", "cert_policy"] {
         message.add_list(list, [] as [&str; 0]);
     }
-    for (list, certificates) in [("certs", certs), ("cacerts", cacerts)] {
-        message.add_list(
-            list,
-            certificates.iter().map(|certificate| text::distinguished_name(certificate.subject())),
-        );
-    }
+    let subject = |certificate: &Certificate| text::distinguished_name(certificate.subject());
+    // charon has no list for public keys: they stand among the certificates.
+    let keys = pubkeys.iter().map(|key| format!("public key {key}"));
+    message.add_list("certs", certs.iter().map(subject).chain(keys));
+    message.add_list("cacerts", cacerts.iter().map(subject));
     message
 }
 

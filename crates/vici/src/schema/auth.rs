@@ -31,6 +31,7 @@ pub(super) fn local(conn: &mut Fields<'_>, peers: bool) -> Result<LocalAuth, Ref
         id: section.parsed("id", identity::parse)?.flatten(),
         method: auth(&mut section)?,
         certs: section.blobs("certs", credential::certificate)?,
+        pubkeys: section.blobs("pubkeys", credential::public_key)?,
     };
     finish(section)?;
     Ok(local)
@@ -43,13 +44,28 @@ pub(super) fn remote(conn: &mut Fields<'_>, peers: bool) -> Result<RemoteAuth, R
         id: section.parsed("id", identity::pattern)?.flatten(),
         method: auth(&mut section)?,
         certs: section.blobs("certs", credential::certificate)?,
+        pubkeys: section.blobs("pubkeys", credential::public_key)?,
         cacerts: section.blobs("cacerts", credential::ca)?,
         ca_id: section.parsed("ca_id", identity::parse)?.flatten(),
         revocation: section.parsed("revocation", revocation)?.unwrap_or_default(),
         eku: section.parsed("eku", eku)?.unwrap_or_default(),
     };
+    needs_no_ca(&section, &remote)?;
     finish(section)?;
     Ok(remote)
+}
+
+/// A public key leads to no CA: charon, which demands one where it is named, would never take the
+/// key.
+fn needs_no_ca(section: &Fields<'_>, remote: &RemoteAuth) -> Result<(), Refusal> {
+    let key = match remote {
+        _ if remote.pubkeys.is_empty() => return Ok(()),
+        RemoteAuth { cacerts, .. } if !cacerts.is_empty() => "cacerts",
+        RemoteAuth { ca_id: Some(_), .. } => "ca_id",
+        _ => return Ok(()),
+    };
+    let what = "a CA for a public key without a certificate (pubkeys)";
+    Err(Refusal::Unsupported { path: section.path(key), found: "a CA".to_owned(), what, expected: "" })
 }
 
 /// The one section whose name begins with `side`; none only where there are no peers.

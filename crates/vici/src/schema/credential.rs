@@ -4,7 +4,7 @@ use super::connection::check_name;
 use super::fields::Fields;
 use super::refusal::{Refusal, Why, because, expected};
 use crate::message::{Element, Message};
-use testudo_ike::cert::{CertError, Certificate, Crl, DistinguishedName, PrivateKey};
+use testudo_ike::cert::{CertError, Certificate, Crl, DistinguishedName, PrivateKey, RawKey};
 
 /// What `load-cert` brings.
 #[derive(Clone, Debug)]
@@ -13,11 +13,18 @@ pub enum Loaded {
     Certificate(Certificate, bool),
     /// A list of revoked certificates.
     Crl(Crl),
+    /// A public key without a certificate.
+    PublicKey(RawKey),
 }
 
 /// Decodes a certificate.
 pub(super) fn certificate(data: &[u8]) -> Result<Certificate, Why> {
     Certificate::parse(data).map_err(|error| because(format!("but this {error}")))
+}
+
+/// Decodes a public key without a certificate.
+pub(super) fn public_key(data: &[u8]) -> Result<RawKey, Why> {
+    RawKey::parse(data).map_err(|error| because(format!("but this {error}")))
 }
 
 /// Decodes a certificate that must be a CA's.
@@ -32,7 +39,7 @@ pub(super) fn ca(data: &[u8]) -> Result<Certificate, Why> {
 /// Decodes the argument of `load-cert`.
 pub fn load_cert(message: &Message) -> Result<Loaded, Refusal> {
     let mut section = Fields::new("load-cert", message)?;
-    let kind = section.required("type", "X509 or X509_CRL")?.to_ascii_uppercase();
+    let kind = section.required("type", "X509, X509_CRL or PUBKEY")?.to_ascii_uppercase();
     let flag = section.text("flag")?.unwrap_or("NONE").to_ascii_uppercase();
     let data = data(&mut section, "the certificate")?;
     let (kind_path, flag_path, data_path) =
@@ -54,10 +61,11 @@ pub fn load_cert(message: &Message) -> Result<Loaded, Refusal> {
         ("X509_CRL", _) => {
             Crl::parse(data).map(Loaded::Crl).map_err(|error| malformed(format!("but this {error}")))
         }
+        ("PUBKEY", _) => public_key(data).map(Loaded::PublicKey).map_err(|Why(why)| malformed(why)),
         (_, _) => Err(bad(
             &kind_path,
             &kind,
-            because("but this type is not supported; expected X509 or X509_CRL".into()),
+            because("but this type is not supported; expected X509, X509_CRL or PUBKEY".into()),
         )),
     }
 }

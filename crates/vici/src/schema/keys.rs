@@ -128,7 +128,7 @@ pub(super) const AUTH: &[Key] = &[
     only("cert_policy", Empty, "a certificate policy"),
     decoded("certs"),
     decoded("cacerts"),
-    only("pubkeys", Empty, "authentication with public keys"),
+    decoded("pubkeys"),
     only("cert*", Never, "a certificate that the daemon reads from a file or token: use certs"),
     only("cacert*", Never, "a certificate that the daemon reads from a file or token: use cacerts"),
 ];

@@ -9,7 +9,7 @@ use crate::schema::{self, Loaded, Refusal};
 use crate::session::Request;
 use crate::view::ListedCert;
 use std::collections::BTreeSet;
-use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey};
+use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey, RawKey};
 
 /// The answer to `get-keys`.
 pub(super) fn keys(control: &dyn Control) -> Message {
@@ -32,6 +32,10 @@ pub(super) fn load_cert(loaded: Loaded, control: &mut dyn Control) -> Answer {
         Loaded::Crl(crl) => {
             // A list that is older than what is here changes nothing, as with charon.
             credentials.load_crl(crl);
+            Ok(())
+        }
+        Loaded::PublicKey(key) => {
+            credentials.load_public_key(key);
             Ok(())
         }
     };
@@ -114,11 +118,32 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
         has_private_key: credentials.has_key_of(certificate),
     });
     let crls = credentials.crls().iter().filter(|crl| filter.shows("X509_CRL", crl.issuer()));
-    let listed = x509.chain(crls.map(|crl| ListedCert::Crl(crl.to_der().to_vec()))).collect();
+    let keys = filter.shows_public_keys().then(|| public_keys(control)).into_iter().flatten();
+    let listed = keys.chain(x509).chain(crls.map(|crl| ListedCert::Crl(crl.to_der().to_vec()))).collect();
     Ok(Answer::Stream(Stream::new(Source::Certs(listed))))
 }
 
+/// As in charon, also those that connections name.
+fn public_keys(control: &dyn Control) -> Vec<ListedCert> {
+    let credentials = control.credentials();
+    let names = control.connection_names();
+    let connections = names.iter().filter_map(|name| control.connection(name));
+    let named = connections.flat_map(|connection| [&connection.local.pubkeys, &connection.remote.pubkeys]);
+    let mut seen = BTreeSet::new();
+    let all = credentials.public_keys().chain(named.flatten()).filter(|key| seen.insert(key.to_der()));
+    let listed = |key: &RawKey| ListedCert::PublicKey {
+        key: key.clone(),
+        has_private_key: credentials.has_private_key(key.key()),
+    };
+    all.map(listed).collect()
+}
+
 impl Filter {
+    /// They have no subject.
+    fn shows_public_keys(&self) -> bool {
+        ["ANY", "PUBKEY"].contains(&&*self.kind) && self.subject.is_none()
+    }
+
     fn shows(&self, kind: &str, subject: &DistinguishedName) -> bool {
         let is_kind = self.kind == "ANY" || self.kind == kind;
         is_kind && self.subject.as_ref().is_none_or(|wanted| wanted.covers(subject))

@@ -92,6 +92,7 @@ pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), String>
                     control.credentials_mut().unload_certificate(&certificate);
                 }
                 Loaded::Crl(crl) => control.credentials_mut().unload_crl(&crl),
+                Loaded::PublicKey(key) => control.credentials_mut().unload_public_key(&key),
             }
             Ok(())
         }
@@ -132,6 +133,7 @@ fn change(request: &Request) -> Option<Change> {
             }
             // A later one of the same issuer takes its place.
             Loaded::Crl(crl) => credential("CRL", format!("of {}", crl.issuer())),
+            Loaded::PublicKey(key) => credential("public key", credentials::hex(&key.key().info_id())),
         }),
         "clear-creds" => Change::ClearCredentials,
         _ => return None,

@@ -187,7 +187,7 @@ fn arguments_are_decoded_strictly() {
         (
             "load-cert",
             &[("type", "OCSP_RESPONSE"), ("data", "x")],
-            "load-cert.type: found \"OCSP_RESPONSE\", but this type is not supported; expected X509 or X509_CRL",
+            "load-cert.type: found \"OCSP_RESPONSE\", but this type is not supported; expected X509, X509_CRL or PUBKEY",
         ),
         ("load-key", &[("type", "any")], "load-key.data: missing, expected the key"),
         (

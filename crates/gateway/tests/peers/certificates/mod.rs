@@ -3,6 +3,7 @@
 mod identities;
 mod listing;
 mod methods;
+mod public_keys;
 mod refusals;
 
 use crate::common::{Pair, Scenario};

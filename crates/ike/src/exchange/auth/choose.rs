@@ -95,13 +95,14 @@ impl Connection {
     /// True if both sides prove who they are in the same way: a peer that may be one's may be the
     /// other's, if it has the name.
     pub(crate) fn proves_alike(&self, other: &Self) -> bool {
-        let LocalAuth { id: _, method: local, certs: ours } = &self.local;
-        let RemoteAuth { id: _, method: remote, certs: theirs, cacerts, ca_id, revocation, eku } =
+        let LocalAuth { id: _, method: local, certs: ours, pubkeys: our_keys } = &self.local;
+        let RemoteAuth { id: _, method: remote, certs: theirs, pubkeys, cacerts, ca_id, revocation, eku } =
             &self.remote;
         self.ppk == other.ppk
             && self.send_cert == other.send_cert
             && (*local, *remote) == (other.local.method, other.remote.method)
             && (ours, theirs) == (&other.local.certs, &other.remote.certs)
+            && (our_keys, pubkeys) == (&other.local.pubkeys, &other.remote.pubkeys)
             && (cacerts, ca_id) == (&other.remote.cacerts, &other.remote.ca_id)
             && *revocation == other.remote.revocation
             && *eku == other.remote.eku

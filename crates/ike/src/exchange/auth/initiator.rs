@@ -1,7 +1,7 @@
 //! The initiator's side of IKE_AUTH.
 
 use super::local_identity;
-use super::prove::{Proof, Prover};
+use super::prove::{Asked, Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Proven};
 use crate::config::{Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
@@ -79,7 +79,7 @@ impl Endpoint {
             local: local_identity(connection, sa.path),
             remote: connection.remote.id.clone(),
             secret: secret.cloned(),
-            asked: extensions.asked_for_certificate,
+            asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
         };
         Ok(Draft { prover, ppk: self.own_ppk(connection, extensions)? })
     }

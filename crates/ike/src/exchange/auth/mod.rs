@@ -16,12 +16,10 @@ use crate::endpoint::report::IMPORTANT;
 use crate::output::{Event, Path, Time};
 use crate::sa::{IkeSa, Phase, Times, draw_reauth};
 
-/// Who we are on a connection: as configured, by default the subject of our certificate, and without one our address.
+/// Who we are on a connection: as configured or by what we sign with, and without either our
+/// address.
 pub(crate) fn local_identity(connection: &Connection, path: Path) -> Identity {
-    let local = &connection.local;
-    let certificate = local.certs.first().filter(|_| local.method.is_pubkey());
-    let subject = certificate.map(|certificate| Identity::Dn(certificate.subject().clone()));
-    local.id.clone().or(subject).unwrap_or(Identity::Addr(path.local.ip()))
+    connection.local.identity().unwrap_or(Identity::Addr(path.local.ip()))
 }
 
 /// An identity for a log line.

@@ -2,11 +2,11 @@
 
 use super::form::{Allowed, Form};
 use super::shown;
-use crate::cert::{Credentials, Hashes, Own, Schemes};
+use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
 use crate::config::{AuthMethod, Connection, Identity, SendCert, SharedSecret};
 use crate::endpoint::Endpoint;
-use crate::exchange::certificate_request;
-use crate::message::{AuthPayload, CertPayload, IdPayload, Nonce, Payload};
+use crate::exchange::{certificate_request, key_request};
+use crate::message::{AuthPayload, CertEncoding, CertPayload, IdPayload, Nonce, Payload, Payloads};
 use crate::output::Reason;
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::sync::Arc;
@@ -34,8 +34,24 @@ pub(super) struct Prover {
     pub(super) remote: Option<Identity>,
     /// The key that we share with the peer, where we use one and there is one.
     pub(super) secret: Option<SharedSecret>,
-    /// The peer wants our certificate.
-    pub(super) asked: bool,
+    pub(super) asked: Asked,
+}
+
+/// What the peer wants to see of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) certificate: bool,
+    /// A public key without a certificate.
+    pub(super) key: bool,
+}
+
+impl Asked {
+    pub(super) fn by(payloads: &Payloads) -> Self {
+        Self {
+            certificate: payloads.asks_for_certificates(CertEncoding::X509Signature),
+            key: payloads.asks_for_certificates(CertEncoding::RawPublicKey),
+        }
+    }
 }
 
 /// The proof of who we are.
@@ -77,15 +93,19 @@ impl Prover {
 
     fn prove_by_signature(&self, keys: &IkeKeys, schemes: Schemes) -> Result<Proof, Reason> {
         let Self { connection, role, message, peer_nonce, int_auth, local, asked, .. } = self;
-        let Own { chain, key } = self.credentials.own(&connection.local, local).ok_or_else(|| {
-            Reason::Refused(format!("no certificate with its private key is loaded for '{local}'"))
+        let Own { shown, key } = self.credentials.own(&connection.local, local).ok_or_else(|| {
+            let what = if connection.local.pubkeys.is_empty() { "certificate" } else { "public key" };
+            Reason::Refused(format!("no {what} with its private key is loaded for '{local}'"))
         })?;
         let allowed = Allowed { schemes, hashes: self.hashes, sha1: self.sha1 };
         let form = Form::choose(&key, allowed).map_err(|why| {
             Reason::Refused(format!("cannot sign with the {} key of '{local}': {why}", key.kind()))
         })?;
         // Peers compare names octet by octet now and then: what the certificate says is right in any case.
-        let subject = chain.first().map(|certificate| certificate.subject());
+        let subject = match &shown {
+            Shown::Chain(chain) => chain.first().map(|certificate| certificate.subject()),
+            Shown::Key(_) => None,
+        };
         let local = match (local, subject) {
             (Identity::Dn(name), Some(subject)) if name == subject => Identity::Dn(subject.clone()),
             _ => local.clone(),
@@ -93,25 +113,33 @@ impl Prover {
         let id = IdPayload::from(&local);
         let octets = keys.signed_octets(*role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
         let auth = form.sign(&key, &octets).map_err(|error| Reason::Refused(error.to_string()))?;
-        let sends = match connection.send_cert {
+        let sends = |asked| match connection.send_cert {
             SendCert::Always => true,
-            SendCert::IfAsked => *asked,
+            SendCert::IfAsked => asked,
             SendCert::Never => false,
         };
-        let certificates = if sends { chain.as_slice() } else { &[] };
-        let certificates = certificates
-            .iter()
-            .map(|certificate| Payload::Certificate(CertPayload::x509(certificate.to_der().to_vec())))
-            .collect();
+        let sent = match shown {
+            Shown::Chain(chain) if sends(asked.certificate) => {
+                chain.iter().map(|certificate| CertPayload::x509(certificate.to_der().to_vec())).collect()
+            }
+            Shown::Key(key) if sends(asked.key) => vec![CertPayload::raw_key(key.to_der().to_vec())],
+            Shown::Chain(_) | Shown::Key(_) => Vec::new(),
+        };
+        let certificates = sent.into_iter().map(Payload::Certificate).collect();
         let line = format!("authentication of '{local}' (myself) with {form}");
         Ok(Proof { local, id, certificates, auth, line })
     }
 }
 
 impl Endpoint {
-    /// What an initiator asks for, if the connection wants certificates.
-    pub(super) fn certificates_of(&self, connection: &Connection) -> Option<Payload> {
-        let wants = connection.send_certreq && connection.remote.method.is_pubkey();
-        wants.then(|| certificate_request(self.anchors(connection), MAX_NAMED_CAS)).flatten()
+    /// What an initiator asks for, if the connection wants certificates or public keys.
+    pub(super) fn certificates_of(&self, connection: &Connection) -> Vec<Payload> {
+        let remote = &connection.remote;
+        if !connection.send_certreq {
+            return Vec::new();
+        }
+        let wants_cas = remote.takes_certificates();
+        let cas = wants_cas.then(|| certificate_request(self.anchors(connection), MAX_NAMED_CAS)).flatten();
+        cas.into_iter().chain(remote.takes_public_keys().then(key_request)).collect()
     }
 }

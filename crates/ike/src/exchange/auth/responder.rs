@@ -2,7 +2,7 @@
 
 use super::choose::{Candidates, Paths};
 use super::ppk::PeerPpk;
-use super::prove::{Proof, Prover};
+use super::prove::{Asked, Proof, Prover};
 use super::verify::{Check, Claim, Evidence, Judge, Proven};
 use crate::config::{Connection, Unique};
 use crate::endpoint::Endpoint;
@@ -11,7 +11,7 @@ use crate::endpoint::send::Request;
 use crate::exchange::child::wanted_connection;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::{configuration, counter_sync};
-use crate::message::{CertEncoding, Notify, NotifyType, ParseError, Payload, Payloads};
+use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{HalfOpen, IkeSa, Phase};
 use crate::suite::IkeKeys;
@@ -213,7 +213,7 @@ impl Endpoint {
             local: local.clone(),
             remote: Some(remote.clone()),
             secret: self.secrets.find(Some(&local), Some(&remote)).cloned(),
-            asked: payloads.asks_for_certificates(CertEncoding::X509Signature),
+            asked: Asked::by(payloads),
         };
         Some(Try { candidates: Candidates { local, remote, connections }, ppk, check, prover })
     }

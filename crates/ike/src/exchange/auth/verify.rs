@@ -1,7 +1,9 @@
 //! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
 
 use super::form::Form;
-use crate::cert::{Certificate, Credentials, Hash, Hashes, Schemes, SignatureScheme, Spent, Trust};
+use crate::cert::{
+    Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
+};
 use crate::config::{AuthMethod, Connection, Identity};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
@@ -76,37 +78,53 @@ pub(super) struct Judge {
 #[derive(Default)]
 pub(super) struct Evidence {
     certificates: OnceCell<Result<Vec<Certificate>, String>>,
+    /// The public key that the peer has sent without a certificate.
+    raw_key: OnceCell<Result<Option<RawKey>, String>>,
     verified: RefCell<Vec<Verified>>,
     spent: Spent,
 }
 
-/// Whether AUTH was made with the key of a certificate. A connection with a PPK has other octets to be signed than one
+/// Whether AUTH was made with a key. A connection with a PPK has other octets to be signed than one
 /// without, and may have another AUTH (RFC 8784 §3).
 struct Verified {
-    certificate: Certificate,
+    key: PublicKey,
     octets: Vec<u8>,
     auth: AuthPayload,
     is_right: bool,
 }
 
 impl Evidence {
-    fn is_signed_by(
-        &self,
-        certificate: &Certificate,
-        octets: &[u8],
-        auth: &AuthPayload,
-        signature: &Signature<'_>,
-    ) -> bool {
+    fn known(&self, key: &PublicKey, signed: &Signed) -> Option<bool> {
         let is_it = |known: &&Verified| {
-            known.certificate == *certificate && known.octets == octets && known.auth == *auth
+            known.key == *key && known.octets == signed.octets && known.auth == signed.auth
         };
-        let known = self.verified.borrow().iter().find(is_it).map(|known| known.is_right);
-        known.unwrap_or_else(|| {
-            let is_right = signature.is_by(certificate, octets);
-            let (certificate, octets, auth) = (certificate.clone(), octets.to_vec(), auth.clone());
-            self.verified.borrow_mut().push(Verified { certificate, octets, auth, is_right });
+        self.verified.borrow().iter().find(is_it).map(|known| known.is_right)
+    }
+
+    fn is_signed_by(&self, key: &PublicKey, signed: &Signed, signature: &Signature<'_>) -> bool {
+        self.known(key, signed).unwrap_or_else(|| {
+            let is_right = signature.is_by(key, &signed.octets);
+            let (key, octets, auth) = (key.clone(), signed.octets.clone(), signed.auth.clone());
+            self.verified.borrow_mut().push(Verified { key, octets, auth, is_right });
             is_right
         })
+    }
+
+    /// The same for one of many keys, which are only tried until as many signatures have been
+    /// checked as a message may ask for.
+    fn is_signed_by_one_of_many(
+        &self,
+        key: &PublicKey,
+        signed: &Signed,
+        signature: &Signature<'_>,
+    ) -> Result<bool, String> {
+        if !signature.may_be_by(key) {
+            return Ok(false);
+        }
+        if self.known(key, signed).is_none() {
+            self.spent.spend()?;
+        }
+        Ok(self.is_signed_by(key, signed, signature))
     }
 }
 
@@ -196,7 +214,7 @@ impl Check {
 
 impl Judge {
     fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<Proven, String> {
-        let Signed { connection, identity, auth, octets, schemes, chain, sha1, anchors } = signed;
+        let Signed { connection, identity, auth, schemes, chain, sha1, anchors, octets: _ } = signed;
         let signature = Signature::read(identity, auth)?;
         let form = signature.form;
         match form {
@@ -211,10 +229,16 @@ impl Judge {
             }
             _ => {}
         }
+        if connection.remote.takes_public_keys() {
+            let by_key = self.verify_by_key(signed, &signature, evidence);
+            if by_key.is_ok() || !connection.remote.takes_certificates() {
+                return by_key;
+            }
+        }
         let sent = evidence.certificates.get_or_init(|| certificates(&self.payloads));
         let sent = sent.as_ref().map_err(String::clone)?;
         let end = self.end_certificate(connection, identity, sent, |certificate| {
-            evidence.is_signed_by(certificate, octets, auth, &signature)
+            evidence.is_signed_by(certificate.key(), signed, &signature)
         })?;
         if !end.confirms(identity) {
             return Err(format!(
@@ -245,6 +269,44 @@ impl Judge {
             anchor.subject()
         );
         Ok(Proven { line, anchor: Some(Anchor::of(&anchor)) })
+    }
+
+    /// Whether one of the public keys that the connection names has signed. Whoever configured the
+    /// key vouches for it; what certificates the peer sends does not matter.
+    fn verify_by_key(
+        &self,
+        signed: &Signed,
+        signature: &Signature<'_>,
+        evidence: &Evidence,
+    ) -> Result<Proven, String> {
+        let Signed { connection, identity, .. } = signed;
+        let remote = &connection.remote;
+        let sent =
+            evidence.raw_key.get_or_init(|| raw_key(&self.payloads)).as_ref().map_err(String::clone)?;
+        let is_sent = |key: &&RawKey| sent.as_ref().is_none_or(|sent| sent.key().is_key_of(key.key()));
+        let mut allowed = remote.pubkeys.iter().filter(is_sent).peekable();
+        if let (Some(sent), None) = (sent, allowed.peek()) {
+            return Err(format!(
+                "{identity} has sent public key {sent}, which is none that the connection allows"
+            ));
+        }
+        // Without remote.id the key is all that says who the peer is.
+        let mut named = allowed.filter(|key| remote.id.is_some() || key.confirms(identity)).peekable();
+        if named.peek().is_none() {
+            return Err(format!(
+                "no public key that the connection allows has the name {identity}; expected remote.id, or the KEY_ID \
+                 of a key"
+            ));
+        }
+        for key in named {
+            if evidence.is_signed_by_one_of_many(key.key(), signed, signature)? {
+                let form = signature.form;
+                let line =
+                    format!("authentication of '{identity}' with {form} successful, by public key {key}");
+                return Ok(Proven { line, anchor: None });
+            }
+        }
+        Err(format!("AUTH of {identity} was not made with a public key that the connection allows"))
     }
 
     /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its that is loaded.
@@ -305,11 +367,19 @@ impl<'a> Signature<'a> {
         }
     }
 
-    fn is_by(&self, certificate: &Certificate, octets: &[u8]) -> bool {
+    fn is_by(&self, key: &PublicKey, octets: &[u8]) -> bool {
         match self.form {
-            Form::Digital(scheme) => certificate.key().verify(scheme, octets, self.octets),
-            Form::Fixed(scheme) => certificate.key().verify_fixed(scheme, octets, self.octets),
-            Form::RsaSha1 => certificate.key().verify_sha1(octets, self.octets),
+            Form::Digital(scheme) => key.verify(scheme, octets, self.octets),
+            Form::Fixed(scheme) => key.verify_fixed(scheme, octets, self.octets),
+            Form::RsaSha1 => key.verify_sha1(octets, self.octets),
+        }
+    }
+
+    /// False if no key of that kind makes such a signature.
+    fn may_be_by(&self, key: &PublicKey) -> bool {
+        match self.form {
+            Form::Digital(scheme) | Form::Fixed(scheme) => key.may_sign_by(scheme),
+            Form::RsaSha1 => key.kind().is_rsa(),
         }
     }
 }
@@ -330,6 +400,16 @@ fn certificates(payloads: &Payloads) -> Result<Vec<Certificate>, String> {
         found.push(certificate);
     }
     Ok(found)
+}
+
+/// The public key that a peer has sent without a certificate, if it has (RFC 7670).
+fn raw_key(payloads: &Payloads) -> Result<Option<RawKey>, String> {
+    let mut sent = payloads.certificates().filter(|sent| sent.encoding == CertEncoding::RawPublicKey);
+    let Some(first) = sent.next() else { return Ok(None) };
+    if sent.next().is_some() {
+        return Err("the peer has sent several public keys, expected one".into());
+    }
+    RawKey::from_der(&first.data).map(Some).map_err(|error| format!("public key of the peer: {error}"))
 }
 
 /// Whose AUTH the peer's is.

@@ -32,6 +32,7 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Ext
         hashes: hashes.unwrap_or_default(),
         ppk: both(NotifyType::UsePpk),
         asked_for_certificate: peer.asks_for_certificates(CertEncoding::X509Signature),
+        asked_for_key: peer.asks_for_certificates(CertEncoding::RawPublicKey),
         counter_sync: CounterSync::default(),
     }
 }
@@ -87,4 +88,9 @@ pub(crate) fn certificate_request<'a>(
     ids.dedup();
     ids.truncate(most);
     (!ids.is_empty()).then(|| Payload::CertificateRequest(CertPayload::x509(ids.concat())))
+}
+
+/// Asks the peer for its public key without a certificate. The authority stays empty (RFC 7670 §3).
+pub(crate) fn key_request() -> Payload {
+    Payload::CertificateRequest(CertPayload::raw_key(Vec::new()))
 }

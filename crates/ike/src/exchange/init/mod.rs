@@ -4,7 +4,7 @@ mod extensions;
 mod initiator;
 mod responder;
 
-pub(crate) use extensions::certificate_request;
+pub(crate) use extensions::{certificate_request, key_request};
 pub(crate) use initiator::Reply;
 pub(crate) use responder::InitRequest;
 

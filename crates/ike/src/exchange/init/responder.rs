@@ -1,7 +1,7 @@
 //! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
 //! refusal leaves no state, and none is larger than the request.
 
-use super::{certificate_request, extensions, nonce_fits};
+use super::{certificate_request, extensions, key_request, nonce_fits};
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::ExchangeCounter;
@@ -190,7 +190,7 @@ impl Endpoint {
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
         let ppk = self.secrets.has_ppk();
         let mut said = extensions::answer(connection, &message.payloads, ppk);
-        said.extend(self.certificates_wanted(path));
+        said.extend(self.proofs_wanted(path));
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         let opening = Opening {
@@ -292,15 +292,18 @@ impl Endpoint {
 const MAX_NAMED_CAS: usize = 10;
 
 impl Endpoint {
-    /// What a responder asks a peer for whose connection is not known yet: certificates that any of them could want
-    /// (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
-    fn certificates_wanted(&self, path: Path) -> Option<Payload> {
+    /// What a responder asks a peer for whose connection is not known yet: certificates and public
+    /// keys that any of them could want (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
+    fn proofs_wanted(&self, path: Path) -> Vec<Payload> {
         let connections = self.connections.between(path.local.ip(), path.remote.ip());
-        let wanting = connections.iter().filter(|c| c.send_certreq && c.remote.method.is_pubkey());
+        let asking = connections.iter().filter(|connection| connection.send_certreq);
+        let keys = asking.clone().any(|connection| connection.remote.takes_public_keys());
+        let wanting = asking.filter(|connection| connection.remote.takes_certificates());
         let any = wanting.clone().any(|connection| connection.remote.cacerts.is_empty());
         let named = wanting.flat_map(|connection| &connection.remote.cacerts);
         let all = if any { self.cas() } else { Vec::new() };
-        certificate_request(named.chain(all), MAX_NAMED_CAS)
+        let certificates = certificate_request(named.chain(all), MAX_NAMED_CAS);
+        certificates.into_iter().chain(keys.then(key_request)).collect()
     }
 }
 

@@ -99,6 +99,43 @@ fn authentication_is_one_round() {
     }
 }
 
+/// A SubjectPublicKeyInfo of a key on P-256 (RFC 7670 appendix A.1).
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEyyjgmZucdxX9CoDY5Hp3B5cWy7+R
+fdcul1ZuocBmlXwrV8AjX7dIl2jQWP9JEcIP2+ceNpnZEzmvu5A+4XJV3A==
+-----END PUBLIC KEY-----
+";
+
+#[test]
+fn public_keys_stand_for_certificates() {
+    let both = |local: Message, remote: Message| {
+        let content = Message::new().with_section("local", local).with_section("remote", remote);
+        let loaded = connection(&Message::new().with_section("gw", content), Policy::Modern);
+        loaded.map_err(|refusal| refusal.to_string())
+    };
+    let named = || Message::new().with_list("pubkeys", [PUBLIC_KEY]);
+    let loaded = both(named(), named().with("id", "gw")).unwrap();
+    assert_eq!((loaded.local.pubkeys.len(), loaded.remote.pubkeys.len()), (1, 1));
+    assert_eq!(loaded.local.pubkeys, loaded.remote.pubkeys);
+    assert!(loaded.local.certs.is_empty() && loaded.local.id.is_none());
+    let refused = |remote: Message| both(named(), remote).unwrap_err();
+    assert_eq!(
+        refused(Message::new().with_list("pubkeys", ["gw.pem"])),
+        "connections.gw.remote.pubkeys: found entry 1 of 6 octets, but this SubjectPublicKeyInfo is malformed: \
+         unexpected ASN.1 DER tag: expected SEQUENCE, got APPLICATION [7] (constructed)"
+    );
+    let certificate = PUBLIC_KEY.replace("PUBLIC KEY", "CERTIFICATE");
+    assert!(
+        refused(Message::new().with_list("pubkeys", [certificate]))
+            .ends_with("found a PEM block of CERTIFICATE, expected PUBLIC KEY")
+    );
+    assert_eq!(
+        refused(named().with("ca_id", "gw")),
+        "connections.gw.remote.ca_id: found a CA, but a CA for a public key without a certificate (pubkeys) is not \
+         supported; leave the key out"
+    );
+}
+
 #[test]
 fn an_extended_key_usage_is_demanded_of_the_peer() {
     let remote = |content: Message| {
