@@ -63,6 +63,7 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         ppk: Default::default(),
         local: LocalAuth::psk(None),
         remote: RemoteAuth::psk(None),
+        rounds: Default::default(),
         children,
     }
 }

@@ -5,6 +5,7 @@ mod identity;
 mod lifetime;
 mod pool;
 mod proposal;
+mod rounds;
 mod secret;
 
 pub use change::{ChildChange, Difference, IkeChange};
@@ -14,6 +15,7 @@ pub use pool::Pool;
 pub use proposal::{
     ADDITIONAL_KE, EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
 };
+pub use rounds::{FurtherRounds, MAX_ROUNDS};
 pub use secret::{SecretKind, SharedSecret};
 
 use crate::cert::{Certificate, Hashes, RawKey, Schemes};
@@ -68,6 +70,8 @@ pub struct Connection {
     pub local: LocalAuth,
     /// The `remote` section.
     pub remote: RemoteAuth,
+    /// Further sections of either kind.
+    pub rounds: FurtherRounds,
     /// The `children` sections.
     pub children: Vec<Child>,
 }

@@ -182,6 +182,7 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
         ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(local_id)),
         remote: RemoteAuth::psk(Some(remote_id)),
+        rounds: Default::default(),
         children: vec![child(local_net, remote_net, gateway, manners)],
     }
 }

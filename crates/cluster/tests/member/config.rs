@@ -80,6 +80,7 @@ fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connec
         ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(fqdn(&us))),
         remote: RemoteAuth::psk(Some(fqdn(&them))),
+        rounds: Default::default(),
         children: vec![child],
     }
 }

@@ -150,7 +150,7 @@ fn everything_alone_is_open_to_the_host() {
 
     // After a restart, inside of a policy that is new: it does not take what is open inside of
     // everything for its own.
-    let inherited = Inherited::new(left_by(&before));
+    let inherited = Inherited::new(left_by(&before), UnixTime(0));
     let now = Plan::new(&tunnel(&[], &["172.0.0.0/8"]), &inherited, &connected_to(&["192.0.2.0/24"]));
     let mut expected = expected.to_vec();
     expected[4].1 = judged;

@@ -76,6 +76,7 @@ impl Difference {
             lifetime,
             local,
             remote,
+            rounds,
             children: _,
         } = old;
         let anew = [
@@ -91,6 +92,7 @@ impl Difference {
             ("pools", *pools != new.pools),
             ("local", *local != new.local),
             ("remote", *remote != new.remote),
+            ("further rounds of local and remote", *rounds != new.rounds),
         ];
         let mut keys: Vec<&'static str> =
             anew.iter().filter(|(_, differs)| *differs).map(|(key, _)| *key).collect();

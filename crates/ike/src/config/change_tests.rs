@@ -74,6 +74,7 @@ fn connection() -> Connection {
         lifetime: IkeLifetime::default(),
         local: LocalAuth::psk(None),
         remote: RemoteAuth::psk(None),
+        rounds: Default::default(),
         children: vec![child("a"), child("b")],
     }
 }
@@ -93,7 +94,7 @@ fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
 
 #[test]
 fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
-    let edits: [(&str, Edit); 13] = [
+    let edits: [(&str, Edit); 14] = [
         ("local_addrs", |c| c.local_addrs.clear()),
         ("remote_addrs", |c| c.remote_addrs.push(range("192.0.2.3"))),
         ("local_port", |c| c.local_port = 4500),
@@ -107,6 +108,7 @@ fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
         ("local", |c| c.local.id = Some(Identity::Fqdn("moon".into()))),
         ("remote", |c| c.remote.method = AuthMethod::PUBKEY),
         ("remote", |c| c.remote.revocation = Revocation::Strict),
+        ("further rounds of local and remote", |c| c.rounds.remote.push(c.remote.clone())),
     ];
     for (key, edit) in edits {
         let found = difference(edit);

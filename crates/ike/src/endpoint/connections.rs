@@ -50,13 +50,13 @@ struct NamedCas(BTreeMap<Vec<u8>, (Certificate, usize)>);
 
 impl NamedCas {
     fn add(&mut self, connection: &Connection) {
-        for ca in &connection.remote.cacerts {
+        for ca in connection.remote_rounds().flat_map(|remote| &remote.cacerts) {
             self.0.entry(ca.to_der().to_vec()).or_insert_with(|| (ca.clone(), 0)).1 += 1;
         }
     }
 
     fn remove(&mut self, connection: &Connection) {
-        for ca in &connection.remote.cacerts {
+        for ca in connection.remote_rounds().flat_map(|remote| &remote.cacerts) {
             let Some((_, count)) = self.0.get_mut(ca.to_der()) else { continue };
             *count = count.saturating_sub(1);
             if *count == 0 {

@@ -339,7 +339,7 @@ impl Endpoint {
 /// port may be another (RFC 7296 §2.23).
 fn may_come_from(sa: &IkeSa, path: Path) -> bool {
     let moved = |changeable: bool, from: IpAddr, to: IpAddr| !changeable && from != to;
-    !matches!(sa.phase, Phase::HalfOpen(_))
+    sa.phase.half_open().is_none()
         || !moved(sa.nat.local, sa.path.local.ip(), path.local.ip())
             && !moved(sa.nat.remote, sa.path.remote.ip(), path.remote.ip())
 }
@@ -414,7 +414,7 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
         Phase::HalfOpen(half) if sa.has_additional_ke(half.place) => {
             header.exchange == ExchangeType::IkeIntermediate
         }
-        Phase::HalfOpen(_) => header.exchange == ExchangeType::IkeAuth,
+        Phase::HalfOpen(_) | Phase::HalfProven(_) => header.exchange == ExchangeType::IkeAuth,
         Phase::Established => {
             use ExchangeType::{CreateChildSa, IkeFollowupKe, Informational};
             matches!(header.exchange, Informational | CreateChildSa | IkeFollowupKe)
@@ -422,6 +422,7 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
         Phase::InitSent(_)
         | Phase::Intermediate(_)
         | Phase::AuthSent(_)
+        | Phase::AuthRounds(_)
         | Phase::Rejecting
         | Phase::Gone { .. } => false,
     };

@@ -43,7 +43,7 @@ impl Endpoint {
 
     fn may_be_us(&self, identity: &Identity) -> bool {
         let named = |connection: &Arc<Connection>| {
-            connection.local.id.as_ref().is_some_and(|id| id.matches(identity))
+            connection.local_rounds().any(|local| local.id.as_ref().is_some_and(|id| id.matches(identity)))
         };
         let has = |addr: &IpAddr| *identity == Identity::Addr(*addr);
         self.local_addrs.iter().any(has) || self.connections.iter().any(named)
@@ -51,17 +51,18 @@ impl Endpoint {
 
     fn is_by_key(&self, sa: &IkeSa) -> bool {
         let connection = self.known_connection(&sa.connection);
-        connection.is_some_and(|connection| !connection.remote.method.is_pubkey())
+        connection.is_some_and(|connection| !connection.last_remote().method.is_pubkey())
     }
 
     /// True if what has proved who the peer is proves nothing any more: the shared key or the CA is
     /// gone.
     pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
         let Some(connection) = self.known_connection(&sa.connection) else { return false };
-        if !connection.remote.method.is_pubkey() {
+        let remote = connection.last_remote();
+        if !remote.method.is_pubkey() {
             return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
         }
-        let trusted = self.anchors(connection).into_iter().chain(&connection.remote.certs);
+        let trusted = self.anchors(remote).into_iter().chain(&remote.certs);
         let mut trusted = trusted.chain(self.credentials.certificates());
         sa.anchor
             .as_ref()

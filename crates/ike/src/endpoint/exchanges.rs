@@ -5,7 +5,7 @@
 
 use super::Endpoint;
 use crate::message::ExchangeType;
-use crate::sa::{IkeSa, Phase};
+use crate::sa::IkeSa;
 use std::collections::BTreeMap;
 
 /// What is counted.
@@ -222,8 +222,8 @@ impl Endpoint {
 
     /// Something that is counted happened to an IKE SA.
     pub(crate) fn count(&mut self, sa: &IkeSa, counter: ExchangeCounter) {
-        // Before IKE_AUTH a responder has only guessed the connection.
-        let known = !matches!(sa.phase, Phase::HalfOpen(_)) && !sa.connection.is_empty();
+        // Before IKE_AUTH is over a responder has only guessed the connection.
+        let known = sa.phase.half_open().is_none() && !sa.connection.is_empty();
         self.stats.exchanges.count(known.then_some(&sa.connection), counter);
     }
 

@@ -77,9 +77,9 @@ impl Endpoint {
         reauth: Option<Reauth>,
         home: Home<'_>,
     ) -> Result<IkeSaId, InitiateError> {
-        if !self.can_prove(connection, path) {
+        if let Some(method) = self.cannot_prove(connection, path) {
             let name = connection.name.clone();
-            return Err(match connection.local.method {
+            return Err(match method {
                 AuthMethod::Psk => InitiateError::NoSecret(name),
                 AuthMethod::Pubkey { .. } => InitiateError::NoPrivateKey(name),
             });
@@ -117,11 +117,6 @@ impl Endpoint {
     fn present(&self, connection: &str, child: &str) -> Option<Present> {
         let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done);
         self.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
-            Phase::InitSent(init) if init.attempt.child == child => Some(Present::OnItsWay(sa.id)),
-            Phase::Intermediate(sent) if sent.opening.attempt.child == child => {
-                Some(Present::OnItsWay(sa.id))
-            }
-            Phase::AuthSent(sent) if sent.attempt.child == child => Some(Present::OnItsWay(sa.id)),
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
                 let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
@@ -131,7 +126,10 @@ impl Endpoint {
                     false => Some(Present::Up(sa.id, found.id)),
                 })
             }
-            _ => None,
+            phase => {
+                let attempt = phase.attempt().filter(|attempt| attempt.child == child);
+                attempt.map(|_| Present::OnItsWay(sa.id))
+            }
         })
     }
 

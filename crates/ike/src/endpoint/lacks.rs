@@ -3,7 +3,7 @@
 
 use super::Endpoint;
 use crate::cert::{Candidate, Certificate};
-use crate::config::{AuthMethod, Connection, Identity};
+use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth};
 use crate::output::{Time, UnixTime};
 use std::net::IpAddr;
 
@@ -20,20 +20,37 @@ impl Endpoint {
         if !connection.children.iter().any(|child| child.mode.is_negotiated()) {
             return Vec::new();
         }
-        let by_psk = [connection.local.method, connection.remote.method].contains(&AuthMethod::Psk);
-        let secret = by_psk.then(|| self.lack_of_secret(&connection)).flatten();
-        let by_certificate = connection.local.method.is_pubkey();
-        let certificate = by_certificate.then(|| self.lack_of_certificate(now, &connection)).flatten();
+        let mut lacks = Vec::new();
+        for (number, local) in connection.local_rounds().enumerate() {
+            lacks.extend(match local.method {
+                AuthMethod::Psk => self.lack_of_secret(&connection, local, connection.remote_beside(number)),
+                AuthMethod::Pubkey { .. } => self.lack_of_certificate(now, &connection, local),
+            });
+        }
+        for (number, remote) in connection.remote_rounds().enumerate() {
+            let local = connection.local_beside(number);
+            // A key that both use is missed once.
+            let is_told = local.method == AuthMethod::Psk && connection.local_round(number).is_some();
+            if remote.method == AuthMethod::Psk && !is_told {
+                lacks.extend(self.lack_of_secret(&connection, local, remote));
+            }
+        }
         let ppk = connection.ppk.id.as_ref().filter(|_| connection.ppk.required);
         let ppk = ppk.filter(|_| !self.has_ppk_for(&connection));
         let ppk = ppk.map(|id| format!("PPK '{id}', which ppk_required asks for, is not loaded"));
-        [secret, certificate, ppk].into_iter().flatten().collect()
+        lacks.extend(ppk);
+        lacks
     }
 
-    fn lack_of_secret(&self, connection: &Connection) -> Option<String> {
-        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+    fn lack_of_secret(
+        &self,
+        connection: &Connection,
+        local: &LocalAuth,
+        remote: &RemoteAuth,
+    ) -> Option<String> {
+        let named = remote.id.as_ref().filter(|id| !id.has_wildcards());
         let remote = named.cloned().or_else(|| connection.peer_address().map(Identity::Addr));
-        let locals = self.local_identities(connection);
+        let locals = self.local_identities(connection, local);
         // Which secret it takes is known when both ends are.
         let (false, Some(remote)) = (locals.is_empty(), remote) else {
             let none = !self.secrets.has_ike();
@@ -47,9 +64,8 @@ impl Endpoint {
         Some(format!("no secret fits {local} and {remote}: load one of type ike with their identities"))
     }
 
-    fn lack_of_certificate(&self, now: Time, connection: &Connection) -> Option<String> {
-        let local = &connection.local;
-        let identities = self.local_identities(connection);
+    fn lack_of_certificate(&self, now: Time, connection: &Connection, local: &LocalAuth) -> Option<String> {
+        let identities = self.local_identities(connection, local);
         let found = identities.iter().find_map(|id| self.credentials.own_key(local, id));
         match found {
             Some((Candidate::Certificate(certificate), _)) => {
@@ -71,8 +87,8 @@ impl Endpoint {
     }
 
     /// Who we may say that we are.
-    fn local_identities(&self, connection: &Connection) -> Vec<Identity> {
-        if let Some(id) = connection.local.identity() {
+    fn local_identities(&self, connection: &Connection, local: &LocalAuth) -> Vec<Identity> {
+        if let Some(id) = local.identity() {
             return vec![id];
         }
         let named = |addr: &IpAddr| connection.local_addrs.iter().any(|range| range.contains(*addr));

@@ -45,10 +45,10 @@ impl Endpoint {
         self.leave_to_rival(now, sa);
         self.act_on_loss(now, sa, &reason);
         match &sa.phase {
-            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) => {
+            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
                 self.attempt_failed(now, sa, &reason)
             }
-            Phase::HalfOpen(_) => self.stats.failed += 1,
+            Phase::HalfOpen(_) | Phase::HalfProven(_) => self.stats.failed += 1,
             _ => {}
         }
         self.give_up_creating(now, sa, &reason);
@@ -108,15 +108,10 @@ impl Endpoint {
 
     /// Lets go what an attempt has taken. Gives the attempt, if one is under way.
     pub(crate) fn end_attempt(&mut self, now: Time, sa: &IkeSa) -> Option<Attempt> {
-        match &sa.phase {
-            Phase::InitSent(init) => Some(init.attempt.clone()),
-            Phase::Intermediate(sent) => Some(sent.opening.attempt.clone()),
-            Phase::AuthSent(sent) => {
-                self.alloc.release_esp_spi(now, sent.spi_in);
-                Some(sent.attempt.clone())
-            }
-            _ => None,
+        if let Some(sent) = sa.phase.auth_sent() {
+            self.alloc.release_esp_spi(now, sent.spi_in);
         }
+        sa.phase.attempt().cloned()
     }
 
     /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296 §2.4). Not those that

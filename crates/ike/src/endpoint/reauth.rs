@@ -282,7 +282,8 @@ impl Endpoint {
 
     /// True if the peer could not have the name any more that it has in this IKE SA.
     fn is_renamed(&self, sa: &IkeSa) -> bool {
-        let expected = self.connections.find(&sa.connection).and_then(|found| found.remote.id.as_ref());
+        let expected =
+            self.connections.find(&sa.connection).and_then(|found| found.last_remote().id.as_ref());
         sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
     }
 

@@ -104,11 +104,12 @@ impl Endpoint {
             matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
         };
         match &mut sa.phase {
-            Phase::InitSent(_) | Phase::Intermediate(_) => {
-                let child = self.end_attempt(now, sa).map(|attempt| attempt.child).unwrap_or_default();
+            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthRounds(_) => {
+                let child = sa.phase.attempt().map(|attempt| attempt.child.clone()).unwrap_or_default();
                 if difference.ike == IkeChange::None && !changed(&child) {
                     return Ok(());
                 }
+                self.end_attempt(now, sa);
                 self.begin_again(now, sa, connection, child)
             }
             Phase::AuthSent(sent) => {

@@ -9,7 +9,7 @@ use crate::config::Identity;
 use crate::message::IkeSpi;
 use crate::message::MessageId;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
-use crate::sa::{IkeSa, Lease, Phase, decode};
+use crate::sa::{IkeSa, Lease, decode};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_ipsec::spi::{Share, Spi};
@@ -221,10 +221,7 @@ impl Endpoint {
 
 /// SPIs that were taken for Child SAs that are not there yet.
 pub(super) fn pending_spis(sa: &IkeSa) -> Vec<Spi> {
-    let asked = match &sa.phase {
-        Phase::AuthSent(sent) => Some(sent.spi_in),
-        _ => None,
-    };
+    let asked = sa.phase.auth_sent().map(|sent| sent.spi_in);
     let creating = sa.creating.as_ref().and_then(|creating| creating.spi_in());
     let followup = sa.followup.as_ref().and_then(|followup| followup.sa.spi_in());
     [asked, creating, followup].into_iter().flatten().collect()

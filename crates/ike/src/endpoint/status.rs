@@ -207,8 +207,8 @@ impl<'a> SaNames<'a> {
 
     /// `connections.<name>`; none while a responder does not know yet.
     pub fn connection(self) -> Option<&'a str> {
-        // Before IKE_AUTH a responder has only guessed.
-        let guessed = matches!(self.0.phase, Phase::HalfOpen(_));
+        // Before IKE_AUTH is over a responder has only guessed.
+        let guessed = self.0.phase.half_open().is_some();
         (!guessed).then_some(&*self.0.connection)
     }
 

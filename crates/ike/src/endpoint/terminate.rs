@@ -83,14 +83,16 @@ impl Endpoint {
     /// Takes an IKE SA down: with a delete where the peer may know of it, else at once.
     pub(super) fn terminate_ike(&mut self, now: Time, sa: &mut IkeSa, force: bool) -> Result<(), Reason> {
         match sa.phase {
-            Phase::Established | Phase::AuthSent(_) => {
+            Phase::Established | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
                 let deadline = if force { now } else { now.plus(self.config.delete_timeout) };
                 self.delete_ike(now, sa, Reason::Requested, deadline)?;
                 if force { Err(Reason::Requested) } else { Ok(()) }
             }
-            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::HalfOpen(_) | Phase::Rejecting => {
-                Err(Reason::Requested)
-            }
+            Phase::InitSent(_)
+            | Phase::Intermediate(_)
+            | Phase::HalfOpen(_)
+            | Phase::HalfProven(_)
+            | Phase::Rejecting => Err(Reason::Requested),
             Phase::Gone { .. } => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ impl Endpoint {
         }
         match &sa.phase {
             Phase::Gone { .. } => return Ok(()),
-            Phase::HalfOpen(half) if half.until <= now => {
+            phase if phase.half_open().is_some_and(|half| half.until <= now) => {
                 let remote = sa.path.remote;
                 self.discard(now, Discard::HalfOpenExpired, || {
                     format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}")
@@ -102,8 +102,7 @@ impl Endpoint {
             return Err(silent);
         }
         let Some(connection) = self.connections.get(&sa.connection) else { return Err(silent) };
-        let Some(Attempt { number, .. }) = sa.phase.attempt() else { return Err(silent) };
-        let number = *number;
+        let Some(number) = sa.phase.attempt().map(|attempt| attempt.number) else { return Err(silent) };
         if connection.keyingtries != 0 && number >= connection.keyingtries {
             return Err(silent);
         }

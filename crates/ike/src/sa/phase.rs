@@ -1,7 +1,8 @@
 //! How far an IKE SA has come, and what each stage must remember.
 
-use crate::config::{Child, Identity, KeyExchange};
-use crate::message::Nonce;
+use super::Anchor;
+use crate::config::{Child, Identity, KeyExchange, LocalAuth, PpkPolicy, RemoteAuth};
+use crate::message::{Nonce, Payloads};
 use crate::output::Time;
 use crate::suite::{IkeKeys, IntAuth, KePrivate, Nonces, SkOpener};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,13 @@ pub(crate) enum Phase {
         /// Whom it counts against until then, if it never got further than half open.
         source: Option<HalfOpenSource>,
     },
+    // What stands below came with RFC 4739. A build that does not know it has no connection that
+    // leads there.
+    /// Initiator: IKE_AUTH is sent, and is not over with one exchange.
+    AuthRounds(Box<AuthRounds>),
+    /// Responder: the initiator has proven some of what it is to prove, or we have; nobody is
+    /// authenticated yet.
+    HalfProven(Box<HalfProven>),
 }
 
 impl Phase {
@@ -37,10 +45,12 @@ impl Phase {
     pub(crate) fn half_open_source(&self) -> Option<HalfOpenSource> {
         match self {
             Self::HalfOpen(half) => Some(half.source),
+            Self::HalfProven(proven) => Some(proven.half.source),
             Self::Gone { until: _, source } => *source,
             Self::InitSent(_)
             | Self::Intermediate(_)
             | Self::AuthSent(_)
+            | Self::AuthRounds(_)
             | Self::Established
             | Self::Rejecting => None,
         }
@@ -61,8 +71,40 @@ impl Phase {
         match self {
             Self::InitSent(init) => init.error.as_mut().map(|error| &mut error.until),
             Self::HalfOpen(half) => Some(&mut half.until),
+            Self::HalfProven(proven) => Some(&mut proven.half.until),
             Self::Gone { until, source: _ } => Some(until),
-            Self::Intermediate(_) | Self::AuthSent(_) | Self::Established | Self::Rejecting => None,
+            Self::Intermediate(_)
+            | Self::AuthSent(_)
+            | Self::AuthRounds(_)
+            | Self::Established
+            | Self::Rejecting => None,
+        }
+    }
+
+    /// What an initiation under way is for.
+    pub(crate) fn attempt(&self) -> Option<&Attempt> {
+        match self {
+            Self::InitSent(init) => Some(&init.attempt),
+            Self::Intermediate(sent) => Some(&sent.opening.attempt),
+            phase => phase.auth_sent().map(|sent| &sent.attempt),
+        }
+    }
+
+    /// What an initiator keeps of its IKE_AUTH, until the responder is authenticated.
+    pub(crate) fn auth_sent(&self) -> Option<&AuthSent> {
+        match self {
+            Self::AuthSent(sent) => Some(sent),
+            Self::AuthRounds(rounds) => Some(&rounds.sent),
+            _ => None,
+        }
+    }
+
+    /// A responder's state before the initiator is authenticated.
+    pub(crate) fn half_open(&self) -> Option<&HalfOpen> {
+        match self {
+            Self::HalfOpen(half) => Some(half),
+            Self::HalfProven(proven) => Some(&proven.half),
+            _ => None,
         }
     }
 
@@ -146,6 +188,18 @@ pub(crate) struct AuthSent {
     pub(crate) spi_in: Spi,
 }
 
+/// An initiator's state where IKE_AUTH takes several rounds (RFC 4739).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AuthRounds {
+    pub(crate) sent: AuthSent,
+    /// Our IKE_SA_INIT message, which every AUTH of ours covers.
+    pub(crate) init_request: Vec<u8>,
+    /// How many rounds of ours are sent.
+    pub(crate) ours: usize,
+    /// How many of the responder are right.
+    pub(crate) theirs: usize,
+}
+
 /// A PPK that an initiator has named (RFC 8784 §3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OfferedPpk {
@@ -172,6 +226,31 @@ pub(crate) struct HalfOpen {
     pub(crate) source: HalfOpenSource,
     /// When we give up waiting.
     pub(crate) until: Time,
+}
+
+/// A responder's state between two rounds of IKE_AUTH (RFC 4739).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HalfProven {
+    pub(crate) half: HalfOpen,
+    /// IntAuth (RFC 9242 §3.3.2), which every AUTH covers as it stood with the first.
+    pub(crate) int_auth: Vec<u8>,
+    /// The first request of IKE_AUTH: what it asks for is answered when all is proven.
+    pub(crate) request: Payloads,
+    /// Names of the connections that are still in question, the best first.
+    pub(crate) connections: Vec<String>,
+    pub(crate) ppk: PpkPolicy,
+    /// What was demanded of the initiator in each round that is right, and who it is by that.
+    pub(crate) theirs: Vec<(RemoteAuth, Identity)>,
+    /// What we have proven in each round, and who we are by that.
+    pub(crate) ours: Vec<(LocalAuth, Identity)>,
+    /// Who the initiator is by its last round.
+    pub(crate) remote: Identity,
+    /// What has vouched for it in that.
+    pub(crate) anchor: Option<Anchor>,
+    /// Who we are by our last round.
+    pub(crate) local: Identity,
+    /// The initiator has announced another round.
+    pub(crate) follows: bool,
 }
 
 /// Whom a half-open IKE SA counts against.

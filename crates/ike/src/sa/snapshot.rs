@@ -11,7 +11,8 @@ use zeroize::Zeroizing;
 
 /// The versions of the format that are read and written. A new one comes with every change of a
 /// serialised type, and when something is added behind: nodes of several versions may have one
-/// cluster.
+/// cluster. A stage of an IKE SA that stands behind all others needs none: an older build refuses
+/// the connections that lead there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotVersion {
     /// It ends with the IKE SA.

@@ -56,6 +56,8 @@ mod reload_parts;
 mod reload_refused;
 mod repetition;
 mod replication;
+mod rounds;
+mod rounds_hostile;
 mod snapshots;
 mod strangers;
 mod takeover;

@@ -40,9 +40,13 @@ fn head(connection: &Connection) -> Message {
     if !connection.has_peers() {
         return message;
     }
+    for (number, auth) in (1..).zip(connection.local_rounds()) {
+        message.add_section(&format!("local-{number}"), local(auth));
+    }
+    for (number, auth) in (1..).zip(connection.remote_rounds()) {
+        message.add_section(&format!("remote-{number}"), remote(auth));
+    }
     message
-        .with_section("local-1", local(&connection.local))
-        .with_section("remote-1", remote(&connection.remote))
 }
 
 fn local(auth: &LocalAuth) -> Message {

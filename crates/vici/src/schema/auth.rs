@@ -1,15 +1,28 @@
-//! `local` and `remote`: one round of authentication, with a pre-shared key or a signature.
+//! `local` and `remote`: rounds of authentication, each with a pre-shared key or a signature.
 
 use super::fields::Fields;
 use super::keys::AUTH;
 use super::refusal::{Refusal, Why, because, expected};
 use super::{credential, identity, value};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
-use testudo_ike::config::{AuthMethod, Eku, LocalAuth, RemoteAuth, Revocation};
+use testudo_ike::config::{AuthMethod, Eku, LocalAuth, MAX_ROUNDS, RemoteAuth, Revocation};
 
-/// Takes `local<suffix>`. `peers`: whether the connection ever has any.
-pub(super) fn local(conn: &mut Fields<'_>, peers: bool) -> Result<LocalAuth, Refusal> {
-    let Some(mut section) = only_section(conn, "local", peers)? else { return Ok(LocalAuth::psk(None)) };
+/// Takes all `local<suffix>`: the first round, and those behind it. `peers`: whether the connection
+/// ever has any.
+pub(super) fn locals(conn: &mut Fields<'_>, peers: bool) -> Result<(LocalAuth, Vec<LocalAuth>), Refusal> {
+    let mut rounds = rounds(conn, "local", peers)?.into_iter();
+    let Some(first) = rounds.next() else { return Ok((LocalAuth::psk(None), Vec::new())) };
+    Ok((local(first)?, rounds.map(local).collect::<Result<_, _>>()?))
+}
+
+/// Takes all `remote<suffix>`, likewise.
+pub(super) fn remotes(conn: &mut Fields<'_>, peers: bool) -> Result<(RemoteAuth, Vec<RemoteAuth>), Refusal> {
+    let mut rounds = rounds(conn, "remote", peers)?.into_iter();
+    let Some(first) = rounds.next() else { return Ok((RemoteAuth::psk(None), Vec::new())) };
+    Ok((remote(first)?, rounds.map(remote).collect::<Result<_, _>>()?))
+}
+
+fn local(mut section: Fields<'_>) -> Result<LocalAuth, Refusal> {
     // Of the peer's certificates, and without effect here in strongSwan too.
     section.parsed("revocation", revocation)?;
     if !section.blobs("cacerts", credential::certificate)?.is_empty() {
@@ -33,13 +46,11 @@ pub(super) fn local(conn: &mut Fields<'_>, peers: bool) -> Result<LocalAuth, Ref
         certs: section.blobs("certs", credential::certificate)?,
         pubkeys: section.blobs("pubkeys", credential::public_key)?,
     };
-    finish(section)?;
+    section.finish_with(AUTH)?;
     Ok(local)
 }
 
-/// Takes `remote<suffix>`.
-pub(super) fn remote(conn: &mut Fields<'_>, peers: bool) -> Result<RemoteAuth, Refusal> {
-    let Some(mut section) = only_section(conn, "remote", peers)? else { return Ok(RemoteAuth::psk(None)) };
+fn remote(mut section: Fields<'_>) -> Result<RemoteAuth, Refusal> {
     let remote = RemoteAuth {
         id: section.parsed("id", identity::pattern)?.flatten(),
         method: auth(&mut section)?,
@@ -51,7 +62,7 @@ pub(super) fn remote(conn: &mut Fields<'_>, peers: bool) -> Result<RemoteAuth, R
         eku: section.parsed("eku", eku)?.unwrap_or_default(),
     };
     needs_no_ca(&section, &remote)?;
-    finish(section)?;
+    section.finish_with(AUTH)?;
     Ok(remote)
 }
 
@@ -68,33 +79,28 @@ fn needs_no_ca(section: &Fields<'_>, remote: &RemoteAuth) -> Result<(), Refusal>
     Err(Refusal::Unsupported { path: section.path(key), found: "a CA".to_owned(), what, expected: "" })
 }
 
-/// The one section whose name begins with `side`; none only where there are no peers.
-fn only_section<'a>(
-    conn: &mut Fields<'a>,
-    side: &'static str,
-    peers: bool,
-) -> Result<Option<Fields<'a>>, Refusal> {
-    let mut rounds = conn.sections(side)?.into_iter();
-    let Some((_, first)) = rounds.next() else {
-        let missing = Refusal::Missing { path: conn.path(side), expected: "a section" };
-        return if peers { Err(missing) } else { Ok(None) };
-    };
-    if let Some((name, _)) = rounds.next() {
-        let path = conn.path(name);
-        let what = "a second round of authentication (RFC 4739)";
-        return Err(Refusal::Unsupported { path, found: "a second section".to_owned(), what, expected: "" });
+/// The sections whose names begin with `side`, in the order of `round`, and of the file where that
+/// is the same, as with charon; none only where there are no peers.
+fn rounds<'a>(conn: &mut Fields<'a>, side: &'static str, peers: bool) -> Result<Vec<Fields<'a>>, Refusal> {
+    let sections = conn.sections(side)?;
+    if let Some((name, _)) = sections.get(MAX_ROUNDS) {
+        let why = format!("expected at most {MAX_ROUNDS} rounds of authentication");
+        return Err(Refusal::Bad { path: conn.path(name), found: "a further section".to_owned(), why });
     }
-    first.known(AUTH).map(Some)
+    if sections.is_empty() && peers {
+        return Err(Refusal::Missing { path: conn.path(side), expected: "a section" });
+    }
+    let mut rounds = Vec::new();
+    for (_, section) in sections {
+        let mut section = section.known(AUTH)?;
+        rounds.push((section.parsed("round", value::number32)?.unwrap_or_default(), section));
+    }
+    rounds.sort_by_key(|(round, _)| *round);
+    Ok(rounds.into_iter().map(|(_, section)| section).collect())
 }
 
 fn auth(section: &mut Fields<'_>) -> Result<AuthMethod, Refusal> {
     Ok(section.parsed("auth", method)?.unwrap_or(AuthMethod::PUBKEY))
-}
-
-fn finish(mut section: Fields<'_>) -> Result<(), Refusal> {
-    // With a single round its order says nothing.
-    section.parsed("round", value::number32)?;
-    section.finish_with(AUTH)
 }
 
 fn revocation(text: &str) -> Result<Revocation, Why> {
@@ -127,6 +133,12 @@ fn method(text: &str) -> Result<AuthMethod, Why> {
     };
     let mut words = words.split('-');
     let kind = words.next().unwrap_or_default();
+    if kind.starts_with("eap") || kind.starts_with("xauth") {
+        return Err(because(
+            "but EAP and XAuth are not supported; expected psk, pubkey, rsa, rsa/pss, ecdsa or ed25519"
+                .into(),
+        ));
+    }
     let of_kind: Schemes = SignatureScheme::ALL.into_iter().filter(|scheme| is_of(kind, *scheme)).collect();
     if of_kind.is_empty() {
         let why = "but this method is not supported; expected psk, pubkey, rsa, rsa/pss, ecdsa or ed25519";
@@ -207,7 +219,8 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_refused_by_its_name() {
         for (text, part) in [
-            ("eap", "this method"),
+            ("eap", "EAP and XAuth are not"),
+            ("eap-mschapv2", "EAP and XAuth are not"),
             ("bliss", "this method"),
             ("ed448", "this method"),
             ("", "this method"),

@@ -7,7 +7,9 @@ use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, identity, lifetime, proposal, updown, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_ike::config::{Child, Connection, Fragmentation, IkeProposal, PpkPolicy, SendCert, Unique};
+use testudo_ike::config::{
+    Child, Connection, Fragmentation, FurtherRounds, IkeProposal, PpkPolicy, SendCert, Unique,
+};
 use testudo_ipsec::selector::AddrRange;
 
 /// The port of IKE, where NAT detection may move on to 4500.
@@ -31,8 +33,8 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     let children = children(&mut conn, policy)?;
     let peers = children.is_empty() || children.iter().any(|child| child.mode.is_negotiated());
     // These take whatever else begins with their names.
-    let local = auth::local(&mut conn, peers)?;
-    let remote = auth::remote(&mut conn, peers)?;
+    let (local, locals) = auth::locals(&mut conn, peers)?;
+    let (remote, remotes) = auth::remotes(&mut conn, peers)?;
     let connection = Connection {
         name: name.clone(),
         local_addrs,
@@ -57,6 +59,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         },
         local,
         remote,
+        rounds: FurtherRounds { local: locals, remote: remotes },
         children,
     };
     conn.finish_with(CONNECTION)?;

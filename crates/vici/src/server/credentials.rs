@@ -101,7 +101,9 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     let names = control.connection_names();
     let connections = names.iter().filter_map(|name| control.connection(name));
     let named = connections.flat_map(|connection| {
-        [&connection.local.certs, &connection.remote.certs, &connection.remote.cacerts]
+        let ours = connection.local_rounds().map(|local| &local.certs);
+        let theirs = connection.remote_rounds().flat_map(|remote| [&remote.certs, &remote.cacerts]);
+        ours.chain(theirs)
     });
     let mut seen = BTreeSet::new();
     let all = credentials.certificates().chain(credentials.cas()).chain(named.flatten());
@@ -128,7 +130,10 @@ fn public_keys(control: &dyn Control) -> Vec<ListedCert> {
     let credentials = control.credentials();
     let names = control.connection_names();
     let connections = names.iter().filter_map(|name| control.connection(name));
-    let named = connections.flat_map(|connection| [&connection.local.pubkeys, &connection.remote.pubkeys]);
+    let named = connections.flat_map(|connection| {
+        let ours = connection.local_rounds().map(|local| &local.pubkeys);
+        ours.chain(connection.remote_rounds().map(|remote| &remote.pubkeys))
+    });
     let mut seen = BTreeSet::new();
     let all = credentials.public_keys().chain(named.flatten()).filter(|key| seen.insert(key.to_der()));
     let listed = |key: &RawKey| ListedCert::PublicKey {

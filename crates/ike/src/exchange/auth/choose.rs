@@ -1,6 +1,7 @@
 //! Which connection an authenticated peer gets: by addresses and algorithms, then by the identities.
 
 use super::local_identity;
+use super::rounds::Announced;
 use crate::config::{Connection, Identity, LocalAuth, RemoteAuth};
 use crate::endpoint::Endpoint;
 use crate::message::AuthMethodId;
@@ -27,7 +28,7 @@ pub(super) struct Paths {
 
 /// How well a connection's `remote.id` fits: a name beats a pattern, and this beats anybody.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+pub(super) enum Fit {
     Anybody,
     Pattern,
     Name,
@@ -35,39 +36,44 @@ enum Fit {
 
 impl Endpoint {
     /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
-    /// proves itself by `method`, and may be wherever its messages came from: the best first. One
-    /// after the other is tried, because which CA vouches for the peer shows only then.
+    /// proves itself by `method` for a start, and may be wherever its messages came from: the best
+    /// first. One after the other is tried, because which CA vouches for the peer shows only then.
     pub(super) fn candidates(
         &self,
         paths: Paths,
         suite: IkeSuite,
         remote: &Identity,
         asked: Option<&Identity>,
-        method: AuthMethodId,
+        (method, rounds): (AuthMethodId, Option<Announced>),
     ) -> Vec<Candidates> {
         let (path, tunnels) = (paths.init, paths.auth);
+        let begins_so = |connection: &Connection| rounds.is_none_or(|announced| announced.begins(connection));
         let usable =
             self.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(|connection| {
-                let is_ours = asked.is_none_or(|id| id.matches(&local_identity(connection, path)));
+                let is_ours = asked.is_none_or(|id| id.matches(&local_identity(&connection.local, path)));
                 let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
-                fit(connection, remote).is_some() && is_ours && has_room && allows(connection, suite)
+                connection.remote.fit(remote).is_some()
+                    && is_ours
+                    && has_room
+                    && allows(connection, suite)
+                    && begins_so(connection)
             });
         // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
         // just these addresses.
         let rank = |connection: &Connection| {
             let by_key = method == AuthMethodId::SharedKeyMic;
             let method = connection.remote.method.is_pubkey() != by_key;
-            (method, fit(connection, remote), connection.address_fit(path.local.ip(), path.remote.ip()))
+            (method, connection.remote.fit(remote), connection.address_fit(path.local.ip(), path.remote.ip()))
         };
         let mut connections: Vec<_> = usable.collect();
         connections.sort_by_key(|connection| Reverse(rank(connection)));
         let mut found: Vec<(_, Candidates)> = Vec::new();
         for connection in connections {
-            let (rank, local) = (rank(&connection), local_identity(&connection, path));
+            let (rank, local) = (rank(&connection), local_identity(&connection.local, path));
             let alike = found.iter_mut().find(|(other_rank, other)| {
                 *other_rank == rank
                     && other.local == local
-                    && other.connections.first().is_some_and(|other| other.proves_alike(&connection))
+                    && other.connections.first().is_some_and(|other| other.begins_alike(&connection))
             });
             match alike {
                 Some((_, alike)) => alike.connections.push(connection),
@@ -82,30 +88,53 @@ impl Endpoint {
     }
 }
 
-fn fit(connection: &Connection, remote: &Identity) -> Option<Fit> {
-    match &connection.remote.id {
-        None => Some(Fit::Anybody),
-        Some(id) if id.matches(remote) => Some(Fit::Name),
-        Some(id) if id.covers(remote) => Some(Fit::Pattern),
-        Some(_) => None,
-    }
-}
-
 impl Connection {
     /// True if both sides prove who they are in the same way: a peer that may be one's may be the
     /// other's, if it has the name.
     pub(crate) fn proves_alike(&self, other: &Self) -> bool {
-        let LocalAuth { id: _, method: local, certs: ours, pubkeys: our_keys } = &self.local;
-        let RemoteAuth { id: _, method: remote, certs: theirs, pubkeys, cacerts, ca_id, revocation, eku } =
-            &self.remote;
+        let as_many = (self.rounds.local.len(), self.rounds.remote.len())
+            == (other.rounds.local.len(), other.rounds.remote.len());
         self.ppk == other.ppk
             && self.send_cert == other.send_cert
-            && (*local, *remote) == (other.local.method, other.remote.method)
-            && (ours, theirs) == (&other.local.certs, &other.remote.certs)
-            && (our_keys, pubkeys) == (&other.local.pubkeys, &other.remote.pubkeys)
-            && (cacerts, ca_id) == (&other.remote.cacerts, &other.remote.ca_id)
-            && *revocation == other.remote.revocation
-            && *eku == other.remote.eku
+            && as_many
+            && self.local_rounds().zip(other.local_rounds()).all(|(one, other)| one.proves_alike(other))
+            && self.remote_rounds().zip(other.remote_rounds()).all(|(one, other)| one.proves_alike(other))
+    }
+
+    /// The same of the first round of both sides.
+    fn begins_alike(&self, other: &Self) -> bool {
+        self.ppk == other.ppk
+            && self.send_cert == other.send_cert
+            && self.local.proves_alike(&other.local)
+            && self.remote.proves_alike(&other.remote)
+    }
+}
+
+impl LocalAuth {
+    /// True if we prove in the same way who we are, whoever that is.
+    pub(super) fn proves_alike(&self, other: &Self) -> bool {
+        let Self { id: _, method, certs, pubkeys } = self;
+        (*method, certs, pubkeys) == (other.method, &other.certs, &other.pubkeys)
+    }
+}
+
+impl RemoteAuth {
+    /// True if a peer proves in the same way who it is, whoever that is.
+    pub(super) fn proves_alike(&self, other: &Self) -> bool {
+        let Self { id: _, method, certs, pubkeys, cacerts, ca_id, revocation, eku } = self;
+        (*method, *revocation, *eku) == (other.method, other.revocation, other.eku)
+            && (certs, pubkeys) == (&other.certs, &other.pubkeys)
+            && (cacerts, ca_id) == (&other.cacerts, &other.ca_id)
+    }
+
+    /// How well an identity fits; `None`: it is none that is accepted.
+    pub(super) fn fit(&self, identity: &Identity) -> Option<Fit> {
+        match &self.id {
+            None => Some(Fit::Anybody),
+            Some(id) if id.matches(identity) => Some(Fit::Name),
+            Some(id) if id.covers(identity) => Some(Fit::Pattern),
+            Some(_) => None,
+        }
     }
 }
 

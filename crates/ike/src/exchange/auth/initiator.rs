@@ -2,6 +2,7 @@
 
 use super::local_identity;
 use super::prove::{Asked, Proof, Prover};
+use super::rounds;
 use super::verify::{Check, Claim, Evidence, Proven};
 use crate::config::{Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
@@ -13,7 +14,10 @@ use crate::message::{
     AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
 };
 use crate::output::{Reason, Time};
-use crate::sa::{AuthSent, Closing, Extensions, IkeSa, OfferedPpk, Opening, Phase, RequestKind, Task};
+use crate::sa::{
+    AuthRounds, AuthSent, Closing, CounterSync, Extensions, IkeSa, OfferedPpk, Opening, Phase, RequestKind,
+    Task,
+};
 use crate::suite::{IkeKeys, offer};
 use std::sync::Arc;
 
@@ -23,6 +27,10 @@ pub(crate) struct Draft {
     /// The PPK to use, and whether it goes without.
     ppk: Option<(Identity, SharedSecret, bool)>,
 }
+
+/// What a response comes to: whether the responder is who it says, and our next proof, where there
+/// is something to be proven.
+type Judged = (Option<Proven>, Option<Result<Proof, Reason>>);
 
 /// Who answered, if that is true.
 struct Responder {
@@ -66,9 +74,11 @@ impl Endpoint {
         extensions: Extensions,
         opening: &Opening,
     ) -> Result<Draft, Reason> {
-        let secret = self.key_to(connection, sa.path).filter(|_| !connection.local.method.is_pubkey());
+        let own = &connection.local;
+        let secret = self.key_to(own, &connection.remote, sa.path).filter(|_| !own.method.is_pubkey());
         let prover = Prover {
-            connection: Arc::clone(connection),
+            own: own.clone(),
+            send_cert: connection.send_cert,
             credentials: Arc::clone(&self.credentials),
             role: sa.role,
             hashes: extensions.hashes,
@@ -76,7 +86,7 @@ impl Endpoint {
             message: opening.init_request.clone(),
             peer_nonce: opening.nonces.responder.clone(),
             int_auth: opening.int_auth.octets(sa.outgoing.next),
-            local: local_identity(connection, sa.path),
+            local: local_identity(own, sa.path),
             remote: connection.remote.id.clone(),
             secret: secret.cloned(),
             asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
@@ -93,7 +103,7 @@ impl Endpoint {
         opening: Opening,
         made: Made,
     ) -> Result<(), Reason> {
-        let Opening { attempt, nonces, init_response, .. } = opening;
+        let Opening { attempt, nonces, init_request, init_response, .. } = opening;
         let Made { proof, ppk, without_ppk, int_auth } = made;
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let child =
@@ -127,10 +137,16 @@ impl Endpoint {
         if let Some(ppk) = &ppk {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
         }
+        payloads.extend(rounds::known(connection));
+        payloads.extend(rounds::another(!connection.rounds.local.is_empty()));
         sa.local_id = Some(local);
         let offered = child.clone();
         let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, offered, spi_in };
-        sa.phase = Phase::AuthSent(Box::new(sent));
+        sa.phase = if connection.has_rounds() {
+            Phase::AuthRounds(Box::new(AuthRounds { sent, init_request, ours: 1, theirs: 0 }))
+        } else {
+            Phase::AuthSent(Box::new(sent))
+        };
         self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
     }
@@ -142,7 +158,7 @@ impl Endpoint {
             && !self
                 .table
                 .by_addr(sa.path.remote.ip())
-                .any(|other| other.is_established() || matches!(other.phase, Phase::AuthSent(_)))
+                .any(|other| other.is_established() || other.phase.auth_sent().is_some())
     }
 
     /// The protected answer to our IKE_AUTH.
@@ -152,7 +168,7 @@ impl Endpoint {
         sa: &mut IkeSa,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        if !matches!(sa.phase, Phase::AuthSent(_)) {
+        if sa.phase.auth_sent().is_none() {
             return Ok(());
         }
         let payloads = match payloads {
@@ -162,9 +178,7 @@ impl Endpoint {
         let Some(connection) = self.connections.get(&sa.connection) else {
             return self.reject(now, sa, "the connection was unloaded meanwhile".into());
         };
-        if payloads.auth().is_none()
-            && let Some(error) = payloads.error()
-        {
+        if let Some(error) = rounds::refusal(sa, &connection, &payloads) {
             return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
         }
         self.judge_responder(now, sa, connection, payloads)
@@ -177,29 +191,43 @@ impl Endpoint {
         connection: Arc<Connection>,
         payloads: Arc<Payloads>,
     ) -> Result<(), Reason> {
-        let Phase::AuthSent(sent) = &sa.phase else { return Ok(()) };
-        let (check, responder) = match self.claim_of_responder(sa, &connection, sent, &payloads) {
-            Ok(claim) => claim,
+        let Some(sent) = sa.phase.auth_sent() else { return Ok(()) };
+        let claimed = match rounds::is_awaited(sa, &connection) {
+            true => self.claim_of_responder(sa, &connection, sent, &payloads).map(Some),
+            false => rounds::nothing_begins(&payloads).map(|()| None),
+        };
+        let (check, responder) = match claimed {
+            Ok(claimed) => claimed.unzip(),
             Err(why) => return self.reject(now, sa, why),
         };
-        let (takes_long, judge) = (check.is_signature(), self.judge(now, &payloads));
-        let decide = move || check.decide(&judge, &Evidence::default());
-        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, verdict| {
-            endpoint.responder_judged(now, sa, payloads, (connection, responder), verdict)
+        let Some(keys) = &sa.keys else { return self.reject(now, sa, "the IKE SA has no keys".into()) };
+        let ppk = sent.ppk.as_ref().filter(|_| responder.as_ref().is_some_and(|found| found.uses_ppk));
+        let keys = ppk.map_or(&keys.ike, |ppk| &ppk.keys).clone();
+        let prover = self.next_prover(sa, &connection, responder.as_ref().map(|found| &found.identity));
+        let takes_long =
+            check.as_ref().is_some_and(Check::is_signature) || prover.as_ref().is_some_and(Prover::signs);
+        let judge = self.judge(now, &payloads);
+        let work = move || {
+            let proven = check.map(|check| check.decide(&judge, &Evidence::default())).transpose()?;
+            Ok((proven, prover.map(|prover| prover.prove(&keys))))
         };
-        self.compute_if(takes_long, now, (sa, true), decide, then)
+        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
+            endpoint.responder_judged(now, sa, payloads, (connection, responder), judged)
+        };
+        self.compute_if(takes_long, now, (sa, true), work, then)
     }
 
-    /// It is known whether the responder is who it says.
+    /// It is known whether the responder is who it says, and what we say next of ourselves, if
+    /// there is anything.
     fn responder_judged(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         payloads: Arc<Payloads>,
-        (judged_by, responder): (Arc<Connection>, Responder),
-        verdict: Result<Proven, String>,
+        (judged_by, responder): (Arc<Connection>, Option<Responder>),
+        judged: Result<Judged, String>,
     ) -> Result<(), Reason> {
-        let Phase::AuthSent(sent) = sa.phase.clone() else { return Ok(()) };
+        let Some(sent) = sa.phase.auth_sent().cloned() else { return Ok(()) };
         let Some(connection) = self.connections.get(&sa.connection) else {
             return self.reject(now, sa, "the connection was unloaded meanwhile".into());
         };
@@ -207,25 +235,107 @@ impl Endpoint {
         if connection != judged_by {
             return self.judge_responder(now, sa, connection, payloads);
         }
-        let Proven { mut line, anchor } = match verdict {
-            Ok(proven) => proven,
+        let (proven, proof) = match judged {
+            Ok(judged) => judged,
             Err(why) => return self.reject(now, sa, why),
         };
         sa.outgoing.pending = None;
+        let is_proven = proven.is_some();
+        if let (Some(proven), Some(responder)) = (proven, responder) {
+            self.responder_proven(sa, &sent, proven, responder);
+        }
+        let counters = counter_sync::agreed(&self.config, &payloads);
+        if counters != CounterSync::default() {
+            sa.extensions.counter_sync = counters;
+        }
+        if let Phase::AuthRounds(rounds) = &sa.phase {
+            let mut rounds = AuthRounds::clone(rounds);
+            rounds.theirs = rounds.theirs.saturating_add(usize::from(is_proven));
+            if !rounds.are_over(&connection) {
+                return self.send_round(now, sa, &connection, rounds, proof);
+            }
+        }
+        self.establish(now, sa, &connection);
+        self.first_child(now, sa, &connection, &sent, &payloads)
+    }
+
+    /// The responder is who it says, by this round.
+    fn responder_proven(&mut self, sa: &mut IkeSa, sent: &AuthSent, proven: Proven, responder: Responder) {
+        let Proven { mut line, anchor } = proven;
+        let is_first = sa.remote_id.is_none();
         sa.remote_id = Some(responder.identity);
         sa.anchor = anchor.map(Box::new);
-        if let (Some(ppk), Some(keys)) = (sent.ppk.as_ref().filter(|_| responder.uses_ppk), &mut sa.keys) {
+        let used = sent.ppk.as_ref().filter(|_| responder.uses_ppk);
+        if let (Some(ppk), Some(keys)) = (used, &mut sa.keys) {
             keys.ike = ppk.keys.clone();
             sa.ppk = true;
             line = format!("{line}, {}", super::ppk::used(&ppk.id));
         }
         self.log(sa, ORDINARY, line);
-        if let Some(ppk) = sent.ppk.as_ref().filter(|_| !sa.ppk) {
+        if let Some(ppk) = sent.ppk.as_ref().filter(|_| is_first && !sa.ppk) {
             self.log(sa, IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
         }
-        sa.extensions.counter_sync = counter_sync::agreed(&self.config, &payloads);
-        self.establish(now, sa, &connection);
-        self.first_child(now, sa, &connection, &sent, &payloads)
+    }
+
+    /// What proves who else we are, where there is a round of ours left.
+    fn next_prover(
+        &self,
+        sa: &IkeSa,
+        connection: &Connection,
+        responder: Option<&Identity>,
+    ) -> Option<Prover> {
+        let Phase::AuthRounds(rounds) = &sa.phase else { return None };
+        let AuthRounds { sent, init_request, ours, .. } = &**rounds;
+        let own = connection.local_round(*ours)?;
+        let local = local_identity(own, sa.path);
+        // The peer of this round, if it is named, is the one that shares a key with us.
+        let named = connection.remote_round(*ours).and_then(|remote| remote.id.as_ref());
+        let named = named.filter(|id| !id.has_wildcards());
+        let remote = named.or(responder).or(sa.remote_id.as_ref()).cloned();
+        let asked =
+            Asked { certificate: sa.extensions.asked_for_certificate, key: sa.extensions.asked_for_key };
+        Some(Prover {
+            own: own.clone(),
+            send_cert: connection.send_cert,
+            credentials: Arc::clone(&self.credentials),
+            role: sa.role,
+            hashes: sa.extensions.hashes,
+            sha1: self.config.legacy_signatures,
+            message: init_request.clone(),
+            peer_nonce: sent.nonces.responder.clone(),
+            int_auth: sent.int_auth.clone(),
+            secret: self.secrets.find(Some(&local), remote.as_ref()).cloned(),
+            local,
+            remote,
+            asked,
+        })
+    }
+
+    /// Goes on with IKE_AUTH: by our next round, or, where we have none left, by nothing but the
+    /// question for the peer's.
+    fn send_round(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        mut rounds: AuthRounds,
+        proof: Option<Result<Proof, Reason>>,
+    ) -> Result<(), Reason> {
+        let mut payloads = Vec::new();
+        if let Some(Proof { local, id, certificates, auth, line }) = proof.transpose()? {
+            self.log(sa, ORDINARY, line);
+            sa.local_id = Some(local);
+            rounds.ours = rounds.ours.saturating_add(1);
+            payloads.push(Payload::IdInitiator(id));
+            payloads.extend(certificates);
+            let asked = connection.remote_round(rounds.theirs).and_then(|remote| remote.id.as_ref());
+            let asked = asked.filter(|id| !id.has_wildcards());
+            payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
+            payloads.push(Payload::Auth(auth));
+            payloads.extend(rounds::another(connection.local_round(rounds.ours).is_some()));
+        }
+        sa.phase = Phase::AuthRounds(Box::new(rounds));
+        self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)
     }
 
     /// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
@@ -242,15 +352,18 @@ impl Endpoint {
         let identity = id
             .identity()
             .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
-        if let Some(expected) = &connection.remote.id
-            && !expected.covers(&identity)
-        {
+        let round = rounds::proven_by_responder(sa);
+        let expected = connection.remote_round(round).and_then(|remote| remote.id.as_ref());
+        if let Some(expected) = expected.filter(|expected| !expected.covers(&identity)) {
             return Err(format!("the peer is {identity}, expected {expected}"));
         }
+        rounds::as_announced(connection, round, &identity, payloads)?;
         let local = sa.local_id.clone().ok_or("we have not said who we are")?;
         let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-        let ppk = sent.ppk.as_ref().filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
-        if ppk.is_none() && sent.ppk.as_ref().is_some_and(|ppk| !ppk.optional) {
+        // With the first round it is decided for all.
+        let offered = sent.ppk.as_ref().filter(|_| round == 0);
+        let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
+        if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
             return Err(format!("{identity} does not use our PPK, which is required"));
         }
         let claim = Claim {
@@ -263,7 +376,7 @@ impl Endpoint {
             auth,
             local: &local,
         };
-        let check = self.check(sa, connection, claim);
+        let check = self.check(sa, (connection, round), claim);
         Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
     }
 

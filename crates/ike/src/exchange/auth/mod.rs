@@ -3,23 +3,26 @@
 mod choose;
 mod form;
 mod initiator;
+mod later;
 mod ppk;
 mod prove;
 mod responder;
+mod rounds;
+mod tries;
 mod verify;
 
 pub(super) use initiator::{Draft, Made};
+pub(super) use rounds::known as known_rounds;
 
-use crate::config::{AuthMethod, Connection, Identity};
+use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SharedSecret};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::IMPORTANT;
 use crate::output::{Event, Path, Time};
 use crate::sa::{IkeSa, Phase, Times, draw_reauth};
 
-/// Who we are on a connection: as configured or by what we sign with, and without either our
-/// address.
-pub(crate) fn local_identity(connection: &Connection, path: Path) -> Identity {
-    connection.local.identity().unwrap_or(Identity::Addr(path.local.ip()))
+/// Who we are in a round: as configured or by what we sign with, and without either our address.
+pub(crate) fn local_identity(local: &LocalAuth, path: Path) -> Identity {
+    local.identity().unwrap_or(Identity::Addr(path.local.ip()))
 }
 
 /// An identity for a log line.
@@ -29,25 +32,28 @@ fn shown(id: Option<&Identity>) -> String {
 
 impl Endpoint {
     /// The shared key between us and the peer as configured, before it has said who it is.
-    pub(crate) fn key_to(&self, connection: &Connection, path: Path) -> Option<&crate::config::SharedSecret> {
-        let local = local_identity(connection, path);
+    pub(crate) fn key_to(&self, local: &LocalAuth, remote: &RemoteAuth, path: Path) -> Option<&SharedSecret> {
+        let local = local_identity(local, path);
         // A peer without a configured identity is most likely known by its address.
         let by_addr = Identity::Addr(path.remote.ip());
-        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let named = remote.id.as_ref().filter(|id| !id.has_wildcards());
         let remote = named.unwrap_or(&by_addr);
         self.secrets
             .find(Some(&local), Some(remote))
             .or_else(|| named.is_none().then(|| self.secrets.find(Some(&local), None))?)
     }
 
-    /// Whether there is anything to prove ourselves with, as far as that can be told before the peer has said who it is.
-    pub(crate) fn can_prove(&self, connection: &Connection, path: Path) -> bool {
-        match connection.local.method {
-            AuthMethod::Psk => self.key_to(connection, path).is_some(),
+    /// By which method we have nothing to prove ourselves with, as far as that can be told before
+    /// the peer has said who it is. `None`: every round of ours can be proven.
+    pub(crate) fn cannot_prove(&self, connection: &Connection, path: Path) -> Option<AuthMethod> {
+        let can = |number: usize, local: &LocalAuth| match local.method {
+            AuthMethod::Psk => self.key_to(local, connection.remote_beside(number), path).is_some(),
             AuthMethod::Pubkey { .. } => {
-                self.credentials.own_key(&connection.local, &local_identity(connection, path)).is_some()
+                self.credentials.own_key(local, &local_identity(local, path)).is_some()
             }
-        }
+        };
+        let rounds = connection.local_rounds().enumerate();
+        rounds.filter(|(number, local)| !can(*number, local)).map(|(_, local)| local.method).next()
     }
 
     /// Both sides are authenticated.

@@ -3,7 +3,7 @@
 use super::form::{Allowed, Form};
 use super::shown;
 use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
-use crate::config::{AuthMethod, Connection, Identity, SendCert, SharedSecret};
+use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SendCert, SharedSecret};
 use crate::endpoint::Endpoint;
 use crate::exchange::{certificate_request, key_request};
 use crate::message::{AuthPayload, CertEncoding, CertPayload, IdPayload, Nonce, Payload, Payloads};
@@ -16,7 +16,9 @@ const MAX_NAMED_CAS: usize = 50;
 
 /// All that the proof of who we are depends on, but for the keys.
 pub(super) struct Prover {
-    pub(super) connection: Arc<Connection>,
+    /// How.
+    pub(super) own: LocalAuth,
+    pub(super) send_cert: SendCert,
     pub(super) credentials: Arc<Credentials>,
     pub(super) role: Role,
     /// With what the peer can hash for signatures of ours.
@@ -67,12 +69,12 @@ pub(super) struct Proof {
 impl Prover {
     /// True if it takes long.
     pub(super) fn signs(&self) -> bool {
-        self.connection.local.method.is_pubkey()
+        self.own.method.is_pubkey()
     }
 
-    /// Proves who we are, in the way that the connection says. `keys` bind our identity to AUTH.
+    /// Proves who we are, in the way that the round says. `keys` bind our identity to AUTH.
     pub(super) fn prove(&self, keys: &IkeKeys) -> Result<Proof, Reason> {
-        match self.connection.local.method {
+        match self.own.method {
             AuthMethod::Psk => self.prove_by_key(keys),
             AuthMethod::Pubkey { schemes, .. } => self.prove_by_signature(keys, schemes),
         }
@@ -92,9 +94,9 @@ impl Prover {
     }
 
     fn prove_by_signature(&self, keys: &IkeKeys, schemes: Schemes) -> Result<Proof, Reason> {
-        let Self { connection, role, message, peer_nonce, int_auth, local, asked, .. } = self;
-        let Own { shown, key } = self.credentials.own(&connection.local, local).ok_or_else(|| {
-            let what = if connection.local.pubkeys.is_empty() { "certificate" } else { "public key" };
+        let Self { own, send_cert, role, message, peer_nonce, int_auth, local, asked, .. } = self;
+        let Own { shown, key } = self.credentials.own(own, local).ok_or_else(|| {
+            let what = if own.pubkeys.is_empty() { "certificate" } else { "public key" };
             Reason::Refused(format!("no {what} with its private key is loaded for '{local}'"))
         })?;
         let allowed = Allowed { schemes, hashes: self.hashes, sha1: self.sha1 };
@@ -113,7 +115,7 @@ impl Prover {
         let id = IdPayload::from(&local);
         let octets = keys.signed_octets(*role, &SignedOctets { message, peer_nonce, id: &id, int_auth })?;
         let auth = form.sign(&key, &octets).map_err(|error| Reason::Refused(error.to_string()))?;
-        let sends = |asked| match connection.send_cert {
+        let sends = |asked| match send_cert {
             SendCert::Always => true,
             SendCert::IfAsked => asked,
             SendCert::Never => false,
@@ -134,12 +136,14 @@ impl Prover {
 impl Endpoint {
     /// What an initiator asks for, if the connection wants certificates or public keys.
     pub(super) fn certificates_of(&self, connection: &Connection) -> Vec<Payload> {
-        let remote = &connection.remote;
         if !connection.send_certreq {
             return Vec::new();
         }
-        let wants_cas = remote.takes_certificates();
-        let cas = wants_cas.then(|| certificate_request(self.anchors(connection), MAX_NAMED_CAS)).flatten();
-        cas.into_iter().chain(remote.takes_public_keys().then(key_request)).collect()
+        // Of all rounds: the request is made once.
+        let rounds = connection.remote_rounds();
+        let with_cas = rounds.clone().filter(|remote| remote.takes_certificates());
+        let cas = certificate_request(with_cas.flat_map(|remote| self.anchors(remote)), MAX_NAMED_CAS);
+        let keys = rounds.into_iter().any(RemoteAuth::takes_public_keys);
+        cas.into_iter().chain(keys.then(key_request)).collect()
     }
 }

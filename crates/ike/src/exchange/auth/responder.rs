@@ -3,8 +3,10 @@
 use super::choose::{Candidates, Paths};
 use super::ppk::PeerPpk;
 use super::prove::{Asked, Proof, Prover};
-use super::verify::{Check, Claim, Evidence, Judge, Proven};
-use crate::config::{Connection, Unique};
+use super::rounds::{self, Announced};
+use super::tries::{Authenticated, Tries, Try};
+use super::verify::{Check, Claim};
+use crate::config::{Connection, Identity, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
@@ -13,62 +15,23 @@ use crate::exchange::refusal::Refusal;
 use crate::exchange::{configuration, counter_sync};
 use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
-use crate::sa::{HalfOpen, IkeSa, Phase};
-use crate::suite::IkeKeys;
+use crate::sa::{Anchor, HalfOpen, HalfProven, IkeSa, Phase};
 use std::sync::Arc;
 
-/// One way in which an initiator may be authenticated, and our answer to it.
-struct Try {
-    candidates: Candidates,
-    ppk: PeerPpk,
-    check: Check,
-    prover: Prover,
-}
-
-/// All such ways, the best first; or why one was none.
-struct Tries {
-    list: Vec<Result<Try, String>>,
-    /// Why it fails if there is none.
-    nobody: String,
-    judge: Judge,
-    /// Ours without a PPK.
-    keys: IkeKeys,
-}
-
-/// An initiator that is who it says.
-struct Authenticated {
-    candidates: Candidates,
-    ppk: PeerPpk,
-    proven: Proven,
-    /// Of who we are.
-    proof: Result<Proof, Reason>,
-}
-
-impl Tries {
-    /// True if it takes long.
-    fn has_signatures(&self) -> bool {
-        let signs = |one: &Try| one.check.is_signature() || one.prover.signs();
-        self.list.iter().flatten().any(signs)
-    }
-
-    /// The first that is right. Else the reason why the best was not, for the log.
-    fn judge(self) -> Result<Authenticated, String> {
-        let Self { list, nobody, judge, keys } = self;
-        let evidence = Evidence::default();
-        let mut failure = None;
-        for one in list {
-            let checked = one.and_then(|Try { candidates, ppk, check, prover }| {
-                let proven = check.decide(&judge, &evidence)?;
-                let proof = prover.prove(ppk.keys.as_ref().unwrap_or(&keys));
-                Ok(Authenticated { candidates, ppk, proven, proof })
-            });
-            match checked {
-                Ok(authenticated) => return Ok(authenticated),
-                Err(why) => _ = failure.get_or_insert(why),
-            }
-        }
-        Err(failure.unwrap_or(nobody))
-    }
+/// An initiator that has proven all that it has to prove, as we have.
+pub(super) struct Admitted<'a> {
+    /// The best first.
+    pub(super) connections: Vec<Arc<Connection>>,
+    pub(super) half: &'a HalfOpen,
+    /// The first request of IKE_AUTH.
+    pub(super) asked: &'a Payloads,
+    /// Who we are.
+    pub(super) local: Identity,
+    pub(super) remote: Identity,
+    /// What vouches for it.
+    pub(super) anchor: Option<Anchor>,
+    /// What the answer says of us.
+    pub(super) said: Vec<Payload>,
 }
 
 impl Endpoint {
@@ -80,7 +43,9 @@ impl Endpoint {
         request: &Request,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
+        let is_later = matches!(sa.phase, Phase::HalfProven(_));
         match payloads {
+            Ok(payloads) if is_later => self.judge_round(now, sa, request, Arc::new(payloads)),
             Ok(payloads) => self.judge_initiator(now, sa, request, Arc::new(payloads)),
             Err(error) => self.refuse_initiator(now, sa, request, error.into()),
         }
@@ -119,16 +84,13 @@ impl Endpoint {
             Ok(authenticated) if !self.are_current(&authenticated.candidates.connections) => {
                 self.judge_initiator(now, sa, request, payloads)
             }
-            Ok(authenticated) => {
-                sa.move_to(request.path);
-                self.accept_initiator(now, sa, request, &half, &payloads, authenticated)
-            }
+            Ok(authenticated) => self.accept_initiator(now, sa, request, &half, &payloads, authenticated),
             Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
         }
     }
 
     /// True if none of the connections was changed or unloaded.
-    fn are_current(&self, connections: &[Arc<Connection>]) -> bool {
+    pub(super) fn are_current(&self, connections: &[Arc<Connection>]) -> bool {
         let is_current = |one: &Arc<Connection>| self.connections.get(&one.name).as_ref() == Some(one);
         connections.iter().all(is_current)
     }
@@ -150,16 +112,23 @@ impl Endpoint {
         let Some(auth) = payloads.auth() else {
             return Err(Refusal::authentication(format!("{remote} wants EAP, which is not configured")));
         };
-        let asked = match payloads.id_responder() {
-            None => None,
-            Some(asked) => Some(asked.identity().ok_or_else(|| {
-                Refusal::authentication(format!("{remote} wants us to be a {}", asked.kind()))
-            })?),
-        };
+        let announced = Announced::by(payloads);
+        if announced.follows && !announced.knows {
+            return Err(Refusal::authentication(format!(
+                "{remote} announces another authentication, and has not said that it knows of that (RFC 4739)"
+            )));
+        }
+        let asked = asked_identity(&remote, payloads)?;
         let int_auth = half.int_auth.octets(request.id);
         let mut list = Vec::new();
         let paths = Paths { init: sa.path, auth: request.path };
-        for candidates in self.candidates(paths, keys.ike.suite(), &remote, asked.as_ref(), auth.method) {
+        let candidates = |announced| {
+            let asked = asked.as_ref();
+            self.candidates(paths, keys.ike.suite(), &remote, asked, (auth.method, announced))
+        };
+        let fitting = candidates(Some(announced));
+        let begins_otherwise = fitting.is_empty() && !candidates(None).is_empty();
+        for candidates in fitting {
             let Some(connection) = candidates.connections.first() else { continue };
             let ppk = match self.peer_ppk(sa, connection, payloads, auth) {
                 Ok(ppk) => ppk,
@@ -178,7 +147,7 @@ impl Endpoint {
                 auth: ppk.auth.as_ref().unwrap_or(auth),
                 local: &candidates.local,
             };
-            let check = self.check(sa, connection, claim);
+            let check = self.check(sa, (connection, 0), claim);
             // A wrong key does not become right with another connection; the CA that one trusts may.
             let is_last = !connection.remote.method.is_pubkey();
             list.extend(self.try_for(sa, half, payloads, candidates, (ppk, check, int_auth.clone())).map(Ok));
@@ -186,7 +155,11 @@ impl Endpoint {
                 break;
             }
         }
-        let nobody = format!("no connection is configured for {}...{remote}", super::shown(asked.as_ref()));
+        let nobody = if begins_otherwise {
+            format!("{remote} {}", announced.misfit())
+        } else {
+            format!("no connection is configured for {}...{remote}", super::shown(asked.as_ref()))
+        };
         Ok(Tries { list, nobody, judge: self.judge(now, payloads), keys: keys.ike.clone() })
     }
 
@@ -200,9 +173,14 @@ impl Endpoint {
         (ppk, check, int_auth): (PeerPpk, Check, Vec<u8>),
     ) -> Option<Try> {
         let Candidates { local, remote, connections } = candidates;
-        let connections = configuration::serving(connections, payloads);
+        let first = connections.first()?;
+        let (own, send_cert) = (first.local.clone(), first.send_cert);
+        // Where more has to be proven yet, it is seen at the end who serves the peer.
+        let is_last = !connections.iter().any(|connection| connection.has_rounds());
+        let connections = if is_last { configuration::serving(connections, payloads) } else { connections };
         let prover = Prover {
-            connection: connections.first()?.clone(),
+            own,
+            send_cert,
             credentials: Arc::clone(&self.credentials),
             role: sa.role,
             hashes: sa.extensions.hashes,
@@ -215,10 +193,11 @@ impl Endpoint {
             secret: self.secrets.find(Some(&local), Some(&remote)).cloned(),
             asked: Asked::by(payloads),
         };
-        Some(Try { candidates: Candidates { local, remote, connections }, ppk, check, prover })
+        let candidates = Candidates { local, remote, connections };
+        Some(Try { candidates, ppk, check: Some(check), prover: Some(prover) })
     }
 
-    /// The initiator is authenticated: says who we are, and makes the child.
+    /// The initiator is who it says. Goes on with the next round, if there is one.
     fn accept_initiator(
         &mut self,
         now: Time,
@@ -229,8 +208,10 @@ impl Endpoint {
         authenticated: Authenticated,
     ) -> Result<(), Reason> {
         let Authenticated { candidates, ppk, proven, proof } = authenticated;
-        self.log(sa, ORDINARY, proven.line);
-        sa.anchor = proven.anchor.map(Box::new);
+        let anchor = proven.and_then(|proven| {
+            self.log(sa, ORDINARY, proven.line);
+            proven.anchor
+        });
         // A tunnel that was meant to have a PPK and has none must not look like any other.
         let level = if ppk.keys.is_some() { ORDINARY } else { IMPORTANT };
         ppk.line.into_iter().for_each(|line| self.log(sa, level, line));
@@ -238,22 +219,74 @@ impl Endpoint {
             keys.ike = mixed;
             sa.ppk = true;
         }
-        let Candidates { local: _, remote, connections } = candidates;
-        let no_connection = || Reason::Refused("no connection".into());
-        let connection = wanted_connection(&connections, sa, payloads).ok_or_else(no_connection)?;
-        sa.connection = connection.name.clone();
-        sa.remote_id = Some(remote);
-        let Proof { local, id, certificates, auth, line } = match proof {
-            Ok(proof) => proof,
-            // Only we know that it is our own fault.
-            Err(reason) => {
-                let refusal = Refusal::authentication(reason.to_string());
-                return self.refuse_initiator(now, sa, request, refusal);
-            }
+        let Candidates { local, remote, mut connections } = candidates;
+        let Some(best) = wanted_connection(&connections, sa, payloads).cloned() else {
+            return Err(Reason::Refused("no connection".into()));
         };
+        sa.connection = best.name.clone();
+        let (local, mut said) = match self.say_who_we_are(sa, local, proof) {
+            Ok(shown) => shown,
+            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+        };
+        if sa.ppk {
+            said.push(Payload::Notify(Notify::new(NotifyType::PpkIdentity, Vec::new())));
+        }
+        let (follows, more) = (rounds::follows(payloads), !best.rounds.local.is_empty());
+        connections.retain(|connection| connection.rounds.local.is_empty() != more);
+        if !follows && !more {
+            let admitted = Admitted { connections, half, asked: payloads, local, remote, anchor, said };
+            return self.admit_initiator(now, sa, request, admitted);
+        }
+        let proven = HalfProven {
+            half: half.clone(),
+            int_auth: half.int_auth.octets(request.id),
+            request: payloads.clone(),
+            connections: connections.iter().map(|connection| connection.name.clone()).collect(),
+            ppk: best.ppk.clone(),
+            theirs: vec![(best.remote.clone(), remote.clone())],
+            ours: vec![(best.local.clone(), local.clone())],
+            remote,
+            anchor,
+            local,
+            follows,
+        };
+        self.await_round(now, sa, request, proven, said, more)
+    }
+
+    /// What the answer says of us, and who we are by it; without a proof, as we were before.
+    pub(super) fn say_who_we_are(
+        &mut self,
+        sa: &IkeSa,
+        before: Identity,
+        proof: Option<Result<Proof, Reason>>,
+    ) -> Result<(Identity, Vec<Payload>), Refusal> {
+        let Some(proof) = proof else { return Ok((before, Vec::new())) };
+        // Only we know that it is our own fault.
+        let Proof { local, id, certificates, auth, line } =
+            proof.map_err(|reason| Refusal::authentication(reason.to_string()))?;
         self.log(sa, ORDINARY, line);
-        sa.local_id = Some(local);
-        let begins_anew = payloads.notify(NotifyType::InitialContact).is_some();
+        let mut said = vec![Payload::IdResponder(id)];
+        said.extend(certificates);
+        said.push(Payload::Auth(auth));
+        Ok((local, said))
+    }
+
+    /// The initiator is authenticated, and so are we: makes the child.
+    pub(super) fn admit_initiator(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        admitted: Admitted<'_>,
+    ) -> Result<(), Reason> {
+        let Admitted { connections, half, asked, local, remote, anchor, said: mut answer } = admitted;
+        sa.move_to(request.path);
+        sa.anchor = anchor.map(Box::new);
+        let no_connection = || Reason::Refused("no connection".into());
+        let connection = wanted_connection(&connections, sa, asked).ok_or_else(no_connection)?;
+        sa.connection = connection.name.clone();
+        (sa.local_id, sa.remote_id) = (Some(local), Some(remote));
+        let begins_anew = asked.notify(NotifyType::InitialContact).is_some();
         if begins_anew && connection.unique != Unique::Never {
             self.supersede(now, sa);
         }
@@ -268,25 +301,29 @@ impl Endpoint {
             return refused;
         }
         self.half_opens.leave(sa.id);
-        sa.extensions.counter_sync = counter_sync::agreed(&self.config, payloads);
+        sa.extensions.counter_sync = counter_sync::agreed(&self.config, asked);
         self.establish(now, sa, connection);
         self.enforce_uniqueness(now, sa, connection);
         self.tell_contact(sa, connection, begins_anew);
-        let mut answer = vec![Payload::IdResponder(id)];
-        answer.extend(certificates);
-        answer.push(Payload::Auth(auth));
-        if sa.ppk {
-            answer.push(Payload::Notify(Notify::new(NotifyType::PpkIdentity, Vec::new())));
-        }
         answer.extend(counter_sync::answer(sa.extensions.counter_sync));
-        match self.answer_configuration(sa, connection, payloads) {
+        match self.answer_configuration(sa, connection, asked) {
             Ok(reply) => {
                 answer.extend(reply);
-                answer.extend(self.answer_child(now, sa, connection, &half.nonces, payloads));
+                answer.extend(self.answer_child(now, sa, connection, &half.nonces, asked));
             }
             Err(notify) => answer.push(self.refuse_child(sa, notify, &notify.to_string())),
         }
         self.respond(now, sa, request, answer)?;
         Ok(())
     }
+}
+
+/// Who the initiator wants us to be, if it says so.
+pub(super) fn asked_identity(remote: &Identity, payloads: &Payloads) -> Result<Option<Identity>, Refusal> {
+    let named = payloads.id_responder().map(|asked| {
+        let kind = asked.kind();
+        let unknown = || Refusal::authentication(format!("{remote} wants us to be a {kind}"));
+        asked.identity().ok_or_else(unknown)
+    });
+    named.transpose()
 }

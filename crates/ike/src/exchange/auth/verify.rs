@@ -4,7 +4,7 @@ use super::form::Form;
 use crate::cert::{
     Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
 };
-use crate::config::{AuthMethod, Connection, Identity};
+use crate::config::{AuthMethod, Connection, Identity, RemoteAuth};
 use crate::endpoint::Endpoint;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
 use crate::output::{Time, UnixTime};
@@ -53,6 +53,8 @@ pub(super) enum Check {
 /// A signature of a peer, and what is demanded of it.
 pub(super) struct Signed {
     connection: Arc<Connection>,
+    /// Which of the peer's rounds it is.
+    round: usize,
     identity: Identity,
     auth: AuthPayload,
     /// What was signed.
@@ -129,10 +131,19 @@ impl Evidence {
 }
 
 impl Endpoint {
-    /// What it takes to know whether the peer is who it says, in the way that the connection demands.
-    pub(super) fn check(&self, sa: &IkeSa, connection: &Arc<Connection>, claim: Claim<'_>) -> Check {
+    /// What it takes to know whether the peer is who it says, in the way that the connection
+    /// demands of that round.
+    pub(super) fn check(
+        &self,
+        sa: &IkeSa,
+        (connection, round): (&Arc<Connection>, usize),
+        claim: Claim<'_>,
+    ) -> Check {
         let Claim { identity, auth, .. } = claim;
-        match connection.remote.method {
+        let Some(remote) = connection.remote_round(round) else {
+            return Check::Known(Err(format!("nothing more is demanded of {identity}")));
+        };
+        match remote.method {
             AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
                 let line = || format!("authentication of '{identity}' with pre-shared key successful");
                 Check::Known(self.verify_key(sa, claim).map(|()| line()))
@@ -146,13 +157,14 @@ impl Endpoint {
                 match keys.signed_octets(peer_of(sa), &octets) {
                     Ok(octets) => Check::Signature(Box::new(Signed {
                         connection: Arc::clone(connection),
+                        round,
                         identity: identity.clone(),
                         auth: auth.clone(),
                         octets,
                         schemes,
                         chain,
                         sha1: self.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
-                        anchors: self.anchors(connection).into_iter().cloned().collect(),
+                        anchors: self.anchors(remote).into_iter().cloned().collect(),
                     })),
                     Err(error) => Check::Known(Err(error.to_string())),
                 }
@@ -183,9 +195,9 @@ impl Endpoint {
         }
     }
 
-    /// The CAs that a connection trusts.
-    pub(crate) fn anchors<'a>(&'a self, connection: &'a Connection) -> Vec<&'a Certificate> {
-        match connection.remote.cacerts.as_slice() {
+    /// The CAs that are trusted in a round.
+    pub(crate) fn anchors<'a>(&'a self, remote: &'a RemoteAuth) -> Vec<&'a Certificate> {
+        match remote.cacerts.as_slice() {
             [] => self.cas(),
             own => own.iter().collect(),
         }
@@ -212,9 +224,16 @@ impl Check {
     }
 }
 
+impl Signed {
+    fn remote(&self) -> &RemoteAuth {
+        self.connection.remote_round(self.round).unwrap_or(&self.connection.remote)
+    }
+}
+
 impl Judge {
     fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<Proven, String> {
-        let Signed { connection, identity, auth, schemes, chain, sha1, anchors, octets: _ } = signed;
+        let Signed { identity, auth, schemes, chain, sha1, anchors, .. } = signed;
+        let remote = signed.remote();
         let signature = Signature::read(identity, auth)?;
         let form = signature.form;
         match form {
@@ -229,15 +248,15 @@ impl Judge {
             }
             _ => {}
         }
-        if connection.remote.takes_public_keys() {
+        if remote.takes_public_keys() {
             let by_key = self.verify_by_key(signed, &signature, evidence);
-            if by_key.is_ok() || !connection.remote.takes_certificates() {
+            if by_key.is_ok() || !remote.takes_certificates() {
                 return by_key;
             }
         }
         let sent = evidence.certificates.get_or_init(|| certificates(&self.payloads));
         let sent = sent.as_ref().map_err(String::clone)?;
-        let end = self.end_certificate(connection, identity, sent, |certificate| {
+        let end = self.end_certificate(remote, identity, sent, |certificate| {
             evidence.is_signed_by(certificate.key(), signed, &signature)
         })?;
         if !end.confirms(identity) {
@@ -246,11 +265,10 @@ impl Judge {
                 end.subject()
             ));
         }
-        let remote = &connection.remote;
         let trust = Trust {
             now: self.now,
             anchors: anchors.iter().collect(),
-            pinned: self.pinned(connection, &end),
+            pinned: self.pinned(remote, &end),
             intermediates: sent.iter().skip(1).chain(self.credentials.cas()).chain(&remote.certs).collect(),
             ca: remote.ca_id.as_ref(),
             crls: self.credentials.crls(),
@@ -279,8 +297,7 @@ impl Judge {
         signature: &Signature<'_>,
         evidence: &Evidence,
     ) -> Result<Proven, String> {
-        let Signed { connection, identity, .. } = signed;
-        let remote = &connection.remote;
+        let (identity, remote) = (&signed.identity, signed.remote());
         let sent =
             evidence.raw_key.get_or_init(|| raw_key(&self.payloads)).as_ref().map_err(String::clone)?;
         let is_sent = |key: &&RawKey| sent.as_ref().is_none_or(|sent| sent.key().is_key_of(key.key()));
@@ -312,7 +329,7 @@ impl Judge {
     /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its that is loaded.
     fn end_certificate(
         &self,
-        connection: &Connection,
+        remote: &RemoteAuth,
         identity: &Identity,
         sent: &[Certificate],
         signed_by: impl Fn(&Certificate) -> bool,
@@ -321,7 +338,7 @@ impl Judge {
             let wrong = || format!("AUTH of {identity} was not made with the key of '{}'", first.subject());
             return if signed_by(first) { Ok(first.clone()) } else { Err(wrong()) };
         }
-        let loaded = connection.remote.certs.iter().chain(self.credentials.certificates());
+        let loaded = remote.certs.iter().chain(self.credentials.certificates());
         let mut loaded = loaded.filter(|certificate| certificate.confirms(identity)).peekable();
         if loaded.peek().is_none() {
             return Err(format!("{identity} has sent no certificate, and none of its is loaded"));
@@ -333,8 +350,7 @@ impl Judge {
     }
 
     /// Loaded certificates that need no CA, if such a one is in question. Where a connection names CAs they do not count.
-    fn pinned<'a>(&'a self, connection: &'a Connection, end: &Certificate) -> Vec<&'a Certificate> {
-        let remote = &connection.remote;
+    fn pinned<'a>(&'a self, remote: &'a RemoteAuth, end: &Certificate) -> Vec<&'a Certificate> {
         if !end.is_self_issued() || !remote.cacerts.is_empty() || remote.ca_id.is_some() {
             return Vec::new();
         }

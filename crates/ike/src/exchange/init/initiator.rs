@@ -74,6 +74,7 @@ impl Endpoint {
         sa.path = path;
         sa.nat = Default::default();
         sa.extensions = Default::default();
+        (sa.remote_id, sa.anchor, sa.ppk) = (None, None, false);
         sa.keys = None;
         sa.outdated = None;
         sa.outgoing = Outgoing::default();
@@ -160,6 +161,11 @@ impl Endpoint {
         if connection.ppk.required && !extensions.ppk {
             let text = "PPK is required, but the peer has none to use".to_owned();
             self.wait_for_better(now, sa, init.clone(), text);
+            return Ok(Judged::Handled);
+        }
+        if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
+            let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
+            self.wait_for_better(now, sa, init.clone(), text.to_owned());
             return Ok(Judged::Handled);
         }
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {

@@ -3,11 +3,12 @@
 
 use super::{certificate_request, extensions, key_request, nonce_fits};
 use crate::alloc::Home;
-use crate::config::{Connection, KeyExchange};
+use crate::config::{Connection, KeyExchange, RemoteAuth};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::half_open::{Admission, Claimant};
 use crate::endpoint::report::Way;
 use crate::endpoint::{Discard, Endpoint, NatStatus};
+use crate::exchange::auth::known_rounds;
 use crate::exchange::{describe, nat};
 use crate::message::{
     EncodeError, Header, IkeSpi, KePayload, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
@@ -191,6 +192,7 @@ impl Endpoint {
         let ppk = self.secrets.has_ppk();
         let mut said = extensions::answer(connection, &message.payloads, ppk);
         said.extend(self.proofs_wanted(path));
+        said.extend(self.rounds_known(path));
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         let opening = Opening {
@@ -297,13 +299,23 @@ impl Endpoint {
     fn proofs_wanted(&self, path: Path) -> Vec<Payload> {
         let connections = self.connections.between(path.local.ip(), path.remote.ip());
         let asking = connections.iter().filter(|connection| connection.send_certreq);
-        let keys = asking.clone().any(|connection| connection.remote.takes_public_keys());
-        let wanting = asking.filter(|connection| connection.remote.takes_certificates());
-        let any = wanting.clone().any(|connection| connection.remote.cacerts.is_empty());
-        let named = wanting.flat_map(|connection| &connection.remote.cacerts);
+        let rounds = asking.flat_map(|connection| connection.remote_rounds());
+        let keys = rounds.clone().any(RemoteAuth::takes_public_keys);
+        let wanting = rounds.filter(|remote| remote.takes_certificates());
+        let any = wanting.clone().any(|remote| remote.cacerts.is_empty());
+        let named = wanting.flat_map(|remote| &remote.cacerts);
         let all = if any { self.cas() } else { Vec::new() };
         let certificates = certificate_request(named.chain(all), MAX_NAMED_CAS);
         certificates.into_iter().chain(keys.then(key_request)).collect()
+    }
+}
+
+impl Endpoint {
+    /// Says that we know several rounds of authentication (RFC 4739), where a connection for the
+    /// peer has them.
+    fn rounds_known(&self, path: Path) -> Option<Payload> {
+        let connections = self.connections.between(path.local.ip(), path.remote.ip());
+        connections.iter().find_map(|connection| known_rounds(connection))
     }
 }
 
@@ -319,9 +331,11 @@ fn response(
     (nonces, spis): (&Nonces, IkeSpis),
     said: Vec<Payload>,
 ) -> Response {
-    // The choice is no larger than the offer, the key as large as the initiator's, and to one who does not speak of NATs
-    // neither do we. Only our nonce may be longer, by 16 octets, and where we want certificates their CAs are named: whoever
-    // forges addresses wins no more than that. Cookies bound how often, and for one request a limit of repetitions.
+    // The choice is no larger than the offer, the key as large as the initiator's, and to one who
+    // does not speak of NATs neither do we. Only our nonce may be longer, by 16 octets, where we
+    // want certificates their CAs are named, and where a connection has several rounds of
+    // authentication we say in 8 octets that we know of that: whoever forges addresses wins no more
+    // than that. Cookies bound how often, and for one request a limit of repetitions.
     let mut behind_ke = vec![Payload::Nonce(nonces.responder.clone())];
     if nat::spoken(&request.message.payloads) {
         behind_ke.extend(nat::notifies(spis, request.path, connection.encap));

@@ -103,6 +103,7 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(fqdn(local.1))),
         remote: RemoteAuth::psk(Some(fqdn(remote.1))),
+        rounds: Default::default(),
         children: vec![child("net", &net(local.1), &net(remote.1))],
     }
 }

@@ -30,6 +30,11 @@ pub(crate) const SPI: Spi = Spi(0x0765_4321);
 impl Responder {
     /// Host 0 is moon, and initiates to sun, who answers its IKE_SA_INIT.
     pub(crate) fn answer_init(world: &mut World) -> Self {
+        Self::answer_init_saying(world, vec![])
+    }
+
+    /// The same, with more in the answer.
+    pub(crate) fn answer_init_saying(world: &mut World, more: Vec<Payload>) -> Self {
         world.initiate(0);
         let (path, request) = world.hosts[0].sent.last().unwrap().clone();
         let request = Message::parse(&request).unwrap();
@@ -40,11 +45,12 @@ impl Responder {
         let mut octets = vec![0; 32];
         random.fill(&mut octets);
         let responder = Nonce::new(octets).unwrap();
-        let payloads = vec![
+        let mut payloads = vec![
             Payload::Sa(choice.answer(None)),
             Payload::Ke(ke.payload()),
             Payload::Nonce(responder.clone()),
         ];
+        payloads.extend(more);
         let initiator = request.header.initiator_spi;
         let spis = IkeSpis { initiator, responder: IkeSpi(random.next()) };
         let nonces = Nonces { initiator: request.payloads.nonce().unwrap().clone(), responder };

@@ -64,20 +64,23 @@ fn identities() {
 }
 
 #[test]
-fn authentication_is_one_round() {
+fn sections_that_are_refused() {
     let suffixed = Message::new().with_section("local-1", psk()).with_section("remote1", psk());
     assert!(connection(&Message::new().with_section("gw", suffixed), Policy::Modern).is_ok());
     for (content, why) in [
         (Message::new(), "connections.gw.local: missing, expected a section"),
         (
             Message::new().with_section("local", Message::new().with("auth", "eap")),
-            "connections.gw.local.auth: found \"eap\", but this method is not supported; expected psk, pubkey, rsa, \
+            "connections.gw.local.auth: found \"eap\", but EAP and XAuth are not supported; expected psk, pubkey, rsa, \
              rsa/pss, ecdsa or ed25519",
         ),
         (
-            Message::new().with_section("local-1", psk()).with_section("local-2", psk()),
-            "connections.gw.local-2: found a second section, but a second round of authentication (RFC 4739) is \
-             not supported; leave the key out",
+            (1..=5).fold(Message::new(), |content, n| content.with_section(&format!("local-{n}"), psk())),
+            "connections.gw.local-5: found a further section, expected at most 4 rounds of authentication",
+        ),
+        (
+            Message::new().with_section("local", psk()).with_section("local-2", psk().with("round", "x")),
+            "connections.gw.local-2.round: found \"x\", expected a decimal number of at most 4294967295",
         ),
         (
             Message::new().with_section("local", psk().with_list("certs", ["gw.pem"])),
@@ -97,6 +100,28 @@ fn authentication_is_one_round() {
         let message = Message::new().with_section("gw", content);
         assert_eq!(connection(&message, Policy::Modern).unwrap_err().to_string(), why);
     }
+}
+
+#[test]
+fn rounds_are_in_their_order() {
+    let round = |id: &str, number: Option<&str>| {
+        let section = psk().with("id", id);
+        number.map_or(section.clone(), |number| section.with("round", number))
+    };
+    let content = Message::new()
+        .with_section("remote-user", round("alice", Some("7")))
+        .with_section("remote-host", round("moon", None))
+        .with_section("local", round("sun", Some("2")))
+        .with_section("local2", round("bob", Some("2")))
+        .with_section("local1", round("mars", Some("1")));
+    let loaded = connection(&Message::new().with_section("gw", content), Policy::Modern).unwrap();
+    let locals: Vec<_> = loaded.local_rounds().map(|local| local.id.clone().unwrap().to_string()).collect();
+    let remotes: Vec<_> =
+        loaded.remote_rounds().map(|remote| remote.id.clone().unwrap().to_string()).collect();
+    assert_eq!(
+        (locals, remotes),
+        (vec!["mars".into(), "sun".into(), "bob".into()], vec!["moon".into(), "alice".into()] as Vec<String>)
+    );
 }
 
 /// A SubjectPublicKeyInfo of a key on P-256 (RFC 7670 appendix A.1).

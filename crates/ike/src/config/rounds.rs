@@ -1,0 +1,60 @@
+//! Several rounds of authentication (RFC 4739).
+
+use super::{Connection, LocalAuth, RemoteAuth};
+use serde::{Deserialize, Serialize};
+use std::iter::once;
+
+/// Rounds of a side at most: a peer must not be able to go on for ever.
+pub const MAX_ROUNDS: usize = 4;
+
+/// The `local` and `remote` sections behind the first, in the order of `round`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FurtherRounds {
+    /// How we prove who else we are.
+    pub local: Vec<LocalAuth>,
+    /// What else we demand from the peer.
+    pub remote: Vec<RemoteAuth>,
+}
+
+impl Connection {
+    /// True if a side has to authenticate more than once.
+    pub fn has_rounds(&self) -> bool {
+        !self.rounds.local.is_empty() || !self.rounds.remote.is_empty()
+    }
+
+    /// Our rounds, in order.
+    pub fn local_rounds(&self) -> impl Iterator<Item = &LocalAuth> + Clone {
+        once(&self.local).chain(&self.rounds.local)
+    }
+
+    /// The peer's rounds, in order.
+    pub fn remote_rounds(&self) -> impl Iterator<Item = &RemoteAuth> + Clone {
+        once(&self.remote).chain(&self.rounds.remote)
+    }
+
+    /// Our round of that number, counted from 0.
+    pub(crate) fn local_round(&self, number: usize) -> Option<&LocalAuth> {
+        self.local_rounds().nth(number)
+    }
+
+    /// The peer's round of that number, counted from 0.
+    pub(crate) fn remote_round(&self, number: usize) -> Option<&RemoteAuth> {
+        self.remote_rounds().nth(number)
+    }
+
+    /// Our round beside a round of the peer: that of the same number, or else our last.
+    pub(crate) fn local_beside(&self, number: usize) -> &LocalAuth {
+        let last = || self.rounds.local.last().unwrap_or(&self.local);
+        self.local_round(number).unwrap_or_else(last)
+    }
+
+    /// The peer's last round: what an IKE SA knows the peer by.
+    pub(crate) fn last_remote(&self) -> &RemoteAuth {
+        self.rounds.remote.last().unwrap_or(&self.remote)
+    }
+
+    /// The peer's round beside a round of ours: that of the same number, or else its last.
+    pub(crate) fn remote_beside(&self, number: usize) -> &RemoteAuth {
+        self.remote_round(number).unwrap_or_else(|| self.last_remote())
+    }
+}

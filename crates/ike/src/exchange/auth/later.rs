@@ -1,0 +1,315 @@
+//! The responder's side of IKE_AUTH behind the first round (RFC 4739): until the last one is right
+//! the IKE SA is half open, and nothing that the initiator asks for has any effect.
+
+use super::choose::Candidates;
+use super::local_identity;
+use super::ppk::PeerPpk;
+use super::prove::{Asked, Prover};
+use super::responder::{Admitted, asked_identity};
+use super::rounds;
+use super::tries::{Authenticated, Tries, Try};
+use super::verify::Claim;
+use crate::config::{Connection, Identity};
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::ORDINARY;
+use crate::endpoint::send::Request;
+use crate::exchange::child::wanted_connection;
+use crate::exchange::configuration;
+use crate::exchange::refusal::Refusal;
+use crate::message::{AuthMethodId, AuthPayload, IdPayload, Payload, Payloads};
+use crate::output::{Reason, Time};
+use crate::sa::{HalfProven, IkeSa, Phase};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// What an initiator says of itself in a round.
+struct Begun<'a> {
+    id: &'a IdPayload,
+    identity: Identity,
+    auth: &'a AuthPayload,
+    /// Another round follows.
+    follows: bool,
+}
+
+impl<'a> Begun<'a> {
+    /// `None`: it has nothing more to prove, and waits for us. Whatever else the message holds has
+    /// no place in it, and is passed over.
+    fn read(proven: &HalfProven, payloads: &'a Payloads) -> Result<Option<Self>, Refusal> {
+        let follows = rounds::follows(payloads);
+        match (proven.follows, payloads.id_initiator(), payloads.auth()) {
+            (false, None, None) if !follows => Ok(None),
+            (false, ..) => Err(Refusal::authentication(format!(
+                "{} begins an authentication that it has not announced",
+                proven.remote
+            ))),
+            (true, None, _) => Err(Refusal::syntax("IDi is missing")),
+            (true, Some(id), auth) => {
+                let identity = id.identity().ok_or_else(|| {
+                    Refusal::authentication(format!("an identity of type {} is not supported", id.kind()))
+                })?;
+                let auth = auth.ok_or_else(|| {
+                    Refusal::authentication(format!("{identity} wants EAP, which is not configured"))
+                })?;
+                Ok(Some(Self { id, identity, auth, follows }))
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// Says what we have to say in this round, and waits for the next; `more`: we have more to
+    /// prove.
+    pub(super) fn await_round(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        proven: HalfProven,
+        mut said: Vec<Payload>,
+        more: bool,
+    ) -> Result<(), Reason> {
+        said.extend(rounds::another(more));
+        if proven.follows {
+            let line = format!("'{}' has another authentication to come", proven.remote);
+            self.log(sa, ORDINARY, line);
+        }
+        sa.phase = Phase::HalfProven(Box::new(proven));
+        self.respond(now, sa, request, said)
+    }
+
+    /// A request of IKE_AUTH behind the first.
+    pub(super) fn judge_round(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        payloads: Arc<Payloads>,
+    ) -> Result<(), Reason> {
+        let Phase::HalfProven(proven) = &sa.phase else { return Ok(()) };
+        let tries = match self.tries_of_round(now, sa, request, proven, &payloads) {
+            Ok(tries) => tries,
+            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+        };
+        let (takes_long, request) = (tries.has_signatures(), *request);
+        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
+            endpoint.round_judged(now, sa, &request, payloads, judged)
+        };
+        self.compute_if(takes_long, now, (sa, false), || tries.judge(), then)
+    }
+
+    fn round_judged(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        payloads: Arc<Payloads>,
+        judged: Result<Authenticated, String>,
+    ) -> Result<(), Reason> {
+        let Phase::HalfProven(proven) = sa.phase.clone() else { return Ok(()) };
+        match judged {
+            // What a connection was while that was computed opens nothing by what it is now.
+            Ok(authenticated) if !self.are_current(&authenticated.candidates.connections) => {
+                self.judge_round(now, sa, request, payloads)
+            }
+            Ok(authenticated) => {
+                let follows = rounds::follows(&payloads);
+                self.accept_round(now, sa, request, HalfProven { follows, ..*proven }, authenticated)
+            }
+            Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
+        }
+    }
+
+    /// The connections that are still in question, if they are what they were when their rounds so
+    /// far were judged.
+    fn standing(&self, sa: &IkeSa, request: &Request, proven: &HalfProven) -> Vec<Arc<Connection>> {
+        let is_standing = |connection: &Arc<Connection>| {
+            let theirs = connection.remote_rounds().zip(&proven.theirs);
+            let ours = connection.local_rounds().zip(&proven.ours);
+            // As many are left as had been announced.
+            connection.remote_round(proven.theirs.len()).is_some() == proven.follows
+                && connection.remote_rounds().count() >= proven.theirs.len()
+                && connection.local_rounds().count() >= proven.ours.len()
+                && connection.ppk == proven.ppk
+                && connection.address_fit(request.path.local.ip(), request.path.remote.ip()).is_some()
+                && theirs.into_iter().all(|(remote, (demanded, identity))| {
+                    remote.proves_alike(demanded) && remote.fit(identity).is_some()
+                })
+                && ours.into_iter().all(|(local, (was, identity))| {
+                    local.proves_alike(was) && local_identity(local, sa.path).matches(identity)
+                })
+        };
+        proven.connections.iter().filter_map(|name| self.connections.get(name)).filter(is_standing).collect()
+    }
+
+    /// Finds how this round may be right.
+    fn tries_of_round(
+        &self,
+        now: Time,
+        sa: &IkeSa,
+        request: &Request,
+        proven: &HalfProven,
+        payloads: &Arc<Payloads>,
+    ) -> Result<Tries, Refusal> {
+        let begun = Begun::read(proven, payloads)?;
+        let identity = begun.as_ref().map_or(&proven.remote, |begun| &begun.identity);
+        let asked = asked_identity(identity, payloads)?;
+        let keys = sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?;
+        let mut connections = self.standing(sa, request, proven);
+        if connections.is_empty() {
+            return Err(Refusal::authentication(format!(
+                "the connection of {identity} has changed meanwhile"
+            )));
+        }
+        let (theirs, ours) = (proven.theirs.len(), proven.ours.len());
+        connections.retain(|connection| {
+            let fits = |begun: &Begun<'_>| {
+                connection.remote_round(theirs).is_some_and(|remote| remote.fit(&begun.identity).is_some())
+                    && connection.remote_round(theirs.saturating_add(1)).is_some() == begun.follows
+            };
+            let is_ours = |asked: &Identity| {
+                let local = connection.local_round(ours);
+                local.is_none_or(|local| asked.matches(&local_identity(local, sa.path)))
+            };
+            begun.as_ref().is_none_or(fits) && asked.as_ref().is_none_or(is_ours)
+        });
+        let mut list = Vec::new();
+        for candidates in self.groups(sa, proven, begun.as_ref(), connections) {
+            let Some(connection) = candidates.connections.first() else { continue };
+            let check = begun.as_ref().map(|Begun { id, identity, auth, .. }| {
+                let claim = Claim {
+                    keys: &keys.ike,
+                    message: &proven.half.init_request,
+                    nonce: &proven.half.nonces.responder,
+                    int_auth: &proven.int_auth,
+                    id,
+                    identity,
+                    auth,
+                    local: &candidates.local,
+                };
+                self.check(sa, (connection, theirs), claim)
+            });
+            let prover = self.prover_of_round(sa, connection, proven, &candidates);
+            list.push(Ok(Try { ppk: PeerPpk::default(), check, prover, candidates }));
+        }
+        let nobody = match begun.as_ref().is_some_and(|begun| begun.follows) {
+            true => format!("no connection asks {identity} for this authentication and another"),
+            false => format!("no connection asks {identity} for this authentication and no other"),
+        };
+        Ok(Tries { list, nobody, judge: self.judge(now, payloads), keys: keys.ike.clone() })
+    }
+
+    /// Connections whose next rounds are alike on both sides stand together; those that the
+    /// initiator's identity fits best stand first.
+    fn groups(
+        &self,
+        sa: &IkeSa,
+        proven: &HalfProven,
+        begun: Option<&Begun<'_>>,
+        mut connections: Vec<Arc<Connection>>,
+    ) -> Vec<Candidates> {
+        let (theirs, ours) = (proven.theirs.len(), proven.ours.len());
+        let rank = |connection: &Connection| {
+            let remote = connection.remote_round(theirs)?;
+            let Begun { identity, auth, .. } = begun?;
+            let by_key = auth.method == AuthMethodId::SharedKeyMic;
+            Some((remote.method.is_pubkey() != by_key, remote.fit(identity)))
+        };
+        connections.sort_by_key(|connection| Reverse(rank(connection)));
+        let alike = |one: &Connection, other: &Connection| {
+            let remote = match (one.remote_round(theirs), other.remote_round(theirs)) {
+                (Some(one), Some(other)) if begun.is_some() => one.proves_alike(other),
+                _ => true,
+            };
+            let local = match (one.local_round(ours), other.local_round(ours)) {
+                (Some(one), Some(other)) => {
+                    one.proves_alike(other) && local_identity(one, sa.path) == local_identity(other, sa.path)
+                }
+                (one, other) => one.is_none() && other.is_none(),
+            };
+            remote && local && rank(one) == rank(other) && one.send_cert == other.send_cert
+        };
+        let mut found: Vec<Candidates> = Vec::new();
+        for connection in connections {
+            let same = |group: &&mut Candidates| {
+                group.connections.first().is_some_and(|first| alike(first, &connection))
+            };
+            if let Some(group) = found.iter_mut().find(same) {
+                group.connections.push(connection);
+                continue;
+            }
+            let next = connection.local_round(ours).map(|local| local_identity(local, sa.path));
+            let local = next.unwrap_or_else(|| proven.local.clone());
+            let remote = begun.map_or(&proven.remote, |begun| &begun.identity).clone();
+            found.push(Candidates { local, remote, connections: vec![connection] });
+        }
+        found
+    }
+
+    /// What we have to say of ourselves in this round, if we have.
+    fn prover_of_round(
+        &self,
+        sa: &IkeSa,
+        connection: &Connection,
+        proven: &HalfProven,
+        candidates: &Candidates,
+    ) -> Option<Prover> {
+        let Candidates { local, remote, .. } = candidates;
+        let own = connection.local_round(proven.ours.len())?.clone();
+        Some(Prover {
+            own,
+            send_cert: connection.send_cert,
+            credentials: Arc::clone(&self.credentials),
+            role: sa.role,
+            hashes: sa.extensions.hashes,
+            sha1: self.config.legacy_signatures,
+            message: proven.half.init_response.clone(),
+            peer_nonce: proven.half.nonces.initiator.clone(),
+            int_auth: proven.int_auth.clone(),
+            local: local.clone(),
+            remote: Some(remote.clone()),
+            secret: self.secrets.find(Some(local), Some(remote)).cloned(),
+            asked: Asked::by(&proven.request),
+        })
+    }
+
+    /// The round is right. `proven` tells already whether the initiator has another to come.
+    fn accept_round(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        request: &Request,
+        mut proven: HalfProven,
+        authenticated: Authenticated,
+    ) -> Result<(), Reason> {
+        let Authenticated { candidates, ppk: _, proven: round, proof } = authenticated;
+        let Candidates { local, remote, mut connections } = candidates;
+        let Some(best) = wanted_connection(&connections, sa, &proven.request).cloned() else {
+            return Err(Reason::Refused("no connection".into()));
+        };
+        sa.connection = best.name.clone();
+        if let (Some(round), Some(demanded)) = (round, best.remote_round(proven.theirs.len())) {
+            self.log(sa, ORDINARY, round.line);
+            proven.theirs.push((demanded.clone(), remote.clone()));
+            (proven.remote, proven.anchor) = (remote, round.anchor);
+        }
+        let (local, said) = match self.say_who_we_are(sa, local, proof) {
+            Ok(shown) => shown,
+            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+        };
+        if let Some(own) = best.local_round(proven.ours.len()) {
+            proven.ours.push((own.clone(), local.clone()));
+        }
+        proven.local = local;
+        let has_more = |connection: &Connection| connection.local_round(proven.ours.len()).is_some();
+        let more = has_more(&best);
+        connections.retain(|connection| has_more(connection) == more);
+        proven.connections = connections.iter().map(|connection| connection.name.clone()).collect();
+        if proven.follows || more {
+            return self.await_round(now, sa, request, proven, said, more);
+        }
+        let HalfProven { half, request: asked, local, remote, anchor, .. } = proven;
+        let connections = configuration::serving(connections, &asked);
+        let admitted = Admitted { connections, half: &half, asked: &asked, local, remote, anchor, said };
+        self.admit_initiator(now, sa, request, admitted)
+    }
+}

@@ -1,0 +1,69 @@
+//! The ways in which an initiator may be authenticated, and what comes of them: apart from its IKE
+//! SA, for the work takes long.
+
+use super::choose::Candidates;
+use super::ppk::PeerPpk;
+use super::prove::{Proof, Prover};
+use super::verify::{Check, Evidence, Judge, Proven};
+use crate::output::Reason;
+use crate::suite::IkeKeys;
+
+/// One way in which an initiator may be authenticated, and our answer to it.
+pub(super) struct Try {
+    pub(super) candidates: Candidates,
+    pub(super) ppk: PeerPpk,
+    /// `None`: it has nothing more to prove.
+    pub(super) check: Option<Check>,
+    /// `None`: we have nothing more to prove.
+    pub(super) prover: Option<Prover>,
+}
+
+/// All such ways, the best first; or why one was none.
+pub(super) struct Tries {
+    pub(super) list: Vec<Result<Try, String>>,
+    /// Why it fails if there is none.
+    pub(super) nobody: String,
+    pub(super) judge: Judge,
+    /// Ours without a PPK.
+    pub(super) keys: IkeKeys,
+}
+
+/// An initiator that is who it says.
+pub(super) struct Authenticated {
+    pub(super) candidates: Candidates,
+    pub(super) ppk: PeerPpk,
+    pub(super) proven: Option<Proven>,
+    /// Of who we are.
+    pub(super) proof: Option<Result<Proof, Reason>>,
+}
+
+impl Tries {
+    /// True if it takes long.
+    pub(super) fn has_signatures(&self) -> bool {
+        let signs = |one: &Try| {
+            one.check.as_ref().is_some_and(Check::is_signature)
+                || one.prover.as_ref().is_some_and(Prover::signs)
+        };
+        self.list.iter().flatten().any(signs)
+    }
+
+    /// The first that is right. Else the reason why the best was not, for the log.
+    pub(super) fn judge(self) -> Result<Authenticated, String> {
+        let Self { list, nobody, judge, keys } = self;
+        let evidence = Evidence::default();
+        let mut failure = None;
+        for one in list {
+            let checked = one.and_then(|Try { candidates, ppk, check, prover }| {
+                let proven = check.map(|check| check.decide(&judge, &evidence)).transpose()?;
+                let keys = ppk.keys.as_ref().unwrap_or(&keys);
+                let proof = prover.map(|prover| prover.prove(keys));
+                Ok(Authenticated { candidates, ppk, proven, proof })
+            });
+            match checked {
+                Ok(authenticated) => return Ok(authenticated),
+                Err(why) => _ = failure.get_or_insert(why),
+            }
+        }
+        Err(failure.unwrap_or(nobody))
+    }
+}
