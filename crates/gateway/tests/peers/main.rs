@@ -36,6 +36,7 @@ mod refusals;
 mod rekeying;
 mod reload;
 mod remote_access;
+mod rounds;
 mod selectors;
 mod start;
 mod strongswan;
