@@ -35,7 +35,8 @@ enum Command {
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.
     Drain(drain::DrainArgs),
-    /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for it.
+    /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for
+    /// it.
     Shut(daemon::DaemonArgs),
     /// Lets the clear traffic of one of these prefixes pass, after asking.
     Release(release::ReleaseArgs),

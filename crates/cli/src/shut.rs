@@ -1,4 +1,5 @@
-//! `testudo shut`: the prefixes whose clear traffic is held back although no loaded connection asks for it.
+//! `testudo shut`: the prefixes whose clear traffic is held back although no loaded connection asks
+//! for it.
 
 use crate::daemon::{self, DaemonArgs};
 use crate::table::Align::Left;

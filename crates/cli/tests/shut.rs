@@ -135,7 +135,8 @@ On this node alone: `testudo shut` at the others tells where it is shut too.
     assert!(String::from_utf8_lossy(&refused.stderr).contains("10.9.0.0/16 is not shut"));
 }
 
-/// Where nobody can be asked, and where it is not clear what is meant, the daemon is not asked either: there is none here.
+/// Where nobody can be asked, and where it is not clear what is meant, the daemon is not asked
+/// either: there is none here.
 #[test]
 fn nothing_is_released_unasked() {
     for (args, complaint) in [

@@ -375,7 +375,7 @@ fn a_veth_hands_over_checksums_that_are_open() {
     });
 }
 
-/// Whether the checksum of the next packet is right, whether it is filled in, and whether it is right then.
+/// Whether the checksum of the next packet is right, is filled in, and is right then.
 fn fill_next(port: &mut XdpPort, pool: &mut FramePool) -> [bool; 3] {
     let mut frame = receive(port, pool, 1).remove(0);
     let packet = &mut frame.data_mut()[14..];

@@ -413,7 +413,8 @@ impl Gateway {
         }
     }
 
-    /// Changes what is configured. Prefixes that nobody protects any more stay shut; `cause` says why.
+    /// Changes what is configured. Prefixes that nobody protects any more stay shut; `cause` says
+    /// why.
     pub(crate) fn change_policies(&mut self, cause: Cause, change: impl FnOnce(&mut Policies)) {
         // What a connection has given up that was refused in the end does not count.
         self.policies.take_abandoned();

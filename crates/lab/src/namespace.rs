@@ -29,8 +29,8 @@ struct Inner {
 pub enum Offloads {
     /// As the kernel makes a veth: super-segments and unfilled checksums cross it.
     Default,
-    /// Every frame complete and no longer than the MTU, as on a real wire. Without it an AF_XDP port
-    /// sees checksums that nobody has filled in.
+    /// Every frame complete and no longer than the MTU, as on a real wire. Without it an AF_XDP
+    /// port sees checksums that nobody has filled in.
     None,
 }
 

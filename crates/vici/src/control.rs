@@ -180,8 +180,8 @@ pub trait Control {
     /// Has a node of the cluster give its shares away, or lets it own some again. It is done when all have heard of it, and takes its
     /// time.
     fn drain(&mut self, request: &Drain) -> Result<(), String>;
-    /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the first ones, or those behind
-    /// this one.
+    /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the
+    /// first ones, or those behind this one.
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage;
     /// Lets clear traffic of one of them pass.
     fn release(&mut self, request: &Release) -> Result<Released, String>;

@@ -1,22 +1,26 @@
-//! `testudo-shut` and `testudo-release`, commands of our own: the prefixes whose clear traffic is held back although no loaded
-//! connection asks for it, and letting one of them go.
+//! `testudo-shut` and `testudo-release`, commands of our own: the prefixes whose clear traffic is
+//! held back although no loaded connection asks for it, and letting one of them go.
 //!
 //! ```text
 //! testudo-shut { behind = <prefix: those that come after it in order> } => {
-//!     clustered = <yes or no>     # yes: each node has its own, and these are those of the node that is asked
+//!     clustered = <yes or no>     # yes: each node has its own, and is asked for its own
 //!     more = <yes or no>          # yes: ask again, for those behind the last
 //!     prefixes = {
 //!         <prefix> = {
 //!             reason = <earlier-run, connection-unloaded, connection-changed or pool-changed>
 //!             name = <of the connection or the pool, if the reason names one>
 //!             since = <time (RFC 3339)>
-//!             from = <dropped, judged or passed: what becomes of clear packets that come from there>
-//!             protected-by = [ <what protects all of it nevertheless: some of the connections, a Child SA> ]
+//!             from = <dropped, judged or passed: clear packets that come from there>
+//!             protected-by = [ <some of what protects all of it nevertheless> ]
 //!         }
 //!     }
 //! }
 //!
-//! testudo-release { prefix = <prefix>  check = <yes: only says whether it can be done>  by = <user> } => {
+//! testudo-release {
+//!     prefix = <prefix>
+//!     check = <yes: only says whether it can be done>
+//!     by = <user, for the log>
+//! } => {
 //!     success = yes
 //!     clustered = <yes or no>
 //!     inside = <number of prefixes inside it that stay shut>
@@ -71,8 +75,8 @@ pub struct ShutPrefix {
     pub since: String,
     /// What becomes of clear packets that come from there.
     pub from: ClearFrom,
-    /// What protects all of it nevertheless, for people: some of the connections, or a Child SA that is left. While there is anything
-    /// it cannot be let go.
+    /// What protects all of it nevertheless, for people: some of the connections, or a Child SA
+    /// that is left. While there is anything it cannot be let go.
     pub protected_by: Vec<String>,
 }
 

@@ -215,8 +215,8 @@ impl Guard {
         self.barrier.keep(abandoned, origin);
     }
 
-    /// Lets a prefix go that stays shut. It opens with the next [`Guard::hold`] and [`Guard::release`]. `None`: it does not stay
-    /// shut.
+    /// Lets a prefix go that stays shut. It opens with the next [`Guard::hold`] and
+    /// [`Guard::release`]. `None`: it does not stay shut.
     pub(super) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
         self.barrier.let_go(prefix)
     }

@@ -1,9 +1,9 @@
 //! The data path as the control thread drives it: filter, ports, TUN, routes, workers.
 //!
-//! Order is everything here. At the start the gate is shut before anything else happens: prefixes that an earlier run
-//! protected stay in the filter and in the routes until a connection claims them, an operator lets them go, or `--cleanup`
-//! takes them. A policy
-//! reaches the filter and the routes before any worker hears of it, and leaves them after.
+//! Order is everything here. At the start the gate is shut before anything else happens: prefixes
+//! that an earlier run protected stay in the filter and in the routes until a connection claims
+//! them, an operator lets them go, or `--cleanup` takes them. A policy reaches the filter and the
+//! routes before any worker hears of it, and leaves them after.
 
 mod barrier;
 mod checksums;
@@ -22,7 +22,7 @@ mod sources;
 mod start;
 mod workers;
 
-use crate::policies::{Abandoned, Change, Policies};
+use crate::policies::{Change, Policies};
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
 use guard::Guard;

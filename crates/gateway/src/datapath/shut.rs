@@ -9,8 +9,8 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_vici::shut::Cause;
 
 impl DataPath {
-    /// Keeps shut what no connection wants held back any more, until another one claims it, or an operator lets it go. What an
-    /// operator takes away by mistake must not open the gate.
+    /// Keeps shut what no connection wants held back any more, until another one claims it, or an
+    /// operator lets it go. What an operator takes away by mistake must not open the gate.
     pub(crate) fn keep_shut(&mut self, abandoned: &Abandoned, cause: Cause) {
         for prefix in &abandoned.local {
             tracing::warn!(
@@ -50,7 +50,8 @@ impl DataPath {
         self.guard.barrier().shut_inside(prefix)
     }
 
-    /// Lets a prefix go that stays shut. It opens with the policies that are applied next. `None`: it does not stay shut.
+    /// Lets a prefix go that stays shut. It opens with the policies that are applied next. `None`:
+    /// it does not stay shut.
     pub(crate) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
         self.guard.let_go(prefix)
     }

@@ -27,8 +27,8 @@ impl Gateway {
         ShutPage { clustered: self.node.is_some(), more: shut.next().is_some(), prefixes }
     }
 
-    /// Lets clear traffic of a prefix pass that stays shut, and of nothing else. On this node alone: each node of a cluster has
-    /// prefixes of its own that stay shut.
+    /// Lets clear traffic of a prefix pass that stays shut, and of nothing else. On this node
+    /// alone: each node of a cluster has prefixes of its own that stay shut.
     pub(crate) fn release_prefix(&mut self, request: &Release) -> Result<Released, String> {
         let (first, last) = (request.prefix.start(), request.prefix.end());
         let prefix = exact(&request.prefix)

@@ -173,7 +173,8 @@ fn an_sa_with_a_peer_that_was_not_known_before_is_held_back() {
     assert_eq!(policies.protection().protected, prefixes(&["10.2.0.0/16", "198.51.100.7/32"]));
 }
 
-/// All of it, and by whomever: by a child, by two that share it, and by an SA whose connection is gone.
+/// All of it, and by whomever: by a child, by two that share it, and by an SA whose connection is
+/// gone.
 #[test]
 fn who_protects_a_prefix_is_named() {
     let mut policies = Policies::default();

@@ -1,4 +1,5 @@
-//! Neighbours whose kernels leave checksums to a virtual device: what they send is whole when it leaves the tunnel.
+//! Neighbours whose kernels leave checksums to a virtual device: what they send is whole when it
+//! leaves the tunnel.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -307,8 +307,8 @@ fn passes(pair: &Pair, family: Family) -> bool {
     pong.received > 0
 }
 
-/// A connection is unloaded for good. What it protected stays shut, and is listed; an operator lets one prefix after the other
-/// go, while the daemon runs, and they stay open after it.
+/// A connection is unloaded for good. What it protected stays shut, and is listed; an operator lets
+/// one prefix after the other go, while the daemon runs, and they stay open after it.
 #[test]
 fn what_stays_shut_is_listed_and_let_go_in_service() {
     let mut pair = Scenario::new("released", Kind::Strongswan).start();

@@ -158,6 +158,7 @@ fn a_script_that_others_can_change_is_not_run() {
     pair.swanctl(Side::One).terminate("lab").unwrap();
     pair.await_log("down-client-v6 of child lab failed: ");
     assert_eq!(script.verbs(), [""; 0]);
+    [Side::One, Side::Two].iter().for_each(|side| pair.await_sas(*side, 0, SOON));
     // Once it is mended the next tunnel has it.
     set_mode(&script.program, 0o755);
     pair.up(Side::One);

@@ -1,4 +1,5 @@
-//! A virtual machine behind our side: its virtio-net leaves checksums open, and a tap and a switch hand them on so.
+//! A virtual machine behind our side: its virtio-net leaves checksums open, and a tap and a switch
+//! hand them on so.
 
 use crate::common::{Pair, SOON, Scenario};
 use std::io::{self, Read, Write};
@@ -11,7 +12,7 @@ use testudo_lab::{Error, Result, wait_until};
 /// Little enough for an emulated processor, and more than a window of TCP: some 290 kB.
 const LINES: u32 = 50_000;
 
-/// The machine sends its lines to a port of the server, gets them back, and finds them as they were.
+/// The machine sends its lines to the server, gets them back, and finds them as they were.
 fn lines_come_back(pair: &Pair, machine: &VirtualMachine, server: IpAddr) {
     let listener = pair.t.server.enter(|| TcpListener::bind((server, 0))).unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -238,8 +238,8 @@ impl HalfOpens {
         let crowded = if claimant.is_named() {
             self.named.source(keys).proven >= limit.max(claimant.connections)
         } else {
-            // Behind one network there may be many honest peers (carrier NAT): while there is room, its
-            // size is no reason to refuse one more.
+            // Behind one network there may be many honest peers (carrier NAT): while there is room,
+            // its size is no reason to refuse one more.
             let network_is_full = || self.strangers.network(keys).proven >= config.network_half_open_limit;
             self.strangers.source(keys).proven >= limit || room != Room::Free && network_is_full()
         };

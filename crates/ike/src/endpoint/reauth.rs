@@ -384,6 +384,15 @@ impl Endpoint {
         self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
     }
 
+    /// True if the child has a Child SA in this IKE SA, or in another with the same peer: two that
+    /// were made at once, of which one goes.
+    pub(crate) fn is_up_otherwise(&self, sa: &IkeSa, name: &str) -> bool {
+        let up = |child: &ChildSa| child.name == name && child.is_installed() && !child.is_missed();
+        let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
+        sa.children.iter().any(up)
+            || self.twins_of(sa).filter(live).any(|other| other.children.iter().any(up))
+    }
+
     /// True if another Child SA carries what this one did, or is about to.
     pub(crate) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
         child.outbound == Outbound::Retired || self.heir(sa, child.params.spi_in).is_some()

@@ -322,7 +322,7 @@ impl Endpoint {
         }
         let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
         self.log(sa, level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
-        if !self.has_heir(sa, &child) {
+        if !self.has_heir(sa, &child) && !self.is_up_otherwise(sa, &child.name) {
             self.note_child_down(now, &sa.connection, &child.name, reason);
         }
         self.event(Event::ChildDown(sa.id, id, reason.clone()));

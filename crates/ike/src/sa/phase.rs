@@ -56,16 +56,6 @@ impl Phase {
         }
     }
 
-    /// What we initiate, until the peer is authenticated.
-    pub(crate) fn attempt(&self) -> Option<&Attempt> {
-        match self {
-            Self::InitSent(init) => Some(&init.attempt),
-            Self::Intermediate(sent) => Some(&sent.opening.attempt),
-            Self::AuthSent(sent) => Some(&sent.attempt),
-            Self::HalfOpen(_) | Self::Established | Self::Rejecting | Self::Gone { .. } => None,
-        }
-    }
-
     /// When the stage ends by itself.
     pub(super) fn time(&mut self) -> Option<&mut Time> {
         match self {

@@ -96,8 +96,9 @@ fn what_strangers_leave_half_open_never_takes_the_place_of_a_configured_peer() {
     establish(&mut world, peer);
 }
 
-/// While there is room a network is served, however many peers it has (carrier NAT). What there is room for it may
-/// take up; then it is refused, and whoever comes from elsewhere takes the place of its oldest.
+/// While there is room a network is served, however many peers it has (carrier NAT). What there is
+/// room for it may take up; then it is refused, and whoever comes from elsewhere takes the place of
+/// its oldest.
 #[test]
 fn neighbouring_prefixes_are_one_network() {
     let mut world = small(false);

@@ -176,8 +176,8 @@ impl Run<'_> {
         let mut warnings = schema::without_effect(&message);
         let (connection, faults) =
             self.decoded(message, "connections.", |message| schema::connection(message, policy));
-        let loads = connection.filter(|found| self.loads(found));
-        let Some(connection) = loads.filter(|_| !faults && self.maker.troubles.len() == before) else {
+        let faults = faults || self.maker.troubles.len() > before;
+        let Some(connection) = connection.filter(|found| !faults && self.loads(found)) else {
             self.report.refused += 1;
             return;
         };
@@ -205,7 +205,7 @@ impl Run<'_> {
             self.find(self.place_of(&key), Severity::Fault, format!("{key}: {why}"));
         } else {
             let starts = connection.children.iter().filter(|child| child.start_action.starts());
-            self.report.starts += starts.filter(|child| child.mode.is_negotiated()).count();
+            self.report.starts += starts.count();
         }
         checked.is_ok()
     }

@@ -16,11 +16,8 @@ impl Files for Fake {
         Ok(within.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    fn runs(&self, program: &Path) -> Result<(), String> {
-        match self.0.contains_key(program) {
-            true => Ok(()),
-            false => Err(format!("{}: not there", program.display())),
-        }
+    fn runs(&self, _: &Path) -> Result<(), String> {
+        Ok(())
     }
 }
 

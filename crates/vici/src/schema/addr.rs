@@ -63,8 +63,8 @@ pub(super) fn range(text: &str) -> Option<AddrRange> {
     subnet(address.parse().ok()?, length.parse().ok()?)
 }
 
-/// A subnet or an address that a command is about. Bits behind the length are refused: who writes some may mean another
-/// subnet.
+/// A subnet or an address that a command is about. Bits behind the length are refused: who writes
+/// some may mean another subnet.
 pub(crate) fn prefix(text: &str) -> Result<AddrRange, Why> {
     let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
     let found = range(text).filter(|range| Some(range.start()) == address);

@@ -6,7 +6,8 @@
 //! that the checksum is open. A reader that gets the octets alone (AF_XDP) compares the field with
 //! that sum.
 //!
-//! One finished checksum in 65535 equals the sum too. Completing it gives the octets that were there.
+//! One finished checksum in 65535 equals the sum too. Completing it gives the octets that were
+//! there.
 
 use super::{TCP_CHECKSUM, complete};
 use crate::checksum::Sum;
@@ -35,8 +36,8 @@ struct Segment {
 /// - protocols other than TCP and UDP;
 /// - fragments: a kernel fills in the checksum before it makes them;
 /// - UDP without a checksum, or with a length that is not that of what its packet carries;
-/// - packets whose pseudo-header has other addresses than their IP header: a source route goes on from
-///   here, or an option has the source's home address.
+/// - packets whose pseudo-header has other addresses than their IP header: a source route goes on
+///   from here, or an option has the source's home address.
 #[inline]
 pub fn fill_open(packet: &mut [u8]) -> bool {
     find(packet).is_some_and(|(segment, offset)| fill(packet, &segment, offset))
@@ -53,7 +54,7 @@ fn find(packet: &[u8]) -> Option<(Segment, u16)> {
     let segment = packet.get(found.start..found.end)?;
     let offset = checksum_offset(found.protocol, segment)?;
     let field: &[u8; 2] = segment.get(usize::from(offset)..)?.first_chunk()?;
-    // The sum is not zero, because the protocol's number is not: UDP without a checksum never equals it.
+    // The sum is not zero, because the protocol's number is not: UDP without a checksum never has it.
     (u16::from_be_bytes(*field) == !found.pseudo.finish()).then_some((found, offset))
 }
 

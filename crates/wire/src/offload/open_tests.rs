@@ -289,7 +289,7 @@ proptest! {
         prop_assert_eq!(filled(octets.clone()), (false, octets));
     }
 
-    /// A segment whose finished checksum is the sum of its pseudo-header is taken for open, and stays as it is.
+    /// One whose finished checksum is the sum of its pseudo-header is taken for open, and stays.
     #[test]
     fn one_that_only_looks_open_stays_right(packet in packets()) {
         let mut packet = packet;
@@ -299,7 +299,7 @@ proptest! {
         if packet.protocol == UDP {
             packet.segment[4..6].copy_from_slice(&(last as u16 + 2).to_be_bytes());
         }
-        // The sum of pseudo-header, field and segment is 0 modulo 65535, and field and pseudo-header are equal.
+        // Pseudo-header, field and segment sum up to 0 modulo 65535; field and pseudo-header are equal.
         let rest = u32::from(!plain(&packet.segment));
         let word = (4 * 0xffff - 2 * u32::from(packet.open()) - rest) % 0xffff;
         packet.segment[last..].copy_from_slice(&(word as u16).to_be_bytes());

@@ -62,7 +62,7 @@ impl World {
 
     /// Until when a node may speak.
     pub(crate) fn fence_of(&self, node: usize) -> Time {
-        self.nodes[node].member.as_ref().unwrap().status().group.fence
+        self.nodes[node].member.as_ref().unwrap().group_status().fence
     }
 
     /// The owner's own SPI of a peer's tunnel.

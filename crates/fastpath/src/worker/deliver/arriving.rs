@@ -9,9 +9,9 @@ use crate::port::Port;
 use testudo_wire::offload::fill_open;
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
-    /// Says where a frame goes that came in by a port with those rules, and strips its Ethernet header.
-    /// The checksum of a clear packet is complete from here on, wherever the packet goes. ESP is not
-    /// touched: its ICV says more than a checksum.
+    /// Says where a frame goes that came in by a port with those rules, and strips its Ethernet
+    /// header. The checksum of a clear packet is complete from here on, wherever the packet goes.
+    /// ESP is not touched: its ICV says more than a checksum.
     #[inline]
     pub(in super::super) fn admit(&mut self, frame: &mut Frame, rules: Rules) -> Result<Arrived, WorkerDrop> {
         let arrived = classify(frame)?;

@@ -107,7 +107,8 @@ fn a_site_is_its_56_and_a_network_its_48_or_24() {
     }
 }
 
-/// All customers of a carrier come from a few addresses, one network: as many as there is room for are served.
+/// All customers of a carrier come from a few addresses, one network: as many as there is room for
+/// are served.
 #[test]
 fn a_network_is_served_while_there_is_room() {
     for carrier in ["192.0.2.", "2001:db8:1:N00::"] {
@@ -127,8 +128,8 @@ fn a_network_is_served_while_there_is_room() {
     }
 }
 
-/// Ten /64s of one site, or a whole /32 of networks, flood: whoever comes from elsewhere gets in, and stays while its
-/// handshake goes on.
+/// Ten /64s of one site, or a whole /32 of networks, flood: whoever comes from elsewhere gets in,
+/// and stays while its handshake goes on.
 #[test]
 fn a_flood_from_few_prefixes_or_many_shuts_nobody_else_out() {
     let sites: fn(u32) -> String = |n| format!("2001:db8:1:{:x}::1", n % 10);

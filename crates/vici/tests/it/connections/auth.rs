@@ -144,11 +144,9 @@ fn public_keys_stand_for_certificates() {
     assert_eq!(loaded.local.pubkeys, loaded.remote.pubkeys);
     assert!(loaded.local.certs.is_empty() && loaded.local.id.is_none());
     let refused = |remote: Message| both(named(), remote).unwrap_err();
-    assert_eq!(
-        refused(Message::new().with_list("pubkeys", ["gw.pem"])),
-        "connections.gw.remote.pubkeys: found entry 1 of 6 octets, but this SubjectPublicKeyInfo is malformed: \
-         unexpected ASN.1 DER tag: expected SEQUENCE, got APPLICATION [7] (constructed)"
-    );
+    let malformed = refused(Message::new().with_list("pubkeys", ["gw.pem"]));
+    let why = "connections.gw.remote.pubkeys: found entry 1 of 6 octets, but this SubjectPublicKeyInfo is malformed: ";
+    assert!(malformed.starts_with(why), "{malformed}");
     let certificate = PUBLIC_KEY.replace("PUBLIC KEY", "CERTIFICATE");
     assert!(
         refused(Message::new().with_list("pubkeys", [certificate]))
