@@ -10,13 +10,17 @@ pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 
 use crate::log::{LogFormat, LogSettings};
 use crate::reader::{ConfigError, Section, Source};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testudo_fastpath::frame::FrameMemory;
+use testudo_ike::endpoint::EndpointConfig;
 
 /// Everything that the daemon is told at its start.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {
+    /// The file that says so.
+    pub(crate) file: PathBuf,
     /// Names the pins, the TUN and the log lines of this gateway.
     pub(crate) instance: String,
     /// Connections may name weak algorithms too.
@@ -145,6 +149,7 @@ impl Config {
             .unwrap_or_else(|| "default".to_owned());
         let ports = parse_ports(&root)?;
         let config = Self {
+            file: file.to_owned(),
             legacy: root.boolean("legacy")?.unwrap_or(false),
             vici_socket: parse_vici(&root)?,
             log: parse_log(&root)?,
@@ -158,6 +163,41 @@ impl Config {
         let no_port = root.missing("port", "at least one [[port]] with an interface");
         root.finish()?;
         if config.ports.is_empty() { Err(no_port) } else { Ok(config) }
+    }
+}
+
+impl Config {
+    /// The sections and keys in which another configuration differs, but `[ike]`: what a running
+    /// gateway cannot follow.
+    pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster } = self;
+        let differs = [
+            ("instance", *instance != other.instance),
+            ("legacy", *legacy != other.legacy),
+            ("[vici]", *vici_socket != other.vici_socket),
+            ("[log]", *log != other.log),
+            ("[[port]]", *ports != other.ports),
+            ("[worker]", *worker != other.worker),
+            ("[tun]", *tun != other.tun),
+            ("[cluster]", *cluster != other.cluster),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
+
+impl IkeSettings {
+    /// What the endpoint goes by.
+    pub(crate) fn apply(&self, settings: &mut EndpointConfig) {
+        settings.retransmit.timeout = self.retransmit_timeout;
+        settings.retransmit.tries = self.retransmit_tries;
+        settings.keepalive_interval = self.keepalive_interval;
+        settings.cookie_threshold = self.cookie_threshold as usize;
+        settings.half_open_limit = self.half_open_limit as usize;
+        settings.fragment_size = self.fragment_size as usize;
+        settings.source_half_open_limit = self.half_open_per_source as usize;
+        settings.network_half_open_limit = self.half_open_per_network as usize;
+        settings.twin_limit = NonZeroUsize::new(self.ike_sas_per_peer as usize);
+        settings.rekeyed_linger = self.rekeyed_linger;
     }
 }
 

@@ -272,3 +272,19 @@ fn the_clusters_ethernet_addresses_are_the_same_on_all_nodes_and_of_no_one_else(
     let unicast = of(&CLUSTER.replace("node = 2", "node = 2\nmac = \"unicast\"")).mac_on(0);
     assert!(!unicast.is_group() && unicast.0[0] & 2 == 2, "{unicast}");
 }
+
+/// What a running gateway follows is `[ike]`; it names the rest.
+#[test]
+fn what_only_a_restart_changes_is_named() {
+    let config = |text: &str| {
+        let text = format!("{text}\n[[port]]\ninterface = \"outer0\"\n");
+        Config::parse(Path::new("testudo.toml"), &text).unwrap()
+    };
+    let before = config("");
+    assert_eq!(before.fixed_differences(&config("[ike]\nretransmit_tries = 3")), [""; 0]);
+    let after = config("legacy = true\n[log]\nlevel = \"debug\"\n[worker]\ncount = 2");
+    assert_eq!(before.fixed_differences(&after), ["legacy", "[log]", "[worker]"]);
+    let mut settings = EndpointConfig::default();
+    config("[ike]\nretransmit_tries = 3").ike.apply(&mut settings);
+    assert_eq!(settings.retransmit.tries, 3);
+}

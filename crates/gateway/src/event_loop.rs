@@ -13,6 +13,7 @@ use crate::ike_sockets::IkeSockets;
 use crate::lineup::Lineup;
 use crate::log;
 use crate::reserved::reserved;
+use crate::resolver::Resolver;
 use crate::updown::Updown;
 use crate::vici_notes::pass_on;
 use crate::vici_socket::ViciSocket;
@@ -21,13 +22,12 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Read;
-use std::num::NonZeroUsize;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testudo_ike::alloc::SingleNodeAllocator;
-use testudo_ike::endpoint::{Endpoint, EndpointConfig, RetransmitPolicy};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::LogLevel;
 use testudo_vici::schema::Policy;
 use testudo_vici::server::Server;
@@ -100,8 +100,9 @@ impl Farewell {
 }
 
 /// Runs the gateway until a signal or an error ends it. In both cases the peers are told.
-pub(crate) fn run(config: &Config) -> Result<(), String> {
-    let mut this = Loop::start(config)?;
+pub(crate) fn run(config: Config) -> Result<(), String> {
+    let mut this = Loop::start(&config)?;
+    this.gateway.settings = Some(config);
     // A node that lacks a port must not be given shares.
     this.gateway.look_at_clock();
     this.follow_routes()?;
@@ -191,8 +192,8 @@ impl Loop {
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
-        let updown = Updown::new(waker);
-        let mut gateway = Gateway::new((ike, node), crypto, data, sockets, policy, updown);
+        let threads = (crypto, Updown::new(Arc::clone(&waker)), Resolver::new(waker));
+        let mut gateway = Gateway::new((ike, node), threads, data, sockets, policy);
         gateway.called = called;
         Ok(Self {
             signals,
@@ -262,6 +263,7 @@ impl Loop {
         }
         self.gateway.jobs_done();
         self.gateway.scripts_done();
+        self.gateway.names_done();
         self.gateway.look_at_disk();
         if ike {
             self.ike_waits = self.gateway.receive(IKE_BURST);
@@ -354,24 +356,12 @@ fn watch(registry: &Registry, fd: RawFd, token: Token) -> Result<(), String> {
 }
 
 fn endpoint_config(config: &Config) -> EndpointConfig {
-    let defaults = EndpointConfig::default();
-    EndpointConfig {
-        retransmit: RetransmitPolicy {
-            timeout: config.ike.retransmit_timeout,
-            tries: config.ike.retransmit_tries,
-            ..defaults.retransmit
-        },
-        keepalive_interval: config.ike.keepalive_interval,
-        cookie_threshold: config.ike.cookie_threshold as usize,
-        half_open_limit: config.ike.half_open_limit as usize,
-        fragment_size: config.ike.fragment_size as usize,
-        source_half_open_limit: config.ike.half_open_per_source as usize,
-        network_half_open_limit: config.ike.half_open_per_network as usize,
-        twin_limit: NonZeroUsize::new(config.ike.ike_sas_per_peer as usize),
-        rekeyed_linger: config.ike.rekeyed_linger,
+    let mut settings = EndpointConfig {
         legacy_signatures: config.legacy,
         hand_out_jobs: true,
         details: config.log.level >= tracing::Level::DEBUG,
-        ..defaults
-    }
+        ..EndpointConfig::default()
+    };
+    config.ike.apply(&mut settings);
+    settings
 }

@@ -5,8 +5,10 @@
 //! message leaves that lets the peer use them.
 
 mod cluster;
+mod names;
 mod notes;
 mod scripts;
+mod settings;
 mod shut;
 mod traffic;
 
@@ -15,6 +17,7 @@ pub(crate) use notes::Note;
 use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
+use crate::config::Config;
 use crate::crypto::{Crypto, Failed};
 use crate::datapath::{Agreed, DataPath, Turn};
 use crate::ike::Ike;
@@ -22,6 +25,7 @@ use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
 use crate::policies::{Change, NewSa, Policies, named_selectors};
 use crate::reserved::reserved;
+use crate::resolver::Resolver;
 use crate::retreat::apply_what_can_be;
 use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
@@ -90,6 +94,9 @@ pub(crate) struct Gateway {
     /// When all connections are looked at for what they lack.
     next_look: Instant,
     pub(crate) updown: Updown,
+    resolver: Resolver,
+    /// What `testudo.toml` said when it was read last; none before the start is over.
+    pub(crate) settings: Option<Config>,
     /// What loaded connections protect.
     pub(crate) twins: SelectorIndex,
 }
@@ -115,11 +122,10 @@ impl Gateway {
     /// A gateway without connections.
     pub(crate) fn new(
         (endpoint, node): (Ike, Option<Node>),
-        crypto: Crypto,
+        (crypto, updown, resolver): (Crypto, Updown, Resolver),
         data: DataPath,
         sockets: IkeSockets,
         policy: Policy,
-        updown: Updown,
     ) -> Self {
         let policies = match &endpoint {
             Ike::Member(member) => Policies::of_node(member.hash_key()),
@@ -156,6 +162,8 @@ impl Gateway {
             virtual_ips: VirtualIps::default(),
             next_look: Instant::now() + REMINDER,
             updown,
+            resolver,
+            settings: None,
             twins: SelectorIndex::default(),
         }
     }
@@ -201,6 +209,7 @@ impl Gateway {
     pub(crate) fn settle(&mut self) {
         self.crypto.feed(&mut self.endpoint);
         self.endpoint.pump(self.now);
+        self.look_names_up();
         self.perform_all();
         // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose traffic is
         // not held back without it. Everything else stays as shut as it was; housekeeping tries again what fails here.

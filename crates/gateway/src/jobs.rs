@@ -16,6 +16,7 @@ pub(crate) struct Jobs {
 struct Initiation {
     job: JobId,
     ike: IkeSaId,
+    /// Empty: for the IKE SA alone.
     child: String,
 }
 

@@ -28,6 +28,7 @@ mod prefix_map;
 mod privileges;
 mod reader;
 mod reserved;
+mod resolver;
 mod retreat;
 mod updown;
 mod vici_control;
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
     }
     end_on_panic();
     let result = check_rights().and_then(|()| {
-        if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(&config) }
+        if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(config) }
     });
     let code = result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS);
     log::finish(END_PATIENCE);

@@ -415,13 +415,18 @@ impl Policies {
 /// The policy of a child as it is configured. A peer with any address and `dynamic` selectors: nothing is known before it
 /// comes.
 fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<Entry> {
+    // A shunt is there when it is installed.
+    if !child.mode.is_negotiated() && !child.start_action.traps() {
+        return None;
+    }
     let (local, remote) = (local_side(child), remote_side(connection, child, leased));
     if remote.is_empty() {
         return None;
     }
     let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
     let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0, part: 0 };
-    let configured = Configured { name, named: named(child), since: 0 };
+    let is_for_anybody = traps_anybody(connection, child);
+    let configured = Configured { name, named: named(child), is_for_anybody, since: 0 };
     Some(Entry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
 }
 
@@ -490,11 +495,21 @@ fn named(child: &Child) -> Box<[AddrRange]> {
     child.local_ts.iter().filter_map(fixed).collect()
 }
 
-/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection names just one.
+/// True if whatever host a packet is for becomes the child's peer.
+fn traps_anybody(connection: &Connection, child: &Child) -> bool {
+    child.start_action.traps() && connection.takes_anybody(child)
+}
+
+/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection names just one; any address
+/// that the peer may have, where a packet says who it is.
 fn remote_side(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Vec<TrafficSelector> {
-    let single: Vec<AddrRange> =
-        connection.remote_addrs.iter().filter(|range| range.start() == range.end()).copied().collect();
-    let dynamic = if leased.is_empty() { &single } else { leased };
+    let hosts = connection.remote_hosts();
+    let peers: Vec<AddrRange> = match traps_anybody(connection, child) {
+        true if hosts.is_any() => vec![prefix::whole(false), prefix::whole(true)],
+        true => hosts.ranges().collect(),
+        false => hosts.singles().filter_map(|addr| AddrRange::new(addr, addr)).collect(),
+    };
+    let dynamic = if leased.is_empty() { &peers } else { leased };
     child.remote_ts.iter().flat_map(|spec| resolve(spec, dynamic)).collect()
 }
 

@@ -29,7 +29,8 @@ pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> C
         remote_ts: vec![TsSpec::Fixed(ts(remote))],
         proposals: Vec::new(),
         mode,
-        start_action: StartAction::None,
+        // A shunt is there when it is installed.
+        start_action: StartAction::None.with_trap(!mode.is_negotiated()),
         dpd_action: StartAction::None,
         close_action: StartAction::None,
         lifetime: ChildLifetime::default(),
@@ -53,6 +54,8 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
+        names: Default::default(),
+        childless: Default::default(),
         unique: Default::default(),
         vips: vec![],
         vips_within: vec![],

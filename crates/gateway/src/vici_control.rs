@@ -21,7 +21,7 @@ use testudo_ipsec::selector::AddrRange;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
+    Change, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
@@ -113,7 +113,7 @@ impl Control for Gateway {
         self.policy
     }
 
-    fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+    fn load_connection(&mut self, mut connection: Connection) -> Result<(), String> {
         if self.is_closing() {
             return Err("testudod is ending".into());
         }
@@ -125,6 +125,7 @@ impl Control for Gateway {
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
         Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
+        self.endpoint.fill_names(&mut connection);
         let name = connection.name.clone();
         if self.endpoint.connection(&name) == Some(&connection) {
             let line = "loaded the connection again, which has not changed".into();
@@ -241,15 +242,21 @@ impl Control for Gateway {
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
-        let Some(child) = &request.child else {
-            return Err("an IKE SA comes up with a child: name one with --child".into());
-        };
-        if let Some(connection) = self.initiated_elsewhere(request.ike.as_deref(), child) {
-            return self.ask(job, Ask::Initiate { connection, child: child.clone() });
+        // An empty name stands for the IKE SA alone.
+        let child = request.child.clone().unwrap_or_default();
+        if let Some(connection) = self.initiated_elsewhere(request.ike.as_deref(), &child) {
+            return self.ask(job, Ask::Initiate { connection, child });
         }
-        let begun = self.endpoint.initiate(self.now, request.ike.as_deref(), child);
+        let begun = match (&request.child, &request.ike) {
+            (None, Some(connection)) => self.endpoint.initiate_alone(self.now, connection),
+            _ => self.endpoint.initiate(self.now, request.ike.as_deref(), &child),
+        };
         let ike = begun.map_err(|e| e.to_string())?;
-        self.jobs.initiating(job, ike, child);
+        self.jobs.initiating(job, ike, &child);
+        let state = self.endpoint.names_of(ike).map(SaNames::state);
+        if child.is_empty() && state == Some(IkeSaState::Established) {
+            self.ike_initiated(ike, &Ok(()));
+        }
         self.settle();
         Ok(())
     }
@@ -275,6 +282,14 @@ impl Control for Gateway {
         self.jobs.terminating(job, &begun);
         self.settle();
         Ok((begun.ikes.len() + begun.children.len()) as u32)
+    }
+
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+        self.set_child_policy(request)
+    }
+
+    fn reload_settings(&mut self) -> Result<(), String> {
+        self.read_settings_again()
     }
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
@@ -371,7 +386,7 @@ impl Control for Gateway {
             .endpoint
             .connections()
             .flat_map(|c| &c.children)
-            .filter(|child| child.mode == ChildMode::Pass)
+            .filter(|child| child.mode == ChildMode::Pass && child.start_action.traps())
             .count();
         counters.totals.push(("bypass_policies".into(), bypassed as u64));
         counters

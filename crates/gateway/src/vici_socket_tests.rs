@@ -14,7 +14,7 @@ use testudo_ipsec::selector::AddrRange;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
-use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version};
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{self, Policy};
@@ -284,6 +284,14 @@ impl Control for Crowd {
     }
 
     fn terminate(&mut self, _: JobId, _: &Terminate) -> Result<u32, String> {
+        unreachable!("nobody asks for this")
+    }
+
+    fn set_policy(&mut self, _: &SetPolicy) -> Result<(), String> {
+        unreachable!("nobody asks for this")
+    }
+
+    fn reload_settings(&mut self) -> Result<(), String> {
         unreachable!("nobody asks for this")
     }
 

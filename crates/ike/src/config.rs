@@ -1,6 +1,7 @@
 //! Connections as an operator configures them, in the words of `swanctl.conf`.
 
 mod change;
+mod hosts;
 mod identity;
 mod lifetime;
 mod pool;
@@ -9,6 +10,7 @@ mod rounds;
 mod secret;
 
 pub use change::{ChildChange, Difference, IkeChange};
+pub use hosts::{HostName, HostNames, Hosts};
 pub use identity::Identity;
 pub use lifetime::{ChildLifetime, IkeLifetime, Lifetime};
 pub use pool::Pool;
@@ -31,10 +33,12 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 pub struct Connection {
     /// Name of the section.
     pub name: String,
-    /// `local_addrs`; empty means any.
+    /// `local_addrs` without the names. With them: [`Connection::local_hosts`].
     pub local_addrs: Vec<AddrRange>,
-    /// `remote_addrs`; empty means any (then only the peer can initiate).
+    /// `remote_addrs` without the names. With them: [`Connection::remote_hosts`].
     pub remote_addrs: Vec<AddrRange>,
+    /// DNS names in `local_addrs` and `remote_addrs`.
+    pub names: HostNames,
     /// `local_port`, default 500.
     pub local_port: u16,
     /// `remote_port`, default 500.
@@ -45,6 +49,8 @@ pub struct Connection {
     pub encap: bool,
     /// `fragmentation`.
     pub fragmentation: Fragmentation,
+    /// `childless`.
+    pub childless: Childless,
     /// `dpd_delay`; zero turns active liveness checks off.
     pub dpd_delay: Duration,
     /// `send_cert`.
@@ -94,6 +100,21 @@ pub enum Fragmentation {
     Accept,
     /// `no`: neither.
     No,
+}
+
+/// `childless`: IKE SAs without a Child SA of their IKE_AUTH (RFC 6023).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Childless {
+    /// `allow`: the peer may set one up. We do where no child is asked for.
+    #[default]
+    Allow,
+    /// `prefer`: the same, and where the peer can, we make every first child by an exchange of its
+    /// own.
+    Prefer,
+    /// `force`: on neither side a child comes with IKE_AUTH.
+    Force,
+    /// `never`: the peer may not. We do where no child is asked for.
+    Never,
 }
 
 /// `unique`: what a second IKE SA between the same identities means.
@@ -272,7 +293,7 @@ pub enum Eku {
 }
 
 /// A `children.<name>` section.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     /// Name of the section.
     pub name: String,
@@ -319,9 +340,10 @@ pub struct UpdownScript {
 }
 
 /// What a child does with matching traffic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildMode {
     /// `tunnel`: protect.
+    #[default]
     Tunnel,
     /// `transport`: protect what the two hosts themselves exchange, without another IP header where both sides agree to that.
     Transport,
@@ -339,9 +361,10 @@ impl ChildMode {
 }
 
 /// What is done for a child when its connection is loaded, and when its SA is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartAction {
     /// Wait for the peer or the operator.
+    #[default]
     None,
     /// Initiate at once.
     Start,
@@ -360,6 +383,17 @@ impl StartAction {
     /// Initiates without waiting for a packet.
     pub fn starts(self) -> bool {
         matches!(self, Self::Start | Self::TrapStart)
+    }
+
+    /// The same with a trap, or without.
+    #[must_use]
+    pub fn with_trap(self, trap: bool) -> Self {
+        match (self.starts(), trap) {
+            (false, false) => Self::None,
+            (true, false) => Self::Start,
+            (false, true) => Self::Trap,
+            (true, true) => Self::TrapStart,
+        }
     }
 }
 

@@ -160,6 +160,8 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
         name: name(peer),
         local_addrs,
         remote_addrs,
+        names: Default::default(),
+        childless: Default::default(),
         local_port: 500,
         remote_port: 500,
         proposals: vec![IkeProposal {

@@ -42,6 +42,17 @@ pub struct Terminate {
     pub force: bool,
 }
 
+/// `install` and `uninstall`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetPolicy {
+    /// The child whose policy it is.
+    pub child: String,
+    /// Connection to look for the child in.
+    pub ike: Option<String>,
+    /// To install it; else to take it away.
+    pub install: bool,
+}
+
 /// `rekey`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rekey {
@@ -148,6 +159,13 @@ pub trait Control {
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String>;
     /// Begins to take SAs down and returns how many match; with 0 the job is over.
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String>;
+
+    /// Installs the trap of a child, or its pass or drop policy; or takes it away. It holds until the
+    /// connection is loaded again.
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String>;
+
+    /// Reads `testudo.toml` again, and follows what a running gateway can follow.
+    fn reload_settings(&mut self) -> Result<(), String>;
 
     /// Begins to renew SAs and returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;

@@ -209,7 +209,7 @@ impl fmt::Display for Cause {
         match self {
             Self::EarlierRun => f.write_str("an earlier testudod has left it"),
             Self::ConnectionUnloaded(name) => write!(f, "connection {name} was unloaded"),
-            Self::ConnectionChanged(name) => write!(f, "connection {name} was loaded without it"),
+            Self::ConnectionChanged(name) => write!(f, "connection {name} protects it no more"),
             Self::PoolChanged(name) => write!(f, "pool {name} was changed or unloaded"),
         }
     }

@@ -8,7 +8,7 @@ use crate::share::ShareSet;
 use crate::update::{Answer, Answered, Ask, Op, Sa};
 use std::fmt;
 use std::time::Duration;
-use testudo_ike::endpoint::{Homes, Target};
+use testudo_ike::endpoint::{Homes, IkeSaState, SaNames, Target};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, IkeSaId, LogLevel, Time};
 use testudo_ipsec::spi::Share;
@@ -40,6 +40,7 @@ struct Initiation {
     from: NodeId,
     job: u64,
     ike: IkeSaId,
+    /// Empty: for the IKE SA alone.
     child: String,
 }
 
@@ -169,7 +170,16 @@ impl Member {
                 let unread: Vec<IkeSpi> =
                     self.imports.iter().copied().filter(|spi| spi.share() == share).collect();
                 unread.into_iter().for_each(|spi| self.import(now, spi));
-                match self.endpoint.initiate(now, Some(&connection), &child) {
+                let begun = match child.is_empty() {
+                    true => self.endpoint.initiate_alone(now, &connection),
+                    false => self.endpoint.initiate(now, Some(&connection), &child),
+                };
+                let is_up = |ike| {
+                    let state = self.endpoint.names_of(ike).map(SaNames::state);
+                    child.is_empty() && state == Some(IkeSaState::Established)
+                };
+                match begun {
+                    Ok(ike) if is_up(ike) => self.answer(from, job, Answered::Initiated(Ok(()))),
                     Ok(ike) => self.asks.initiations.push(Initiation { from, job, ike, child }),
                     Err(error) => self.answer(from, job, Answered::Initiated(Err(error.to_string()))),
                 }
@@ -222,6 +232,9 @@ impl Member {
                     Op::Answer(Answer { to: *from, job: *job, what })
                 }));
             }
+            // Whoever waits for the IKE SA alone.
+            Event::IkeUp(ike) => ops.extend(alone(initiations, *ike, &Ok(()))),
+            Event::IkeDown(ike, reason) => ops.extend(alone(initiations, *ike, &Err(reason.to_string()))),
             Event::InitiateMoved { from, to, child } => {
                 let moved = initiations.iter_mut().filter(|i| i.ike == *from && i.child == *child);
                 moved.for_each(|initiation| initiation.ike = *to);
@@ -248,4 +261,13 @@ impl Member {
             });
         }
     }
+}
+
+/// The answers to all who wait for that IKE SA and no child.
+fn alone(initiations: &mut Vec<Initiation>, ike: IkeSaId, result: &Result<(), String>) -> Vec<Op> {
+    let done = initiations.extract_if(.., |i| i.ike == ike && i.child.is_empty());
+    let answer = |Initiation { from, job, .. }| {
+        Op::Answer(Answer { to: from, job, what: Answered::Initiated(result.clone()) })
+    };
+    done.map(answer).collect()
 }

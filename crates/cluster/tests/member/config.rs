@@ -70,6 +70,8 @@ fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connec
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 0,
+        names: Default::default(),
+        childless: Default::default(),
         unique: Default::default(),
         vips: vec![],
         vips_within: vec![],

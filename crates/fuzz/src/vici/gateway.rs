@@ -8,7 +8,9 @@ use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
-use testudo_vici::control::{Change, Control, Drain, Initiate, JobId, Rekey, Stats, Terminate, Version};
+use testudo_vici::control::{
+    Change, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
+};
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
 use testudo_vici::shut::{Release, Released, ShutPage};
@@ -115,6 +117,17 @@ impl Control for Gateway {
             return Err(format!("there is no {:?}", request.child));
         }
         self.initiations.push(job);
+        Ok(())
+    }
+
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+        match self.connections.is_empty() {
+            true => Err(format!("there is no {:?}", request.child)),
+            false => Ok(()),
+        }
+    }
+
+    fn reload_settings(&mut self) -> Result<(), String> {
         Ok(())
     }
 

@@ -67,7 +67,7 @@ impl Barrier {
             let stale = match part {
                 // Filter and routes do not ask who holds a prefix back.
                 Group::Held => continue,
-                Group::Protected | Group::Both => &mut self.stale.around,
+                Group::Protected | Group::Both | Group::Anybody => &mut self.stale.around,
                 Group::Passed | Group::PassedInPart => &mut self.stale.throughout,
                 Group::Local => &mut self.stale.at,
                 // They are about addresses, and not about prefixes.

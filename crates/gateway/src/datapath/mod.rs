@@ -103,8 +103,8 @@ pub(crate) struct DataPath {
 
 /// What a worker has to tell that the data path does not settle by itself.
 pub(crate) enum WorkerEvent {
-    /// Traffic matches a policy that has no SA.
-    NoSa(PolicyId),
+    /// Traffic between these addresses, ours first, matches a policy that has no SA.
+    NoSa(PolicyId, (IpAddr, IpAddr)),
     /// Authentic ESP of this Child SA comes from there now.
     Source(ChildSaId, SocketAddr),
     /// Something an operator should know.
@@ -303,7 +303,9 @@ impl DataPath {
                 self.sas.set_path_mtu(remote, mtu.min(self.path_mtu(remote)));
                 None
             }
-            FastEvent::Ipsec(Event::NoSa { policy, .. }) => Some(WorkerEvent::NoSa(policy)),
+            FastEvent::Ipsec(Event::NoSa { policy, packet }) => {
+                Some(WorkerEvent::NoSa(policy, (packet.local(), packet.remote())))
+            }
             FastEvent::Ipsec(Event::KeyWanted { spi }) => self.sas.expand_keys(spi).err().map(|error| {
                 // Its packets cost more, and pass all the same.
                 WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))

@@ -156,7 +156,9 @@ impl Demand<'_> {
     fn inside(&self, prefix: &Prefix, around: PrefixUse) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
         let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
-        let is_connected = is_shut && host.connected.contains_key(prefix);
+        // Where any host may be a peer, those on our own links may be too.
+        let is_exempt = wanted.anybody.around(prefix).next().is_none();
+        let is_connected = is_shut && is_exempt && host.connected.contains_key(prefix);
         let is_local = wanted.local.contains_key(prefix);
         let usage = if is_connected {
             Some(PrefixUse::PASS)

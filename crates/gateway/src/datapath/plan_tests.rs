@@ -250,3 +250,17 @@ fn what_is_abandoned_stays_as_it_is_until_it_is_claimed() {
     let open = Plan::new(&Protection::default(), &inherited, &connected_to(&[]));
     assert_eq!(left_by(&open), PrefixUses::new());
 }
+
+/// Any host may be a peer: one on our own link too.
+#[test]
+fn connected_prefixes_are_no_exceptions_where_anybody_may_be_a_peer() {
+    let everything = tunnel(&[], &["0.0.0.0/0"]);
+    let fib = connected_to(&["10.1.0.0/24"]);
+    let plan = Plan::new(&everything, &Inherited::default(), &fib);
+    assert_eq!(plan.connected, set(&["10.1.0.0/24"]));
+    let anybody = Protection { anybody: set(&["0.0.0.0/0"]), ..everything };
+    let plan = Plan::new(&anybody, &Inherited::default(), &fib);
+    assert_eq!(plan.connected, set(&[]));
+    let protect = GuardUse::Protect { mtu: None, source: None };
+    assert_eq!(plan.routes, [(prefix("0.0.0.0/0"), protect)].into());
+}

@@ -49,6 +49,7 @@ impl Gateway {
         match event {
             Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
             Event::IkeUp(ike) => {
+                self.ike_initiated(ike, &Ok(()));
                 if let Some(status) = self.look(ike) {
                     self.notes.push_back(Note::Ike(true, Box::new(status)));
                 }
@@ -58,6 +59,7 @@ impl Gateway {
                 if let Some(status) = self.ikes.remove(&ike).filter(|_| told) {
                     self.notes.push_back(Note::Ike(false, Box::new(status)));
                 }
+                self.ike_initiated(ike, &Err(reason.to_string()));
                 let complete = self.jobs.ike_gone(ike);
                 self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
             }
@@ -97,6 +99,13 @@ impl Gateway {
                     self.notes.push_back(Note::Initiated(job, result.clone()));
                 }
             }
+        }
+    }
+
+    /// Whoever waits for the IKE SA alone has waited long enough.
+    pub(crate) fn ike_initiated(&mut self, ike: IkeSaId, result: &Result<(), String>) {
+        for job in self.jobs.initiated(ike, "") {
+            self.notes.push_back(Note::Initiated(job, result.clone()));
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::Gateway;
 use crate::datapath::WorkerEvent;
+use std::net::IpAddr;
 use testudo_cluster::member::Member;
+use testudo_ike::endpoint::InitiateError;
 use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 
@@ -14,7 +16,7 @@ impl Gateway {
     pub(crate) fn worker_events(&mut self) {
         for event in self.data.events() {
             match event {
-                WorkerEvent::NoSa(policy) => self.acquire(policy),
+                WorkerEvent::NoSa(policy, packet) => self.acquire(policy, packet),
                 WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
                 WorkerEvent::Warning(message) => self.log(None, None, LogLevel::Error, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
@@ -31,7 +33,7 @@ impl Gateway {
         self.settle();
     }
 
-    fn acquire(&mut self, policy: PolicyId) {
+    fn acquire(&mut self, policy: PolicyId, packet: (IpAddr, IpAddr)) {
         if self.closing {
             return;
         }
@@ -39,13 +41,15 @@ impl Gateway {
         if !self.endpoint.is_trapped(&name.connection, &name.child) {
             return;
         }
-        if let Err(error) = self.endpoint.acquire(self.now, &name.connection, &name.child) {
-            self.log(
-                None,
-                Some(name.connection),
-                LogLevel::Warning,
-                format!("traffic asks for child {}: {error}", name.child),
-            );
+        let begun = self.endpoint.acquire_for(self.now, &name.connection, &name.child, packet);
+        if let Err(error) = begun {
+            // Multicast and the like go everywhere.
+            let level = match error {
+                InitiateError::NotBetweenHosts { .. } => LogLevel::Detail,
+                _ => LogLevel::Warning,
+            };
+            let line = format!("traffic asks for child {}: {error}", name.child);
+            self.log(None, Some(name.connection), level, line);
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) struct Outline {
     selected: Tally,
     selected_by_sas: Tally,
     both: Tally,
+    anybody: Tally,
     bypasses: Bypasses,
     senders: Senders,
     /// SAs of which `selected_by_sas` counts our side, and in which family ([`Outline::is_wide`]).
@@ -76,6 +77,7 @@ impl Default for Outline {
             selected: Tally::of(Group::Selected),
             selected_by_sas: Tally::of(Group::SelectedBySas),
             both: Tally::of(Group::Both),
+            anybody: Tally::of(Group::Anybody),
             bypasses: Bypasses::default(),
             senders: Senders::default(),
             wide: BTreeMap::new(),
@@ -336,6 +338,7 @@ impl Outline {
                 Group::Selected => self.selected.contains(&prefix),
                 Group::SelectedBySas => self.selected_by_sas.contains(&prefix),
                 Group::Both => self.both.contains(&prefix),
+                Group::Anybody => self.anybody.contains(&prefix),
                 Group::Passed => self.bypasses.passed.contains(&prefix),
                 Group::PassedInPart => self.bypasses.passed_in_part.contains(&prefix),
             };
@@ -389,7 +392,7 @@ fn own_side_of_sa(sa: &Entry, of: [bool; 2]) -> BTreeSet<Prefix> {
 fn sides(
     entry: &Entry,
     mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),
-    Outline { local, selected, both, changes, selected_changes, .. }: &mut Outline,
+    Outline { local, selected, both, anybody, changes, selected_changes, .. }: &mut Outline,
 ) {
     let own: BTreeSet<Prefix> = entry.local_ranges().flat_map(|range| cover(&range)).collect();
     let is_wide = [false, true].map(|v6| entry.remote_ranges().any(|range| range == whole(v6)));
@@ -405,13 +408,17 @@ fn sides(
         let remote = remote_prefixes(entry);
         named.intersection(&remote).for_each(|prefix| count(both, *prefix, changes));
     }
+    if entry.is_for_anybody() {
+        remote_prefixes(entry).into_iter().for_each(|prefix| count(anybody, prefix, changes));
+    }
 }
 
 #[cfg(test)]
 impl super::Policies {
     /// All that is held back, and what is not.
     pub(super) fn protection(&self) -> super::Protection {
-        let Outline { held, added, local, selected, selected_by_sas, both, bypasses, .. } = &self.outline;
+        let Outline { held, added, local, selected, selected_by_sas, both, anybody, bypasses, .. } =
+            &self.outline;
         super::Protection {
             protected: held.keys().chain(added.keys()).copied().collect(),
             held: held.keys().copied().collect(),
@@ -419,6 +426,7 @@ impl super::Policies {
             selected: selected.set(),
             selected_by_sas: selected_by_sas.set(),
             both: both.set(),
+            anybody: anybody.set(),
             passed: bypasses.passed.set(),
             passed_in_part: bypasses.passed_in_part.set(),
         }

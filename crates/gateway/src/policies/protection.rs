@@ -20,6 +20,8 @@ pub(crate) struct Protection {
     pub(crate) selected_by_sas: PrefixSet,
     /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
     pub(crate) both: PrefixSet,
+    /// Remote prefixes in which any host may be a peer: also those that are directly connected.
+    pub(crate) anybody: PrefixSet,
     /// Remote prefixes that a policy lets pass, whoever of our side sends and whatever is sent.
     pub(crate) passed: PrefixSet,
     /// Remote prefixes that a policy lets pass for some of our side, or for some protocols or
@@ -36,6 +38,7 @@ pub(crate) enum Group {
     Selected,
     SelectedBySas,
     Both,
+    Anybody,
     Passed,
     PassedInPart,
 }
@@ -59,6 +62,7 @@ impl Protection {
             Group::Selected => &mut self.selected,
             Group::SelectedBySas => &mut self.selected_by_sas,
             Group::Both => &mut self.both,
+            Group::Anybody => &mut self.anybody,
             Group::Passed => &mut self.passed,
             Group::PassedInPart => &mut self.passed_in_part,
         };

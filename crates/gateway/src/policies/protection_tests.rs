@@ -237,3 +237,44 @@ fn a_bypass_counts_wholly_if_no_policy_about_its_prefix_goes_beyond_it() {
     from_web.local_ts = vec![TsSpec::Fixed(TrafficSelector { protocol: 6, ..ts("10.1.0.0/16") })];
     assert_eq!(passed(vec![tunnel, from_web]), [none, wholly]);
 }
+
+/// Where a packet says who the peer is, all hosts are held back, those on our own links too.
+#[test]
+fn a_trap_for_anybody_holds_everybody_back() {
+    let mut net = child("net", ChildMode::Transport, "10.1.0.0/16", "10.2.0.0/16");
+    (net.local_ts, net.remote_ts) = (vec![DYNAMIC], vec![DYNAMIC]);
+    let mut policies = Policies::default();
+    policies.load(&connection(vec![net.clone()]));
+    assert_eq!(policies.protection(), Protection::default(), "without a trap nothing is known");
+    net.start_action = net.start_action.with_trap(true);
+    policies.load(&connection(vec![net.clone()]));
+    let everything = prefixes(&["0.0.0.0/0", "::/0"]);
+    let protection = policies.protection();
+    assert_eq!((&protection.protected, &protection.anybody), (&everything, &everything));
+    // With a peer of its own it is a trap like others.
+    let mut single = connection(vec![net]);
+    let peer: IpAddr = "192.0.2.9".parse().unwrap();
+    single.remote_addrs = vec![AddrRange::new(peer, peer).unwrap()];
+    policies.load(&single);
+    let protection = policies.protection();
+    assert_eq!(
+        (protection.protected, protection.anybody),
+        (prefixes(&["192.0.2.9/32"]), PrefixSet::default())
+    );
+}
+
+/// A shunt that is not installed holds nothing back and opens nothing.
+#[test]
+fn shunts_stand_when_they_are_installed() {
+    let mut shunts =
+        [ChildMode::Pass, ChildMode::Drop].map(|mode| child("shunt", mode, "10.1.0.0/16", "10.2.0.0/16"));
+    for shunt in &mut shunts {
+        let mut policies = Policies::default();
+        policies.load(&connection(vec![shunt.clone()]));
+        assert_eq!(policies.spd().unwrap().len(), 1);
+        shunt.start_action = shunt.start_action.with_trap(false);
+        policies.load(&connection(vec![shunt.clone()]));
+        assert_eq!(policies.spd().unwrap().len(), 0);
+        assert_eq!(policies.protection(), Protection::default());
+    }
+}

@@ -43,6 +43,8 @@ pub(super) struct Configured {
     pub(super) name: ChildName,
     /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
     pub(super) named: Box<[AddrRange]>,
+    /// Its peer is whatever host a packet is for.
+    pub(super) is_for_anybody: bool,
     /// When it was loaded as it is now, in configured children so far.
     pub(super) since: u64,
 }
@@ -140,6 +142,11 @@ impl Entry {
         self.child.as_deref().map(|child| &*child.named).unwrap_or_default()
     }
 
+    /// True if its peer is whatever host a packet is for.
+    pub(super) fn is_for_anybody(&self) -> bool {
+        self.child.as_deref().is_some_and(|child| child.is_for_anybody)
+    }
+
     /// True for the policy of an SA, in whose selectors the peer has a say.
     pub(super) fn is_of_sa(&self) -> bool {
         self.child.is_none()
@@ -152,6 +159,7 @@ impl Entry {
             && self.selectors == other.selectors
             && self.name() == other.name()
             && self.named() == other.named()
+            && self.is_for_anybody() == other.is_for_anybody()
     }
 
     /// True if some of what hosts send to its remote side may not pass in clear.

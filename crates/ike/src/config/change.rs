@@ -57,6 +57,7 @@ impl Difference {
             name: _,
             local_addrs,
             remote_addrs,
+            names,
             local_port,
             remote_port,
             proposals,
@@ -68,6 +69,7 @@ impl Difference {
             send_cert: _,
             send_certreq: _,
             keyingtries: _,
+            childless: _,
             unique: _,
             ppk,
             vips,
@@ -80,8 +82,8 @@ impl Difference {
             children: _,
         } = old;
         let anew = [
-            ("local_addrs", *local_addrs != new.local_addrs),
-            ("remote_addrs", *remote_addrs != new.remote_addrs),
+            ("local_addrs", (local_addrs, &names.local) != (&new.local_addrs, &new.names.local)),
+            ("remote_addrs", (remote_addrs, &names.remote) != (&new.remote_addrs, &new.names.remote)),
             ("local_port", *local_port != new.local_port),
             ("remote_port", *remote_port != new.remote_port),
             ("encap", *encap != new.encap),

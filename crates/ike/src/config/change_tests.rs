@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::config::{
-    AuthMethod, ChildMode, EspEncryption, EspProposal, Fragmentation, Identity, IkeEncryption, IkeLifetime,
-    IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth, Revocation, SendCert,
-    StartAction, TsSpec, Unique, UpdownScript,
+    AuthMethod, ChildMode, Childless, EspEncryption, EspProposal, Fragmentation, HostName, Identity,
+    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth,
+    Revocation, SendCert, StartAction, TsSpec, Unique, UpdownScript,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -67,6 +67,8 @@ fn connection() -> Connection {
         send_certreq: true,
         ppk: PpkPolicy::default(),
         keyingtries: 1,
+        names: Default::default(),
+        childless: Default::default(),
         unique: Unique::default(),
         vips: vec![],
         vips_within: vec![],
@@ -77,6 +79,10 @@ fn connection() -> Connection {
         rounds: Default::default(),
         children: vec![child("a"), child("b")],
     }
+}
+
+fn name() -> HostName {
+    HostName { name: "gw.example.org".into(), place: 1, addrs: Vec::new() }
 }
 
 fn difference(edit: impl FnOnce(&mut Connection)) -> Difference {
@@ -94,9 +100,11 @@ fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
 
 #[test]
 fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
-    let edits: [(&str, Edit); 14] = [
+    let edits: [(&str, Edit); 16] = [
         ("local_addrs", |c| c.local_addrs.clear()),
         ("remote_addrs", |c| c.remote_addrs.push(range("192.0.2.3"))),
+        ("local_addrs", |c| c.names.local.push(name())),
+        ("remote_addrs", |c| c.names.remote.push(name())),
         ("local_port", |c| c.local_port = 4500),
         ("remote_port", |c| c.remote_port = 4500),
         ("encap", |c| c.encap = true),
@@ -135,11 +143,12 @@ fn other_proposals_need_new_keys_only() {
 
 #[test]
 fn what_only_matters_later_touches_no_sa() {
-    let edits: [Edit; 10] = [
+    let edits: [Edit; 11] = [
         |c| c.dpd_delay = Duration::from_secs(30),
         |c| c.send_cert = SendCert::Always,
         |c| c.send_certreq = false,
         |c| c.keyingtries = 0,
+        |c| c.childless = Childless::Force,
         |c| c.unique = Unique::Replace,
         |c| c.children[0].start_action = StartAction::Trap,
         |c| c.children[0].dpd_action = StartAction::Start,

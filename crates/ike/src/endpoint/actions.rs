@@ -77,6 +77,15 @@ impl Endpoint {
         }
     }
 
+    /// Gives a loaded child the trap of `start_action`, or takes it away, until its connection is
+    /// loaded again; likewise a `pass` or `drop` policy.
+    pub fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
+        if !trap {
+            self.starts.untrap(connection, child);
+        }
+        self.connections.set_trap(connection, child, trap);
+    }
+
     /// True if a packet without an SA brings the child up.
     pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
         let configured = self.connections.get(connection);

@@ -133,13 +133,15 @@ impl Endpoint {
 
     fn child_state(&self, connection: &str, child: &Child, found: &Found, waits: bool) -> ChildState {
         match child.mode {
+            // It waits for an operator to install it.
+            ChildMode::Pass | ChildMode::Drop if !child.start_action.traps() => return ChildState::Passive,
             ChildMode::Pass => return ChildState::Pass,
             ChildMode::Drop => return ChildState::Drop,
             ChildMode::Tunnel | ChildMode::Transport => {}
         }
         if found.sas > 0 {
             ChildState::Up
-        } else if found.asked {
+        } else if found.asked || self.names.waiting_for(connection, &child.name).is_some() {
             ChildState::Establishing
         } else if waits {
             ChildState::Waiting

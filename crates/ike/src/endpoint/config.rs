@@ -81,6 +81,8 @@ pub struct EndpointConfig {
     pub details: bool,
     /// How long after a failed initiation a child with `start_action = start` is tried again.
     pub start_retry: Duration,
+    /// How long after its last resolution a DNS name of a connection is resolved again.
+    pub name_refresh: Duration,
 }
 
 impl Default for EndpointConfig {
@@ -118,6 +120,7 @@ impl Default for EndpointConfig {
             keepalive_interval: Duration::from_secs(20),
             details: false,
             start_retry: Duration::from_secs(30),
+            name_refresh: Duration::from_secs(60),
         }
     }
 }

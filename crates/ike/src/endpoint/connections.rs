@@ -4,11 +4,12 @@ use super::error::{InitiateError, LoadError};
 use super::record::ChildRecord;
 use super::remotes::Remotes;
 use crate::cert::Certificate;
-use crate::config::{Child, ChildMode, Connection, EspProposal, IkeProposal, StartAction};
+use crate::config::{Child, ChildMode, Connection, EspProposal, Hosts, IkeProposal, StartAction, TsSpec};
 use crate::output::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use testudo_ipsec::selector::AddrRange;
 
 /// All connections.
 #[derive(Debug, Default)]
@@ -76,8 +77,8 @@ impl Connections {
         check(&connection)?;
         let before = self.take(&connection.name);
         self.cas.add(&connection);
-        if connection.has_peers() {
-            self.remotes.add(&connection.name, &connection.remote_addrs);
+        if let Some(addrs) = peers(&connection) {
+            self.remotes.add(&connection.name, &addrs);
         }
         let name = connection.name.clone();
         self.by_name.insert(name, Loaded::new(now, connection, before.as_ref()));
@@ -91,8 +92,8 @@ impl Connections {
 
     fn take(&mut self, name: &str) -> Option<Loaded> {
         let loaded = self.by_name.remove(name)?;
-        if loaded.connection.has_peers() {
-            self.remotes.remove(name, &loaded.connection.remote_addrs);
+        if let Some(addrs) = peers(&loaded.connection) {
+            self.remotes.remove(name, &addrs);
         }
         self.cas.remove(&loaded.connection);
         Some(loaded)
@@ -109,6 +110,30 @@ impl Connections {
         let Loaded { connection, records } = self.by_name.get_mut(connection)?;
         let place = connection.children.iter().position(|configured| configured.name == child)?;
         records.get_mut(place)
+    }
+
+    /// A child of a connection has a trap from now on, or none.
+    pub(crate) fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
+        let Some(loaded) = self.by_name.get_mut(connection) else { return };
+        let mut after = Connection::clone(&loaded.connection);
+        for child in after.children.iter_mut().filter(|found| found.name == child) {
+            child.start_action = child.start_action.with_trap(trap);
+        }
+        loaded.connection = Arc::new(after);
+    }
+
+    /// A name of a connection stands for these addresses from now on.
+    pub(crate) fn readdress(&mut self, connection: &str, name: &str, addrs: &[IpAddr]) {
+        let Some(loaded) = self.by_name.get_mut(connection) else { return };
+        let mut after = Connection::clone(&loaded.connection);
+        after.names.iter_mut().filter(|host| host.name == name).for_each(|host| host.addrs = addrs.to_vec());
+        if let Some(addrs) = peers(&loaded.connection) {
+            self.remotes.remove(connection, &addrs);
+        }
+        if let Some(addrs) = peers(&after) {
+            self.remotes.add(connection, &addrs);
+        }
+        loaded.connection = Arc::new(after);
     }
 
     /// The CAs that connections name.
@@ -166,6 +191,14 @@ impl Connections {
     }
 }
 
+/// Where the peers of a connection are; empty: anywhere. `None`: nowhere, because it has none, or
+/// none of its names is resolved.
+fn peers(connection: &Connection) -> Option<Vec<AddrRange>> {
+    let hosts = connection.remote_hosts();
+    let addrs: Vec<AddrRange> = hosts.ranges().collect();
+    (connection.has_peers() && (hosts.is_any() || !addrs.is_empty())).then_some(addrs)
+}
+
 /// Finds what would keep the connection from being used.
 pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
     let empty = |connection: String, what| Err(LoadError::Empty { connection, what });
@@ -202,8 +235,11 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
             ("dpd_action", child.dpd_action),
             ("close_action", child.close_action),
         ];
-        let acts = actions.into_iter().find(|(_, action)| *action != StartAction::None);
-        if let Some((key, action)) = acts.filter(|_| connection.peer_address().is_none()) {
+        let has_peer = |action: StartAction| {
+            connection.remote_hosts().has_single() || connection.takes_anybody(child) && !action.starts()
+        };
+        let acts = actions.into_iter().find(|(_, action)| *action != StartAction::None && !has_peer(*action));
+        if let Some((key, action)) = acts {
             let (connection, child) = (connection.name.clone(), child.name.clone());
             return Err(LoadError::NoPeer { connection, child, key, action });
         }
@@ -224,18 +260,43 @@ impl Connection {
 
     /// Where to initiate to: the first single address.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
-        self.remote_addrs.iter().find(|r| r.start() == r.end()).map(|r| r.start())
+        self.remote_hosts().singles().next()
+    }
+
+    /// True if the peer of the child is whatever host a packet is for: that can be told in transport
+    /// mode alone.
+    pub fn takes_anybody(&self, child: &Child) -> bool {
+        child.mode == ChildMode::Transport && !self.remote_hosts().has_single()
+    }
+
+    /// The child as it is offered to that peer. Where a trap takes anybody, the peer has in its
+    /// selectors its own address alone.
+    pub(crate) fn offered(&self, child: &Child, peer: IpAddr) -> Child {
+        let mut offered = child.clone();
+        if !self.takes_anybody(child) || !child.start_action.traps() {
+            return offered;
+        }
+        offered.remote_ts.retain_mut(|spec| {
+            if let TsSpec::Fixed(ts) = *spec {
+                let (protocol, port_start, port_end) = (ts.protocol, ts.port_start, ts.port_end);
+                *spec = TsSpec::Dynamic { protocol, port_start, port_end };
+                return ts.addrs.contains(peer);
+            }
+            true
+        });
+        // An SA of a peer that came by itself may be for other addresses, as a tunnel.
+        if offered.remote_ts.is_empty() { child.clone() } else { offered }
     }
 
     /// How well the connection fits a pair of addresses, 0 (any to any) to 4 (both single); `None`: not at all.
     pub(crate) fn address_fit(&self, local: IpAddr, remote: IpAddr) -> Option<u8> {
-        let side = |ranges: &[testudo_ipsec::selector::AddrRange], addr| {
-            if ranges.is_empty() {
+        let side = |hosts: Hosts<'_>, addr| {
+            if hosts.is_any() {
                 return Some(0);
             }
-            let containing = ranges.iter().filter(|r| r.contains(addr));
+            let containing = hosts.ranges().filter(|r| r.contains(addr));
             containing.map(|r| if r.start() == r.end() { 2 } else { 1 }).max()
         };
-        Some(side(&self.local_addrs, local)? + side(&self.remote_addrs, remote)?)
+        Some(side(self.local_hosts(), local)? + side(self.remote_hosts(), remote)?)
     }
 }

@@ -30,7 +30,9 @@ pub enum LoadError {
         child: String,
     },
     /// A child that we must initiate has no peer.
-    #[error("{connection}: {key} {action:?} of {child} found without a remote address, expected one")]
+    #[error(
+        "{connection}: {key} {action:?} of {child} found without a remote address, expected one; only a trap in transport mode does without"
+    )]
     NoPeer {
         /// Name of the connection.
         connection: String,
@@ -74,6 +76,30 @@ pub enum InitiateError {
     /// The connection does not say where the peer is.
     #[error("connection {0} has no single remote address to initiate to")]
     NoPeer(String),
+    /// The names that the connection has for its peer have no address.
+    #[error("no name in remote_addrs of connection {0} has an address")]
+    Unresolved(String),
+    /// Connections without a child to negotiate have no IKE SA.
+    #[error("connection {0} has bypass and discard policies alone and needs no IKE_SA")]
+    NoIkeSa(String),
+    /// A packet that is not from this host to another one begins nothing in transport mode.
+    #[error("connection {connection}: a packet from {local} to {remote} is not from this host to a peer")]
+    NotBetweenHosts {
+        /// Name of the connection.
+        connection: String,
+        /// Where it is from.
+        local: IpAddr,
+        /// Where it goes.
+        remote: IpAddr,
+    },
+    /// Packets have begun too many IKE SAs that are not established yet.
+    #[error("connection {connection} has {most} IKE_SAs on their way already")]
+    TooMany {
+        /// Name of the connection.
+        connection: String,
+        /// As many as there may be.
+        most: usize,
+    },
     /// None of our addresses can talk to the peer for this connection.
     #[error("connection {connection} has no local address to reach {peer} from")]
     NoLocalAddress {

@@ -4,11 +4,27 @@ use super::report::ORDINARY;
 use super::{Endpoint, InitiateError};
 use crate::alloc::Home;
 use crate::config::{AuthMethod, Connection};
+use crate::exchange::is_host;
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time};
 use crate::sa::{Attempt, IkeSa, Phase, Reauth, Task};
 use crate::suite::{IkeSpis, Role};
 use std::net::{IpAddr, SocketAddr};
+
+/// IKE SAs of one connection that packets to peers of any address may have begun and that are not
+/// established yet.
+const MAX_TRAPPED: usize = 256;
+
+/// How a new IKE SA begins.
+pub(super) struct Beginning<'a> {
+    pub(super) id: IkeSaId,
+    /// The child that it is for; empty for the IKE SA alone.
+    pub(super) child: &'a str,
+    pub(super) path: Path,
+    /// In the place of which.
+    pub(super) reauth: Option<Reauth>,
+    pub(super) home: Home<'a>,
+}
 
 /// A child that need not be initiated again.
 enum Present {
@@ -26,7 +42,10 @@ impl Endpoint {
         report: bool,
     ) -> Result<IkeSaId, InitiateError> {
         let connection = self.connections.child(connection, child)?;
-        match self.present(&connection.name, child) {
+        if let Some(id) = self.names.waiting_for(&connection.name, child) {
+            return Ok(id);
+        }
+        match self.present(&connection.name, child, None) {
             Some(Present::OnItsWay(ike)) => return Ok(ike),
             Some(Present::Up(ike, id)) => {
                 if report {
@@ -36,47 +55,115 @@ impl Endpoint {
             }
             None => {}
         }
-        if let Some(ike) = self.carrier(&connection.name) {
-            self.with_sa(now, ike, |endpoint, sa| {
-                endpoint.commit(sa);
-                sa.outgoing.queue(Task::NewChild { name: child.to_owned(), tries: 1 });
-                endpoint.next_task(now, sa)
-            });
+        if let Some(ike) = self.carrier(&connection.name, None) {
+            self.add_child(now, ike, child);
             return Ok(ike);
+        }
+        self.begin_or_wait(now, &connection, child)
+    }
+
+    /// See [`Endpoint::acquire_for`]: for a child that takes peers of any address, the peer is the host
+    /// that the packet is for.
+    pub(crate) fn bring_up_towards(
+        &mut self,
+        now: Time,
+        connection: &str,
+        child: &str,
+        (local, remote): (IpAddr, IpAddr),
+    ) -> Result<IkeSaId, InitiateError> {
+        let connection = self.connections.child(Some(connection), child)?;
+        if !connection.child(child).is_some_and(|child| connection.takes_anybody(child)) {
+            return self.bring_up(now, Some(&connection.name), child, false);
+        }
+        let between_hosts = is_host(&remote) && self.local_addrs.contains(&local);
+        if !between_hosts || connection.address_fit(local, remote).is_none() {
+            return Err(InitiateError::NotBetweenHosts {
+                connection: connection.name.clone(),
+                local,
+                remote,
+            });
+        }
+        match self.present(&connection.name, child, Some(remote)) {
+            Some(Present::OnItsWay(ike) | Present::Up(ike, _)) => return Ok(ike),
+            None => {}
+        }
+        if let Some(ike) = self.carrier(&connection.name, Some(remote)) {
+            self.add_child(now, ike, child);
+            return Ok(ike);
+        }
+        let coming = self.table.of_connection(&connection.name).filter(|sa| !sa.is_established());
+        if coming.count() >= MAX_TRAPPED {
+            return Err(InitiateError::TooMany { connection: connection.name.clone(), most: MAX_TRAPPED });
         }
         let home = self.home_of(&connection.name, child);
         let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
-        self.begin_ike_sa(now, &connection, child, home)
+        let path = Path {
+            local: SocketAddr::new(local, connection.local_port),
+            remote: SocketAddr::new(remote, connection.remote_port),
+        };
+        let beginning = Beginning { id: self.new_ike_id(), child, path, reauth: None, home };
+        self.begin_ike_sa_at(now, &connection, beginning)
     }
 
-    /// The IKE SA of a connection on which a further child can be made: the newest.
-    fn carrier(&self, connection: &str) -> Option<IkeSaId> {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done);
+    /// See [`Endpoint::initiate_alone`].
+    pub(crate) fn bring_up_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
+        let unknown = || InitiateError::UnknownConnection(connection.into());
+        let connection = self.connections.get(connection).ok_or_else(unknown)?;
+        if !connection.has_peers() {
+            return Err(InitiateError::NoIkeSa(connection.name.clone()));
+        }
+        let up = self.carrier(&connection.name, None);
+        let waiting = up.or_else(|| self.names.first_waiting(&connection.name));
+        let coming = waiting.or_else(|| {
+            let ours = |sa: &&IkeSa| sa.phase.attempt().is_some();
+            self.table.of_connection(&connection.name).find(ours).map(|sa| sa.id)
+        });
+        match coming {
+            Some(ike) => Ok(ike),
+            None => self.begin_or_wait(now, &connection, ""),
+        }
+    }
+
+    /// The IKE SA of a connection, with that peer, on which a further child can be made: the newest.
+    fn carrier(&self, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
+        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
         self.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
     }
 
-    /// Initiates an IKE SA for a child.
-    fn begin_ike_sa(
+    fn add_child(&mut self, now: Time, ike: IkeSaId, child: &str) {
+        self.with_sa(now, ike, |endpoint, sa| {
+            endpoint.commit(sa);
+            sa.outgoing.queue(Task::NewChild { name: child.to_owned(), tries: 1 });
+            endpoint.next_task(now, sa)
+        });
+    }
+
+    /// Begins an IKE SA for a child, or for itself. Where the connection has names, they are looked
+    /// up before.
+    fn begin_or_wait(
         &mut self,
         now: Time,
         connection: &Connection,
         child: &str,
-        home: Home<'_>,
     ) -> Result<IkeSaId, InitiateError> {
+        let home = self.home_of(&connection.name, child);
+        let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
+        if connection.names.iter().next().is_some() {
+            return Ok(self.wait_for_names(connection, child));
+        }
         let path = self.initial_path(connection)?;
-        self.begin_ike_sa_at(now, connection, child, path, None, home)
+        let beginning = Beginning { id: self.new_ike_id(), child, path, reauth: None, home };
+        self.begin_ike_sa_at(now, connection, beginning)
     }
 
-    /// The same, from there to there; `reauth`: in the place of which.
+    /// Initiates an IKE SA.
     pub(super) fn begin_ike_sa_at(
         &mut self,
         now: Time,
         connection: &Connection,
-        child: &str,
-        path: Path,
-        reauth: Option<Reauth>,
-        home: Home<'_>,
+        beginning: Beginning<'_>,
     ) -> Result<IkeSaId, InitiateError> {
+        let Beginning { id, child, path, reauth, home } = beginning;
         if let Some(method) = self.cannot_prove(connection, path) {
             let name = connection.name.clone();
             return Err(match method {
@@ -87,7 +174,6 @@ impl Endpoint {
         if connection.ppk.required && !self.has_ppk_for(connection) {
             return Err(InitiateError::NoPpk(connection.name.clone()));
         }
-        let id = self.new_ike_id();
         let spis = IkeSpis { initiator: IkeSpi::ZERO, responder: IkeSpi::ZERO };
         let mut sa = IkeSa::new(id, Role::Initiator, spis, connection.name.clone(), path, now);
         sa.reauth = reauth;
@@ -108,14 +194,19 @@ impl Endpoint {
         );
         let connection = self.connections.child(Some(&sa.connection), child);
         let home = Home::Renewing(sa.our_spi().share());
-        match connection.and_then(|connection| self.begin_ike_sa(now, &connection, child, home)) {
+        let begun = connection.and_then(|connection| {
+            let path = self.path_again(&connection, sa)?;
+            let beginning = Beginning { id: self.new_ike_id(), child, path, reauth: None, home };
+            self.begin_ike_sa_at(now, &connection, beginning)
+        });
+        match begun {
             Ok(to) => self.event(Event::InitiateMoved { from: sa.id, to, child: child.to_owned() }),
             Err(error) => self.child_failed(now, sa, child, Reason::Refused(error.to_string())),
         }
     }
 
-    fn present(&self, connection: &str, child: &str) -> Option<Present> {
-        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done);
+    fn present(&self, connection: &str, child: &str, peer: Option<IpAddr>) -> Option<Present> {
+        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
         self.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
@@ -135,12 +226,12 @@ impl Endpoint {
 
     /// From which of our addresses to which of the peer's a connection begins.
     pub(crate) fn initial_path(&self, connection: &Connection) -> Result<Path, InitiateError> {
-        let single = |range: &testudo_ipsec::selector::AddrRange| {
-            (range.start() == range.end()).then_some(range.start())
-        };
-        let mut peers = connection.remote_addrs.iter().filter_map(single);
-        let first = peers.clone().next().ok_or_else(|| InitiateError::NoPeer(connection.name.clone()))?;
-        let found = peers.find_map(|peer| Some((self.address_towards(connection, peer)?, peer)));
+        let hosts = connection.remote_hosts();
+        let first = hosts.singles().next().ok_or_else(|| match hosts.has_single() {
+            true => InitiateError::Unresolved(connection.name.clone()),
+            false => InitiateError::NoPeer(connection.name.clone()),
+        })?;
+        let found = hosts.singles().find_map(|peer| Some((self.address_towards(connection, peer)?, peer)));
         let (local, remote) = found.ok_or_else(|| InitiateError::NoLocalAddress {
             connection: connection.name.clone(),
             peer: first,
@@ -151,14 +242,28 @@ impl Endpoint {
         })
     }
 
+    /// From where to where an attempt begins once more. A peer whose address the connection does not
+    /// say is where it was looked for before.
+    pub(crate) fn path_again(&self, connection: &Connection, sa: &IkeSa) -> Result<Path, InitiateError> {
+        if connection.remote_hosts().has_single() {
+            return self.initial_path(connection);
+        }
+        Ok(Path {
+            local: SocketAddr::new(sa.path.local.ip(), connection.local_port),
+            remote: SocketAddr::new(sa.path.remote.ip(), connection.remote_port),
+        })
+    }
+
     /// The first address that the connection names and the host has, else the host's first that it allows. If the host has
     /// none of them, the first named all the same: that it cannot be used will show.
     fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
-        let ranges = &connection.local_addrs;
-        let named = ranges.iter().filter(|r| r.start() == r.end()).map(|r| r.start());
-        let hosts = self.local_addrs.iter().copied();
-        let allowed = hosts.filter(|addr| ranges.is_empty() || ranges.iter().any(|r| r.contains(*addr)));
-        let present = named.clone().filter(|addr| self.local_addrs.contains(addr));
-        present.chain(allowed).chain(named).find(|addr| addr.is_ipv4() == peer.is_ipv4())
+        let hosts = connection.local_hosts();
+        let allowed = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
+        let present = hosts.singles().filter(|addr| self.local_addrs.contains(addr));
+        present.chain(allowed).chain(hosts.singles()).find(|addr| addr.is_ipv4() == peer.is_ipv4())
     }
+}
+
+fn is_with(sa: &IkeSa, peer: Option<IpAddr>) -> bool {
+    peer.is_none_or(|peer| sa.path.remote.ip() == peer)
 }

@@ -5,7 +5,6 @@ use super::Endpoint;
 use crate::cert::{Candidate, Certificate};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth};
 use crate::output::{Time, UnixTime};
-use std::net::IpAddr;
 
 /// How long before its end our own certificate is warned of, in seconds: 30 days.
 const NEAR_END: u64 = 30 * DAY;
@@ -91,11 +90,9 @@ impl Endpoint {
         if let Some(id) = local.identity() {
             return vec![id];
         }
-        let named = |addr: &IpAddr| connection.local_addrs.iter().any(|range| range.contains(*addr));
-        let single = connection.local_addrs.iter().filter(|range| range.start() == range.end());
-        let ours =
-            self.local_addrs.iter().copied().filter(|addr| connection.local_addrs.is_empty() || named(addr));
-        single.map(|range| range.start()).chain(ours).map(Identity::Addr).collect()
+        let hosts = connection.local_hosts();
+        let ours = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
+        hosts.singles().chain(ours).map(Identity::Addr).collect()
     }
 }
 

@@ -99,8 +99,8 @@ impl Endpoint {
     pub(crate) fn attempt_failed(&mut self, now: Time, sa: &mut IkeSa, reason: &Reason) {
         let Some(attempt) = self.end_attempt(now, sa) else { return };
         self.stats.failed += 1;
-        let line = format!("establishing CHILD_SA {} of {} failed: {reason}", attempt.child, sa.connection);
-        self.log(sa, FAILURE, line);
+        let what = attempt.describe(&sa.connection);
+        self.log(sa, FAILURE, format!("establishing {what} failed: {reason}"));
         self.note_failure(now, &sa.connection, &attempt.child, reason.to_string());
         let connection = sa.connection.clone();
         self.initiate_done(now, &connection, sa.id, &attempt.child, Err(reason.clone()));
@@ -108,8 +108,8 @@ impl Endpoint {
 
     /// Lets go what an attempt has taken. Gives the attempt, if one is under way.
     pub(crate) fn end_attempt(&mut self, now: Time, sa: &IkeSa) -> Option<Attempt> {
-        if let Some(sent) = sa.phase.auth_sent() {
-            self.alloc.release_esp_spi(now, sent.spi_in);
+        if let Some(asked) = sa.phase.auth_sent().and_then(|sent| sent.asked.as_ref()) {
+            self.alloc.release_esp_spi(now, asked.spi_in);
         }
         sa.phase.attempt().cloned()
     }

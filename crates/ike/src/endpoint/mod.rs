@@ -20,6 +20,7 @@ mod initiate;
 mod lacks;
 mod lifecycle;
 mod log_limit;
+mod names;
 pub(crate) mod pools;
 pub(crate) mod reauth;
 mod record;
@@ -62,6 +63,7 @@ use connections::Connections;
 use dispatch::Datagram;
 use half_open::HalfOpens;
 use log_limit::{AnswerLimit, LogLimit};
+use names::Names;
 use pools::Pools;
 use secrets::Secrets;
 use starts::Starts;
@@ -88,6 +90,8 @@ pub struct Endpoint {
     clock: (UnixTime, Time),
     pub(crate) pools: Pools,
     starts: Starts,
+    /// DNS names of connections.
+    names: Names,
     /// Connections that were unloaded, while there are SAs that they made.
     former: BTreeMap<String, Arc<Connection>>,
     pub(crate) table: Table,
@@ -155,6 +159,7 @@ impl Endpoint {
             clock: (UnixTime::default(), Time::default()),
             pools: Pools::default(),
             starts: Starts::default(),
+            names: Names::default(),
             former: BTreeMap::new(),
             table: Table::default(),
             half_opens: HalfOpens::default(),
@@ -290,9 +295,33 @@ impl Endpoint {
         self.bring_up(now, connection, child, true)
     }
 
+    /// Brings the IKE SA of a connection up, without a child (RFC 6023). The events `IkeUp` and
+    /// `IkeDown` tell the result; one that is up already is returned. `InitiateDone` with an empty
+    /// name of a child tells of a failure before there is an IKE SA.
+    pub fn initiate_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
+        self.bring_up_alone(now, connection)
+    }
+
     /// A packet wants a child that has no SA: like [`Endpoint::initiate`], but silent about what is already up.
     pub fn acquire(&mut self, now: Time, connection: &str, child: &str) -> Result<IkeSaId, InitiateError> {
         self.bring_up(now, Some(connection), child, false)
+    }
+
+    /// The same, of a packet between these addresses, ours first: where a child takes whatever peer
+    /// there is ([`Connection::takes_anybody`]), the packet says which one is meant.
+    pub fn acquire_for(
+        &mut self,
+        now: Time,
+        connection: &str,
+        child: &str,
+        packet: (IpAddr, IpAddr),
+    ) -> Result<IkeSaId, InitiateError> {
+        self.bring_up_towards(now, connection, child, packet)
+    }
+
+    /// Changes settings.
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut EndpointConfig)) {
+        change(&mut self.config);
     }
 
     /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer has answered, or
@@ -396,13 +425,14 @@ impl Endpoint {
 
     /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.names.run(now);
         self.run_starts(now);
         self.run_timers(now);
     }
 
     /// When something is due next.
     pub fn next_timeout(&self) -> Option<Time> {
-        [self.table.next_deadline(), self.starts.next()].into_iter().flatten().min()
+        [self.table.next_deadline(), self.starts.next(), self.names.next()].into_iter().flatten().min()
     }
 
     /// The next thing for the host to do. To be called until there is none, after every call that may change something.

@@ -1,10 +1,11 @@
 //! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch beside the old one, with Child
 //! SAs for all of its children, each of which takes over what goes out as soon as it is there. Then the old one goes.
 
+use super::initiate::Beginning;
 use super::report::{FAILURE, IMPORTANT, ORDINARY};
 use super::{Endpoint, EndpointConfig, InitiateError};
 use crate::alloc::Home;
-use crate::config::{Connection, Identity};
+use crate::config::{Childless, Connection, Identity};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason, Time};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
 use crate::suite::Role;
@@ -47,8 +48,12 @@ impl Endpoint {
             return self.reauth_later(now, sa);
         }
         let found = self.connections.get(&sa.connection).and_then(|connection| {
-            let child = sa.children.iter().filter(|child| child.is_installed());
-            let name = child.map(|child| &child.name).find(|name| connection.has_sas(name))?.clone();
+            let mut children = sa.children.iter().filter(|child| child.is_installed()).peekable();
+            if children.peek().is_none() && connection.childless != Childless::Never {
+                // The IKE SA alone (RFC 6023).
+                return Some((connection, String::new()));
+            }
+            let name = children.map(|child| &child.name).find(|name| connection.has_sas(name))?.clone();
             Some((connection, name))
         });
         let Some((connection, child)) = found else {
@@ -82,7 +87,10 @@ impl Endpoint {
             _ => self.initial_path(connection)?,
         };
         let home = Home::Renewing(sa.our_spi().share());
-        self.begin_ike_sa_at(now, connection, child, path, Some(Reauth::Of(sa.our_spi())), home)
+        let reauth = Some(Reauth::Of(sa.our_spi()));
+        self.look_names_up(connection);
+        let beginning = Beginning { id: self.new_ike_id(), child, path, reauth, home };
+        self.begin_ike_sa_at(now, connection, beginning)
     }
 
     /// The virtual addresses that the IKE SA of before has.

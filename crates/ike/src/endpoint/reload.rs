@@ -22,7 +22,10 @@ impl Endpoint {
     /// See [`Endpoint::load_connection`].
     pub(super) fn load(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
         let name = connection.name.clone();
+        let mut connection = connection;
+        self.fill_names(&mut connection);
         let before = self.connections.load(now, connection)?;
+        self.follow_names(&name);
         let made_by = before.clone().or(self.former.remove(&name));
         let Some(loaded) = self.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
         else {
@@ -45,6 +48,7 @@ impl Endpoint {
     pub(super) fn unload(&mut self, name: &str) -> bool {
         self.starts.forget(name);
         let Some(connection) = self.connections.unload(name) else { return false };
+        self.names.forget(name);
         if self.has_made_sas(name) {
             self.former.insert(name.to_owned(), connection);
         }
@@ -110,7 +114,8 @@ impl Endpoint {
                     return Ok(());
                 }
                 self.end_attempt(now, sa);
-                self.begin_again(now, sa, connection, child)
+                let line = "the configuration has changed: the IKE_SA is initiated again";
+                self.begin_again(now, sa, connection, (child, 1), line)
             }
             Phase::AuthSent(sent) => {
                 // The peer may have made it already: it is replaced as soon as it is there.
@@ -127,17 +132,18 @@ impl Endpoint {
     }
 
     /// Nobody is authenticated yet: the attempt begins again, by the configuration as it is now.
-    fn begin_again(
+    pub(super) fn begin_again(
         &mut self,
         now: Time,
         sa: &mut IkeSa,
         connection: &Connection,
-        child: String,
+        (child, number): (String, u32),
+        why: &str,
     ) -> Result<(), Reason> {
-        let path = self.initial_path(connection).map_err(|error| Reason::Refused(error.to_string()))?;
-        self.log(sa, ORDINARY, "the configuration has changed: the IKE_SA is initiated again");
+        let path = self.path_again(connection, sa).map_err(|error| Reason::Refused(error.to_string()))?;
+        self.log(sa, ORDINARY, why);
         let home = Home::Renewing(sa.our_spi().share());
-        self.begin_attempt(now, sa, connection, Attempt { child, number: 1, outdated: false }, path, home)
+        self.begin_attempt(now, sa, connection, Attempt { child, number, outdated: false }, path, home)
     }
 
     fn follow_on_established(
@@ -383,7 +389,7 @@ fn rekey_child(sa: &mut IkeSa, id: ChildSaId, at: Time) {
 
 /// Why it is not for us to set the IKE SA up anew.
 fn unreachable(sa: &IkeSa, connection: &Connection) -> Option<&'static str> {
-    if connection.peer_address().is_none() {
+    if !connection.remote_hosts().has_single() {
         return Some("remote_addrs names no address to begin at");
     }
     match sa.role {

@@ -198,8 +198,12 @@ impl Endpoint {
         }
     }
 
-    /// The connection that an initiation of the child means.
+    /// The connection that an initiation of the child means; with an empty name that of the IKE SA
+    /// alone.
     pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
+        if child.is_empty() {
+            return connection.filter(|name| self.connections.find(name).is_some()).map(str::to_owned);
+        }
         self.connections.child(connection, child).ok().map(|found| found.name.clone())
     }
 
@@ -221,7 +225,7 @@ impl Endpoint {
 
 /// SPIs that were taken for Child SAs that are not there yet.
 pub(super) fn pending_spis(sa: &IkeSa) -> Vec<Spi> {
-    let asked = sa.phase.auth_sent().map(|sent| sent.spi_in);
+    let asked = sa.phase.auth_sent().and_then(|sent| sent.asked.as_ref()).map(|asked| asked.spi_in);
     let creating = sa.creating.as_ref().and_then(|creating| creating.spi_in());
     let followup = sa.followup.as_ref().and_then(|followup| followup.sa.spi_in());
     [asked, creating, followup].into_iter().flatten().collect()

@@ -101,6 +101,11 @@ impl Starts {
         self.trapped.insert((connection.to_owned(), child.to_owned()));
     }
 
+    /// The next packet for the child brings nothing up any more.
+    pub(crate) fn untrap(&mut self, connection: &str, child: &str) {
+        self.trapped.remove(&(connection.to_owned(), child.to_owned()));
+    }
+
     pub(crate) fn is_trapped(&self, connection: &str, child: &str) -> bool {
         self.trapped.contains(&(connection.to_owned(), child.to_owned()))
     }

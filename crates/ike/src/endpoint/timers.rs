@@ -106,7 +106,8 @@ impl Endpoint {
         if connection.keyingtries != 0 && number >= connection.keyingtries {
             return Err(silent);
         }
-        let Ok(path) = self.initial_path(&connection) else { return Err(silent) };
+        self.look_names_up(&connection);
+        let Ok(path) = self.path_again(&connection, sa) else { return Err(silent) };
         let Some(Attempt { child, .. }) = self.end_attempt(now, sa) else { return Err(silent) };
         let next = Attempt { child, number: number.saturating_add(1), outdated: false };
         let of =

@@ -66,7 +66,7 @@ fn one_of_each(configuration: Option<&Configuration>) -> Vec<IpAddr> {
 }
 
 /// An address that a host can have: nothing else may be put on ours, whoever says so.
-fn is_host(addr: &IpAddr) -> bool {
+pub(crate) fn is_host(addr: &IpAddr) -> bool {
     let broadcast = *addr == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }

@@ -5,6 +5,7 @@
 
 mod auth;
 mod child;
+mod childless;
 mod configuration;
 mod counter_sync;
 mod create_child;
@@ -17,6 +18,7 @@ mod narrow;
 mod nat;
 mod refusal;
 
+pub(crate) use configuration::is_host;
 pub(crate) use counter_sync::{Place, place};
 pub(crate) use init::{InitRequest, Reply, certificate_request, key_request, nonce_fits};
 pub(crate) use nat::float;

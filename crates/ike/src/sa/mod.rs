@@ -24,8 +24,8 @@ pub(crate) use ends::Ends;
 pub(crate) use lifetime::{ChildLimits, Times, Wear, draw_reauth, earlier};
 pub(crate) use outdated::{MAX_TRIES, Outdated, OutdatedIke};
 pub(crate) use phase::{
-    Attempt, AuthRounds, AuthSent, HalfOpen, HalfOpenSource, HalfProven, InitSent, IntermediateSent,
-    OfferedPpk, Opening, Phase, UnauthenticatedError,
+    AskedChild, Attempt, AuthRounds, AuthSent, HalfOpen, HalfOpenSource, HalfProven, InitSent,
+    IntermediateSent, OfferedPpk, Opening, Phase, UnauthenticatedError,
 };
 pub(crate) use reassembly::{Collected, FirstDatagram, MessageKind, Reassembly};
 pub(crate) use reauth::Reauth;

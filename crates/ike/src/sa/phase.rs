@@ -111,12 +111,27 @@ impl Phase {
 /// What an initiation is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attempt {
-    /// `children.<name>`.
+    /// `children.<name>`; empty for an IKE SA alone (RFC 6023).
     pub(crate) child: String,
     /// Which try this is, from 1.
     pub(crate) number: u32,
     /// The child has changed since it was asked for.
     pub(crate) outdated: bool,
+}
+
+impl Attempt {
+    /// True if no child is asked for, now or later.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.child.is_empty()
+    }
+
+    /// What it is at, for the log.
+    pub(crate) fn describe(&self, connection: &str) -> String {
+        match self.is_alone() {
+            true => format!("IKE_SA {connection}"),
+            false => format!("CHILD_SA {} of {connection}", self.child),
+        }
+    }
 }
 
 /// An initiator's state before the responder's keys are known.
@@ -172,10 +187,38 @@ pub(crate) struct AuthSent {
     pub(crate) int_auth: Vec<u8>,
     /// The PPK that we offered to use.
     pub(crate) ppk: Option<OfferedPpk>,
-    /// The child that we asked for, as it was configured then.
+    /// The child that we asked for; none where the IKE SA comes up without one (RFC 6023).
+    #[serde(with = "asked")]
+    pub(crate) asked: Option<AskedChild>,
+}
+
+/// The child that an IKE_AUTH request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AskedChild {
+    /// As it was configured then.
     pub(crate) offered: Child,
     /// Its SPI.
     pub(crate) spi_in: Spi,
+}
+
+/// No child is written as one without a name, which no configured child is: so the octets are those
+/// of builds in which every IKE_AUTH asks for a child.
+mod asked {
+    use super::AskedChild;
+    use crate::config::Child;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use testudo_ipsec::spi::Spi;
+
+    pub(super) fn serialize<S: Serializer>(asked: &Option<AskedChild>, to: S) -> Result<S::Ok, S::Error> {
+        match asked {
+            Some(asked) => asked.serialize(to),
+            None => AskedChild { offered: Child::default(), spi_in: Spi(0) }.serialize(to),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<AskedChild>, D::Error> {
+        Ok(Some(AskedChild::deserialize(from)?).filter(|asked| !asked.offered.name.is_empty()))
+    }
 }
 
 /// An initiator's state where IKE_AUTH takes several rounds (RFC 4739).

@@ -212,7 +212,7 @@ fn children_without_an_sa_are_what_they_are() {
         connection.children[0].start_action = StartAction::Trap;
         for (name, mode) in [("pass", ChildMode::Pass), ("drop", ChildMode::Drop)] {
             let mut open = child(name, "10.7.0.0-10.7.0.255", "10.8.0.0-10.8.0.255");
-            open.mode = mode;
+            (open.mode, open.start_action) = (mode, StartAction::Trap);
             connection.children.push(open);
         }
     });

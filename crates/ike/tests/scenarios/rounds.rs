@@ -7,8 +7,8 @@ use crate::common::wire::{assert_ivs_never_repeat, sent};
 use crate::common::{Weather, World};
 use crate::pki::{NOVEMBER_2026, key, public_key};
 use testudo_ike::config::KeyExchange::{MlKem768, X25519};
-use testudo_ike::config::{AuthMethod, Connection, Identity, LocalAuth, PpkPolicy, RemoteAuth};
-use testudo_ike::endpoint::EndpointConfig;
+use testudo_ike::config::{AuthMethod, Childless, Connection, Identity, LocalAuth, PpkPolicy, RemoteAuth};
+use testudo_ike::endpoint::{EndpointConfig, IkeSaState};
 use testudo_ike::message::{ExchangeType, NotifyType};
 
 /// A round: whose it is, and by what: a shared key, or the public key of that file.
@@ -134,6 +134,37 @@ fn every_combination_takes_as_many_exchanges_as_the_longer_side_has_rounds() {
         assert_eq!(sent(&world, 1, ExchangeType::IkeAuth, true).len(), exchanges, "{rounds:?}");
         // Later keys come from the same as ever.
         world.run_secs(5);
+    }
+}
+
+/// An IKE SA without a child (RFC 6023), or whose child has an exchange of its own.
+#[test]
+fn without_a_child() {
+    let combinations: [[&[Round]; 2]; 3] =
+        [[&[MOON, ALICE], &[SUN]], [&[MOON], &[SUN, BOB]], [&[MOON, ALICE], &[SUN, BOB]]];
+    for rounds in combinations {
+        let mut world = pair(rounds, |_, _| {});
+        let now = world.now;
+        let id = world.hosts[0].endpoint.initiate_alone(now, "site").unwrap();
+        assert_eq!(world.hosts[0].endpoint.initiate_alone(now, "site"), Ok(id), "it is on its way");
+        world.settle(0);
+        world.run_secs(60);
+        for host in &world.hosts {
+            let sas = host.sas();
+            let states: Vec<_> = sas.iter().map(|sa| (sa.state, sa.children.len())).collect();
+            assert_eq!(states, [(IkeSaState::Established, 0)], "{:?}", host.log());
+        }
+        assert_eq!(world.initiate(0), id, "the child comes on it");
+        world.run_secs(1);
+        assert_up(&world, rounds);
+
+        let prefer = |_, connection: &mut Connection| connection.childless = Childless::Prefer;
+        let mut world = pair(rounds, prefer);
+        world.initiate(0);
+        world.run_secs(5);
+        assert_up(&world, rounds);
+        assert!(matches!(world.hosts[0].results()[..], [Ok(_)]));
+        assert_eq!(sent(&world, 0, ExchangeType::CreateChildSa, false).len(), 1, "{rounds:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use super::{split_events, text};
 use crate::message::Message;
 use testudo_ike::cert::{Certificate, RawKey};
 use testudo_ike::config::{
-    AuthMethod, Child, ChildMode, Connection, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
+    AuthMethod, Child, ChildMode, Connection, Hosts, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
 };
 
 /// The events for one connection: one, unless its children do not fit.
@@ -17,13 +17,13 @@ pub fn list_conn(connection: &Connection) -> Vec<Message> {
 }
 
 fn head(connection: &Connection) -> Message {
-    let addrs = |ranges: &[_]| match ranges {
-        [] => vec!["%any".to_owned()],
-        ranges => ranges.iter().map(text::endpoint).collect(),
+    let addrs = |hosts: Hosts<'_>| match hosts.is_any() {
+        true => vec!["%any".to_owned()],
+        false => hosts.describe(text::endpoint),
     };
     let mut message = Message::new()
-        .with_list("local_addrs", addrs(&connection.local_addrs))
-        .with_list("remote_addrs", addrs(&connection.remote_addrs))
+        .with_list("local_addrs", addrs(connection.local_hosts()))
+        .with_list("remote_addrs", addrs(connection.remote_hosts()))
         .with("version", "IKEv2")
         .with("reauth_time", connection.lifetime.reauth.to_string())
         .with("rekey_time", connection.lifetime.rekey.to_string())

@@ -1,30 +1,40 @@
-//! Addresses: single, subnet, range, any.
+//! Addresses: single, subnet, range, name, any.
 
 use super::refusal::{Why, expected};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_ike::config::HostName;
 use testudo_ipsec::selector::AddrRange;
 
-const EXPECTED: &str = "an address, a subnet, a range or %any";
+const EXPECTED: &str = "an address, a subnet, a range, a DNS name or %any";
+/// A name has 253 octets at most, and its labels 63 (RFC 1035 §2.3.4).
+const MAX_NAME: usize = 253;
+const MAX_LABEL: usize = 63;
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// `local_addrs`, `remote_addrs`. An empty result means any address: so does `%any` alone.
-pub(super) fn endpoints(items: Option<Vec<Endpoint>>) -> Vec<AddrRange> {
+/// `local_addrs`, `remote_addrs`: the ranges, and the names among them. An empty result means any
+/// address: so does `%any` alone.
+pub(super) fn endpoints(items: Option<Vec<Endpoint>>) -> (Vec<AddrRange>, Vec<HostName>) {
     let items = items.unwrap_or_default();
+    let (mut ranges, mut names) = (Vec::new(), Vec::new());
     if items.iter().all(|item| *item == Endpoint::Any) {
-        return Vec::new();
+        return (ranges, names);
     }
-    let ranges = items.into_iter().flat_map(|item| match item {
-        Endpoint::Any => ALL.into_iter().filter_map(range).collect(),
-        Endpoint::Range(range) => vec![range],
-    });
-    ranges.collect()
+    for item in items {
+        match item {
+            Endpoint::Any => ranges.extend(ALL.into_iter().filter_map(range)),
+            Endpoint::Range(range) => ranges.push(range),
+            Endpoint::Name(name) => names.push(HostName { name, place: ranges.len(), addrs: Vec::new() }),
+        }
+    }
+    (ranges, names)
 }
 
 /// One item of `local_addrs` or `remote_addrs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Any,
     Range(AddrRange),
+    Name(String),
 }
 
 /// Parses one item of `local_addrs` or `remote_addrs`.
@@ -35,16 +45,19 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Why> {
         "%any6" | "::" => "::/0",
         other => other,
     };
-    range(subnet).map(Endpoint::Range).ok_or_else(|| expected(hint(text)))
+    let named = || is_name(text).then(|| Endpoint::Name(text.to_owned()));
+    range(subnet).map(Endpoint::Range).or_else(named).ok_or_else(|| expected(EXPECTED))
 }
 
-fn hint(text: &str) -> &'static str {
-    let label = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if text.chars().all(label) && text.chars().any(|c| c.is_ascii_alphabetic()) {
-        "an address, a subnet, a range or %any (names are not looked up in DNS)"
-    } else {
-        EXPECTED
-    }
+/// True for what may be resolved. What has digits and dots alone is a misspelt address.
+fn is_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        (1..=MAX_LABEL).contains(&label.len()) && label.chars().all(fits) && !label.starts_with('-')
+    };
+    let last = text.strip_suffix('.').unwrap_or(text);
+    let named = last.rsplit('.').next().is_some_and(|top| top.chars().any(|c| c.is_ascii_alphabetic()));
+    text.len() <= MAX_NAME && named && last.split('.').all(label)
 }
 
 /// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same of IPv6. Host bits of a subnet are cleared, as

@@ -70,16 +70,15 @@ fn action(text: &str) -> Result<StartAction, Why> {
     }
 }
 
-/// A pass or drop policy that is not installed when it is loaded would never be: there is no `install`.
+/// A pass or drop policy that is not installed when it is loaded waits for `install`. There is nothing to start.
 fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
-    const EXPECTED: &str = "trap, without which a pass or drop policy is not installed";
-    let negotiated = mode.is_negotiated();
     let found = section.parsed("start_action", |text| match action(text)? {
-        action if action != StartAction::Trap && !negotiated => Err(expected(EXPECTED)),
+        action if action.starts() && !mode.is_negotiated() => {
+            Err(expected("trap, which installs a pass or drop policy, or none"))
+        }
         action => Ok(action),
     })?;
-    let missing = || Refusal::Missing { path: section.path("start_action"), expected: EXPECTED };
-    if negotiated { Ok(found.unwrap_or(StartAction::None)) } else { found.ok_or_else(missing) }
+    Ok(found.unwrap_or(StartAction::None))
 }
 
 /// What is lost needs no action where nothing is negotiated; templates for all children may still name one.

@@ -8,7 +8,8 @@ use super::{addr, auth, child, identity, lifetime, proposal, updown, value};
 use crate::message::{Element, Message};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{
-    Child, Connection, Fragmentation, FurtherRounds, IkeProposal, PpkPolicy, SendCert, Unique,
+    Child, Childless, Connection, Fragmentation, FurtherRounds, HostNames, IkeProposal, PpkPolicy, SendCert,
+    Unique,
 };
 use testudo_ipsec::selector::AddrRange;
 
@@ -26,8 +27,9 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     };
     check_name(name, "connections")?;
     let mut conn = Fields::new(&format!("connections.{name}"), content)?.known(CONNECTION)?;
-    let local_addrs = addr::endpoints(conn.list("local_addrs", addr::endpoint)?);
-    let remote_addrs = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
+    let (local_addrs, local) = addr::endpoints(conn.list("local_addrs", addr::endpoint)?);
+    let (remote_addrs, remote) = addr::endpoints(conn.list("remote_addrs", addr::endpoint)?);
+    let names = HostNames { local, remote };
     let local_port = conn.parsed("local_port", local_port)?.unwrap_or(IKE_PORT);
     let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
     let children = children(&mut conn, policy)?;
@@ -39,11 +41,13 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
         name: name.clone(),
         local_addrs,
         remote_addrs,
+        names,
         local_port,
         remote_port,
         proposals: ike_proposals(&mut conn, policy)?,
         encap: conn.parsed("encap", value::boolean)?.unwrap_or(false),
         fragmentation: conn.parsed("fragmentation", fragmentation)?.unwrap_or_default(),
+        childless: conn.parsed("childless", childless)?.unwrap_or_default(),
         dpd_delay: conn.parsed("dpd_delay", value::seconds)?.unwrap_or_default(),
         lifetime: lifetime::ike(&mut conn)?,
         keyingtries: conn.parsed("keyingtries", value::number32)?.unwrap_or(1),
@@ -142,6 +146,16 @@ fn fragmentation(text: &str) -> Result<Fragmentation, Why> {
         "accept" => Ok(Fragmentation::Accept),
         "no" => Ok(Fragmentation::No),
         _ => Err(expected("yes, accept, no or force")),
+    }
+}
+
+fn childless(text: &str) -> Result<Childless, Why> {
+    match text.to_ascii_lowercase().as_str() {
+        "allow" => Ok(Childless::Allow),
+        "prefer" => Ok(Childless::Prefer),
+        "force" => Ok(Childless::Force),
+        "never" => Ok(Childless::Never),
+        _ => Err(expected("allow, prefer, force or never")),
     }
 }
 

@@ -5,7 +5,7 @@ use super::stream::{PolicyFilter, Source, Stream};
 use super::{Answer, counters, credentials};
 use crate::cluster::ClusterReport;
 use crate::codec::{MAX_PACKET, encoded_len};
-use crate::control::{Control, Drain, Initiate, JobId, Rekey, Selection, Terminate};
+use crate::control::{Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Terminate};
 use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
@@ -15,12 +15,8 @@ use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What strongSwan has and this gateway has not yet: said so, never passed over.
-const UNSUPPORTED: [(&str, &str); 4] = [
-    ("load-token", "tokens are not supported yet"),
-    ("redirect", "redirecting is not supported yet"),
-    ("install", "not supported: a policy is installed when its child is loaded with start_action = trap"),
-    ("uninstall", "not supported: a policy goes when its child is unloaded"),
-];
+const UNSUPPORTED: [(&str, &str); 2] =
+    [("load-token", "tokens are not supported yet"), ("redirect", "redirecting is not supported yet")];
 
 /// Processes a request. `job` is for a command that takes time.
 pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) -> Answer {
@@ -69,7 +65,8 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
             fields.finish()?;
             Ok(Answer::Now(done(Ok(()))))
         }),
-        "reload-settings" => query(request, || failed("settings are read at the start only".to_owned())),
+        "reload-settings" => query(request, || done(control.reload_settings())),
+        "install" | "uninstall" => set_policy(request, control),
         "initiate" => initiate(request, job, control),
         "terminate" => terminate(request, job, control),
         "rekey" => rekey(request, control),
@@ -256,6 +253,15 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
         Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
         Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
     })
+}
+
+fn set_policy(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let mut fields = fields(request)?;
+    let child = fields.required("child", "the name of a child")?.to_owned();
+    let ike = fields.text("ike")?.map(str::to_owned);
+    fields.finish()?;
+    let install = request.name == "install";
+    Ok(Answer::Now(done(control.set_policy(&SetPolicy { child, ike, install }))))
 }
 
 fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

@@ -321,7 +321,7 @@ impl Server {
 fn note_refusal(command: &str, answer: &Answer, control: &mut dyn Control) {
     if let Answer::Now(message) = answer
         && message.text("success") == Some("no")
-        && (command.starts_with("load-") || command == "initiate")
+        && (command.starts_with("load-") || ["initiate", "install", "reload-settings"].contains(&command))
     {
         control.command_refused(command, message.text("errmsg").unwrap_or("no reason given"));
     }

@@ -4,19 +4,19 @@ use super::local_identity;
 use super::prove::{Asked, Proof, Prover};
 use super::rounds;
 use super::verify::{Check, Claim, Evidence, Proven};
-use crate::config::{Connection, Identity, SharedSecret, Unique};
+use crate::config::{Child, Connection, Identity, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
-use crate::exchange::{configuration, counter_sync, describe, mode};
+use crate::exchange::{childless, configuration, counter_sync, describe, mode};
 use crate::message::{
     AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
 };
 use crate::output::{Reason, Time};
 use crate::sa::{
-    AuthRounds, AuthSent, Closing, CounterSync, Extensions, IkeSa, OfferedPpk, Opening, Phase, RequestKind,
-    Task,
+    AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, IkeSa, OfferedPpk, Opening, Phase,
+    RequestKind, Task,
 };
 use crate::suite::{IkeKeys, offer};
 use std::sync::Arc;
@@ -105,17 +105,20 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Opening { attempt, nonces, init_request, init_response, .. } = opening;
         let Made { proof, ppk, without_ppk, int_auth } = made;
-        let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let child =
-            connection.child(&attempt.child).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
+        let child = match attempt.is_alone() {
+            true => None,
+            false => Some(
+                connection
+                    .child(&attempt.child)
+                    .ok_or_else(|| Reason::Refused("the child was unloaded meanwhile".to_owned()))?,
+            ),
+        };
+        // One that is to come by an exchange of its own follows when the IKE SA is there.
+        let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
         let Proof { local, id, certificates, auth, line } = proof;
         self.log(sa, ORDINARY, line);
         self.lack_of_ppk(sa, connection).into_iter().for_each(|line| self.log(sa, IMPORTANT, line));
-        let spi_in =
-            self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
-        let dynamic = configuration::dynamic_before_reply(sa, connection);
-        let wanted = Selectors::configured(child, &dynamic, &sa.dynamic_remote());
-        let asked_mode = mode::to_ask(sa, child, &wanted, None);
+        let asked = child.map(|child| self.ask_for_child(now, sa, connection, child)).transpose()?;
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
@@ -123,16 +126,14 @@ impl Endpoint {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
         // A pattern is nobody's name: then the responder chooses.
-        let asked = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
-        payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
+        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
         payloads.push(Payload::Auth(auth));
         payloads.extend(configuration::request(connection, &self.held_addresses(sa)));
-        payloads.extend([
-            Payload::Sa(offer::esp(&child.proposals, spi_in, offer::ChildExchange::IkeAuth)),
-            Payload::TsInitiator(TsPayload::new(wanted.local)),
-            Payload::TsResponder(TsPayload::new(wanted.remote)),
-        ]);
-        payloads.extend(mode::notify(asked_mode));
+        let asked = asked.map(|(asked, of_child)| {
+            payloads.extend(of_child);
+            asked
+        });
         payloads.extend(counter_sync::offer(&self.config));
         if let Some(ppk) = &ppk {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
@@ -140,8 +141,7 @@ impl Endpoint {
         payloads.extend(rounds::known(connection));
         payloads.extend(rounds::another(!connection.rounds.local.is_empty()));
         sa.local_id = Some(local);
-        let offered = child.clone();
-        let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, offered, spi_in };
+        let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, asked };
         sa.phase = if connection.has_rounds() {
             Phase::AuthRounds(Box::new(AuthRounds { sent, init_request, ours: 1, theirs: 0 }))
         } else {
@@ -149,6 +149,29 @@ impl Endpoint {
         };
         self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
+    }
+
+    /// What an IKE_AUTH request says of its child.
+    fn ask_for_child(
+        &mut self,
+        now: Time,
+        sa: &IkeSa,
+        connection: &Connection,
+        child: &Child,
+    ) -> Result<(AskedChild, Vec<Payload>), Reason> {
+        let none_left = || Reason::Refused("no free ESP SPI is left".to_owned());
+        let spi_in = self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(none_left)?;
+        let dynamic = configuration::dynamic_before_reply(sa, connection);
+        let offered = connection.offered(child, sa.path.remote.ip());
+        let wanted = Selectors::configured(&offered, &dynamic, &sa.dynamic_remote());
+        let asked_mode = mode::to_ask(sa, &offered, &wanted, None);
+        let mut payloads = vec![
+            Payload::Sa(offer::esp(&offered.proposals, spi_in, offer::ChildExchange::IkeAuth)),
+            Payload::TsInitiator(TsPayload::new(wanted.local)),
+            Payload::TsResponder(TsPayload::new(wanted.remote)),
+        ];
+        payloads.extend(mode::notify(asked_mode));
+        Ok((AskedChild { offered, spi_in }, payloads))
     }
 
     /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
@@ -256,7 +279,10 @@ impl Endpoint {
             }
         }
         self.establish(now, sa, &connection);
-        self.first_child(now, sa, &connection, &sent, &payloads)
+        match &sent.asked {
+            Some(asked) => self.first_child(now, sa, &connection, (&sent, asked), &payloads),
+            None => self.no_child_yet(now, sa, &connection, &sent, &payloads),
+        }
     }
 
     /// The responder is who it says, by this round.
@@ -398,18 +424,18 @@ impl Endpoint {
         now: Time,
         sa: &mut IkeSa,
         connection: &Arc<Connection>,
-        sent: &AuthSent,
+        (sent, asked): (&AuthSent, &AskedChild),
         payloads: &Payloads,
     ) -> Result<(), Reason> {
         let name = &sent.attempt.child;
-        let answer = Answer { nonces: &sent.nonces, spi_in: sent.spi_in, payloads };
+        let answer = Answer { nonces: &sent.nonces, spi_in: asked.spi_in, payloads };
         let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
             Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
             None => self
                 .accept_configuration(sa, connection, payloads)
-                .and_then(|()| self.accept_child(now, sa, connection, &sent.offered, &answer))
+                .and_then(|()| self.accept_child(now, sa, connection, &asked.offered, &answer))
                 .map_err(|why| {
-                    sa.outgoing.queue(Task::DeleteSpi(sent.spi_in));
+                    sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
                     Reason::Refused(why)
                 }),
         };
@@ -420,7 +446,7 @@ impl Endpoint {
             self.stats.failed += 1;
             self.log(sa, FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
             self.note_failure(now, &connection.name, name, reason.to_string());
-            self.alloc.release_esp_spi(now, sent.spi_in);
+            self.alloc.release_esp_spi(now, asked.spi_in);
         }
         // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
         let useless = result.is_err() && !connection.vips.is_empty() && sa.virtual_ips.local.is_empty();

@@ -12,7 +12,7 @@ use crate::endpoint::report::{IMPORTANT, ORDINARY};
 use crate::endpoint::send::Request;
 use crate::exchange::child::wanted_connection;
 use crate::exchange::refusal::Refusal;
-use crate::exchange::{configuration, counter_sync};
+use crate::exchange::{childless, configuration, counter_sync};
 use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::{Reason, Time};
 use crate::sa::{Anchor, HalfOpen, HalfProven, IkeSa, Phase};
@@ -309,7 +309,13 @@ impl Endpoint {
         match self.answer_configuration(sa, connection, asked) {
             Ok(reply) => {
                 answer.extend(reply);
-                answer.extend(self.answer_child(now, sa, connection, &half.nonces, asked));
+                match childless::Asked::by(connection, asked) {
+                    childless::Asked::Child => {
+                        answer.extend(self.answer_child(now, sa, connection, &half.nonces, asked));
+                    }
+                    childless::Asked::Nothing => self.stays_alone(sa),
+                    childless::Asked::Refused(notify, why) => answer.push(self.refuse_child(sa, notify, why)),
+                }
             }
             Err(notify) => answer.push(self.refuse_child(sa, notify, &notify.to_string())),
         }

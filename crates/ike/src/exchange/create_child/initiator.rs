@@ -118,7 +118,8 @@ impl Endpoint {
 
     pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
         let connection = self.connections.get(&sa.connection)?;
-        connection.child(name).filter(|child| child.mode.is_negotiated()).cloned()
+        let child = connection.child(name).filter(|child| child.mode.is_negotiated())?;
+        Some(connection.offered(child, sa.path.remote.ip()))
     }
 
     /// Sends the request that `creating` describes.

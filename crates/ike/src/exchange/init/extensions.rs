@@ -1,8 +1,9 @@
-//! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what the initiator did, so that
-//! its answer is no larger than it must be.
+//! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what the initiator did, and that
+//! it takes IKE SAs without a child, so that its answer is no larger than it must be.
 
 use crate::cert::{Certificate, Hashes};
 use crate::config::{Connection, Fragmentation, IkeProposal};
+use crate::exchange::childless;
 use crate::message::{CertEncoding, CertPayload, Notify, NotifyType, Payload, Payloads, SaPayload};
 use crate::sa::{CounterSync, Extensions};
 use crate::suite::{IkeSuite, without_additional};
@@ -17,7 +18,10 @@ pub(super) fn offer(connection: &Connection, ppk: bool) -> Vec<Payload> {
 
 /// What a responder says to that.
 pub(super) fn answer(connection: &Connection, request: &Payloads, ppk: bool) -> Vec<Payload> {
-    ours(connection, ppk).filter(|kind| request.notify(*kind).is_some()).map(notify).collect()
+    let asked = ours(connection, ppk).filter(|kind| request.notify(*kind).is_some());
+    // An initiator does not say that it may want it (RFC 6023 §4).
+    let childless = childless::is_taken(connection).then_some(NotifyType::ChildlessIkev2Supported);
+    asked.chain(childless).map(notify).collect()
 }
 
 /// What follows, on either side, from what we can and what the peer said.

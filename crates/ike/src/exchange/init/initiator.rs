@@ -7,7 +7,7 @@ use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, Endpoint, NatStatus};
 use crate::exchange::auth::Made;
-use crate::exchange::{describe, nat};
+use crate::exchange::{childless, describe, nat};
 use crate::message::{
     EncodeError, ExchangeType, IkeSpi, Message, MessageBuilder, MessageId, Notify, NotifyType, Payload,
 };
@@ -166,6 +166,10 @@ impl Endpoint {
         if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
             let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
             self.wait_for_better(now, sa, init.clone(), text.to_owned());
+            return Ok(Judged::Handled);
+        }
+        if let Some(lack) = childless::lack(connection, &init.attempt, payloads) {
+            self.wait_for_better(now, sa, init.clone(), lack.to_owned());
             return Ok(Judged::Handled);
         }
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {

@@ -333,9 +333,10 @@ fn response(
 ) -> Response {
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who
     // does not speak of NATs neither do we. Only our nonce may be longer, by 16 octets, where we
-    // want certificates their CAs are named, and where a connection has several rounds of
-    // authentication we say in 8 octets that we know of that: whoever forges addresses wins no more
-    // than that. Cookies bound how often, and for one request a limit of repetitions.
+    // want certificates their CAs are named, and in 8 octets each we say that we take IKE SAs
+    // without a child, and that we know of several rounds of authentication where a connection has
+    // them: whoever forges addresses wins no more than that. Cookies bound how often, and for one
+    // request a limit of repetitions.
     let mut behind_ke = vec![Payload::Nonce(nonces.responder.clone())];
     if nat::spoken(&request.message.payloads) {
         behind_ke.extend(nat::notifies(spis, request.path, connection.encap));

@@ -93,6 +93,8 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         fragmentation: Fragmentation::default(),
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
+        names: Default::default(),
+        childless: Default::default(),
         unique: Default::default(),
         vips: vec![],
         vips_within: vec![],

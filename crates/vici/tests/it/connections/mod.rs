@@ -7,8 +7,8 @@ mod proposals;
 use std::net::IpAddr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspEncryption, IkeEncryption, IkeLifetime, KeyExchange,
-    Lifetime, Prf, StartAction, TsSpec,
+    Child, ChildLifetime, ChildMode, Childless, Connection, EspEncryption, IkeEncryption, IkeLifetime,
+    KeyExchange, Lifetime, Prf, StartAction, TsSpec,
 };
 use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, HeaderCopy, IcvLen, Mac};
 use testudo_ipsec::selector::AddrRange;
@@ -109,21 +109,52 @@ fn addresses() {
     assert_eq!(remote(&["%any6"]).unwrap(), [all6]);
     assert_eq!(remote(&["192.0.2.1", "%any"]).unwrap(), [range("192.0.2.1", "192.0.2.1"), all4, all6]);
     for (text, why) in [
-        ("gw.example.org", "an address, a subnet, a range or %any (names are not looked up in DNS)"),
-        ("192.0.2.1/33", "an address, a subnet, a range or %any"),
-        ("192.0.2.1/", "an address, a subnet, a range or %any"),
-        ("192.0.2.1/+8", "an address, a subnet, a range or %any"),
-        ("192.0.2.9-192.0.2.1", "an address, a subnet, a range or %any"),
-        ("192.0.2.9-::1", "an address, a subnet, a range or %any"),
-        ("::1/129", "an address, a subnet, a range or %any"),
-        ("192.0.2", "an address, a subnet, a range or %any"),
-        ("", "an address, a subnet, a range or %any"),
+        ("192.0.2.1/33", "an address, a subnet, a range, a DNS name or %any"),
+        ("192.0.2.1/", "an address, a subnet, a range, a DNS name or %any"),
+        ("192.0.2.1/+8", "an address, a subnet, a range, a DNS name or %any"),
+        ("192.0.2.9-192.0.2.1", "an address, a subnet, a range, a DNS name or %any"),
+        ("192.0.2.9-::1", "an address, a subnet, a range, a DNS name or %any"),
+        ("::1/129", "an address, a subnet, a range, a DNS name or %any"),
+        ("192.0.2", "an address, a subnet, a range, a DNS name or %any"),
+        ("", "an address, a subnet, a range, a DNS name or %any"),
     ] {
         assert_eq!(
             remote(&[text]).unwrap_err(),
             format!("connections.gw.remote_addrs: found {text:?}, expected {why}")
         );
     }
+}
+
+#[test]
+fn names_in_the_place_of_addresses() {
+    let items = ["gw.example.org", "192.0.2.1", "moon", "backup_2.example.org."];
+    let conn = with_list("remote_addrs", &items).unwrap();
+    assert_eq!(conn.remote_addrs, [range("192.0.2.1", "192.0.2.1")]);
+    let names: Vec<(&str, usize)> =
+        conn.names.remote.iter().map(|host| (host.name.as_str(), host.place)).collect();
+    assert_eq!(names, [("gw.example.org", 0), ("moon", 1), ("backup_2.example.org.", 1)]);
+    assert!(!conn.remote_hosts().is_any() && conn.names.local.is_empty());
+    let ours = with_list("local_addrs", &["gw.example.org"]).unwrap();
+    assert!(!ours.local_hosts().is_any() && ours.local_addrs.is_empty());
+    for text in ["gw..example.org", "-gw.example.org", "gw.example.org:500", "gw.example.9", "%defaultroute"]
+    {
+        assert!(with_list("remote_addrs", &[text]).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn childless_initiation() {
+    assert_eq!(with("encap", "no").unwrap().childless, Childless::Allow);
+    for (text, childless) in [
+        ("allow", Childless::Allow),
+        ("prefer", Childless::Prefer),
+        ("force", Childless::Force),
+        ("never", Childless::Never),
+    ] {
+        assert_eq!(with("childless", text).unwrap().childless, childless);
+    }
+    let why = "connections.gw.childless: found \"yes\", expected allow, prefer, force or never";
+    assert_eq!(with("childless", "yes").unwrap_err(), why);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use testudo_ipsec::spi::Spi;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    Change, Control, Drain, Initiate, JobId, Rekey, Selection, Stats, Terminate, Version,
+    Change, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -46,6 +46,8 @@ pub(crate) struct Gateway {
     pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
     pub(crate) releases: Vec<Release>,
     /// Commands that other nodes were to be told of, and whether there are any.
+    pub(crate) policies: Vec<SetPolicy>,
+    pub(crate) reloads: u32,
     pub(crate) told: Vec<(JobId, Change, Vec<u8>)>,
     pub(crate) tells: bool,
     /// Which node of a cluster has all SAs.
@@ -183,6 +185,19 @@ impl Control for Gateway {
             self.terminations.push((job, request.clone()));
         }
         Ok(matches)
+    }
+
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+        if request.child == "absent" {
+            return Err("no connection has a child of that name".to_owned());
+        }
+        self.policies.push(request.clone());
+        Ok(())
+    }
+
+    fn reload_settings(&mut self) -> Result<(), String> {
+        self.reloads += 1;
+        Ok(())
     }
 
     fn rekey(&mut self, request: &Rekey) -> u32 {

@@ -1,0 +1,79 @@
+//! What an operator changes in a gateway that runs: traps and shunts, and what of `testudo.toml` can be followed.
+
+use super::Gateway;
+use crate::config::Config;
+use crate::ike::Ike;
+use testudo_ike::config::Connection;
+use testudo_ike::endpoint::Endpoint;
+use testudo_ike::output::LogLevel;
+use testudo_vici::control::SetPolicy;
+
+impl Gateway {
+    /// `swanctl --install` and `--uninstall`.
+    pub(crate) fn set_child_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+        if let Ike::Member(_) = &self.endpoint {
+            return Err(
+                "the nodes of a cluster have one configuration: set start_action = trap, and load the \
+                        connection again"
+                    .into(),
+            );
+        }
+        let SetPolicy { child, ike, install } = request;
+        let connection = self.connection_of(child, ike.as_deref(), *install)?;
+        let mut changed = connection.clone();
+        for found in changed.children.iter_mut().filter(|found| found.name == *child) {
+            found.start_action = found.start_action.with_trap(*install);
+        }
+        Endpoint::check_connection(&changed).map_err(|error| error.to_string())?;
+        self.endpoint.set_trap(&connection.name, child, *install);
+        self.policies_follow(&connection.name);
+        let applied = self.apply_policies();
+        if applied.is_err() {
+            let before = connection.children.iter().any(|c| c.name == *child && c.start_action.traps());
+            self.endpoint.set_trap(&connection.name, child, before);
+            self.policies_follow(&connection.name);
+        } else {
+            let done = if *install { "installed" } else { "uninstalled" };
+            let line = format!("{done} the policy of child {child}");
+            self.log(None, Some(connection.name.clone()), LogLevel::Notice, line);
+        }
+        self.settle();
+        applied
+    }
+
+    /// The connection that is meant: of several the first whose policy there is, to be uninstalled.
+    fn connection_of(&self, child: &str, ike: Option<&str>, install: bool) -> Result<Connection, String> {
+        let named = self.endpoint.connections().filter(|c| ike.is_none_or(|ike| c.name == ike));
+        let mut with_child = named.filter(|c| c.children.iter().any(|found| found.name == child)).peekable();
+        if with_child.peek().is_none() {
+            let within = ike.map(|ike| format!(" in connection {ike}")).unwrap_or_default();
+            return Err(format!("no child is named {child}{within}"));
+        }
+        let is_trapped = |connection: &&Connection| self.endpoint.is_trapped(&connection.name, child);
+        let found = if install { with_child.next() } else { with_child.find(is_trapped) };
+        found.cloned().ok_or_else(|| format!("policy '{child}' not found: it is not installed"))
+    }
+
+    /// `swanctl --reload-settings`.
+    pub(crate) fn read_settings_again(&mut self) -> Result<(), String> {
+        let Some(before) = &self.settings else { return Err("testudod is still starting".into()) };
+        let after = Config::load(&before.file).map_err(|error| error.to_string())?;
+        let fixed = before.fixed_differences(&after);
+        let followed = if before.ike == after.ike { "has not changed" } else { "holds from now on" };
+        let file = after.file.display();
+        let line =
+            format!("read {file} again: [ike] {followed}; connections are loaded by swanctl --load-all");
+        let waits = format!("{file}: {} differ, which only a restart of testudod changes", fixed.join(", "));
+        self.endpoint.reconfigure(|settings| after.ike.apply(settings));
+        // What waits for a restart goes on being compared with what runs.
+        if let Some(settings) = &mut self.settings {
+            settings.ike = after.ike;
+        }
+        self.log(None, None, LogLevel::Notice, line);
+        if !fixed.is_empty() {
+            self.log(None, None, LogLevel::Warning, waits);
+        }
+        self.settle();
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! DNS names of connections: resolved in threads of their own, because that may take long.
+//!
+//! The system's own resolver is asked, so `/etc/hosts`, `/etc/resolv.conf` and `/etc/nsswitch.conf` count. Nothing ends a
+//! look-up that has begun, so control takes a name for failed when its time is over, and whatever comes later for nothing.
+
+use crate::pool::Pool;
+use mio::Waker;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Threads, and so look-ups at a time.
+const THREADS: usize = 4;
+/// Names that wait for a thread; more fail at once.
+const MAX_WAITING: usize = 16_384;
+/// How long a look-up may take, with the time that it waits for a thread.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a name stands for, or why for nothing.
+pub(crate) type Answer = (String, Result<Vec<IpAddr>, String>);
+
+/// The threads, and what they are at.
+pub(crate) struct Resolver {
+    waker: Arc<Waker>,
+    /// None before the first name.
+    pool: Option<Pool<String, Answer>>,
+    look_up: fn(&str) -> Result<Vec<IpAddr>, String>,
+    time_limit: Duration,
+    /// Names whose answer is awaited, and until when.
+    awaited: BTreeMap<String, Instant>,
+    /// Names that threads are at, or will be.
+    out: BTreeSet<String>,
+    /// Names that are given up.
+    failed: Vec<Answer>,
+}
+
+/// Control hears of each as soon as it is there.
+fn takes_long(_: &String) -> bool {
+    true
+}
+
+impl Resolver {
+    /// Without names. `waker` wakes the control thread when one is resolved.
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
+        Self::with(waker, look_up, TIME_LIMIT)
+    }
+
+    fn with(
+        waker: Arc<Waker>,
+        look_up: fn(&str) -> Result<Vec<IpAddr>, String>,
+        time_limit: Duration,
+    ) -> Self {
+        let (awaited, out, failed) = Default::default();
+        Self { waker, pool: None, look_up, time_limit, awaited, out, failed }
+    }
+
+    /// Begins to resolve names.
+    pub(crate) fn ask(&mut self, names: Vec<String>, now: Instant) {
+        let mut begun = Vec::new();
+        for name in names {
+            if self.out.contains(&name) {
+                // A thread is still at it.
+                self.awaited.insert(name, now + self.time_limit);
+            } else if self.out.len() >= MAX_WAITING {
+                let why = format!("{MAX_WAITING} other names wait to be resolved");
+                self.failed.push((name, Err(why)));
+            } else {
+                self.out.insert(name.clone());
+                self.awaited.insert(name.clone(), now + self.time_limit);
+                begun.push(name);
+            }
+        }
+        if begun.is_empty() {
+            return;
+        }
+        match self.pool() {
+            Ok(pool) => pool.submit(begun),
+            Err(why) => {
+                for name in begun {
+                    self.out.remove(&name);
+                    self.awaited.remove(&name);
+                    self.failed.push((name, Err(why.clone())));
+                }
+            }
+        }
+    }
+
+    fn pool(&mut self) -> Result<&Pool<String, Answer>, String> {
+        if self.pool.is_none() {
+            let (waker, look_up) = (Arc::clone(&self.waker), self.look_up);
+            let run = move |name: String| {
+                let result = look_up(&name);
+                (name, result)
+            };
+            let wake = move || {
+                if let Err(error) = waker.wake() {
+                    tracing::error!("cannot wake the control thread: {error}");
+                }
+            };
+            let pool = Pool::start("names", THREADS, || {}, (takes_long, run), wake)
+                .map_err(|error| format!("cannot start a thread that resolves names: {error}"))?;
+            self.pool = Some(pool);
+        }
+        self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())
+    }
+
+    /// Takes what is resolved, and what has failed.
+    pub(crate) fn done(&mut self, now: Instant) -> Vec<Answer> {
+        let mut answers = std::mem::take(&mut self.failed);
+        for (name, result) in self.pool.iter().flat_map(Pool::done) {
+            self.out.remove(&name);
+            if self.awaited.remove(&name).is_some() {
+                answers.push((name, result));
+            }
+        }
+        let late = self.awaited.extract_if(.., |_, until| *until <= now);
+        let why = format!("no answer within {} seconds", self.time_limit.as_secs());
+        answers.extend(late.map(|(name, _)| (name, Err(why.clone()))));
+        answers
+    }
+}
+
+/// The end of the daemon waits for no look-up: its threads end with the process.
+impl Drop for Resolver {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            std::mem::forget(pool);
+        }
+    }
+}
+
+/// Asks the system.
+fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
+    let found = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+    Ok(found.map(|addr: SocketAddr| addr.ip()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token};
+
+    /// Long enough for any machine: the test waits for the cause.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn resolver(look_up: fn(&str) -> Result<Vec<IpAddr>, String>, limit: Duration) -> (Resolver, Poll) {
+        let poll = Poll::new().unwrap();
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
+        (Resolver::with(waker, look_up, limit), poll)
+    }
+
+    fn answers(resolver: &mut Resolver, count: usize) -> Vec<Answer> {
+        let mut found = Vec::new();
+        let end = Instant::now() + LIMIT;
+        while found.len() < count && Instant::now() < end {
+            found.extend(resolver.done(Instant::now()));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn names_come_back_with_their_addresses_or_the_reason() {
+        fn fake(name: &str) -> Result<Vec<IpAddr>, String> {
+            match name {
+                "gw" => Ok(vec!["192.0.2.1".parse().unwrap()]),
+                _ => Err("no such name".into()),
+            }
+        }
+        let (mut resolver, _poll) = resolver(fake, LIMIT);
+        resolver.ask(vec!["gw".into(), "nobody".into()], Instant::now());
+        let expected = [
+            ("gw".to_owned(), Ok(vec!["192.0.2.1".parse().unwrap()])),
+            ("nobody".to_owned(), Err("no such name".to_owned())),
+        ];
+        assert_eq!(answers(&mut resolver, 2), expected);
+        assert!(resolver.out.is_empty() && resolver.awaited.is_empty());
+    }
+
+    /// A look-up that never ends keeps its thread, and is not begun again beside itself.
+    #[test]
+    fn a_name_that_takes_too_long_has_failed() {
+        fn stuck(_: &str) -> Result<Vec<IpAddr>, String> {
+            std::thread::sleep(Duration::from_secs(2));
+            Ok(vec!["192.0.2.1".parse().unwrap()])
+        }
+        let (mut resolver, _poll) = resolver(stuck, Duration::ZERO);
+        let begun = Instant::now();
+        resolver.ask(vec!["gw".into()], begun);
+        assert_eq!(resolver.done(begun), [("gw".into(), Err("no answer within 0 seconds".into()))]);
+        resolver.ask(vec!["gw".into()], begun);
+        assert_eq!((resolver.out.len(), resolver.awaited.len()), (1, 1));
+    }
+
+    #[test]
+    fn addresses_resolve_to_themselves() {
+        assert_eq!(look_up("192.0.2.7"), Ok(vec!["192.0.2.7".parse().unwrap()]));
+    }
+}

@@ -1,0 +1,279 @@
+//! DNS names in the place of addresses. The host resolves them: when a connection is loaded, before each initiation, and now
+//! and then, so that a peer is known by its name when it comes.
+//!
+//! A name that has no address yet is nobody. One that cannot be resolved any more keeps the addresses that it had.
+
+use super::Endpoint;
+use super::initiate::Beginning;
+use super::report::{FAILURE, ORDINARY};
+use crate::alloc::Home;
+use crate::config::Connection;
+use crate::output::{IkeSaId, Reason, Time};
+use crate::sa::Phase;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Addresses of a name that are used; more are left out.
+const MAX_ADDRS: usize = 16;
+
+/// All names, and who waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    known: BTreeMap<String, Known>,
+    /// The names of each connection that has any.
+    by_connection: BTreeMap<String, BTreeSet<String>>,
+    /// When each is to be resolved again, while it is not being resolved.
+    due: BTreeSet<(Time, String)>,
+    /// To be handed to the host.
+    wanted: Vec<String>,
+    /// Initiations that wait for names.
+    waiting: Vec<Waiting>,
+}
+
+/// A name that connections have.
+#[derive(Debug, Default)]
+struct Known {
+    connections: BTreeSet<String>,
+    addrs: Vec<IpAddr>,
+    /// The host is at it.
+    asked: bool,
+    /// An initiation has asked for it.
+    initiates: bool,
+    /// The last resolution failed.
+    failed: bool,
+    due: Time,
+}
+
+/// An initiation that waits for the names of its connection.
+#[derive(Debug)]
+struct Waiting {
+    ike: IkeSaId,
+    connection: String,
+    child: String,
+    names: BTreeSet<String>,
+}
+
+impl Names {
+    /// When a name is to be resolved again.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Asks for what is due.
+    pub(super) fn run(&mut self, now: Time) {
+        while let Some((_, name)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+            self.ask(&name);
+        }
+    }
+
+    fn ask(&mut self, name: &str) {
+        let Some(known) = self.known.get_mut(name) else { return };
+        self.due.remove(&(known.due, name.to_owned()));
+        if !std::mem::replace(&mut known.asked, true) {
+            self.wanted.push(name.to_owned());
+        }
+    }
+
+    /// A connection has these names now, and they are asked for.
+    fn follow(&mut self, connection: &Connection) {
+        let names: BTreeSet<String> = connection.names.iter().map(|host| host.name.clone()).collect();
+        let before = match names.is_empty() {
+            true => self.by_connection.remove(&connection.name),
+            false => self.by_connection.insert(connection.name.clone(), names.clone()),
+        };
+        before.unwrap_or_default().difference(&names).for_each(|name| self.leave(&connection.name, name));
+        for name in &names {
+            self.known.entry(name.clone()).or_default().connections.insert(connection.name.clone());
+            self.ask(name);
+        }
+    }
+
+    /// A connection is gone. Its initiations fail when their names are resolved.
+    pub(super) fn forget(&mut self, connection: &str) {
+        let names = self.by_connection.remove(connection).unwrap_or_default();
+        names.iter().for_each(|name| self.leave(connection, name));
+    }
+
+    fn leave(&mut self, connection: &str, name: &str) {
+        let Some(known) = self.known.get_mut(name) else { return };
+        known.connections.remove(connection);
+        // What is being resolved has its answer to come.
+        if known.connections.is_empty() && !known.asked {
+            self.due.remove(&(known.due, name.to_owned()));
+            self.known.remove(name);
+        }
+    }
+
+    /// The initiation of the child, if it waits for names.
+    pub(super) fn waiting_for(&self, connection: &str, child: &str) -> Option<IkeSaId> {
+        let is_it = |waiting: &&Waiting| waiting.connection == connection && waiting.child == child;
+        self.waiting.iter().find(is_it).map(|waiting| waiting.ike)
+    }
+
+    /// The first initiation of the connection that waits for names.
+    pub(super) fn first_waiting(&self, connection: &str) -> Option<IkeSaId> {
+        self.waiting.iter().find(|waiting| waiting.connection == connection).map(|waiting| waiting.ike)
+    }
+}
+
+impl Endpoint {
+    /// DNS names that are to be resolved: [`Endpoint::resolved`] takes what each stands for, or why
+    /// it stands for nothing. None is asked for again before.
+    pub fn take_names(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.names.wanted)
+    }
+
+    /// Gives the names of a connection the addresses that are known: for hosts that prepare things
+    /// before they load it.
+    pub fn fill_names(&self, connection: &mut Connection) {
+        for host in connection.names.iter_mut() {
+            let known = self.names.known.get(&host.name);
+            host.addrs = known.map(|known| known.addrs.clone()).unwrap_or_default();
+        }
+    }
+
+    /// A connection has been loaded.
+    pub(super) fn follow_names(&mut self, connection: &str) {
+        if let Some(loaded) = self.connections.find(connection) {
+            self.names.follow(loaded);
+        }
+    }
+
+    /// An attempt goes on at once with what is known; should its names have other addresses now, it
+    /// begins again there.
+    pub(super) fn look_names_up(&mut self, connection: &Connection) {
+        for host in connection.names.iter() {
+            self.names.ask(&host.name);
+            if let Some(known) = self.names.known.get_mut(&host.name) {
+                known.initiates = true;
+            }
+        }
+    }
+
+    /// The initiation goes on when all names of its connection have been looked up.
+    pub(super) fn wait_for_names(&mut self, connection: &Connection, child: &str) -> IkeSaId {
+        self.look_names_up(connection);
+        let ike = self.new_ike_id();
+        self.names.waiting.push(Waiting {
+            ike,
+            connection: connection.name.clone(),
+            child: child.to_owned(),
+            names: connection.names.iter().map(|host| host.name.clone()).collect(),
+        });
+        ike
+    }
+
+    /// A name has been resolved. Gives the connections whose addresses have changed by that.
+    pub fn resolved(&mut self, now: Time, name: &str, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
+        let Some(known) = self.names.known.get_mut(name).filter(|known| known.asked) else {
+            return Vec::new();
+        };
+        known.asked = false;
+        known.due = now.plus(self.config.name_refresh);
+        let (due, initiates) = (known.due, std::mem::take(&mut known.initiates));
+        let connections: Vec<String> = known.connections.iter().cloned().collect();
+        let result = result.map(usable).and_then(|addrs| match addrs.is_empty() {
+            true => Err("it has no address that a host can have".to_owned()),
+            false => Ok(addrs),
+        });
+        let failed = std::mem::replace(&mut known.failed, result.is_err());
+        let mut changed = Vec::new();
+        match result {
+            Ok(addrs) if addrs != known.addrs => {
+                known.addrs.clone_from(&addrs);
+                changed = connections;
+                self.readdress(now, name, &addrs, &changed);
+            }
+            Ok(_) => {}
+            // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
+            Err(why) if initiates || !failed => {
+                for connection in &connections {
+                    self.log_connection(connection, FAILURE, format!("cannot resolve {name}: {why}"));
+                }
+            }
+            Err(_) => {}
+        }
+        match self.names.known.get(name) {
+            Some(known) if known.connections.is_empty() => drop(self.names.known.remove(name)),
+            _ => drop(self.names.due.insert((due, name.to_owned()))),
+        }
+        self.go_on_with_name(now, name);
+        changed
+    }
+
+    fn readdress(&mut self, now: Time, name: &str, addrs: &[IpAddr], connections: &[String]) {
+        let shown: Vec<String> = addrs.iter().map(IpAddr::to_string).collect();
+        for connection in connections {
+            self.log_connection(connection, ORDINARY, format!("{name} is {}", shown.join(" ")));
+            self.connections.readdress(connection, name, addrs);
+            self.begin_at_new_address(now, connection);
+        }
+    }
+
+    /// What is at looking for the peer where it is no longer begins again.
+    fn begin_at_new_address(&mut self, now: Time, name: &str) {
+        let Some(connection) = self.connections.get(name) else { return };
+        let hosts = connection.remote_hosts();
+        let coming = self.table.of_connection(name).filter_map(|sa| match &sa.phase {
+            Phase::InitSent(init) if !hosts.contains(sa.path.remote.ip()) => {
+                Some((sa.id, init.attempt.clone()))
+            }
+            _ => None,
+        });
+        let coming: Vec<_> = coming.collect();
+        for (id, attempt) in coming {
+            let again = (attempt.child, attempt.number);
+            self.with_sa(now, id, |endpoint, sa| {
+                let line = "the peer has another address: the IKE_SA is initiated again";
+                endpoint.begin_again(now, sa, &connection, again, line)
+            });
+        }
+    }
+
+    /// Goes on with the initiations that have waited for that name and for no other.
+    fn go_on_with_name(&mut self, now: Time, name: &str) {
+        for waiting in &mut self.names.waiting {
+            waiting.names.remove(name);
+        }
+        let ready: Vec<Waiting> =
+            self.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
+        for Waiting { ike, connection, child, .. } in ready {
+            if let Err(why) = self.begin_resolved(now, ike, &connection, &child) {
+                let what = if child.is_empty() { "the IKE_SA" } else { &child };
+                self.stats.failed += 1;
+                self.log_connection(&connection, FAILURE, format!("cannot initiate {what}: {why}"));
+                self.note_failure(now, &connection, &child, why.clone());
+                self.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
+            }
+        }
+    }
+
+    fn begin_resolved(
+        &mut self,
+        now: Time,
+        id: IkeSaId,
+        connection: &str,
+        child: &str,
+    ) -> Result<(), String> {
+        let connection = self.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
+        if !child.is_empty() && !connection.has_sas(child) {
+            return Err("the child was unloaded meanwhile".into());
+        }
+        let path = self.initial_path(&connection).map_err(|error| error.to_string())?;
+        let home: Option<Home<'_>> = self.home_of(&connection.name, child);
+        let home = home.ok_or("another node initiates it now")?;
+        let beginning = Beginning { id, child, path, reauth: None, home };
+        self.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Each once, and none that no host can have.
+fn usable(addrs: Vec<IpAddr>) -> Vec<IpAddr> {
+    let mut used: Vec<IpAddr> = Vec::new();
+    for addr in addrs {
+        if !addr.is_unspecified() && !addr.is_multicast() && !used.contains(&addr) && used.len() < MAX_ADDRS {
+            used.push(addr);
+        }
+    }
+    used
+}

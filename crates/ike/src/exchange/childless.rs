@@ -1,0 +1,106 @@
+//! IKE SAs that come up without a Child SA (RFC 6023): the responder says in IKE_SA_INIT that it takes such an IKE_AUTH, and
+//! children follow by exchanges of their own, if any.
+
+use crate::config::{Childless, Connection};
+use crate::endpoint::Endpoint;
+use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::message::{Message, NotifyType, Payloads};
+use crate::output::{Reason, Time};
+use crate::sa::{Attempt, AuthSent, IkeSa, Task};
+
+/// Whether we say as responder that we take an IKE_AUTH without a child.
+pub(crate) fn is_taken(connection: &Connection) -> bool {
+    connection.childless != Childless::Never
+}
+
+/// Why an attempt must not go on with a responder that has answered so, if it must not.
+pub(crate) fn lack(connection: &Connection, attempt: &Attempt, response: &Payloads) -> Option<&'static str> {
+    if response.notify(NotifyType::ChildlessIkev2Supported).is_some() {
+        return None;
+    }
+    match connection.childless {
+        _ if attempt.is_alone() => Some("an IKE_SA alone is wanted, but the peer takes none without a child"),
+        Childless::Force => Some("childless = force, but the peer takes no IKE_SA without a child"),
+        _ => None,
+    }
+}
+
+/// Whether the first child of an initiation comes by an exchange of its own. `response`: the
+/// responder's IKE_SA_INIT message.
+pub(super) fn is_initiated(connection: &Connection, response: &[u8]) -> bool {
+    let says_so = || {
+        let message = Message::parse(response).ok();
+        message.is_some_and(|m| m.payloads.notify(NotifyType::ChildlessIkev2Supported).is_some())
+    };
+    matches!(connection.childless, Childless::Prefer | Childless::Force) && says_so()
+}
+
+/// True if an IKE_AUTH request asks for no child.
+fn is_childless(request: &Payloads) -> bool {
+    request.sa().is_none() && request.ts_initiator().is_none() && request.ts_responder().is_none()
+}
+
+/// What a responder makes of an IKE_AUTH request.
+pub(super) enum Asked {
+    /// A child is to be made.
+    Child,
+    /// None is, and the IKE SA stays all the same.
+    Nothing,
+    /// That is not how the connection is configured.
+    Refused(NotifyType, &'static str),
+}
+
+impl Asked {
+    pub(super) fn by(connection: &Connection, request: &Payloads) -> Self {
+        match (is_childless(request), connection.childless) {
+            (true, Childless::Never) => {
+                Self::Refused(NotifyType::InvalidSyntax, "the peer asks for none, and childless = never")
+            }
+            (true, _) => Self::Nothing,
+            (false, Childless::Force) => Self::Refused(
+                NotifyType::InvalidSyntax,
+                "the peer asks for one at once, and childless = force",
+            ),
+            (false, _) => Self::Child,
+        }
+    }
+}
+
+impl Endpoint {
+    /// As responder: the peer wants the IKE SA alone. It stays for as long as the peer wants it.
+    pub(super) fn stays_alone(&mut self, sa: &mut IkeSa) {
+        sa.childless = None;
+        self.log(sa, ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
+    }
+
+    /// As initiator: the IKE SA is there, and has no child. One that was asked for follows.
+    pub(super) fn no_child_yet(
+        &mut self,
+        now: Time,
+        sa: &mut IkeSa,
+        connection: &Connection,
+        sent: &AuthSent,
+        answer: &Payloads,
+    ) -> Result<(), Reason> {
+        let refused = match answer.error() {
+            Some(error) => Err(format!("the peer answered {}", error.kind)),
+            None => self.accept_configuration(sa, connection, answer),
+        };
+        if let Err(why) = refused {
+            let what = sent.attempt.describe(&sa.connection);
+            self.stats.failed += 1;
+            self.log(sa, FAILURE, format!("establishing {what} failed: {why}"));
+            self.note_failure(now, &sa.connection, &sent.attempt.child, why.clone());
+            let (name, reason) = (sa.connection.clone(), Reason::Refused(why));
+            self.initiate_done(now, &name, sa.id, &sent.attempt.child, Err(reason.clone()));
+            return self.delete_ike(now, sa, reason, now.plus(self.config.delete_timeout));
+        }
+        if sent.attempt.is_alone() {
+            sa.childless = None;
+        } else {
+            sa.outgoing.queue(Task::NewChild { name: sent.attempt.child.clone(), tries: 1 });
+        }
+        self.ask_other_children(sa);
+        self.next_task(now, sa)
+    }
+}
