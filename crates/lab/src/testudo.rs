@@ -21,6 +21,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(120);
 pub struct Testudo {
     namespace: Namespace,
     config: PathBuf,
+    /// What it finds as `/etc/hosts`, if that is not the machine's.
+    hosts: Option<PathBuf>,
     socket: PathBuf,
     process: Process,
     swanctl: Swanctl,
@@ -36,23 +38,40 @@ impl Testudo {
 
     /// The same with further sections of the configuration.
     pub fn start_with(namespace: &Namespace, more: &str) -> Result<Self> {
+        Self::start_with_hosts(namespace, more, "")
+    }
+
+    /// The same, with a text that it finds as `/etc/hosts`; an empty one leaves it the machine's.
+    pub fn start_with_hosts(namespace: &Namespace, more: &str, hosts: &str) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-testudod", namespace.role()))?;
         let socket = dir.join("vici.sock");
         let config = dir.join("testudo.toml");
         let instance = namespace.lab().instance(namespace.role());
         write_private(&config, &config_text(&instance, &socket, more))?;
         let swanctl = Swanctl::new(namespace, &dir, &socket)?;
-        let process = launch(namespace, &config)?;
+        let hosts = (!hosts.is_empty()).then_some(hosts).map(|text| {
+            let path = dir.join("hosts");
+            write_private(&path, text).map(|()| path)
+        });
+        let hosts = hosts.transpose()?;
+        let process = launch(namespace, &config, hosts.as_deref())?;
         // From here on whatever happens ends with the cleaning up of a drop.
-        let mut testudo =
-            Self { namespace: namespace.clone(), config, socket, process, swanctl, receivers: Vec::new() };
+        let mut testudo = Self {
+            namespace: namespace.clone(),
+            config,
+            hosts,
+            socket,
+            process,
+            swanctl,
+            receivers: Vec::new(),
+        };
         testudo.await_answer()?;
         Ok(testudo)
     }
 
     /// Starts it again after its end, with the same configuration.
     pub fn restart(&mut self) -> Result<()> {
-        self.process = launch(&self.namespace, &self.config)?;
+        self.process = launch(&self.namespace, &self.config, self.hosts.as_deref())?;
         self.await_answer()
     }
 
@@ -192,8 +211,17 @@ impl Drop for Testudo {
     }
 }
 
-fn launch(namespace: &Namespace, config: &Path) -> Result<Process> {
-    namespace.start("testudod", namespace.cmd(binary("testudod")?).arg("--config").arg(config))
+fn launch(namespace: &Namespace, config: &Path, hosts: Option<&Path>) -> Result<Process> {
+    let binary = binary("testudod")?;
+    let cmd = match hosts {
+        None => namespace.cmd(binary),
+        // Its own mounts: the machine's file stays as it is for everybody else.
+        Some(hosts) => {
+            let script = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
+            namespace.cmd("unshare").args(["--mount", "sh", "-c", script, "sh"]).arg(hosts).arg(binary)
+        }
+    };
+    namespace.start("testudod", cmd.arg("--config").arg(config))
 }
 
 /// Keys without a table stand at the top of a TOML file.

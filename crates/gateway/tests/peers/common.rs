@@ -35,6 +35,7 @@ pub(crate) struct Scenario {
     outer: Family,
     options: Options,
     settings: &'static str,
+    hosts: &'static str,
     places: u8,
     leave_open: bool,
 }
@@ -52,7 +53,8 @@ impl Scenario {
     pub(crate) fn new(name: &'static str, peer: Kind) -> Self {
         let places = if peer == Kind::Guest { 2 } else { 1 };
         let options = Options::default();
-        Self { name, peer, outer: Family::V4, options, settings: "", places, leave_open: false }
+        let (outer, settings, hosts) = (Family::V4, "", "");
+        Self { name, peer, outer, options, settings, hosts, places, leave_open: false }
     }
 
     /// What sends to our side leaves checksums to its virtual device, as kernels do by default.
@@ -108,6 +110,12 @@ impl Scenario {
         self
     }
 
+    /// What Testudo on side one finds as `/etc/hosts`.
+    pub(crate) fn hosts(mut self, hosts: &'static str) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
     /// Starts both gateways and loads a connection into each.
     pub(crate) fn start(self) -> Pair {
         self.start_with(|_, _| {})
@@ -133,7 +141,7 @@ impl Scenario {
         let towards_us = if self.leave_open { Offloads::Default } else { Kind::Testudo.offloads_towards() };
         self.options.towards = [towards_us, self.peer.offloads_towards()];
         let t = Topology::build(&Lab::large(self.name, self.places).unwrap(), &self.options).unwrap();
-        let one = Testudo::start_with(t.gateway(Side::One), self.settings).unwrap();
+        let one = Testudo::start_with_hosts(t.gateway(Side::One), self.settings, self.hosts).unwrap();
         let two = match self.peer {
             Kind::Testudo => {
                 Gateway::Testudo(Testudo::start_with(t.gateway(Side::Two), self.settings).unwrap())

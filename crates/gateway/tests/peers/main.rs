@@ -14,6 +14,7 @@ mod esp_kernel;
 mod esp_suites;
 mod fail_closed;
 mod failover;
+mod fit;
 mod fragments;
 mod fragments_shared;
 mod full_tunnel;

@@ -140,8 +140,8 @@ fn list_pols_shows_what_is_dropped() {
 fn what_is_not_supported_is_refused_by_name() {
     let pair = Scenario::new("unsupported", Kind::Strongswan).start();
     pair.up(Side::One);
-    let why = refused(&pair, &["--uninstall", "--child", "lab"]);
-    assert!(why.contains("not supported: a policy goes when its child is unloaded"), "{why}");
+    let why = refused(&pair, &["--redirect", "--ike", "lab", "--gateway", "192.0.2.9"]);
+    assert!(why.contains("redirecting is not supported yet"), "{why}");
     let text = Connection::of(Side::One, Family::V4).to_string();
     let token = "token-card {\n handle = 0102\n pin = 1234\n }";
     pair.one
