@@ -54,8 +54,10 @@ fn conf(side: Side, rounds: [&[Round]; 2]) -> String {
     let (children, _) = rest.split_once("secrets {").unwrap();
     let secret = |(one, other): (&Round, &Round)| {
         let (one, other) = (one.id(), other.id());
+        // strongSwan takes no dot in the name of a section.
+        let name = format!("{one}-{other}").replace('.', "-");
         format!(
-            "    ike-{one}-{other} {{\n        id-1 = {one}\n        id-2 = {other}\n        secret = \"{one} {other}\"\n    }}\n"
+            "    ike-{name} {{\n        id-1 = {one}\n        id-2 = {other}\n        secret = \"{one} {other}\"\n    }}\n"
         )
     };
     let pairs = rounds[0].iter().flat_map(|one| rounds[1].iter().map(move |other| (one, other)));

@@ -66,10 +66,15 @@ impl Endpoint {
         let policy = self.config.retransmit;
         if pending.transmissions > policy.tries {
             let (kind, transmissions, remote) = (pending.kind, pending.transmissions, sa.path.remote);
-            let silent = match pending.unsent.take() {
+            let refused = match &sa.phase {
+                Phase::InitSent(init) => init.error.as_ref().map(|error| Reason::Notify(error.text.clone())),
+                _ => None,
+            };
+            // Nothing better came than an error that anybody may have sent: it tells more than silence.
+            let silent = refused.unwrap_or_else(|| match pending.unsent.take() {
                 Some(error) => Reason::Unsent { remote, transmissions, error },
                 None => Reason::Timeout { remote, transmissions },
-            };
+            });
             return self.unanswered(now, sa, kind, silent);
         }
         pending.unsent = None;
