@@ -180,6 +180,29 @@ fn the_responder_waits_for_a_sign() {
     assert_one_tunnel(&world);
 }
 
+/// In a cluster the old IKE SA may move to another node before the peer shows that it has the new one.
+#[test]
+fn a_sign_counts_where_another_node_has_the_old_one() {
+    for by_packet in [true, false] {
+        let mut world = World::established(8, |_, _| {});
+        let old = world.hosts[1].sas()[0].id;
+        reauthenticate(&mut world, 0);
+        world.run_until(|world| world.hosts[1].installed.len() == 2);
+        let new = *world.hosts[1].installed.keys().next_back().unwrap();
+        let now = world.now;
+        assert!(world.hosts[1].endpoint.evict(now, old));
+        world.settle(1);
+        assert!(!world.hosts[1].sending.contains(&new), "not yet");
+        if by_packet {
+            world.hosts[1].endpoint.traffic_seen(now, new);
+            world.settle(1);
+        } else {
+            world.run_secs(5);
+        }
+        assert!(world.hosts[1].sending.contains(&new), "{by_packet}: {:#?}", world.hosts[1].log());
+    }
+}
+
 /// What waits for the place of a Child SA that is renewed meanwhile waits for that of its successor: the peer deletes the old
 /// IKE SA as soon as the new one stands.
 #[test]
