@@ -42,7 +42,7 @@ pub(crate) struct Config {
 }
 
 /// `[[port]]`
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortConfig {
     /// Name of the interface.
     pub(crate) interface: String,
@@ -171,12 +171,14 @@ impl Config {
     /// gateway cannot follow.
     pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster } = self;
+        // A port that stands on another line of the file is no other port.
+        let placeless = |port: &PortConfig| PortConfig { place: String::new(), ..port.clone() };
         let differs = [
             ("instance", *instance != other.instance),
             ("legacy", *legacy != other.legacy),
             ("[vici]", *vici_socket != other.vici_socket),
             ("[log]", *log != other.log),
-            ("[[port]]", *ports != other.ports),
+            ("[[port]]", !ports.iter().map(placeless).eq(other.ports.iter().map(placeless))),
             ("[worker]", *worker != other.worker),
             ("[tun]", *tun != other.tun),
             ("[cluster]", *cluster != other.cluster),

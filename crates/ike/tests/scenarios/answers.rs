@@ -145,10 +145,7 @@ fn ike_auth_without_a_child_brings_the_ike_sa_up_alone() {
     let mut payloads = peer.auth_payloads();
     payloads.truncate(2);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
-    assert!(matches!(
-        &answer[..],
-        [Payload::IdResponder(_), Payload::Auth(_), Payload::Notify(n)] if n.kind == NotifyType::InvalidSyntax
-    ));
+    assert!(matches!(&answer[..], [Payload::IdResponder(_), Payload::Auth(_)]), "{answer:?}");
     assert_eq!(world.hosts[0].sas()[0].state, IkeSaState::Established);
     assert!(world.hosts[0].installed.is_empty());
 }
