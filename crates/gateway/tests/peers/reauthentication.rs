@@ -1,16 +1,22 @@
 //! A new IKE SA from scratch takes the place of the old one while traffic runs, and no packet is lost (RFC 7296 §2.8.3).
 
 use crate::common::{Scenario, Watch};
-use crate::rekeying::{renew, under_traffic};
+use crate::rekeying::{renew, under_traffic_losing};
 use testudo_lab::gateway::Kind;
 use testudo_lab::topology::Side;
+
+/// With its old IKE SA charon deletes the Child SAs at once, where it keeps those that are rekeyed for
+/// five seconds: what we have sent through them, and it has not opened by then, is lost there. A reply
+/// comes every 5 ms in each direction; seen once, on a busy machine: one of 800.
+const CUT_OFF: u32 = 4;
 
 /// One side reauthenticates by command, under traffic both ways. charon has `make_before_break = yes`.
 fn by_command(peer: Kind, side: Side) {
     let pair = Scenario::new("reauth", peer).start();
     let watch = Watch::start(&pair.t);
     pair.up(side);
-    under_traffic(&pair, || renew(&pair, side, &["--ike", "lab", "--reauth"]));
+    let limit = if (peer, side) == (Kind::Strongswan, Side::Two) { CUT_OFF } else { 0 };
+    under_traffic_losing(&pair, limit, || renew(&pair, side, &["--ike", "lab", "--reauth"]));
     pair.ping_both_ways();
     watch.saw_nothing();
     if side == Side::One {
