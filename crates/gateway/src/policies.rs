@@ -350,7 +350,8 @@ impl Policies {
         self.outline.take_differences()
     }
 
-    /// How the addresses of ours that are carried to prefixes differ from what they were at the last call.
+    /// How the addresses of ours that are carried to prefixes differ from what they were at the
+    /// last call.
     pub(crate) fn take_senders(&mut self) -> Vec<SenderDifference> {
         self.outline.take_senders()
     }
@@ -500,8 +501,8 @@ fn traps_anybody(connection: &Connection, child: &Child) -> bool {
     child.start_action.traps() && connection.takes_anybody(child)
 }
 
-/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection names just one; any address
-/// that the peer may have, where a packet says who it is.
+/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection
+/// names just one; any address that the peer may have, where a packet says who it is.
 fn remote_side(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Vec<TrafficSelector> {
     let hosts = connection.remote_hosts();
     let peers: Vec<AddrRange> = match traps_anybody(connection, child) {

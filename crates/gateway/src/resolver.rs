@@ -1,7 +1,8 @@
 //! DNS names of connections: resolved in threads of their own, because that may take long.
 //!
-//! The system's own resolver is asked, so `/etc/hosts`, `/etc/resolv.conf` and `/etc/nsswitch.conf` count. Nothing ends a
-//! look-up that has begun, so control takes a name for failed when its time is over, and whatever comes later for nothing.
+//! The system's own resolver is asked, so `/etc/hosts`, `/etc/resolv.conf` and `/etc/nsswitch.conf`
+//! count. Nothing ends a look-up that has begun, so control takes a name for failed when its time
+//! is over, and whatever comes later for nothing.
 
 use crate::pool::Pool;
 use mio::Waker;

@@ -76,8 +76,8 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// A script that is not run does not keep its connection out: its policies would be missing, and what they protect
-    /// would pass in clear.
+    /// A script that is not run does not keep its connection out: its policies would be missing,
+    /// and what they protect would pass in clear.
     fn warn_of_scripts(&mut self, connection: &Connection) {
         for line in updown::refused(connection) {
             self.warn(&connection.name, line);

@@ -39,7 +39,8 @@ fn the_socket_is_for_its_owner_alone() {
     assert_eq!(file_mode("after"), before);
 }
 
-/// A gateway that has very many connections, all alike, and counts how often it is asked for one, and what it is.
+/// A gateway that has very many connections, all alike, and counts how often it is asked for one,
+/// and what it is.
 struct Crowd {
     connection: Connection,
     asked: Cell<usize>,
@@ -140,7 +141,8 @@ fn a_fast_reader_of_a_long_answer_leaves_others_their_turn() {
     assert!(made_before.is_some_and(|made| made <= 512), "the other one had to wait: {made_before:?}");
 }
 
-/// SIGTERM comes while clients have said many commands each: those that have not begun wait until the end has begun.
+/// SIGTERM comes while clients have said many commands each: those that have not begun wait until
+/// the end has begun.
 #[test]
 fn commands_wait_as_soon_as_the_end_is_called_for() {
     const CLIENTS: usize = 3;

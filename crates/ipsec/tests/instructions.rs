@@ -1,8 +1,9 @@
 //! Instructions that the pipeline takes for a packet, counted by callgrind and held against `instructions.txt`, so that none
 //! creeps in unseen.
 //!
-//! What is counted is `examples/pipeline.rs`, optimised like a release: the pipeline's own functions, not the cipher's, of
-//! which every processor runs others. So the numbers depend on the compiler, and hardly on the machine.
+//! What is counted is `examples/pipeline.rs`, optimised like a release: the pipeline's own
+//! functions, not the cipher's, of which every processor runs others. So the numbers depend on the
+//! compiler, and hardly on the machine.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(missing_docs)]
@@ -27,8 +28,9 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What is counted is optimised like a release and lacks the checks of a debug build. All else is the workspace's own
-/// build for tests, which exists already: another profile would compile all dependencies again.
+/// What is counted is optimised like a release and lacks the checks of a debug build. All else is
+/// the workspace's own build for tests, which exists already: another profile would compile all
+/// dependencies again.
 const COUNTED: [&str; 4] = ["testudo-ipsec", "testudo-crypto", "testudo-planted", "testudo-wire"];
 const LIKE_A_RELEASE: [&str; 4] =
     ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"];

@@ -27,7 +27,8 @@ use testudo_ipsec::spi::{Share, Spi};
 
 /// How often it is told up to where packets were taken in.
 const EDGES: Duration = Duration::from_secs(1);
-/// Packets a second that a node can take in on one SA, and that a node with slow ports says of itself.
+/// Packets a second that a node can take in on one SA, and that a node with slow ports says of
+/// itself.
 const LINE_RATES: [u64; 2] = [10_000, 100];
 
 /// Pieces of configuration.

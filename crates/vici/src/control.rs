@@ -160,8 +160,8 @@ pub trait Control {
     /// Begins to take SAs down and returns how many match; with 0 the job is over.
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String>;
 
-    /// Installs the trap of a child, or its pass or drop policy; or takes it away. It holds until the
-    /// connection is loaded again.
+    /// Installs the trap of a child, or its pass or drop policy; or takes it away. It holds until
+    /// the connection is loaded again.
     fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String>;
 
     /// Reads `testudo.toml` again, and follows what a running gateway can follow.

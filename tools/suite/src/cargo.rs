@@ -142,8 +142,9 @@ const LINTS: [(&str, &str); 2] = [
     ("CLIPPY_ARGS", "--cap-lints__CLIPPY_HACKERY__warn__CLIPPY_HACKERY__"),
 ];
 
-/// Builds test programs and the programs that they start, with lints. What cargo says goes to a log; errors of
-/// the compiler are shown. `step` hears how far it is, as cargo tells it: so many units of all.
+/// Builds test programs and the programs that they start, with lints. What cargo says goes to a
+/// log; errors of the compiler are shown. `step` hears how far it is, as cargo tells it: so many
+/// units of all.
 pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     let packages = packages()?;
     let targets = if which == Which::Labs { packages.lab_tests() } else { Vec::new() };
@@ -278,7 +279,8 @@ fn packages() -> Result<Packages> {
     Ok(packages)
 }
 
-/// What a line says; `None` if it is no message of cargo: what a build script prints passes through.
+/// What a line says; `None` if it is no message of cargo: what a build script prints passes
+/// through.
 fn message(line: &str) -> Result<Option<Message>> {
     if !line.starts_with('{') {
         return Ok(None);

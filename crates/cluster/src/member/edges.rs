@@ -171,8 +171,8 @@ impl Member {
         self.edges.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a share can have got since it told the edge of a Child SA: as far as the
-    /// ports of the fastest node can carry, or an SA that has been faster than that.
+    /// How far the owner of a share can have got since it told the edge of a Child SA: as far as
+    /// the ports of the fastest node can carry, or an SA that has been faster than that.
     pub(super) fn reach(&self, now: Time, share: Share, child: &ChildReplica) -> u64 {
         let passed = now.since(self.edges.known_at(share, child)).saturating_add(self.config.detection);
         let carried = self.edges.rate(share, child).saturating_mul(FASTER);

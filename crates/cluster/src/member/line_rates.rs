@@ -1,5 +1,6 @@
-//! How many packets the ports of each node can bring it. What an owner may have taken in that nobody has heard of is bounded
-//! by its own ports, and not by those of the node that takes over: all nodes tell each other what theirs can bring.
+//! How many packets the ports of each node can bring it. What an owner may have taken in that
+//! nobody has heard of is bounded by its own ports, and not by those of the node that takes over:
+//! all nodes tell each other what theirs can bring.
 
 use super::Member;
 use crate::group::ViewStart;
@@ -7,9 +8,9 @@ use crate::node::NodeId;
 use crate::update::{LINE_RATES, Op};
 use std::collections::BTreeMap;
 
-/// Of a node that has not told, in packets a second: 100 Gb/s of the smallest frames, as fast as any that one host could
-/// follow. More than it has costs no more than a floor that the peer is asked to skip to; less would let packets be accepted
-/// again.
+/// Of a node that has not told, in packets a second: 100 Gb/s of the smallest frames, as fast as
+/// any that one host could follow. More than it has costs no more than a floor that the peer is
+/// asked to skip to; less would let packets be accepted again.
 pub(super) const ASSUMED: u64 = 148_809_523;
 
 /// Packets a second that ports can bring in at most.
@@ -18,8 +19,8 @@ pub(super) struct LineRates {
     own: u64,
     /// What this node has told of itself in this view.
     told: Option<u64>,
-    /// Of the other nodes that may have carried anything since this node knows of it, also those that have left. `None`: they
-    /// have not told.
+    /// Of the other nodes that may have carried anything since this node knows of it, also those
+    /// that have left. `None`: they have not told.
     others: BTreeMap<NodeId, Option<u64>>,
 }
 
@@ -28,7 +29,8 @@ impl LineRates {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
-    /// Of the fastest node: a share may have gone through several hands since its last edge was told.
+    /// Of the fastest node: a share may have gone through several hands since its last edge was
+    /// told.
     pub(super) fn fastest(&self) -> u64 {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED));
         others.fold(self.own, u64::max)
@@ -42,8 +44,8 @@ impl Member {
         self.tell_line_rate();
     }
 
-    /// A view begins. What nodes told in another one counts for those that have heard all since; who comes may be another
-    /// machine.
+    /// A view begins. What nodes told in another one counts for those that have heard all since;
+    /// who comes may be another machine.
     pub(super) fn begin_line_rates(&mut self, start: &ViewStart) {
         let all_anew = start.reset || start.fresh.contains(&self.node) || self.version < LINE_RATES;
         let others = &mut self.line_rates.others;

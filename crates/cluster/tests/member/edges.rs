@@ -84,7 +84,8 @@ fn the_ports_of_a_node_bound_what_can_have_come() {
     assert!(floor > 100 && floor - 100 < 4000, "{floor}");
 }
 
-/// The taker's ports are slower than the owner's: what the owner's can have carried is not accepted again.
+/// The taker's ports are slower than the owner's: what the owner's can have carried is not accepted
+/// again.
 #[test]
 fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
     const FAST: u64 = 500_000;
@@ -101,7 +102,8 @@ fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
     assert!(floor > 100 + FAST && floor - 100 < 4 * FAST, "{floor}");
 }
 
-/// Who comes has not told yet, and nodes of an older build never do: the fastest ports that a host could follow are assumed.
+/// Who comes has not told yet, and nodes of an older build never do: the fastest ports that a host
+/// could follow are assumed.
 #[test]
 fn of_ports_that_nobody_has_told_of_the_fastest_are_assumed() {
     const ASSUMED: u64 = 148_809_523;

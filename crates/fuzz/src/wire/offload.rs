@@ -1,5 +1,5 @@
-//! TCP cut into segments: each is a packet with right checksums, and all of them have what the large
-//! one had. Open checksums are filled in, and nothing else is touched.
+//! TCP cut into segments: each is a packet with right checksums, and all of them have what the
+//! large one had. Open checksums are filled in, and nothing else is touched.
 
 use crate::input::Input;
 use testudo_wire::checksum::Sum;

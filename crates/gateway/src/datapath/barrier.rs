@@ -36,7 +36,8 @@ struct Stale {
     everywhere: bool,
     /// At these prefixes.
     at: BTreeSet<Prefix>,
-    /// At these, and where anything shut lies inside: what the gateway itself sends there has another source.
+    /// At these, and where anything shut lies inside: what the gateway itself sends there has
+    /// another source.
     sources: BTreeSet<Prefix>,
     /// At these, and where an exception of any kind lies inside.
     around: BTreeSet<Prefix>,

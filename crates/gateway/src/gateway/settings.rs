@@ -1,4 +1,5 @@
-//! What an operator changes in a gateway that runs: traps and shunts, and what of `testudo.toml` can be followed.
+//! What an operator changes in a gateway that runs: traps and shunts, and what of `testudo.toml`
+//! can be followed.
 
 use super::Gateway;
 use crate::config::Config;

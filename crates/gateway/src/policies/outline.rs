@@ -380,8 +380,8 @@ fn remote_prefixes(entry: &Entry) -> BTreeSet<Prefix> {
     entry.remote_ranges().flat_map(|range| cover(&range)).collect()
 }
 
-/// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its ranges
-/// there may be more, for a peer has a say in them.
+/// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its
+/// ranges there may be more, for a peer has a say in them.
 fn own_side_of_sa(sa: &Entry, of: [bool; 2]) -> BTreeSet<Prefix> {
     let ranges = || sa.local_ranges().filter(|range| of[usize::from(!range.start().is_ipv4())]);
     let limit = SA_PREFIXES / ranges().count().max(1);

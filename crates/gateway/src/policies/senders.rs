@@ -1,5 +1,5 @@
-//! Which of our addresses the policies carry to which of the peers' prefixes: what the gateway itself sends there needs
-//! such an address as its source.
+//! Which of our addresses the policies carry to which of the peers' prefixes: what the gateway
+//! itself sends there needs such an address as its source.
 
 use super::protection::Changes;
 use super::table::Entry;
@@ -69,7 +69,8 @@ impl Senders {
     }
 }
 
-/// The ranges of our side, each with the prefixes that it is carried to. A side that is everything names no address.
+/// The ranges of our side, each with the prefixes that it is carried to. A side that is everything
+/// names no address.
 fn pairs(entry: &Entry) -> BTreeSet<(AddrRange, Prefix)> {
     let everything = [whole(false), whole(true)];
     let local: BTreeSet<AddrRange> = entry.senders().filter(|range| !everything.contains(range)).collect();

@@ -32,7 +32,8 @@ pub(super) struct Entry {
     pub(super) seen: u64,
     /// Of an SA: the share whose owner carries it.
     pub(super) home: Share,
-    /// Of an SA: what of our side it carries that its configured child does not name, such as a virtual IP.
+    /// Of an SA: what of our side it carries that its configured child does not name, such as a
+    /// virtual IP.
     unnamed: Box<[AddrRange]>,
     child: Option<Box<Configured>>,
 }
@@ -180,7 +181,8 @@ impl Entry {
         self.selectors.remote_selectors().map(|TrafficSelector { addrs, .. }| addrs)
     }
 
-    /// The address ranges of our side from which the gateway itself may send through it, as far as that is news.
+    /// The address ranges of our side from which the gateway itself may send through it, as far as
+    /// that is news.
     pub(super) fn senders(&self) -> Box<dyn Iterator<Item = AddrRange> + '_> {
         let is_protected = matches!(self.mode, ChildMode::Tunnel | ChildMode::Transport) && !self.is_around;
         match self.is_of_sa() {

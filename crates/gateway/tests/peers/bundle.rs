@@ -204,8 +204,8 @@ fn for_anything(pair: &Pair, states: &str) {
         let flags = if ah.contains("align4") { "align4 esn" } else { "esn" };
         let key =
             ah.split_ascii_whitespace().skip_while(|word| *word != "auth-trunc").nth(2).unwrap_or_default();
-        // charon deletes an SA that was replaced when its time comes, which may be after the list was made: that SA
-        // stays away.
+        // charon deletes an SA that was replaced when its time comes, which may be after the list
+        // was made: that SA stays away.
         let made = format!(
             "if ip xfrm state delete {named}; then ip xfrm state add {named} reqid {} mode transport replay-window 32 flag {flags} \
              auth-trunc 'hmac(sha256)' {key} 128; else ! ip xfrm state get {named}; fi",

@@ -1,5 +1,5 @@
-//! What configurations of strongSwan ask for beside tunnels between addresses: IKE SAs alone, names, traps for any peer, policies
-//! that an operator installs.
+//! What configurations of strongSwan ask for beside tunnels between addresses: IKE SAs alone,
+//! names, traps for any peer, policies that an operator installs.
 
 use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch};
 use crate::transport::between_hosts;
@@ -81,8 +81,8 @@ fn a_peer_is_found_by_its_name() {
     }
 }
 
-/// `remote_addrs = %any` with a trap: the host that a packet is for becomes the peer, although it is
-/// on our own link. charon's kernel-libipsec has no transport mode between hosts, so the peer is
+/// `remote_addrs = %any` with a trap: the host that a packet is for becomes the peer, although it
+/// is on our own link. charon's kernel-libipsec has no transport mode between hosts, so the peer is
 /// another Testudo.
 #[test]
 fn a_trap_takes_whatever_host_a_packet_is_for() {

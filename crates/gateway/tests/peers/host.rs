@@ -159,7 +159,8 @@ fn await_source(pair: &Pair, network: &str, source: &str) {
     .unwrap();
 }
 
-/// Pings from the gateway itself, with the source that its kernel chooses, to the hosts of both children's networks.
+/// Pings from the gateway itself, with the source that its kernel chooses, to the hosts of both
+/// children's networks.
 fn both_networks_answer(pair: &Pair) {
     let hosts: [IpAddr; 2] = further_networks(Side::Two).map(|network| further(&network, 2).parse().unwrap());
     for to in FAMILIES.map(|family| Side::Two.host(family)).into_iter().chain(hosts) {
@@ -168,8 +169,8 @@ fn both_networks_answer(pair: &Pair) {
     }
 }
 
-/// Two children between networks of their own: what the gateway itself sends to either has a source that this one carries,
-/// and follows the addresses as they come and go.
+/// Two children between networks of their own: what the gateway itself sends to either has a source
+/// that this one carries, and follows the addresses as they come and go.
 #[test]
 fn a_host_sends_from_an_address_that_the_child_carries() {
     let pair = Scenario::new("sources", Kind::Strongswan).start_with(|side, connection| {

@@ -190,8 +190,8 @@ fn time_of(line: &str) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds.trim().parse().unwrap())
 }
 
-/// Many clients have said thousands of commands each and read no answer, and one reads nothing of a list that it has asked
-/// for: SIGTERM waits for none of them.
+/// Many clients have said thousands of commands each and read no answer, and one reads nothing of a
+/// list that it has asked for: SIGTERM waits for none of them.
 #[test]
 fn the_end_is_heard_whatever_clients_have_said() {
     const CLIENTS: usize = 16;

@@ -5,9 +5,9 @@ use crate::rekeying::{renew, under_traffic_losing};
 use testudo_lab::gateway::Kind;
 use testudo_lab::topology::Side;
 
-/// With its old IKE SA charon deletes the Child SAs at once, where it keeps those that are rekeyed for
-/// five seconds: what we have sent through them, and it has not opened by then, is lost there. A reply
-/// comes every 5 ms in each direction; seen once, on a busy machine: one of 800.
+/// With its old IKE SA charon deletes the Child SAs at once, where it keeps those that are rekeyed
+/// for five seconds: what we have sent through them, and it has not opened by then, is lost there.
+/// A reply comes every 5 ms in each direction; seen once, on a busy machine: one of 800.
 const CUT_OFF: u32 = 4;
 
 /// One side reauthenticates by command, under traffic both ways. charon has `make_before_break = yes`.

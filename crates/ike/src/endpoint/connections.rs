@@ -263,8 +263,8 @@ impl Connection {
         self.remote_hosts().singles().next()
     }
 
-    /// True if the peer of the child is whatever host a packet is for: that can be told in transport
-    /// mode alone.
+    /// True if the peer of the child is whatever host a packet is for: that can be told in
+    /// transport mode alone.
     pub fn takes_anybody(&self, child: &Child) -> bool {
         child.mode == ChildMode::Transport && !self.remote_hosts().has_single()
     }

@@ -62,8 +62,8 @@ impl Endpoint {
         self.begin_or_wait(now, &connection, child)
     }
 
-    /// See [`Endpoint::acquire_for`]: for a child that takes peers of any address, the peer is the host
-    /// that the packet is for.
+    /// See [`Endpoint::acquire_for`]: for a child that takes peers of any address, the peer is the
+    /// host that the packet is for.
     pub(crate) fn bring_up_towards(
         &mut self,
         now: Time,
@@ -124,7 +124,8 @@ impl Endpoint {
         }
     }
 
-    /// The IKE SA of a connection, with that peer, on which a further child can be made: the newest.
+    /// The IKE SA of a connection, with that peer, on which a further child can be made: the
+    /// newest.
     fn carrier(&self, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
         let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
         self.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
@@ -242,8 +243,8 @@ impl Endpoint {
         })
     }
 
-    /// From where to where an attempt begins once more. A peer whose address the connection does not
-    /// say is where it was looked for before.
+    /// From where to where an attempt begins once more. A peer whose address the connection does
+    /// not say is where it was looked for before.
     pub(crate) fn path_again(&self, connection: &Connection, sa: &IkeSa) -> Result<Path, InitiateError> {
         if connection.remote_hosts().has_single() {
             return self.initial_path(connection);

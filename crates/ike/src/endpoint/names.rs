@@ -1,7 +1,8 @@
-//! DNS names in the place of addresses. The host resolves them: when a connection is loaded, before each initiation, and now
-//! and then, so that a peer is known by its name when it comes.
+//! DNS names in the place of addresses. The host resolves them: when a connection is loaded, before
+//! each initiation, and now and then, so that a peer is known by its name when it comes.
 //!
-//! A name that has no address yet is nobody. One that cannot be resolved any more keeps the addresses that it had.
+//! A name that has no address yet is nobody. One that cannot be resolved any more keeps the
+//! addresses that it had.
 
 use super::Endpoint;
 use super::initiate::Beginning;

@@ -70,7 +70,8 @@ impl Endpoint {
                 Phase::InitSent(init) => init.error.as_ref().map(|error| Reason::Notify(error.text.clone())),
                 _ => None,
             };
-            // Nothing better came than an error that anybody may have sent: it tells more than silence.
+            // Nothing better came than an error that anybody may have sent: it tells more than
+            // silence.
             let silent = refused.unwrap_or_else(|| match pending.unsent.take() {
                 Some(error) => Reason::Unsent { remote, transmissions, error },
                 None => Reason::Timeout { remote, transmissions },

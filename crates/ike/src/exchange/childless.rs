@@ -1,5 +1,5 @@
-//! IKE SAs that come up without a Child SA (RFC 6023): the responder says in IKE_SA_INIT that it takes such an IKE_AUTH, and
-//! children follow by exchanges of their own, if any.
+//! IKE SAs that come up without a Child SA (RFC 6023): the responder says in IKE_SA_INIT that it
+//! takes such an IKE_AUTH, and children follow by exchanges of their own, if any.
 
 use crate::config::{Childless, Connection};
 use crate::endpoint::Endpoint;

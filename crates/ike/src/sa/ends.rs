@@ -31,8 +31,9 @@ impl Ends {
 }
 
 impl IkeSa {
-    /// For a state that says nothing of where it began. Only a peer behind a NAT moves, and is believed that without proof:
-    /// so where it is now is not where it began, for all that is known.
+    /// For a state that says nothing of where it began. Only a peer behind a NAT moves, and is
+    /// believed that without proof: so where it is now is not where it began, for all that is
+    /// known.
     pub(crate) fn forget_first_ends(&mut self) {
         if self.is_established() && self.nat.remote {
             self.began_at = Some(Box::new(Ends::forgotten(self.path)));

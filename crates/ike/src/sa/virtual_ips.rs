@@ -31,8 +31,9 @@ impl IkeSa {
         or_outer(self.virtual_ips.local.iter().copied(), self.first_ends().local)
     }
 
-    /// What `dynamic` means on the peer's side, likewise. Where its address in IKE_SA_INIT is not known: the single addresses
-    /// that it has Child SAs for, so that it gets nothing but what it has.
+    /// What `dynamic` means on the peer's side, likewise. Where its address in IKE_SA_INIT is not
+    /// known: the single addresses that it has Child SAs for, so that it gets nothing but what it
+    /// has.
     pub(crate) fn dynamic_remote(&self) -> Vec<AddrRange> {
         let first = self.first_ends().remote;
         if self.virtual_ips.remote.is_empty() && first.is_unspecified() {

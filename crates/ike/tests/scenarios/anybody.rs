@@ -62,7 +62,8 @@ fn the_packet_says_who_the_peer_is() {
         assert_eq!((params.mode, params.remote.ip()), (Mode::Transport, addr("192.0.2.2")));
         assert_eq!(params.remote_ts, [crate::common::build::ts("192.0.2.2")]);
         assert_eq!(packet(&mut world, "192.0.2.2"), Ok(first), "it is up");
-        // Another peer has an IKE SA of its own; here it is silent, and is tried where the packet went.
+        // Another peer has an IKE SA of its own; here it is silent, and is tried where the packet
+        // went.
         assert_ne!(packet(&mut world, "192.0.2.3"), Ok(first));
         world.run_secs(1000);
         assert!(world.hosts[0].warned("no answer from 192.0.2.3"));

@@ -74,9 +74,9 @@ fn both_renew_the_ike_sa_at_once() {
     }
 }
 
-/// Both renew the IKE SA at once, both answers are lost, and what is repeated comes in any order: the winner's delete of the
-/// old IKE SA may come before its answer. Then the loser has forgotten its request (§2.25.2), and only the winner has what
-/// came of it.
+/// Both renew the IKE SA at once, both answers are lost, and what is repeated comes in any order:
+/// the winner's delete of the old IKE SA may come before its answer. Then the loser has forgotten
+/// its request (§2.25.2), and only the winner has what came of it.
 #[test]
 fn what_the_loser_never_heard_of_does_not_stay() {
     let mut redundant = 0;

@@ -114,8 +114,8 @@ fn dynamic_stays_where_ike_sa_init_was_answered() {
     assert!(ask(&mut world, &mut peer, OWN).unwrap().iter().any(|p| matches!(p, Payload::Sa(_))));
 }
 
-/// A state in the form of an older build says nothing of where the peer began: it may have moved, so where it is now proves
-/// nothing, and it gets no other address than those that it has.
+/// A state in the form of an older build says nothing of where the peer began: it may have moved,
+/// so where it is now proves nothing, and it gets no other address than those that it has.
 #[test]
 fn dynamic_is_nothing_new_where_it_is_not_known_where_the_peer_began() {
     for version in [SnapshotVersion::V26, SnapshotVersion::V27] {

@@ -1,4 +1,5 @@
-//! DNS names in the place of addresses: the host resolves them, before an initiation and now and then.
+//! DNS names in the place of addresses: the host resolves them, before an initiation and now and
+//! then.
 
 use crate::common::{Weather, World};
 use std::net::IpAddr;

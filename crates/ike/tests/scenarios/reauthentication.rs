@@ -180,7 +180,8 @@ fn the_responder_waits_for_a_sign() {
     assert_one_tunnel(&world);
 }
 
-/// In a cluster the old IKE SA may move to another node before the peer shows that it has the new one.
+/// In a cluster the old IKE SA may move to another node before the peer shows that it has the new
+/// one.
 #[test]
 fn a_sign_counts_where_another_node_has_the_old_one() {
     for by_packet in [true, false] {

@@ -35,8 +35,8 @@ struct Card {
     vnet_hdr: &'static str,
 }
 
-/// In the order of `eth0`, `eth1`, .... A saved state brings the MAC addresses along; each lab gives
-/// its own.
+/// In the order of `eth0`, `eth1`, .... A saved state brings the MAC addresses along; each lab
+/// gives its own.
 const CARDS: [Card; 4] = [
     Card { tap: "tap-eth0", mac: "52:54:00:00:00:02", vnet_hdr: "off" },
     Card { tap: "tap-eth1", mac: "52:54:00:00:00:03", vnet_hdr: "off" },

@@ -70,7 +70,8 @@ fn action(text: &str) -> Result<StartAction, Why> {
     }
 }
 
-/// A pass or drop policy that is not installed when it is loaded waits for `install`. There is nothing to start.
+/// A pass or drop policy that is not installed when it is loaded waits for `install`. There is
+/// nothing to start.
 fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
     let found = section.parsed("start_action", |text| match action(text)? {
         action if action.starts() && !mode.is_negotiated() => {

@@ -84,7 +84,8 @@ pub fn without_effect(message: &Message) -> Vec<String> {
     children.flat_map(of_child).collect()
 }
 
-/// What is to be said of a connection's scripts that are not run, by what `check` finds wrong with a program.
+/// What is to be said of a connection's scripts that are not run, by what `check` finds wrong with
+/// a program.
 pub fn scripts_not_run(connection: &Connection, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
     let scripts = connection.children.iter().filter_map(|child| Some((child, child.updown.as_ref()?)));
     let refused = scripts.filter_map(|(child, script)| {

@@ -1,8 +1,8 @@
 //! `updown` and `hostaccess`: a program and its arguments. strongSwan hands the line to a shell;
 //! here the program is run itself, so that no word of it can mean more than it says.
 //!
-//! A line that is not run does not refuse its connection: without its policies what they protect would
-//! pass in clear.
+//! A line that is not run does not refuse its connection: without its policies what they protect
+//! would pass in clear.
 
 use super::fields::Fields;
 use super::refusal::{Refusal, Why, expected, quote};
@@ -13,7 +13,8 @@ use testudo_ike::config::UpdownScript;
 /// What a shell would read otherwise than we do.
 const OF_SHELLS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
 
-/// Takes both keys; `hostaccess` says something to a script only. What [`not_run`] tells of is left out.
+/// Takes both keys; `hostaccess` says something to a script only. What [`not_run`] tells of is left
+/// out.
 pub(super) fn script(section: &mut Fields<'_>) -> Result<Option<UpdownScript>, Refusal> {
     let host_access = section.parsed("hostaccess", value::boolean)?.unwrap_or(false);
     let words = section.text("updown")?.and_then(|text| words(text).ok()).unwrap_or_default();

@@ -54,7 +54,8 @@ fn find(packet: &[u8]) -> Option<(Segment, u16)> {
     let segment = packet.get(found.start..found.end)?;
     let offset = checksum_offset(found.protocol, segment)?;
     let field: &[u8; 2] = segment.get(usize::from(offset)..)?.first_chunk()?;
-    // The sum is not zero, because the protocol's number is not: UDP without a checksum never has it.
+    // The sum is not zero, because the protocol's number is not: UDP without a checksum never has
+    // it.
     (u16::from_be_bytes(*field) == !found.pseudo.finish()).then_some((found, offset))
 }
 

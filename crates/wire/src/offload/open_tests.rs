@@ -299,7 +299,8 @@ proptest! {
         if packet.protocol == UDP {
             packet.segment[4..6].copy_from_slice(&(last as u16 + 2).to_be_bytes());
         }
-        // Pseudo-header, field and segment sum up to 0 modulo 65535; field and pseudo-header are equal.
+        // Pseudo-header, field and segment sum up to 0 modulo 65535; field and pseudo-header are
+        // equal.
         let rest = u32::from(!plain(&packet.segment));
         let word = (4 * 0xffff - 2 * u32::from(packet.open()) - rest) % 0xffff;
         packet.segment[last..].copy_from_slice(&(word as u16).to_be_bytes());

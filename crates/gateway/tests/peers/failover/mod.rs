@@ -85,7 +85,8 @@ impl Trial {
 
     /// Runs the probe through the tunnel of peer 1 while something happens, and until its traffic flows both ways behind that.
     pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
-        // Before the first datagram: a node suspected by mistake right behind it explains losses too.
+        // Before the first datagram: a node suspected by mistake right behind it explains losses
+        // too.
         let before = self.logs();
         let probes = self.bed.probes().unwrap();
         sleep(AROUND);

@@ -50,7 +50,8 @@ fn scripts_follow_the_owner() {
     trial.all_is_well("a drain");
 }
 
-/// What one node is told all have, also nodes that do not have the script: they warn, and carry the tunnel without it.
+/// What one node is told all have, also nodes that do not have the script: they warn, and carry the
+/// tunnel without it.
 #[test]
 fn a_node_without_the_script_has_the_connection() {
     let dir = tempfile::tempdir().unwrap();

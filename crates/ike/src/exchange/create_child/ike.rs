@@ -310,9 +310,10 @@ impl Endpoint {
         }
     }
 
-    /// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296 §2.8.2). A peer that our
-    /// delete of the old IKE SA reaches before our answer has forgotten its request, and will never know what we made of it
-    /// (§2.25.2). It can hear our answer for as long as the old IKE SA waits for its end, and no longer.
+    /// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296
+    /// §2.8.2). A peer that our delete of the old IKE SA reaches before our answer has forgotten
+    /// its request, and will never know what we made of it (§2.25.2). It can hear our answer for as
+    /// long as the old IKE SA waits for its end, and no longer.
     fn outlive(&mut self, now: Time, rival: IkeSpi) {
         let rival = self.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
         if let Some(mut sa) = rival.and_then(|id| self.table.take(id)) {

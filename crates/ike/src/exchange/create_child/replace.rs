@@ -62,7 +62,8 @@ impl Endpoint {
             }
             self.switch_outbound(sa, old, new);
         } else if self.child_of_spi(sa, place).is_none() {
-            // The old one ended, or its IKE SA has moved to another node of the cluster: nobody here switches from it.
+            // The old one ended, or its IKE SA has moved to another node of the cluster: nobody
+            // here switches from it.
             self.send_through(sa, (None, place), new);
         }
     }

@@ -1,5 +1,6 @@
-//! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what the initiator did, and that
-//! it takes IKE SAs without a child, so that its answer is no larger than it must be.
+//! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what
+//! the initiator did, and that it takes IKE SAs without a child, so that its answer is no larger
+//! than it must be.
 
 use crate::cert::{Certificate, Hashes};
 use crate::config::{Connection, Fragmentation, IkeProposal};
