@@ -1,11 +1,11 @@
 //! `testudo cluster` against a daemon that answers from a script.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+mod support;
+
 use std::process::{Command, Output};
+use support::printed;
 use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
-use testudo_vici::codec::{Deframer, Packet};
+use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 
 fn report() -> ClusterReport {
@@ -60,40 +60,21 @@ fn report() -> ClusterReport {
     }
 }
 
-fn serve(mut stream: UnixStream, answer: &Message) {
-    let mut deframer = Deframer::default();
-    let mut chunk = [0; 4096];
-    while let Ok(len @ 1..) = stream.read(&mut chunk) {
-        deframer.push(&chunk[..len]).unwrap();
-        while let Some(bytes) = deframer.next_packet().unwrap() {
-            let asked = Packet::parse(&bytes).unwrap();
-            assert_eq!(asked, Packet::CmdRequest("testudo-cluster".to_owned(), Message::new()));
-            let mut out = Vec::new();
-            Packet::CmdResponse(answer.clone()).encode(&mut out).unwrap();
-            stream.write_all(&out).unwrap();
-        }
-    }
-}
-
-fn cluster(socket: &Path, args: &[&str]) -> Output {
+fn cluster(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
-    command.arg("cluster").arg("--socket").arg(socket).args(args).output().unwrap()
+    command.arg("cluster").args(args);
+    command
 }
 
 fn answered(answer: Message, args: &[&str]) -> Output {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("vici.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0, &answer));
-    let output = cluster(&socket, args);
-    daemon.join().unwrap();
-    output
+    support::answered(&mut cluster(args), move |asked| {
+        assert_eq!(asked, Packet::CmdRequest("testudo-cluster".to_owned(), Message::new()));
+        vec![Packet::CmdResponse(answer.clone())]
+    })
 }
 
 fn shown(report: Option<&ClusterReport>, args: &[&str]) -> String {
-    let output = answered(ClusterReport::answer(report), args);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    printed(answered(ClusterReport::answer(report), args))
 }
 
 #[test]
@@ -175,7 +156,7 @@ fn what_is_no_answer_is_an_error() {
 fn an_unreachable_daemon_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("vici.sock");
-    let output = cluster(&socket, &[]);
+    let output = cluster(&[]).arg("--socket").arg(&socket).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let start = format!("testudo cluster: cannot connect to testudod at {}: ", socket.display());

@@ -1,9 +1,10 @@
 //! `testudo shut` and `testudo release` against a daemon that answers from a script.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+mod support;
+
 use std::process::{Command, Output};
-use testudo_vici::codec::{Deframer, Packet};
+use support::printed;
+use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 use testudo_vici::shut::{Cause, ClearFrom, Released, ShutPage, ShutPrefix};
 
@@ -48,19 +49,6 @@ fn answer(packet: Packet) -> Message {
     }
 }
 
-fn serve(mut stream: UnixStream) {
-    let mut deframer = Deframer::default();
-    let mut chunk = [0; 4096];
-    while let Ok(len @ 1..) = stream.read(&mut chunk) {
-        deframer.push(&chunk[..len]).unwrap();
-        while let Some(bytes) = deframer.next_packet().unwrap() {
-            let mut out = Vec::new();
-            Packet::CmdResponse(answer(Packet::parse(&bytes).unwrap())).encode(&mut out).unwrap();
-            stream.write_all(&out).unwrap();
-        }
-    }
-}
-
 fn testudo(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
     command.args(args).env("SUDO_USER", "alice");
@@ -68,19 +56,11 @@ fn testudo(args: &[&str]) -> Command {
 }
 
 fn answered(args: &[&str]) -> Output {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("vici.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0));
-    let output = testudo(args).arg("--socket").arg(&socket).output().unwrap();
-    daemon.join().unwrap();
-    output
+    support::answered(&mut testudo(args), |packet| vec![Packet::CmdResponse(answer(packet))])
 }
 
 fn shown(args: &[&str]) -> String {
-    let output = answered(args);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    printed(answered(args))
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! `testudo status` against a daemon that answers from a script.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use support::printed;
 use testudo_vici::children::{ChildError, ChildReport, ChildState};
-use testudo_vici::codec::{Deframer, Packet};
+use testudo_vici::codec::Packet;
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::message::Message;
 
@@ -136,7 +139,7 @@ fn children() -> Vec<ChildReport> {
     ]
 }
 
-fn answer(packet: &Packet) -> Vec<Packet> {
+fn answer(packet: Packet) -> Vec<Packet> {
     let Packet::CmdRequest(name, _) = packet else { return vec![Packet::EventConfirm] };
     match name.as_str() {
         "version" => vec![Packet::CmdResponse(message(&[("daemon", "testudod"), ("version", "0.1.0")]))],
@@ -161,40 +164,22 @@ fn answer(packet: &Packet) -> Vec<Packet> {
     }
 }
 
-fn serve(mut stream: UnixStream) {
-    let mut deframer = Deframer::default();
-    let mut chunk = [0; 4096];
-    while let Ok(len @ 1..) = stream.read(&mut chunk) {
-        deframer.push(&chunk[..len]).unwrap();
-        while let Some(bytes) = deframer.next_packet().unwrap() {
-            let mut out = Vec::new();
-            for packet in answer(&Packet::parse(&bytes).unwrap()) {
-                packet.encode(&mut out).unwrap();
-            }
-            stream.write_all(&out).unwrap();
-        }
-    }
+fn testudo(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
+    command.arg("status").args(args);
+    command
 }
 
-fn status(socket: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
-    command.arg("status").arg("--socket").arg(socket).args(args).output().unwrap()
+fn status_at(socket: &Path) -> Output {
+    testudo(&[]).arg("--socket").arg(socket).output().unwrap()
 }
 
 fn status_of_the_script(args: &[&str]) -> String {
-    let output = output_of_the_script(args);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    printed(output_of_the_script(args))
 }
 
 fn output_of_the_script(args: &[&str]) -> Output {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("vici.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0));
-    let output = status(&socket, args);
-    daemon.join().unwrap();
-    output
+    support::answered(&mut testudo(args), answer)
 }
 
 #[test]
@@ -326,7 +311,7 @@ fn an_unreachable_daemon_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("vici.sock");
     for (errno, advice) in [("os error 2", "Is testudod running?"), ("os error 111", "nobody listens")] {
-        let output = status(&socket, &[]);
+        let output = status_at(&socket);
         assert_eq!(output.status.code(), Some(1));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let start = format!("testudo status: cannot connect to testudod at {}: ", socket.display());
@@ -348,7 +333,7 @@ fn a_daemon_that_speaks_something_else_is_an_error() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
     });
-    let output = status(&socket, &[]);
+    let output = status_at(&socket);
     daemon.join().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

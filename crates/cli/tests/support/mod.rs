@@ -1,0 +1,41 @@
+//! `testudo` against a daemon that answers from a script.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Output};
+use testudo_vici::codec::{Deframer, Packet};
+
+/// Runs a command of `testudo`, each of whose packets is answered by these.
+pub(crate) fn answered(
+    command: &mut Command,
+    answer: impl Fn(Packet) -> Vec<Packet> + Send + 'static,
+) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let daemon = std::thread::spawn(move || serve(listener.accept().unwrap().0, answer));
+    let output = command.arg("--socket").arg(&socket).output().unwrap();
+    daemon.join().unwrap();
+    output
+}
+
+fn serve(mut stream: UnixStream, answer: impl Fn(Packet) -> Vec<Packet>) {
+    let mut deframer = Deframer::default();
+    let mut chunk = [0; 4096];
+    while let Ok(len @ 1..) = stream.read(&mut chunk) {
+        deframer.push(&chunk[..len]).unwrap();
+        while let Some(bytes) = deframer.next_packet().unwrap() {
+            let mut out = Vec::new();
+            for packet in answer(Packet::parse(&bytes).unwrap()) {
+                packet.encode(&mut out).unwrap();
+            }
+            stream.write_all(&out).unwrap();
+        }
+    }
+}
+
+/// What a command has printed that must have succeeded.
+pub(crate) fn printed(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
