@@ -1,11 +1,9 @@
 //! `testudo check`: what the gateway would say to a `swanctl.conf`, without a gateway.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use testudo_vici::conf::{Check, Files, Report, Severity};
+use testudo_vici::conf::{Check, Disk, Report, Severity};
 use testudo_vici::schema::Policy;
-use testudo_vici::trust;
 
 /// Some connection, secret, pool or authority would be refused.
 const REFUSED: u8 = 1;
@@ -35,25 +33,6 @@ pub(crate) struct CheckArgs {
     /// Says nothing about what would be loaded.
     #[arg(long, short)]
     quiet: bool,
-}
-
-/// The files of this machine.
-struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
-    }
-
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let names =
-            std::fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.collect()
-    }
-
-    fn runs(&self, program: &Path) -> Result<(), String> {
-        trust::check(program).map(drop).map_err(|why| why.to_string())
-    }
 }
 
 /// Prints what is wrong, and nothing is changed.

@@ -5,17 +5,19 @@
 //! in `src/swanctl/commands`.
 
 mod check;
+mod disk;
 mod include;
 mod messages;
 mod parse;
 mod tree;
 
 pub use check::{Check, Finding, Report, Severity};
+pub use disk::Disk;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where files come from: this crate reads none itself.
+/// Where files come from: nothing but [`Disk`] reads any.
 pub trait Files {
     /// The octets of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
