@@ -41,6 +41,18 @@ pub(crate) fn number(message: &Message, name: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| answer_error(name, text, "a number"))
 }
 
+/// Adds a number that may be unknown: then it is left out.
+pub(crate) fn add_optional(message: &mut Message, key: &str, value: Option<u64>) {
+    if let Some(value) = value {
+        message.add_text(key, value);
+    }
+}
+
+/// A number that is left out where it is unknown.
+pub(crate) fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
+    message.text(key).map(|_| number(message, key)).transpose()
+}
+
 pub(crate) fn boolean(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }

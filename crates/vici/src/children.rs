@@ -21,7 +21,7 @@
 //! ```
 
 use crate::Error;
-use crate::answer::{answer_error, number, text};
+use crate::answer::{add_optional, answer_error, boolean, number, optional, read_boolean, text};
 use crate::message::Message;
 use crate::render::{sentence, split_events};
 use serde::Serialize;
@@ -90,29 +90,22 @@ impl ChildReport {
 
     fn to_message(&self) -> Message {
         let mut message = Message::new().with("state", self.state.as_str());
-        message.add("expected", if self.expected { "yes" } else { "no" });
+        message.add("expected", boolean(self.expected));
         if let Some(error) = &self.last_error {
             let mut reason = sentence(&error.reason);
             reason.truncate(MAX_REASON);
             message.add("error", reason);
             message.add_text("error-ago", error.ago);
         }
-        for (key, value) in [
-            ("since", self.since),
-            ("next-try", self.next_try),
-            ("silent", self.silent),
-            ("sas", Some(self.sas)),
-            ("node", self.node),
-        ] {
-            if let Some(value) = value {
-                message.add_text(key, value);
-            }
-        }
+        add_optional(&mut message, "since", self.since);
+        add_optional(&mut message, "next-try", self.next_try);
+        add_optional(&mut message, "silent", self.silent);
+        message.add_text("sas", self.sas);
+        add_optional(&mut message, "node", self.node);
         message
     }
 
     fn from_message(connection: &str, name: &str, message: &Message) -> Result<Self, Error> {
-        let optional = |key: &str| message.text(key).map(|_| number(message, key)).transpose();
         let found = text(message, "state")?;
         let state = ChildState::ALL.into_iter().find(|state| state.as_str() == found);
         let last_error = match message.text("error") {
@@ -125,13 +118,13 @@ impl ChildReport {
             connection: connection.to_owned(),
             name: name.to_owned(),
             state: state.ok_or_else(|| answer_error("state", found, "the state of a child"))?,
-            expected: text(message, "expected")? == "yes",
-            since: optional("since")?,
+            expected: read_boolean(message, "expected")?,
+            since: optional(message, "since")?,
             last_error,
-            next_try: optional("next-try")?,
-            silent: optional("silent")?,
+            next_try: optional(message, "next-try")?,
+            silent: optional(message, "silent")?,
             sas: number(message, "sas")?,
-            node: optional("node")?,
+            node: optional(message, "node")?,
         })
     }
 }

@@ -36,7 +36,8 @@
 
 use crate::Error;
 use crate::answer::{
-    Named, answer_error, as_map, boolean, named, number, read_boolean, read_named, section, text,
+    Named, add_optional, answer_error, as_map, boolean, named, number, optional, read_boolean, read_named,
+    section, text,
 };
 use crate::message::Message;
 use serde::Serialize;
@@ -344,16 +345,6 @@ impl NodeState {
         let known = Self::ALL.into_iter().find(|state| state.name() == found);
         known.ok_or_else(|| answer_error("state", found, "owner, drained, no-port, fresh, suspect or absent"))
     }
-}
-
-fn add_optional(message: &mut Message, key: &str, value: Option<u64>) {
-    if let Some(value) = value {
-        message.add_text(key, value);
-    }
-}
-
-fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
-    message.text(key).map(|_| number(message, key)).transpose()
 }
 
 fn numbers(message: &Message, key: &str) -> Result<Vec<u64>, Error> {

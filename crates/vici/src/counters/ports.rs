@@ -16,7 +16,7 @@
 //! if the driver does not tell, `filter` while the filter is not attached.
 
 use crate::Error;
-use crate::answer::{answer_error, number, text};
+use crate::answer::{add_optional, number, optional, text};
 use crate::message::Message;
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ impl PortStatus {
         message.add_text("seconds", self.seconds);
         let numbers = [("ifindex", self.ifindex), ("mtu", self.mtu), ("speed", self.speed)];
         for (key, value) in numbers {
-            value.into_iter().for_each(|value| message.add_text(key, value));
+            add_optional(&mut message, key, value);
         }
         message.add_text("queues", self.queues);
         message.add_text("routes", self.routes);
@@ -61,18 +61,14 @@ impl PortStatus {
     }
 
     pub(super) fn from_message(message: &Message) -> Result<Self, Error> {
-        let number_of = |key: &str| {
-            let parse = |text: &str| text.parse().map_err(|_| answer_error(key, text, "a number"));
-            message.text(key).map(parse).transpose()
-        };
         let text_of = |key: &str| message.text(key).map(str::to_owned);
         Ok(Self {
             state: text(message, "state")?.to_owned(),
             seconds: number(message, "seconds")?,
             why: text_of("why"),
-            ifindex: number_of("ifindex")?,
-            mtu: number_of("mtu")?,
-            speed: number_of("speed")?,
+            ifindex: optional(message, "ifindex")?,
+            mtu: optional(message, "mtu")?,
+            speed: optional(message, "speed")?,
             queues: number(message, "queues")?,
             routes: number(message, "routes")?,
             filter: text_of("filter"),

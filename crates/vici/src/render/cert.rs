@@ -10,21 +10,18 @@ pub fn list_cert(listed: &ListedCert) -> Message {
     match listed {
         ListedCert::Certificate { certificate, has_private_key } => {
             let flag = if certificate.is_ca() { "CA" } else { "NONE" };
-            let mut message = Message::new().with("type", "X509").with("flag", flag);
-            if *has_private_key {
-                message.add("has_privkey", "yes");
-            }
-            message.with("data", certificate.to_der())
+            let head = Message::new().with("type", "X509").with("flag", flag);
+            with_key(head, *has_private_key).with("data", certificate.to_der())
         }
         ListedCert::PublicKey { key, has_private_key } => {
-            let mut message = Message::new().with("type", "PUBKEY");
-            if *has_private_key {
-                message.add("has_privkey", "yes");
-            }
-            message.with("data", key.to_der())
+            with_key(Message::new().with("type", "PUBKEY"), *has_private_key).with("data", key.to_der())
         }
         ListedCert::Crl(der) => Message::new().with("type", "X509_CRL").with("data", der.as_slice()),
     }
+}
+
+fn with_key(head: Message, has_private_key: bool) -> Message {
+    if has_private_key { head.with("has_privkey", "yes") } else { head }
 }
 
 /// The event for an authority.

@@ -10,6 +10,7 @@ use crate::session::Request;
 use crate::view::ListedCert;
 use std::collections::BTreeSet;
 use testudo_ike::cert::{Certificate, DistinguishedName, PrivateKey, RawKey};
+use testudo_ike::config::Connection;
 
 /// The answer to `get-keys`.
 pub(super) fn keys(control: &dyn Control) -> Message {
@@ -98,9 +99,7 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     fields.finish()?;
     let credentials = control.credentials();
     // As in charon, also those that connections name, which are loaded with them.
-    let names = control.connection_names();
-    let connections = names.iter().filter_map(|name| control.connection(name));
-    let named = connections.flat_map(|connection| {
+    let named = connections(control).flat_map(|connection| {
         let ours = connection.local_rounds().map(|local| &local.certs);
         let theirs = connection.remote_rounds().flat_map(|remote| [&remote.certs, &remote.cacerts]);
         ours.chain(theirs)
@@ -117,7 +116,7 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     let x509 = others.chain(cas.into_iter().filter(|_| of_flag("CA")));
     let x509 = x509.map(|certificate| ListedCert::Certificate {
         certificate: certificate.clone(),
-        has_private_key: credentials.has_key_of(certificate),
+        has_private_key: credentials.has_private_key(certificate.key()),
     });
     let crls = credentials.crls().iter().filter(|crl| filter.shows("X509_CRL", crl.issuer()));
     let keys = filter.shows_public_keys().then(|| public_keys(control)).into_iter().flatten();
@@ -125,12 +124,14 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     Ok(Answer::Stream(Stream::new(Source::Certs(listed))))
 }
 
+fn connections(control: &dyn Control) -> impl Iterator<Item = &Connection> {
+    control.connection_names().into_iter().filter_map(move |name| control.connection(&name))
+}
+
 /// As in charon, also those that connections name.
 fn public_keys(control: &dyn Control) -> Vec<ListedCert> {
     let credentials = control.credentials();
-    let names = control.connection_names();
-    let connections = names.iter().filter_map(|name| control.connection(name));
-    let named = connections.flat_map(|connection| {
+    let named = connections(control).flat_map(|connection| {
         let ours = connection.local_rounds().map(|local| &local.pubkeys);
         ours.chain(connection.remote_rounds().map(|remote| &remote.pubkeys))
     });
