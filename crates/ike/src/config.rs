@@ -219,6 +219,11 @@ impl LocalAuth {
 }
 
 impl RemoteAuth {
+    /// Who the peer is, if that is configured: a pattern is nobody's name.
+    pub(crate) fn name(&self) -> Option<&Identity> {
+        self.id.as_ref().filter(|id| !id.has_wildcards())
+    }
+
     /// True if a certificate can prove who the peer is.
     pub(crate) fn takes_certificates(&self) -> bool {
         self.method.is_pubkey() && (self.pubkeys.is_empty() || !self.certs.is_empty())

@@ -176,11 +176,6 @@ impl Credentials {
         &self.crls
     }
 
-    /// True if the private key of the certificate is here.
-    pub fn has_key_of(&self, certificate: &Certificate) -> bool {
-        self.private_key(certificate.key()).is_some()
-    }
-
     /// True if the private key of that public key is here.
     pub fn has_private_key(&self, public: &PublicKey) -> bool {
         self.private_key(public).is_some()

@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::record::{ChildFailure, ChildRecord, is_loss};
 use crate::config::{Child, ChildMode};
 use crate::output::{Reason, Time};
-use crate::sa::{IkeSa, Reauth, Task};
+use crate::sa::{IkeSa, Task};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -157,8 +157,7 @@ impl Endpoint {
     /// By child.
     fn found<'a>(&'a self, connection: &'a str) -> BTreeMap<&'a str, Found> {
         let mut found = BTreeMap::new();
-        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done);
-        for sa in self.table.of_connection(connection).filter(live) {
+        for sa in self.table.of_connection(connection).filter(|sa| sa.is_live()) {
             if let Some(attempt) = sa.phase.attempt() {
                 of(&mut found, &attempt.child).asked = true;
             } else if sa.is_established() {
@@ -189,7 +188,7 @@ impl Endpoint {
 
     /// This node goes on with the children of an IKE SA.
     pub(crate) fn note_children_here(&mut self, sa: &IkeSa) {
-        for child in sa.children.iter().filter(|child| child.is_installed() && !child.is_missed()) {
+        for child in sa.children.iter().filter(|child| child.is_up()) {
             self.note_child_up(child.installed, &sa.connection, &child.name);
         }
     }

@@ -5,9 +5,9 @@ use super::record::ChildRecord;
 use super::remotes::Remotes;
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, Hosts, IkeProposal, StartAction, TsSpec};
-use crate::output::Time;
+use crate::output::{Path, Time};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
 
@@ -256,6 +256,14 @@ impl Connection {
     /// True if it has a child of that name, and one that has SAs.
     pub(crate) fn has_sas(&self, child: &str) -> bool {
         self.child(child).is_some_and(|child| child.mode.is_negotiated())
+    }
+
+    /// From there to there, by the ports of the connection.
+    pub(crate) fn path(&self, local: IpAddr, remote: IpAddr) -> Path {
+        Path {
+            local: SocketAddr::new(local, self.local_port),
+            remote: SocketAddr::new(remote, self.remote_port),
+        }
     }
 
     /// Where to initiate to: the first single address.

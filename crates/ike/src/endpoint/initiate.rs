@@ -9,7 +9,7 @@ use crate::message::IkeSpi;
 use crate::output::{ChildSaId, Event, IkeSaId, Path, Reason, Time};
 use crate::sa::{Attempt, IkeSa, Phase, Reauth, Task};
 use crate::suite::{IkeSpis, Role};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 /// IKE SAs of one connection that packets to peers of any address may have begun and that are not
 /// established yet.
@@ -97,10 +97,7 @@ impl Endpoint {
         }
         let home = self.home_of(&connection.name, child);
         let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
-        let path = Path {
-            local: SocketAddr::new(local, connection.local_port),
-            remote: SocketAddr::new(remote, connection.remote_port),
-        };
+        let path = connection.path(local, remote);
         let beginning = Beginning { id: self.new_ike_id(), child, path, reauth: None, home };
         self.begin_ike_sa_at(now, &connection, beginning)
     }
@@ -207,7 +204,7 @@ impl Endpoint {
     }
 
     fn present(&self, connection: &str, child: &str, peer: Option<IpAddr>) -> Option<Present> {
-        let live = |sa: &&IkeSa| sa.closing.is_none() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
+        let live = |sa: &&IkeSa| sa.is_live() && is_with(sa, peer);
         self.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
             Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
             Phase::Established => {
@@ -237,10 +234,7 @@ impl Endpoint {
             connection: connection.name.clone(),
             peer: first,
         })?;
-        Ok(Path {
-            local: SocketAddr::new(local, connection.local_port),
-            remote: SocketAddr::new(remote, connection.remote_port),
-        })
+        Ok(connection.path(local, remote))
     }
 
     /// From where to where an attempt begins once more. A peer whose address the connection does
@@ -249,10 +243,7 @@ impl Endpoint {
         if connection.remote_hosts().has_single() {
             return self.initial_path(connection);
         }
-        Ok(Path {
-            local: SocketAddr::new(sa.path.local.ip(), connection.local_port),
-            remote: SocketAddr::new(sa.path.remote.ip(), connection.remote_port),
-        })
+        Ok(connection.path(sa.path.local.ip(), sa.path.remote.ip()))
     }
 
     /// The first address that the connection names and the host has, else the host's first that it allows. If the host has

@@ -47,7 +47,7 @@ impl Endpoint {
         local: &LocalAuth,
         remote: &RemoteAuth,
     ) -> Option<String> {
-        let named = remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let named = remote.name();
         let remote = named.cloned().or_else(|| connection.peer_address().map(Identity::Addr));
         let locals = self.local_identities(connection, local);
         // Which secret it takes is known when both ends are.

@@ -395,7 +395,7 @@ impl Endpoint {
     /// True if the child has a Child SA in this IKE SA, or in another with the same peer: two that
     /// were made at once, of which one goes.
     pub(crate) fn is_up_otherwise(&self, sa: &IkeSa, name: &str) -> bool {
-        let up = |child: &ChildSa| child.name == name && child.is_installed() && !child.is_missed();
+        let up = |child: &ChildSa| child.name == name && child.is_up();
         let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
         sa.children.iter().any(up)
             || self.twins_of(sa).filter(live).any(|other| other.children.iter().any(up))

@@ -11,8 +11,8 @@ use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
 use crate::output::{ChildSaId, IkeSaId, Reason, Time};
 use crate::sa::{
-    Attempt, ChildPhase, FollowupSa, IkeSa, MAX_TRIES, Outdated, OutdatedIke, Phase, Reauth, Task, Times,
-    What, draw_reauth, earlier,
+    Attempt, ChildPhase, FollowupSa, IkeSa, MAX_TRIES, Outdated, OutdatedIke, Phase, Task, Times, What,
+    draw_reauth, earlier,
 };
 use crate::suite::Role;
 use std::sync::Arc;
@@ -20,9 +20,8 @@ use std::time::Duration;
 
 impl Endpoint {
     /// See [`Endpoint::load_connection`].
-    pub(super) fn load(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
+    pub(super) fn load(&mut self, now: Time, mut connection: Connection) -> Result<(), LoadError> {
         let name = connection.name.clone();
-        let mut connection = connection;
         self.fill_names(&mut connection);
         let before = self.connections.load(now, connection)?;
         self.follow_names(&name);
@@ -107,6 +106,7 @@ impl Endpoint {
             let change = difference.children.get(child);
             matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
         };
+        let is_live = sa.is_live();
         match &mut sa.phase {
             Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthRounds(_) => {
                 let child = sa.phase.attempt().map(|attempt| attempt.child.clone()).unwrap_or_default();
@@ -123,7 +123,7 @@ impl Endpoint {
                 self.outdate_ike(turn, sa, difference.ike);
                 Ok(())
             }
-            Phase::Established if sa.closing.is_none() && sa.reauth != Some(Reauth::Done) => {
+            Phase::Established if is_live => {
                 self.follow_on_established((now, turn), sa, connection, difference);
                 Ok(())
             }

@@ -47,20 +47,17 @@ pub(super) enum Asked {
     /// None is, and the IKE SA stays all the same.
     Nothing,
     /// That is not how the connection is configured.
-    Refused(NotifyType, &'static str),
+    Refused(&'static str),
 }
 
 impl Asked {
     pub(super) fn by(connection: &Connection, request: &Payloads) -> Self {
         match (is_childless(request), connection.childless) {
-            (true, Childless::Never) => {
-                Self::Refused(NotifyType::InvalidSyntax, "the peer asks for none, and childless = never")
-            }
+            (true, Childless::Never) => Self::Refused("the peer asks for none, and childless = never"),
             (true, _) => Self::Nothing,
-            (false, Childless::Force) => Self::Refused(
-                NotifyType::InvalidSyntax,
-                "the peer asks for one at once, and childless = force",
-            ),
+            (false, Childless::Force) => {
+                Self::Refused("the peer asks for one at once, and childless = force")
+            }
             (false, _) => Self::Child,
         }
     }

@@ -60,6 +60,11 @@ impl ChildSa {
         self.is_installed() && self.outbound == Outbound::Expired
     }
 
+    /// It carries traffic, or is about to.
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_installed() && !self.is_missed()
+    }
+
     /// The peer has it too for sure: what it does not know yet it cannot renew.
     pub(crate) fn is_proven(&self) -> bool {
         self.is_installed() && self.outbound == Outbound::Active

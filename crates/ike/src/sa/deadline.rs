@@ -14,8 +14,7 @@ impl IkeSa {
         }
         let stage = match &self.phase {
             Phase::InitSent(init) => init.error.as_ref().map(|error| error.until),
-            Phase::HalfOpen(_) | Phase::HalfProven(_) => self.phase.half_open().map(|half| half.until),
-            _ => None,
+            phase => phase.half_open().map(|half| half.until),
         };
         let due = [
             stage,

@@ -284,6 +284,11 @@ impl IkeSa {
         self.is_established() && self.closing.is_none() && self.rival_of.is_none()
     }
 
+    /// True if it is not about to end, and no other has taken its place.
+    pub(crate) fn is_live(&self) -> bool {
+        self.closing.is_none() && self.reauth != Some(Reauth::Done)
+    }
+
     /// True if an additional key exchange from `place` on is still to take place.
     pub(crate) fn has_additional_ke(&self, place: usize) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.ike.suite().next_additional(place).is_some())

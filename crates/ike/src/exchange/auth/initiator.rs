@@ -4,7 +4,7 @@ use super::local_identity;
 use super::prove::{Asked, Proof, Prover};
 use super::rounds;
 use super::verify::{Check, Claim, Evidence, Proven};
-use crate::config::{Child, Connection, Identity, SharedSecret, Unique};
+use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
 use crate::endpoint::Endpoint;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::child::Answer;
@@ -126,7 +126,7 @@ impl Endpoint {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
         // A pattern is nobody's name: then the responder chooses.
-        let named = connection.remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let named = connection.remote.name();
         payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
         payloads.push(Payload::Auth(auth));
         payloads.extend(configuration::request(connection, &self.held_addresses(sa)));
@@ -315,8 +315,7 @@ impl Endpoint {
         let own = connection.local_round(*ours)?;
         let local = local_identity(own, sa.path);
         // The peer of this round, if it is named, is the one that shares a key with us.
-        let named = connection.remote_round(*ours).and_then(|remote| remote.id.as_ref());
-        let named = named.filter(|id| !id.has_wildcards());
+        let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
         let remote = named.or(responder).or(sa.remote_id.as_ref()).cloned();
         let asked =
             Asked { certificate: sa.extensions.asked_for_certificate, key: sa.extensions.asked_for_key };
@@ -354,8 +353,7 @@ impl Endpoint {
             rounds.ours = rounds.ours.saturating_add(1);
             payloads.push(Payload::IdInitiator(id));
             payloads.extend(certificates);
-            let asked = connection.remote_round(rounds.theirs).and_then(|remote| remote.id.as_ref());
-            let asked = asked.filter(|id| !id.has_wildcards());
+            let asked = connection.remote_round(rounds.theirs).and_then(RemoteAuth::name);
             payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
             payloads.push(Payload::Auth(auth));
             payloads.extend(rounds::another(connection.local_round(rounds.ours).is_some()));

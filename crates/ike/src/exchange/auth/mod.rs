@@ -36,7 +36,7 @@ impl Endpoint {
         let local = local_identity(local, path);
         // A peer without a configured identity is most likely known by its address.
         let by_addr = Identity::Addr(path.remote.ip());
-        let named = remote.id.as_ref().filter(|id| !id.has_wildcards());
+        let named = remote.name();
         let remote = named.unwrap_or(&by_addr);
         self.secrets
             .find(Some(&local), Some(remote))

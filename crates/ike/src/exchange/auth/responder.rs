@@ -314,7 +314,9 @@ impl Endpoint {
                         answer.extend(self.answer_child(now, sa, connection, &half.nonces, asked));
                     }
                     childless::Asked::Nothing => self.stays_alone(sa),
-                    childless::Asked::Refused(notify, why) => answer.push(self.refuse_child(sa, notify, why)),
+                    childless::Asked::Refused(why) => {
+                        answer.push(self.refuse_child(sa, NotifyType::InvalidSyntax, why));
+                    }
                 }
             }
             Err(notify) => answer.push(self.refuse_child(sa, notify, &notify.to_string())),

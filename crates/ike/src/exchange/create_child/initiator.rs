@@ -47,7 +47,7 @@ impl Endpoint {
             self.try_later(now, sa, Task::NewChild { name, tries });
             return Ok(false);
         }
-        let up = |child: &&ChildSa| child.name == name && child.is_installed() && !child.is_missed();
+        let up = |child: &&ChildSa| child.name == name && child.is_up();
         if let Some(id) = sa.children.iter().find(up).map(|child| child.id) {
             // The peer has made it meanwhile.
             let connection = sa.connection.clone();

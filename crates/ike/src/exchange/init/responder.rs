@@ -191,8 +191,11 @@ impl Endpoint {
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
         let ppk = self.secrets.has_ppk();
         let mut said = extensions::answer(connection, &message.payloads, ppk);
-        said.extend(self.proofs_wanted(path));
-        said.extend(self.rounds_known(path));
+        let possible = self.connections.between(path.local.ip(), path.remote.ip());
+        said.extend(self.proofs_wanted(&possible));
+        // A peer that may have to prove itself in several rounds hears that we know them (RFC
+        // 4739).
+        said.extend(possible.iter().find_map(|connection| known_rounds(connection)));
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         let opening = Opening {
@@ -296,8 +299,7 @@ const MAX_NAMED_CAS: usize = 10;
 impl Endpoint {
     /// What a responder asks a peer for whose connection is not known yet: certificates and public
     /// keys that any of them could want (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
-    fn proofs_wanted(&self, path: Path) -> Vec<Payload> {
-        let connections = self.connections.between(path.local.ip(), path.remote.ip());
+    fn proofs_wanted(&self, connections: &[Arc<Connection>]) -> Vec<Payload> {
         let asking = connections.iter().filter(|connection| connection.send_certreq);
         let rounds = asking.flat_map(|connection| connection.remote_rounds());
         let keys = rounds.clone().any(RemoteAuth::takes_public_keys);
@@ -307,15 +309,6 @@ impl Endpoint {
         let all = if any { self.cas() } else { Vec::new() };
         let certificates = certificate_request(named.chain(all), MAX_NAMED_CAS);
         certificates.into_iter().chain(keys.then(key_request)).collect()
-    }
-}
-
-impl Endpoint {
-    /// Says that we know several rounds of authentication (RFC 4739), where a connection for the
-    /// peer has them.
-    fn rounds_known(&self, path: Path) -> Option<Payload> {
-        let connections = self.connections.between(path.local.ip(), path.remote.ip());
-        connections.iter().find_map(|connection| known_rounds(connection))
     }
 }
 
