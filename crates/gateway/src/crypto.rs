@@ -1,6 +1,6 @@
 //! The threads of handshakes: what of IKE's cryptography takes long is computed here, beside control and workers.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, waking};
 use mio::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,12 +47,7 @@ impl Crypto {
                 tracing::warn!("a crypto thread does not give way to workers: {error}");
             }
         };
-        let wake = move || {
-            if let Err(error) = waker.wake() {
-                tracing::error!("cannot wake the control thread: {error}");
-            }
-        };
-        Self::with(processors.saturating_sub(workers).clamp(1, MOST_THREADS), begin, run, wake)
+        Self::with(processors.saturating_sub(workers).clamp(1, MOST_THREADS), begin, run, waking(waker))
     }
 
     fn with(

@@ -93,9 +93,14 @@ fn usable(ports: &[Option<Queues>]) -> Option<usize> {
     each.min().map(|least| least.max(1) as usize)
 }
 
+/// True if this host has an interface of that name now.
+pub(crate) fn is_there(interface: &str) -> bool {
+    nix::net::if_::if_nametoindex(interface).is_ok()
+}
+
 /// `None` if there is no such interface.
 fn ask(port: &PortConfig) -> Result<Option<Queues>, String> {
-    if nix::net::if_::if_nametoindex(port.interface.as_str()).is_err() {
+    if !is_there(&port.interface) {
         return Ok(None);
     }
     let found = queues_of(&port.interface).map_err(|e| format!("{}: {e}", port.place))?;

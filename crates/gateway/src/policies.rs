@@ -477,23 +477,17 @@ fn local_side(child: &Child) -> Vec<TrafficSelector> {
 /// The selectors that a child's configuration names itself. `dynamic` may be any address, and names
 /// none.
 pub(crate) fn named_selectors(child: &Child) -> SelectorPair {
-    let fixed = |specs: &[TsSpec]| -> Vec<TrafficSelector> {
-        let fixed = specs.iter().filter_map(|spec| match spec {
-            TsSpec::Fixed(ts) => Some(*ts),
-            TsSpec::Dynamic { .. } => None,
-        });
-        fixed.collect()
-    };
     SelectorPair::new(&fixed(&child.local_ts), &fixed(&child.remote_ts))
 }
 
 /// What of our side the configuration names itself.
 fn named(child: &Child) -> Box<[AddrRange]> {
-    let fixed = |spec: &TsSpec| match spec {
-        TsSpec::Fixed(ts) => Some(ts.addrs),
-        TsSpec::Dynamic { .. } => None,
-    };
-    child.local_ts.iter().filter_map(fixed).collect()
+    fixed(&child.local_ts).into_iter().map(|ts| ts.addrs).collect()
+}
+
+/// Without those that are `dynamic`.
+fn fixed(specs: &[TsSpec]) -> Vec<TrafficSelector> {
+    specs.iter().flat_map(|spec| resolve(spec, &[])).collect()
 }
 
 /// True if whatever host a packet is for becomes the child's peer.

@@ -3,6 +3,7 @@
 //! Work goes in by a list and comes back by another. The control thread is woken once for all that has come back since it
 //! looked last, and while there is more to do not for every single result: to be woken costs about as much as to go on with one.
 
+use mio::Waker;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,15 @@ use std::time::{Duration, Instant};
 
 /// So long a result may wait for those that come behind it, and until the next is there; but for none that takes long.
 const PATIENCE: Duration = Duration::from_micros(500);
+
+/// What wakes the control thread.
+pub(crate) fn waking(waker: Arc<Waker>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        if let Err(error) = waker.wake() {
+            tracing::error!("cannot wake the control thread: {error}");
+        }
+    }
+}
 
 /// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it ends the threads, each
 /// behind what it is at; what waits is dropped.

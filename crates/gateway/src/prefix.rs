@@ -66,6 +66,11 @@ pub(crate) fn last_address(prefix: &Prefix) -> IpAddr {
     from_u128(to_u128(prefix.addr()) | low_mask(width - prefix.length()), prefix.addr())
 }
 
+/// All addresses of a prefix.
+pub(crate) fn range_of(prefix: &Prefix) -> Option<AddrRange> {
+    AddrRange::new(prefix.addr(), last_address(prefix))
+}
+
 /// The address behind this one, if it is not the last of its family.
 pub(crate) fn following(addr: IpAddr) -> Option<IpAddr> {
     match addr {

@@ -110,6 +110,11 @@ impl<V> PrefixMap<V> {
         begin_before.chain(self.map.range(first..=last).inspect(|_| meter::visit()))
     }
 
+    /// True if one of the prefixes holds all of this one.
+    pub(crate) fn covers(&self, prefix: &Prefix) -> bool {
+        self.around(prefix).next().is_some()
+    }
+
     /// The value of the longest prefix that holds all of this one.
     pub(crate) fn longest(&self, prefix: &Prefix) -> Option<&V> {
         self.around(prefix).next_back().map(|(_, value)| value)

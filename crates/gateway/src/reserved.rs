@@ -2,7 +2,7 @@
 //! unless the connection says so, or it would have the traffic of our neighbours, our routers and
 //! our name servers.
 
-use crate::prefix::last_address;
+use crate::prefix::range_of;
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
 use testudo_ipsec::selector::AddrRange;
@@ -14,7 +14,7 @@ const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/res
 /// The networks on our links, the neighbours in those that are handed out, and the name servers of
 /// this host.
 pub(crate) fn reserved(fib: &Fib) -> Vec<AddrRange> {
-    let networks = fib.connected().iter().filter_map(|p| AddrRange::new(p.addr(), last_address(p)));
+    let networks = fib.connected().iter().filter_map(range_of);
     let neighbours = fib.neighbours().map(|(_, addr)| addr);
     // A file that is missing names nobody.
     let texts = RESOLVER_FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());

@@ -4,7 +4,7 @@
 //! count. Nothing ends a look-up that has begun, so control takes a name for failed when its time
 //! is over, and whatever comes later for nothing.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, waking};
 use mio::Waker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -89,18 +89,14 @@ impl Resolver {
 
     fn pool(&mut self) -> Result<&Pool<String, Answer>, String> {
         if self.pool.is_none() {
-            let (waker, look_up) = (Arc::clone(&self.waker), self.look_up);
+            let look_up = self.look_up;
             let run = move |name: String| {
                 let result = look_up(&name);
                 (name, result)
             };
-            let wake = move || {
-                if let Err(error) = waker.wake() {
-                    tracing::error!("cannot wake the control thread: {error}");
-                }
-            };
-            let pool = Pool::start("names", THREADS, || {}, (takes_long, run), wake)
-                .map_err(|error| format!("cannot start a thread that resolves names: {error}"))?;
+            let pool =
+                Pool::start("names", THREADS, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
+                    .map_err(|error| format!("cannot start a thread that resolves names: {error}"))?;
             self.pool = Some(pool);
         }
         self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())

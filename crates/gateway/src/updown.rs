@@ -8,7 +8,7 @@
 mod environment;
 mod script;
 
-use crate::pool::Pool;
+use crate::pool::{Pool, waking};
 use environment::Run;
 use mio::Waker;
 use script::{Outcome, Task};
@@ -254,16 +254,10 @@ impl Updown {
     /// No thread where no script is ever run.
     fn start_lanes(&mut self) -> Result<(), String> {
         while self.lanes.len() < LANES {
-            let waker = Arc::clone(&self.waker);
-            let wake = move || {
-                if let Err(error) = waker.wake() {
-                    tracing::error!("cannot wake the control thread: {error}");
-                }
-            };
             let ending = Arc::clone(&self.ending);
             let run = move |task: Task| script::run(&task, TIME_LIMIT, &ending);
             let name = format!("updown{}", self.lanes.len());
-            let pool = Pool::start(&name, 1, || {}, (takes_long, run), wake)
+            let pool = Pool::start(&name, 1, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
                 .map_err(|error| format!("cannot start a thread for it: {error}"))?;
             self.lanes.push(Lane { pool, waiting: 0 });
         }

@@ -1,9 +1,9 @@
 //! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
 
 use super::{Disk, Pulses, Received, Writer, key};
-use crate::config::{ClusterSettings, Config, PortConfig};
+use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
-use nix::net::if_::if_nametoindex;
+use crate::lineup::is_there;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
@@ -54,8 +54,8 @@ impl Prepared {
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
-        let is_missing = |port: &PortConfig| if_nametoindex(port.interface.as_str()).is_err();
-        let pulses = Pulses::open(settings, mark, config.ports.iter().any(is_missing))?;
+        let pulses =
+            Pulses::open(settings, mark, config.ports.iter().any(|port| !is_there(&port.interface)))?;
         let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
         let timers = &settings.timers;
         let group = GroupConfig {

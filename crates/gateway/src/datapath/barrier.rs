@@ -222,7 +222,7 @@ impl Barrier {
         let sides = [&self.wanted.selected, &self.wanted.selected_by_sas, &self.inherited.selected];
         let is_selected = |addr: IpAddr| {
             let host = Prefix::host(addr);
-            sides.iter().any(|side| side.around(&host).next().is_some())
+            sides.iter().any(|side| side.covers(&host))
         };
         let may_open = |addr: IpAddr| before.contains(&addr) || !self.inherited.is_everything_shut(addr);
         addresses.iter().copied().filter(|addr| !is_selected(*addr) && may_open(*addr)).collect()

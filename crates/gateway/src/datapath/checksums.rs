@@ -1,6 +1,7 @@
 //! On which ports workers fill in checksums that neighbours have left open.
 
 use crate::config::{Checksum, PortConfig};
+use crate::lineup::is_there;
 use testudo_fastpath::port::{driver_of, leaves_checksums_open};
 
 /// What is decided about a port, and why.
@@ -18,7 +19,7 @@ enum Decision {
 /// has decided it. Of an interface that is missing the driver is not known: filling in what is not
 /// open changes nothing, and costs a comparison.
 pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
-    if port.checksum == Checksum::Auto && nix::net::if_::if_nametoindex(port.interface.as_str()).is_err() {
+    if port.checksum == Checksum::Auto && !is_there(&port.interface) {
         tracing::info!(
             "port {}: fills in checksums that its neighbours leave open (no driver is known while it is missing)",
             port.interface

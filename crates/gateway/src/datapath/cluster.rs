@@ -3,6 +3,7 @@
 
 use super::DataPath;
 use crate::clock::on_boottime;
+use crate::lineup::is_there;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ impl ClusterPlan<'_> {
         let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
         filter.set_cluster(Some(&shown)).map_err(|e| e.to_string())?;
         // One that is missing is made silent when it comes.
-        for port in self.ports.iter().filter(|port| nix::net::if_::if_nametoindex(**port).is_ok()) {
+        for port in self.ports.iter().filter(|port| is_there(port)) {
             host::silence(port).map_err(|e| e.to_string())?;
         }
         host::set_addresses(&self.vips, former).map_err(|e| e.to_string())?;

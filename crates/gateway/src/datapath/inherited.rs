@@ -121,11 +121,11 @@ impl Inherited {
     pub(super) fn claim(&mut self, wanted: &Protection) -> Claimed {
         let mut claimed = Claimed::default();
         let own: Vec<Prefix> = self.selected.keys().copied().collect();
-        for prefix in own.iter().filter(|prefix| wanted.selected.around(prefix).next().is_some()) {
+        for prefix in own.iter().filter(|prefix| wanted.selected.covers(prefix)) {
             self.selected.remove(prefix);
         }
         for prefix in std::mem::take(&mut self.unclaimed) {
-            let passed = || wanted.passed.around(&prefix).next().is_some();
+            let passed = || wanted.passed.covers(&prefix);
             let mut shut: Vec<Prefix> = Vec::new();
             if wanted.held.contains_key(&prefix) || passed() {
                 shut.push(prefix);
@@ -171,6 +171,6 @@ impl Inherited {
 
     /// Takes out what matters no more because nothing around it stays shut.
     fn take_within(&mut self, prefix: &Prefix) -> Option<PrefixUse> {
-        if self.shut.around(prefix).next().is_some() { None } else { self.within.remove(prefix) }
+        if self.shut.covers(prefix) { None } else { self.within.remove(prefix) }
     }
 }

@@ -157,7 +157,7 @@ impl Demand<'_> {
         let Self { wanted, inherited, host, .. } = self;
         let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
         // Where any host may be a peer, those on our own links may be too.
-        let is_exempt = wanted.anybody.around(prefix).next().is_none();
+        let is_exempt = !wanted.anybody.covers(prefix);
         let is_connected = is_shut && is_exempt && host.connected.contains_key(prefix);
         let is_local = wanted.local.contains_key(prefix);
         let usage = if is_connected {
@@ -219,7 +219,7 @@ impl Demand<'_> {
     /// held back. A tunnel for everything selects what is its own, not what this host has to do
     /// with others; and of what is passed in part some comes in clear, and some does not.
     fn is_judged(&self, prefix: &Prefix) -> bool {
-        prefix.is_default() || self.wanted.passed_in_part.around(prefix).next().is_some()
+        prefix.is_default() || self.wanted.passed_in_part.covers(prefix)
     }
 
     /// Whether policies open a prefix. What an earlier run has left stands first: its policies may have been others.

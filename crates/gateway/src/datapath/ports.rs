@@ -142,8 +142,7 @@ impl Ports {
     /// lost for good.
     pub(super) fn lost(&mut self, index: PortIndex, now: Instant) -> Option<Line> {
         let port = self.get_mut(index)?;
-        port.closed = port.losses();
-        port.sockets.clear();
+        port.close();
         port.tried = None;
         port.lost = now;
         port.turn(State::Missing, now);
@@ -166,8 +165,7 @@ impl Ports {
     /// The port's interface is there, and cannot be used. A line, if the reason is a new one.
     pub(super) fn refused(&mut self, link: &PortLink, why: String, now: Instant) -> Option<Line> {
         let port = self.get_mut(link.index)?;
-        port.closed = port.losses();
-        port.sockets.clear();
+        port.close();
         port.tried = Some((link.clone(), now + RETRY));
         let line = Line::Warning(format!("port {}: interface cannot be used yet: {why}", port.name));
         let state = State::Refused(why);
@@ -220,6 +218,12 @@ impl Port {
     fn turn(&mut self, state: State, now: Instant) {
         self.state = state;
         self.since = now;
+    }
+
+    /// Its sockets are to be closed: what was lost below them is lost for good.
+    fn close(&mut self) {
+        self.closed = self.losses();
+        self.sockets.clear();
     }
 
     fn losses(&self) -> PortStatistics {

@@ -9,6 +9,7 @@
 use super::DataPath;
 use super::ports::{Line, Need};
 use crate::lineup::{numbered, of_worker, sharing};
+use std::sync::Arc;
 use std::time::Instant;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::filter::Mode;
@@ -102,16 +103,15 @@ impl DataPath {
                 if port.info().ifindex != link.ifindex {
                     return Err("another interface has taken its name just now".to_owned());
                 }
-                opened.push((worker, queue, port));
+                opened.push((Arc::clone(&bay.changes), queue, port));
             }
         }
         for (_, queue, port) in &opened {
             self.guard.set_socket(*queue, port)?;
             self.ports.add_socket(link.index, port.losses());
         }
-        for (worker, _, port) in opened {
-            let bay = self.workers.bays().nth(worker).ok_or("a worker has no place for ports")?;
-            let pushed = bay.changes.push(PortChange::Open(port));
+        for (changes, _, port) in opened {
+            let pushed = changes.push(PortChange::Open(port));
             pushed.map_err(|_| "a worker does not take changes of its ports")?;
         }
         self.workers.queue(WorkerCommand::Ports);

@@ -5,7 +5,7 @@ use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
 use super::senders::{SenderDifference, Senders};
 use super::table::{Entry, Table};
-use crate::prefix::{cover, cover_within, following, last_address, whole};
+use crate::prefix::{cover, cover_within, following, last_address, range_of, whole};
 use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::prefix::Prefix;
@@ -283,8 +283,7 @@ impl Outline {
 
     /// The policies of configured children that hold all of a prefix back.
     pub(super) fn children_holding(&self, prefix: &Prefix) -> impl Iterator<Item = PolicyId> {
-        let range = AddrRange::new(prefix.addr(), last_address(prefix));
-        let holders = range.and_then(|range| self.holders(&range, |_| true)).unwrap_or_default();
+        let holders = range_of(prefix).and_then(|range| self.holders(&range, |_| true)).unwrap_or_default();
         let held = holders.into_iter().filter_map(|holder| self.held.get(&holder));
         held.flat_map(|holder| holder.children.iter().copied())
     }
@@ -352,8 +351,7 @@ impl Outline {
     /// nor everything what comes to this host itself.
     pub(super) fn take_abandoned(&mut self) -> Abandoned {
         let is_held = |prefix: &Prefix| {
-            let range = AddrRange::new(prefix.addr(), last_address(prefix));
-            let is_held = range.is_some_and(|range| self.holders(&range, is_named).is_some());
+            let is_held = range_of(prefix).is_some_and(|range| self.holders(&range, is_named).is_some());
             self.held.contains_key(prefix) || is_held && !self.local.meets(prefix)
         };
         let is_selected = |prefix: &Prefix| self.selected.covers(prefix);

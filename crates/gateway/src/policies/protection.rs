@@ -119,7 +119,7 @@ impl Tally {
 
     /// True if one of them holds all of the prefix.
     pub(super) fn covers(&self, prefix: &Prefix) -> bool {
-        self.counts.around(prefix).next().is_some()
+        self.counts.covers(prefix)
     }
 
     /// True if one of them lies inside the prefix, or around it.

@@ -183,13 +183,12 @@ impl Entry {
 
     /// The address ranges of our side from which the gateway itself may send through it, as far as
     /// that is news.
-    pub(super) fn senders(&self) -> Box<dyn Iterator<Item = AddrRange> + '_> {
-        let is_protected = matches!(self.mode, ChildMode::Tunnel | ChildMode::Transport) && !self.is_around;
-        match self.is_of_sa() {
-            _ if !is_protected => Box::new(std::iter::empty()),
-            true => Box::new(self.unnamed.iter().copied()),
-            false => Box::new(self.local_ranges()),
-        }
+    pub(super) fn senders(&self) -> impl Iterator<Item = AddrRange> + '_ {
+        let is_protected = self.mode.is_negotiated() && !self.is_around;
+        // An SA has what its child does not name, and a child all of its own.
+        let of_child = (!self.is_of_sa()).then(|| self.local_ranges());
+        let all = self.unnamed.iter().copied().chain(of_child.into_iter().flatten());
+        all.filter(move |_| is_protected)
     }
 
     /// The address ranges of our side.
