@@ -90,11 +90,8 @@ impl Filter {
     /// under another name: there it drops what is for a worker.
     pub fn forget_gone(&mut self) -> Result<()> {
         for ifindex in self.pins.linked()? {
-            let pin = self.pins.link(ifindex);
-            if !is_attached(ifindex, &pin)? {
-                self.claims.remove(&ifindex);
-                remove_pin(&pin)?;
-                self.loaded.ports.remove(&ifindex.to_ne_bytes(), &interface_name(ifindex))?;
+            if !is_attached(ifindex, &self.pins.link(ifindex))? {
+                self.detach(ifindex)?;
             }
         }
         Ok(())

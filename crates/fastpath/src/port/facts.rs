@@ -3,7 +3,6 @@
 use super::link::ask_kernel;
 use crate::error::{Error, Result};
 use crate::ethtool::{self, Queues, datagram_socket};
-use std::io;
 
 /// An interface of this host, in the current network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +37,12 @@ pub fn facts_of(interface: &str) -> Result<Option<Facts>> {
     // numbers.
     let (flags, address, mtu) =
         unsafe { (flags.ifr_ifru.ifru_flags, address.ifr_ifru.ifru_hwaddr, mtu.ifr_ifru.ifru_mtu) };
-    let unknown = |result: io::Result<bool>| result.unwrap_or(false);
     Ok(Some(Facts {
         ethernet: address.sa_family == libc::ARPHRD_ETHER,
         mtu: mtu as u32,
         queues: ethtool::queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))?,
         up: libc::c_int::from(flags) & libc::IFF_UP != 0,
-        link: unknown(ethtool::has_link(interface)),
+        link: ethtool::has_link(interface).unwrap_or(false),
         driver: ethtool::driver(&socket, interface).unwrap_or_default(),
     }))
 }

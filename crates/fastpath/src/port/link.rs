@@ -37,25 +37,30 @@ pub(super) fn query(interface: &str) -> Result<Link> {
 
 /// How many queues of an interface are in use, in the current network namespace.
 pub fn queues_of(interface: &str) -> Result<Queues> {
-    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
-    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))
+    ask_driver(interface, "ioctl(ETHTOOL_GCHANNELS)", queues)
 }
 
 /// The speed of an interface in Mb/s, in the current network namespace. `None` while it has no
 /// link, or if the driver does not tell.
 pub fn speed_of(interface: &str) -> Result<Option<u32>> {
-    let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
-    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    speed(&socket, interface).map_err(failed("ioctl(ETHTOOL_GSET)"))
+    ask_driver(interface, "ioctl(ETHTOOL_GSET)", speed)
 }
 
 /// The name of an interface's driver, in the current network namespace. `None` if the kernel does
 /// not tell.
 pub fn driver_of(interface: &str) -> Result<Option<String>> {
+    ask_driver(interface, "ioctl(ETHTOOL_GDRVINFO)", driver)
+}
+
+/// Asks an interface's driver by a socket of its own.
+fn ask_driver<T>(
+    interface: &str,
+    call: &'static str,
+    question: impl FnOnce(&OwnedFd, &str) -> io::Result<T>,
+) -> Result<T> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    driver(&socket, interface).map_err(failed("ioctl(ETHTOOL_GDRVINFO)"))
+    question(&socket, interface).map_err(failed(call))
 }
 
 /// The answer to a request that reads the name of an interface and nothing else.
