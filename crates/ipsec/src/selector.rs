@@ -240,7 +240,7 @@ impl SelectorPair {
     }
 
     /// True if the ranges of our side leave out no address of the family.
-    pub fn is_local_everything(&self, v6: bool) -> bool {
+    pub(crate) fn is_local_everything(&self, v6: bool) -> bool {
         let last = if v6 { u128::MAX } else { u32::MAX.into() };
         let family = self.local().iter().filter(|side| side.v6 == v6);
         let mut ranges: Vec<(u128, u128)> = family.map(|side| (side.start, side.end)).collect();

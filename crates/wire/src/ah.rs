@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::ip::{self, Protocol};
 use crate::ipv4::{self, Ipv4};
-use crate::ipv6::{self, Ipv6};
+use crate::ipv6::{self, Ipv6, for_each_header};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Octets of the header before the ICV.
@@ -167,31 +167,6 @@ fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
         // It is not seen by AH.
         _ => Err(Error::Options),
     })
-}
-
-/// The extension headers before `at`, each whole.
-fn for_each_header(
-    ip: &Ipv6<'_>,
-    at: usize,
-    mut each: impl FnMut(Protocol, &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let (mut protocol, mut payload) = (ip.next_header(), ip.payload());
-    let mut here = ipv6::HEADER;
-    for _ in 0..=ipv6::MAX_EXTENSIONS {
-        if here == at {
-            return Ok(());
-        }
-        let truncated = |expected| Error::Truncated { found: payload.len(), expected };
-        if here > at || !protocol.is_extension() {
-            return Err(Error::Options);
-        }
-        let &[next, words] = payload.first_chunk().ok_or(truncated(2))?;
-        let len = if protocol == Protocol::FRAGMENT { 8 } else { (usize::from(words) + 1) * 8 };
-        let (header, rest) = payload.split_at_checked(len).ok_or(truncated(len))?;
-        each(protocol, header)?;
-        (protocol, payload, here) = (Protocol(next), rest, here + len);
-    }
-    Err(Error::TooManyHeaders)
 }
 
 /// Options of IPv6: a bit of the type says that routers change what is inside (RFC 8200 §4.2).

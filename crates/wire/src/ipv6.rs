@@ -162,6 +162,31 @@ impl<'a> Ipv6<'a> {
     }
 }
 
+/// The extension headers before `at`, each whole.
+pub(crate) fn for_each_header(
+    ip: &Ipv6<'_>,
+    at: usize,
+    mut each: impl FnMut(Protocol, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (mut protocol, mut payload) = (ip.next_header(), ip.payload());
+    let mut here = HEADER;
+    for _ in 0..=MAX_EXTENSIONS {
+        if here == at {
+            return Ok(());
+        }
+        let truncated = |expected| Error::Truncated { found: payload.len(), expected };
+        if here > at || !protocol.is_extension() {
+            return Err(Error::Options);
+        }
+        let &[next, words] = payload.first_chunk().ok_or(truncated(2))?;
+        let len = if protocol == Protocol::FRAGMENT { 8 } else { (usize::from(words) + 1) * 8 };
+        let (header, rest) = payload.split_at_checked(len).ok_or(truncated(len))?;
+        each(protocol, header)?;
+        (protocol, payload, here) = (Protocol(next), rest, here + len);
+    }
+    Err(Error::TooManyHeaders)
+}
+
 /// The way through the extension headers. Stops at the first fragment header of a later fragment, because what
 /// follows is not a header.
 fn walk(mut protocol: Protocol, mut payload: &[u8]) -> Result<Upper<'_>, Error> {

@@ -10,10 +10,11 @@
 //! there.
 
 use super::{TCP_CHECKSUM, complete};
+use crate::Error;
 use crate::checksum::Sum;
 use crate::ip::{self, Protocol};
 use crate::ipv4::{self, Ipv4};
-use crate::ipv6::Ipv6;
+use crate::ipv6::{Ipv6, for_each_header};
 use crate::{tcp, udp};
 
 /// Where the checksum stands in a UDP header.
@@ -97,12 +98,13 @@ fn over_v6(packet: &[u8]) -> Option<Segment> {
     let ip = Ipv6::parse(packet).ok()?;
     let upper = ip.upper().ok()?;
     let protocol = upper.protocol;
-    if !has_checksum(protocol) || upper.fragment.is_some() || !is_addressed_plainly(&ip) {
+    let len = upper.payload.len();
+    let start = ip.total_len() - len;
+    if !has_checksum(protocol) || upper.fragment.is_some() || !is_addressed_plainly(&ip, start) {
         return None;
     }
-    let len = upper.payload.len();
     let pseudo = Sum::new().pseudo_v6(ip.src(), ip.dst(), protocol.0, len as u32);
-    Some(Segment { start: ip.total_len() - len, end: ip.total_len(), protocol, pseudo })
+    Some(Segment { start, end: ip.total_len(), protocol, pseudo })
 }
 
 /// True for what this module knows the checksum of.
@@ -114,25 +116,16 @@ fn has_checksum(protocol: Protocol) -> bool {
 /// True if the pseudo-header has the addresses of the IPv6 header: no extension header before the
 /// upper protocol names others (RFC 8200 §8.1, RFC 6275 §11.3.1).
 #[inline]
-fn is_addressed_plainly(ip: &Ipv6<'_>) -> bool {
-    let (mut protocol, mut rest) = (ip.next_header(), ip.payload());
-    while protocol.is_extension() {
-        let Some(&[next, words, _, segments_left]) = rest.first_chunk() else { return false };
-        let Some((header, behind)) = rest.split_at_checked((usize::from(words) + 1) * 8) else {
-            return false;
-        };
-        let is_plain = match protocol {
-            Protocol::HOP_BY_HOP => true,
-            Protocol::ROUTING => segments_left == 0,
-            Protocol::DEST_OPTIONS => !may_have_home_address(header),
-            _ => false,
-        };
-        if !is_plain {
-            return false;
-        }
-        (protocol, rest) = (Protocol(next), behind);
-    }
-    true
+fn is_addressed_plainly(ip: &Ipv6<'_>, upper: usize) -> bool {
+    let is_plain = |protocol, header: &[u8]| match protocol {
+        Protocol::HOP_BY_HOP => true,
+        Protocol::ROUTING => header.get(3) == Some(&0),
+        Protocol::DEST_OPTIONS => !may_have_home_address(header),
+        _ => false,
+    };
+    let plain =
+        |protocol, header: &[u8]| if is_plain(protocol, header) { Ok(()) } else { Err(Error::Options) };
+    for_each_header(ip, upper, plain).is_ok()
 }
 
 /// True if destination options name a home address, or cannot be read.
