@@ -175,8 +175,8 @@ impl Member {
                     false => self.endpoint.initiate(now, Some(&connection), &child),
                 };
                 let is_up = |ike| {
-                    let state = self.endpoint.names_of(ike).map(SaNames::state);
-                    child.is_empty() && state == Some(IkeSaState::Established)
+                    let state = || self.endpoint.names_of(ike).map(SaNames::state);
+                    child.is_empty() && state() == Some(IkeSaState::Established)
                 };
                 match begun {
                     Ok(ike) if is_up(ike) => self.answer(from, job, Answered::Initiated(Ok(()))),
@@ -233,18 +233,17 @@ impl Member {
                 }));
             }
             // Whoever waits for the IKE SA alone.
-            Event::IkeUp(ike) => ops.extend(alone(initiations, *ike, &Ok(()))),
-            Event::IkeDown(ike, reason) => ops.extend(alone(initiations, *ike, &Err(reason.to_string()))),
+            Event::IkeUp(ike) => ops.extend(ended(initiations, *ike, "", &Ok(()))),
+            Event::IkeDown(ike, reason) => {
+                ops.extend(ended(initiations, *ike, "", &Err(reason.to_string())));
+            }
             Event::InitiateMoved { from, to, child } => {
                 let moved = initiations.iter_mut().filter(|i| i.ike == *from && i.child == *child);
                 moved.for_each(|initiation| initiation.ike = *to);
             }
             Event::InitiateDone { ike, child, result } => {
-                let done = initiations.extract_if(.., |i| i.ike == *ike && i.child == *child);
-                ops.extend(done.map(|Initiation { from, job, .. }| {
-                    let result = result.as_ref().map(drop).map_err(ToString::to_string);
-                    Op::Answer(Answer { to: from, job, what: Answered::Initiated(result) })
-                }));
+                let result = result.as_ref().map(drop).map_err(ToString::to_string);
+                ops.extend(ended(initiations, *ike, child, &result));
             }
             _ => {}
         }
@@ -263,9 +262,15 @@ impl Member {
     }
 }
 
-/// The answers to all who wait for that IKE SA and no child.
-fn alone(initiations: &mut Vec<Initiation>, ike: IkeSaId, result: &Result<(), String>) -> Vec<Op> {
-    let done = initiations.extract_if(.., |i| i.ike == ike && i.child.is_empty());
+/// The answers to all who wait for that child of an IKE SA, or, without a name, for the IKE SA
+/// alone.
+fn ended(
+    initiations: &mut Vec<Initiation>,
+    ike: IkeSaId,
+    child: &str,
+    result: &Result<(), String>,
+) -> Vec<Op> {
+    let done = initiations.extract_if(.., |i| i.ike == ike && i.child == child);
     let answer = |Initiation { from, job, .. }| {
         Op::Answer(Answer { to: from, job, what: Answered::Initiated(result.clone()) })
     };

@@ -34,6 +34,16 @@ fn lose_owner(world: &mut World) -> usize {
     world.owner_of(0).unwrap()
 }
 
+/// Where the floor lies at the node that takes over from an owner which has told of 100, if a
+/// number far ahead was forged.
+fn floor_behind_a_forgery(world: &mut World) -> u64 {
+    let spi = world.spi_of(0);
+    tell(world, 1, 100);
+    world.seen.insert(spi, u32::MAX / 2);
+    let taker = lose_owner(world);
+    world.nodes[taker].floors[&spi]
+}
+
 /// An edge that waits for a view is of the moment when it was said: the peer has gone on meanwhile.
 #[test]
 fn an_edge_that_has_waited_is_as_old_as_it_is() {
@@ -73,14 +83,10 @@ fn an_sa_faster_than_the_ports_of_the_taker_reaches_as_far_as_its_rate_explains(
 #[test]
 fn the_ports_of_a_node_bound_what_can_have_come() {
     let mut world = World::established(3, 6, 808);
-    let spi = world.spi_of(0);
     for node in &mut world.nodes {
         node.member.as_mut().unwrap().set_line_rate(1000);
     }
-    tell(&mut world, 1, 100);
-    world.seen.insert(spi, u32::MAX / 2);
-    let taker = lose_owner(&mut world);
-    let floor = world.nodes[taker].floors[&spi];
+    let floor = floor_behind_a_forgery(&mut world);
     assert!(floor > 100 && floor - 100 < 4000, "{floor}");
 }
 
@@ -90,15 +96,12 @@ fn the_ports_of_a_node_bound_what_can_have_come() {
 fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
     const FAST: u64 = 500_000;
     let mut world = World::established(3, 6, 809);
-    let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
+    let owner = world.owner_of(0).unwrap();
     for (node, state) in world.nodes.iter_mut().enumerate() {
         let rate = if node == owner { FAST } else { 1000 };
         state.member.as_mut().unwrap().set_line_rate(rate);
     }
-    tell(&mut world, 1, 100);
-    world.seen.insert(spi, u32::MAX / 2);
-    let taker = lose_owner(&mut world);
-    let floor = world.nodes[taker].floors[&spi];
+    let floor = floor_behind_a_forgery(&mut world);
     assert!(floor > 100 + FAST && floor - 100 < 4 * FAST, "{floor}");
 }
 
@@ -109,11 +112,7 @@ fn of_ports_that_nobody_has_told_of_the_fastest_are_assumed() {
     const ASSUMED: u64 = 148_809_523;
     for older in [true, false] {
         let mut world = World::established_with(3, 6, 810, Syncs { older, ..Syncs::default() });
-        let spi = world.spi_of(0);
-        tell(&mut world, 1, 100);
-        world.seen.insert(spi, u32::MAX / 2);
-        let taker = lose_owner(&mut world);
-        let reach = world.nodes[taker].floors[&spi] - 100;
+        let reach = floor_behind_a_forgery(&mut world) - 100;
         assert_eq!(reach > ASSUMED / 2, older, "{reach}");
         assert!(reach < 4 * ASSUMED);
     }
