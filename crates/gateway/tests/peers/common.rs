@@ -11,6 +11,7 @@ use testudo_lab::iperf::Direction;
 use testudo_lab::namespace::Offloads;
 use testudo_lab::nat::Nat;
 use testudo_lab::ping::Ping;
+use testudo_lab::pki::{KeyKind, Pki};
 use testudo_lab::streams::Streams;
 use testudo_lab::swanctl::{IkeSa, Swanctl};
 use testudo_lab::swanctl_conf::Connection;
@@ -319,9 +320,23 @@ impl Arrivals {
 
     /// Packets so far.
     pub(crate) fn packets(&self) -> u64 {
-        let args = ["list", "counter", "netdev", &self.table, "rest"];
-        let shown = self.namespace.run("nft", args).unwrap().stdout;
-        let mut words = shown.split_ascii_whitespace().skip_while(|word| *word != "packets");
-        words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+        counted(&self.namespace, ["netdev", &self.table, "rest"])
+    }
+}
+
+/// Packets that a counter of nftables has so far: by its family, its table and its name.
+pub(crate) fn counted(namespace: &Namespace, [family, table, counter]: [&str; 3]) -> u64 {
+    let shown = namespace.run("nft", ["list", "counter", family, table, counter]).unwrap().stdout;
+    let mut words = shown.split_ascii_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+}
+
+/// Makes a key of that name: the private one stays at its owner, and both sides have the public
+/// one.
+pub(crate) fn give_key(pair: &Pair, pki: &Pki, (name, kind): (&str, KeyKind), owner: Side) {
+    pki.bare(name, kind).unwrap();
+    pki.give(pair.swanctl(owner), &format!("{name}.key"), "private").unwrap();
+    for side in [Side::One, Side::Two] {
+        pki.give(pair.swanctl(side), &format!("{name}.pub"), "pubkey").unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! A tunnel for everything, and what else a gateway has to do beside it.
 
-use crate::common::{Pair, SOON, Scenario, Watch};
+use crate::common::{Pair, SOON, Scenario, Watch, counted};
 use std::net::UdpSocket;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::Kind;
@@ -55,10 +55,7 @@ fn watch_arrivals(pair: &Pair) {
 
 /// Echo requests that gw1's kernel has got so far.
 fn arrived(pair: &Pair, counter: &str) -> u64 {
-    let shown = pair.t.gw1.run("nft", ["list", "counter", "inet", "arrivals", counter]).unwrap().stdout;
-    let words: Vec<&str> = shown.split_whitespace().collect();
-    let at = words.iter().position(|word| *word == "packets").expect("packets");
-    words[at + 1].parse().expect("a number")
+    counted(&pair.t.gw1, ["inet", "arrivals", counter])
 }
 
 /// A question of the gateway's own from its outer address, like one of DNS, and the answer to it.

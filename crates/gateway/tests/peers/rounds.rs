@@ -1,6 +1,6 @@
 //! Several rounds of authentication (RFC 4739), each with another identity, with strongSwan.
 
-use crate::common::{Pair, SOON, Scenario, UP_LIMIT};
+use crate::common::{Pair, SOON, Scenario, UP_LIMIT, give_key};
 use testudo_lab::gateway::Kind;
 use testudo_lab::pki::{KeyKind, Pki};
 use testudo_lab::swanctl_conf::Connection;
@@ -69,20 +69,12 @@ fn conf(side: Side, rounds: [&[Round]; 2]) -> String {
     )
 }
 
-fn load(pair: &Pair, rounds: [&[Round]; 2]) {
-    for side in [Side::One, Side::Two] {
+/// Loads the connections of both sides, each with the rounds that it knows of.
+fn load(pair: &Pair, one: [&[Round]; 2], two: [&[Round]; 2]) {
+    for (side, rounds) in [(Side::One, one), (Side::Two, two)] {
         let swanctl = pair.swanctl(side);
         swanctl.write_conf(&conf(side, rounds)).unwrap();
         swanctl.run(["--load-all", "--noprompt", "--clear"]).unwrap();
-    }
-}
-
-/// Both have the public key of that name, and that side its private key.
-fn give_key(pair: &Pair, pki: &Pki, name: &str, owner: Side) {
-    pki.bare(name, KeyKind::Ecdsa("P-256")).unwrap();
-    pki.give(pair.swanctl(owner), &format!("{name}.key"), "private").unwrap();
-    for side in [Side::One, Side::Two] {
-        pki.give(pair.swanctl(side), &format!("{name}.pub"), "pubkey").unwrap();
     }
 }
 
@@ -104,26 +96,24 @@ fn every_combination(name: &'static str, peer: Kind, initiator: Side, combinatio
     let pair = Scenario::new(name, peer).impatient().start_empty();
     let pki = Pki::new(pair.t.gw1.lab()).unwrap();
     for (key, owner) in [("gw1", Side::One), ("alice", Side::One), ("gw2", Side::Two), ("bob", Side::Two)] {
-        give_key(&pair, &pki, key, owner);
+        give_key(&pair, &pki, (key, KeyKind::Ecdsa("P-256")), owner);
     }
     for rounds in combinations {
-        load(&pair, rounds);
+        load(&pair, rounds, rounds);
         come_and_go(&pair, initiator, rounds);
     }
 }
 
+/// A second round of the initiator, of the responder, and of both.
+const WE_BEGIN: [[&[Round]; 2]; 3] = [
+    [&[Psk("gw1"), Key("alice")], &[Psk("gw2")]],
+    [&[Psk("gw1")], &[Key("gw2"), Psk("bob")]],
+    [&[Key("gw1"), Psk("alice")], &[Psk("gw2"), Key("bob")]],
+];
+
 #[test]
 fn we_initiate_and_both_prove_two_identities() {
-    every_combination(
-        "rounds",
-        Kind::Strongswan,
-        Side::One,
-        [
-            [&[Psk("gw1"), Key("alice")], &[Psk("gw2")]],
-            [&[Psk("gw1")], &[Key("gw2"), Psk("bob")]],
-            [&[Key("gw1"), Psk("alice")], &[Psk("gw2"), Key("bob")]],
-        ],
-    );
+    every_combination("rounds", Kind::Strongswan, Side::One, WE_BEGIN);
 }
 
 /// An initiating charon that proves itself by a shared key wants all of the peer's rounds to be
@@ -146,16 +136,7 @@ fn strongswan_initiates_and_both_prove_two_identities() {
 #[test]
 #[ignore = "make test-all: the other peer"]
 fn two_gateways_prove_two_identities() {
-    every_combination(
-        "roundsown",
-        Kind::Testudo,
-        Side::One,
-        [
-            [&[Psk("gw1"), Key("alice")], &[Psk("gw2")]],
-            [&[Psk("gw1")], &[Key("gw2"), Psk("bob")]],
-            [&[Key("gw1"), Psk("alice")], &[Psk("gw2"), Key("bob")]],
-        ],
-    );
+    every_combination("roundsown", Kind::Testudo, Side::One, WE_BEGIN);
 }
 
 /// One side asks for a second round that the other has not: there is no tunnel, whoever begins.
@@ -167,11 +148,7 @@ fn a_round_that_one_side_lacks() {
         ([&[Psk("gw1")][..], &[Psk("gw2"), Psk("bob")][..]], plain),
         (plain, [&[Psk("gw1"), Psk("alice")], &[Psk("gw2")]]),
     ] {
-        for (side, rounds) in [(Side::One, one), (Side::Two, two)] {
-            let swanctl = pair.swanctl(side);
-            swanctl.write_conf(&conf(side, rounds)).unwrap();
-            swanctl.run(["--load-all", "--noprompt", "--clear"]).unwrap();
-        }
+        load(&pair, one, two);
         for initiator in [Side::One, Side::Two] {
             assert!(pair.swanctl(initiator).initiate("lab", UP_LIMIT).is_err(), "{initiator:?}");
             for side in [Side::One, Side::Two] {

@@ -2,7 +2,7 @@
 //! its configuration.
 
 use super::{come_and_go, own};
-use crate::common::{Pair, Scenario, UP_LIMIT};
+use crate::common::{Pair, Scenario, UP_LIMIT, give_key};
 use testudo_lab::gateway::Kind;
 use testudo_lab::pki::{KeyKind, Pki};
 use testudo_lab::swanctl_conf::Connection;
@@ -20,15 +20,6 @@ fn start(name: &'static str, peer: Kind) -> (Pair, Pki) {
     let pair = Scenario::new(name, peer).impatient().start_empty();
     let pki = Pki::new(pair.t.gw1.lab()).unwrap();
     (pair, pki)
-}
-
-/// Makes that side's keys: the private one stays there, and both sides have the public one.
-fn equip(pair: &Pair, pki: &Pki, side: Side, kind: KeyKind) {
-    pki.bare(own(side), kind).unwrap();
-    pki.give(pair.swanctl(side), &format!("{}.key", own(side)), "private").unwrap();
-    for holder in [Side::One, Side::Two] {
-        pki.give(pair.swanctl(holder), &format!("{}.pub", own(side)), "pubkey").unwrap();
-    }
 }
 
 /// By the keys of both sides; `ids`: whether the connection names the sides.
@@ -59,8 +50,8 @@ fn both_roles(name: &'static str, peer: Kind) {
     for (index, (kind, scheme)) in KEYS.into_iter().enumerate() {
         // The two sides have different kinds of keys: the next one is the peer's.
         let (other, other_scheme) = KEYS[(index + 1) % KEYS.len()];
-        equip(&pair, &pki, Side::One, kind);
-        equip(&pair, &pki, Side::Two, other);
+        give_key(&pair, &pki, (own(Side::One), kind), Side::One);
+        give_key(&pair, &pki, (own(Side::Two), other), Side::Two);
         load(&pair, |_, _| {}, true);
         come_and_go(&pair);
         let theirs = format!("with {other_scheme} successful, by public key");
@@ -92,7 +83,7 @@ fn between_two_gateways_in_both_roles() {
 fn another_key_is_refused_by_both() {
     let (mut pair, pki) = start("wrongpub", Kind::Strongswan);
     for side in [Side::One, Side::Two] {
-        equip(&pair, &pki, side, KeyKind::Ed25519);
+        give_key(&pair, &pki, (own(side), KeyKind::Ed25519), side);
     }
     pki.bare("mars", KeyKind::Ed25519).unwrap();
     for wrong in [Side::One, Side::Two] {

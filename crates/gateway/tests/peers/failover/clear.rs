@@ -1,5 +1,6 @@
 //! Counts what nodes and peers send into the untrusted network and should never: packets from or to the protected networks.
 
+use crate::common::counted;
 use testudo_lab::Namespace;
 use testudo_lab::cluster::Cluster;
 
@@ -37,9 +38,6 @@ impl ClearText {
 
     /// Packets so far; one between two protected networks counts twice.
     pub(super) fn packets(&self) -> u64 {
-        let shown =
-            self.switch.run("nft", ["list", "counter", "netdev", "clear_text", "clear"]).unwrap().stdout;
-        let mut words = shown.split_ascii_whitespace().skip_while(|word| *word != "packets");
-        words.nth(1).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+        counted(&self.switch, ["netdev", "clear_text", "clear"])
     }
 }
