@@ -46,7 +46,7 @@ enum Work {
     /// Tests of one program.
     Tests { program: Arc<Program>, names: Vec<String>, tier: Tier },
     /// A command beside the tests.
-    Command { name: &'static str, words: &'static [&'static str] },
+    Command { name: &'static str, program: &'static str, args: &'static [&'static str] },
     /// The test programs without labs are to be built, and their tests to be run.
     Build { wanted: Wanted },
 }
@@ -85,9 +85,9 @@ impl Plan {
 }
 
 impl Job {
-    /// A command beside the tests: its name, and its words.
-    pub(crate) fn command(name: &'static str, words: &'static [&'static str]) -> Self {
-        Self { lane: Lane::Processor, work: Work::Command { name, words } }
+    /// A command beside the tests, under that name.
+    pub(crate) fn command(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
+        Self { lane: Lane::Processor, work: Work::Command { name, program, args } }
     }
 
     /// Builds the test programs that [`Which::Labs`] leaves out, and has their tests run.
@@ -141,7 +141,7 @@ impl Job {
                 let said = (!findings.is_empty()).then(|| findings.into_iter().collect());
                 ended(phase(LINTS, Duration::ZERO, cargo::log(Which::All), said));
             }),
-            Work::Command { name, words } => command(name, words, &log).map(ended),
+            Work::Command { name, program, args } => command((name, program, args), &log).map(ended),
             Work::Tests { program, names, tier } => {
                 let output = Output::start(self.harness(program, names, *tier), &log);
                 output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
@@ -173,9 +173,8 @@ fn more(wanted: &Wanted) -> Result<(Plan, BTreeSet<String>)> {
     Ok((Plan::of(&programs, wanted)?, findings))
 }
 
-fn command(name: &str, words: &[&str], log: &Path) -> Result<Outcome> {
+fn command((name, program, args): (&str, &str, &[&str]), log: &Path) -> Result<Outcome> {
     let begun = Instant::now();
-    let (program, args) = words.split_first().unwrap_or((&"true", &[]));
     let mut command = nice(Path::new(program));
     command.args(args);
     let mut output = Output::start(command, log)?;

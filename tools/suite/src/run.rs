@@ -25,7 +25,7 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let everything = wanted.only.is_empty();
     let mut jobs = vec![Job::build(wanted.clone())];
     if everything {
-        jobs.push(Job::command("format", &["cargo", "fmt", "--all", "--check"]));
+        jobs.push(Job::command("format", "cargo", &["fmt", "--all", "--check"]));
     }
     jobs.extend(labs.jobs);
     let outcomes = Schedule::new(jobs).run(&mut progress);
