@@ -27,11 +27,11 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::UpdatesNotReplicated, 0),
     (Plant::BlockBeforeStable, 32),
     (Plant::SameBlock, 0),
-    (Plant::HeirBySuspicion, 20),
+    (Plant::HeirBySuspicion, 21),
     (Plant::NoSenderId, 0),
     (Plant::SpiReusedAtOnce, 38),
     (Plant::LastEdgesNotTold, 0),
-    (Plant::CommandsMissed, 21),
+    (Plant::CommandsMissed, 96),
     (Plant::RestNotAwaited, 2),
     (Plant::OlderStay, 6),
 ];
