@@ -1,4 +1,6 @@
 //! The engine against real daemons: one a namespace, killed, stopped, cut off and brought back.
+//!
+//! A program of its own: it holds labs, and needs a feature that `it` does without.
 #![allow(missing_docs)]
 
 use std::collections::BTreeSet;

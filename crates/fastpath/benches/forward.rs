@@ -4,7 +4,7 @@
 //! `cargo bench -p testudo-fastpath --bench forward -- [--seconds N] [--rx N] [--tx N] [--idle TURNS]`
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/labs/support/mod.rs"]
 mod support;
 mod wire;
 

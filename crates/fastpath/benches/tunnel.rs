@@ -4,7 +4,7 @@
 //! `cargo bench -p testudo-fastpath --bench tunnel -- [--seconds N] [--rounds N] [--idle TURNS] [--rx N] [--tx N]`
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/labs/support/mod.rs"]
 mod support;
 
 use std::io::{Read, Write};

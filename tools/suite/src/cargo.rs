@@ -147,14 +147,14 @@ const LINTS: [(&str, &str); 2] = [
 /// units of all.
 pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     let packages = packages()?;
-    let targets = if which == Which::Labs { packages.lab_tests() } else { Vec::new() };
+    let targets = if which == Which::Labs { packages.lab_tests() } else { BTreeSet::new() };
     let log = log(which);
     let mut log_file = create(&log)?;
     let mut cargo = cargo(which);
     // Always of the whole workspace: a part of it alone has other features, and would be built
     // twice.
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json"]).envs(LINTS);
-    cargo.args(targets.iter().flat_map(|target| ["--test", target.as_str()]));
+    cargo.args(targets.iter().flat_map(|target| ["--test", target]));
     // Benchmarks too, for their lints.
     cargo.args((which == Which::All).then_some("--all-targets"));
     // It says how far it is to terminals alone, unless it is told to.
@@ -214,7 +214,8 @@ pub(crate) fn create(path: &Path) -> Result<File> {
 #[derive(Default)]
 struct Packages {
     known: BTreeMap<PathBuf, (String, Suite)>,
-    integration_tests: Vec<String>,
+    /// Package and target of each.
+    integration_tests: Vec<(String, String)>,
 }
 
 impl Packages {
@@ -237,24 +238,31 @@ impl Packages {
     /// Refuses a build that lacks an integration test: what is not built is not run, and would not
     /// be missed.
     fn check_built(&self, which: Which, programs: &[Program]) -> Result<()> {
-        let expected = match which {
-            Which::Labs => self.lab_tests(),
-            Which::All => self.integration_tests.clone(),
+        let labs = self.lab_tests();
+        let expected = |target: &str| which == Which::All || labs.contains(target);
+        let built = |package: &str, target: &str| {
+            programs.iter().any(|program| (&*program.package, &*program.target) == (package, target))
         };
-        match expected.into_iter().find(|name| programs.iter().all(|program| program.target != *name)) {
+        let lacks = |(package, target): &&(String, String)| expected(target) && !built(package, target);
+        match self.integration_tests.iter().find(lacks) {
             None => Ok(()),
-            Some(found) => Err(Error::Output {
+            Some((package, target)) => Err(Error::Output {
                 program: "cargo test --no-run".into(),
-                found: format!("no artifact for {found}"),
+                found: format!("no artifact for {target} of {package}"),
                 expected: "a program for every integration test",
             }),
         }
     }
 
-    /// Integration tests that hold labs.
-    fn lab_tests(&self) -> Vec<String> {
-        let holds_labs = |target: &&String| self.known.values().any(|(_, suite)| suite.labs.contains(target));
-        self.integration_tests.iter().filter(holds_labs).cloned().collect()
+    /// Names of integration tests that hold labs. Cargo builds those of all packages that have one.
+    fn lab_tests(&self) -> BTreeSet<&str> {
+        let holds_labs =
+            |target: &str| self.known.values().any(|(_, suite)| suite.labs.iter().any(|lab| lab == target));
+        self.integration_tests
+            .iter()
+            .map(|(_, target)| target.as_str())
+            .filter(|target| holds_labs(target))
+            .collect()
     }
 }
 
@@ -271,9 +279,9 @@ fn packages() -> Result<Packages> {
     for package in metadata.packages {
         let suite = package.metadata.unwrap_or_default().suite;
         Packages::check_names(&package.name, &suite, &package.targets)?;
-        let tests = package.targets.into_iter().filter(|target| target.kind == ["test"]);
-        packages.integration_tests.extend(tests.map(|target| target.name));
         let name = package.name.trim_start_matches("testudo-").to_owned();
+        let tests = package.targets.into_iter().filter(|target| target.kind == ["test"]);
+        packages.integration_tests.extend(tests.map(|target| (name.clone(), target.name)));
         packages.known.insert(package.manifest_path, (name, suite));
     }
     Ok(packages)
@@ -320,7 +328,7 @@ fn program(message: Message, packages: &Packages) -> Result<Option<Program>> {
         path,
         directory: message.manifest_path.parent().unwrap_or(Path::new(".")).to_owned(),
         labs: suite.labs.contains(&target.name),
-        first: target.kind == ["test"] && packages.lab_tests().contains(&target.name),
+        first: target.kind == ["test"] && packages.lab_tests().contains(&*target.name),
         long: suite.long.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect(),
         target: target.name,
     }))
@@ -333,12 +341,13 @@ mod tests {
     fn packages() -> Packages {
         let suite = Suite { labs: vec!["peers".into()], long: vec!["peers::rekeying::".into()] };
         let known = BTreeMap::from([("/w/gateway/Cargo.toml".into(), ("gateway".into(), suite))]);
-        Packages { known, integration_tests: vec!["peers".into(), "it".into()] }
+        let of_gateway = |target: &str| ("gateway".to_owned(), target.to_owned());
+        Packages { known, integration_tests: vec![of_gateway("peers"), of_gateway("it")] }
     }
 
     #[test]
     fn only_integration_tests_that_hold_labs_are_built_first() {
-        assert_eq!(packages().lab_tests(), ["peers"]);
+        assert_eq!(packages().lab_tests(), BTreeSet::from(["peers"]));
     }
 
     fn artifact(target: &str, test: bool) -> String {
@@ -412,5 +421,9 @@ mod tests {
             .collect();
         assert!(packages().check_built(Which::Labs, &built).is_ok());
         assert!(packages().check_built(Which::All, &built).is_err(), "`it` is missing");
+        let mut packages = packages();
+        packages.integration_tests.push(("lab".to_owned(), "peers".to_owned()));
+        let result = packages.check_built(Which::Labs, &built);
+        assert!(result.is_err(), "another package has one of the same name");
     }
 }

@@ -17,8 +17,8 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/seeds.rs`), and
-    /// how many random sizes Scapy tries (`ipsec/tests/pipeline/scapy.rs`).
+    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/it/seeds.rs`),
+    /// and how many random sizes Scapy tries (`ipsec/tests/it/scapy.rs`).
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Test => &[],

@@ -1,5 +1,7 @@
 //! The state that workers share, in every order of events that the memory model allows: the sources themselves, built on loom's
 //! atomics in place of the processor's.
+//!
+//! A program of its own: those sources stand at its root, and `it` has an allocator that counts.
 
 /// What the sources of the crate find at its root.
 mod atomics {

@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Within which another node carries on, at worst. A takeover usually needs a tenth of a second, or
 /// three seconds where a witness has to miss the node first. On a machine that other labs share,
 /// time proves nothing: the bound only tells a takeover from none. That takeovers are quick is
-/// proven in virtual time (`cluster/tests/member/suspicion.rs`, the simulator) and measured by
+/// proven in virtual time (`cluster/tests/it/suspicion.rs`, the simulator) and measured by
 /// `testudo bench failover`.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(30);
 /// Traffic before a failure, and after all is well again.

@@ -2,7 +2,7 @@
 //! additional key exchanges it is the first of a series, and the others are IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
 //!
 //! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and §2.25 (what is refused
-//! meanwhile); the tests in `tests/scenarios` carry the names of the cases.
+//! meanwhile); the tests in `tests/it/scenarios` carry the names of the cases.
 
 mod agreement;
 mod anew;

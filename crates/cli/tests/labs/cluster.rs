@@ -1,0 +1,162 @@
+//! `testudo cluster` against a daemon that answers from a script.
+
+use crate::support::{self, printed};
+use std::process::{Command, Output};
+use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
+use testudo_vici::codec::Packet;
+use testudo_vici::message::Message;
+
+fn report() -> ClusterReport {
+    let node = |id, state| NodeReport { id, state, incarnation: id + 1, ..NodeReport::default() };
+    let heard = |heard, threshold| NodeReport {
+        heard: Some(heard),
+        hears: Some(12),
+        threshold: Some(threshold),
+        links_down: vec![0, 1],
+        load: 123,
+        ..NodeReport::default()
+    };
+    ClusterReport {
+        node: 1,
+        phase: Phase::Running,
+        view: Some(ViewReport { ring_node: 1, ring_seq: 28, quorate: true, members: vec![1, 2, 3] }),
+        witness: None,
+        synced: true,
+        epoch: 3,
+        delivered: 12_345,
+        stable: 12_340,
+        waiting: 2,
+        held: 1,
+        sender: Some(0x0802),
+        fence: 240,
+        default_host: true,
+        packets: 171,
+        ike: 86,
+        provisional: 85,
+        ike_sas: 1000,
+        child_sas: 2000,
+        unread_states: 7,
+        protocol: 16,
+        replicate_config: true,
+        config_current: true,
+        config_pieces: 12,
+        why: vec!["node 2 is suspect: nothing has been heard of it for 1031 ms".to_owned()],
+        counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
+        nodes: vec![
+            NodeReport { shares: 86, provisional: 85, ..node(1, NodeState::Owner) },
+            NodeReport {
+                id: 2,
+                state: NodeState::Suspect,
+                shares: 85,
+                acked: Some(12_340),
+                incarnation: 3,
+                ..heard(1031, 45)
+            },
+            NodeReport { id: 3, state: NodeState::Fresh, incarnation: 4, ..heard(7, 30) },
+            node(4, NodeState::Absent),
+        ],
+    }
+}
+
+fn cluster(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testudo"));
+    command.arg("cluster").args(args);
+    command
+}
+
+fn answered(answer: Message, args: &[&str]) -> Output {
+    support::answered(&mut cluster(args), move |asked| {
+        assert_eq!(asked, Packet::CmdRequest("testudo-cluster".to_owned(), Message::new()));
+        vec![Packet::CmdResponse(answer.clone())]
+    })
+}
+
+fn shown(report: Option<&ClusterReport>, args: &[&str]) -> String {
+    printed(answered(ClusterReport::answer(report), args))
+}
+
+#[test]
+fn people_get_a_table_of_the_nodes() {
+    assert_eq!(
+        shown(Some(&report()), &[]),
+        "\
+Node           1, running, holds the state, sender ID 0x0802
+View           ring 1.1c, epoch 3, quorum, members 1 2 3
+Replication    12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
+Configuration  12 connections, pools and credentials, the same on all nodes; replication protocol 16
+Shares         packets of 171, 85 of them provisionally; IKE of 86; default host
+Packets        may leave, for 240 ms more unless the others are heard again
+Tunnels        1 000 IKE SAs, 2 000 Child SAs known; states of 7 taken over, not read yet
+
+NODE  STATE    SHARES  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS DOWN    LOAD   ACKED  LAG  LEASE
+1     owner        86           85     this node         -              -  -                -       -    -      2
+2     suspect      85            0  1 031 ms ago     12 ms          45 ms  0 1         12.3 %  12 340    5      3
+3     fresh         0            0      7 ms ago     12 ms          30 ms  0 1         12.3 %       -    -      4
+4     absent        0            0             -         -              -  -            0.0 %       -    -      5
+
+What is not as it should be
+  node 2 is suspect: nothing has been heard of it for 1031 ms
+
+Since the start
+  suspicions  1
+"
+    );
+}
+
+#[test]
+fn whether_the_witness_votes_stands_beside_the_view() {
+    for (witness, end) in [(true, "; the witness votes\n"), (false, "; the witness does not vote\n")] {
+        let shown = shown(Some(&ClusterReport { witness: Some(witness), ..report() }), &[]);
+        assert!(shown.contains(&format!("quorum, members 1 2 3{end}")), "{shown}");
+    }
+}
+
+#[test]
+fn a_node_without_view_and_proof_says_so() {
+    let shown = shown(Some(&ClusterReport { node: 2, ..ClusterReport::default() }), &[]);
+    for line in [
+        "Node           2, down, does not hold the state, no sender ID\n",
+        "View           none\n",
+        "Packets        may not leave: too few other nodes have been heard, or they go on without this one\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+}
+
+#[test]
+fn programs_get_json() {
+    let json: serde_json::Value = serde_json::from_str(&shown(Some(&report()), &["--json"])).unwrap();
+    let at = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json}")).clone();
+    assert_eq!(at("/phase"), "running");
+    assert_eq!(at("/view/members/2"), 3);
+    assert_eq!(at("/nodes/1/state"), "suspect");
+    assert_eq!(at("/nodes/1/heard"), 1031);
+    assert_eq!(at("/nodes/3/heard"), serde_json::Value::Null);
+    assert_eq!(at("/counters/suspicions"), 1);
+}
+
+#[test]
+fn a_gateway_that_stands_alone_says_so() {
+    let text = shown(None, &[]);
+    assert_eq!(text, "This gateway stands alone: there is no [cluster] in its testudo.toml.\n");
+    assert_eq!(shown(None, &["--json"]), "null\n");
+}
+
+#[test]
+fn what_is_no_answer_is_an_error() {
+    let output = answered(Message::new().with("clustered", "perhaps"), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("testudo cluster: testudod at ") && said.contains("yes or no"), "{said}");
+}
+
+#[test]
+fn an_unreachable_daemon_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vici.sock");
+    let output = cluster(&[]).arg("--socket").arg(&socket).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let start = format!("testudo cluster: cannot connect to testudod at {}: ", socket.display());
+    assert!(said.starts_with(&start) && said.contains("Is testudod running?"), "{said}");
+}

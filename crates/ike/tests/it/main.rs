@@ -1,0 +1,9 @@
+//! IKE from outside: messages, suites, certificates, and whole endpoints in virtual time.
+
+mod certificates;
+mod message;
+mod pki;
+mod public_keys;
+mod scenarios;
+mod suite;
+mod support;

@@ -1,0 +1,6 @@
+//! Messages, read and written.
+
+mod errors;
+mod hostile;
+mod roundtrip;
+mod strongswan;

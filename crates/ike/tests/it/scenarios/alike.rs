@@ -1,0 +1,112 @@
+//! Connections by which a peer proves itself in the same way: what it may have it has once,
+//! whichever it chooses by its selectors.
+
+use crate::scenarios::common::build::{child, fqdn, ts};
+use crate::scenarios::common::peer::{self, Peer, only_notify, status};
+use crate::scenarios::common::{Weather, World};
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use testudo_ike::config::{Revocation, Unique};
+use testudo_ike::endpoint::{Contact, EndpointConfig, Older};
+use testudo_ike::message::{ExchangeType, IkeSpi, Message, NotifyType, Payload, TsPayload};
+
+/// Host 0 is sun, with `site` for moon, and `a-first`, which comes before it.
+fn sun(twin_limit: usize, unique: Unique) -> World {
+    let config = EndpointConfig { twin_limit: NonZeroUsize::new(twin_limit), ..EndpointConfig::default() };
+    let addrs = ["192.0.2.1", "192.0.2.2"];
+    let mut world =
+        World::pair_of(addrs, 1, Weather::FAIR, config, |_, connection| connection.unique = unique);
+    world.hosts.remove(0);
+    let now = world.now;
+    let mut other = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    other.name = "a-first".into();
+    other.children = vec![child("other", "10.200.0.0-10.200.0.255", "10.201.0.0-10.201.0.255")];
+    world.hosts[0].load(now, other);
+    world
+}
+
+/// Moon sets up an IKE SA from a port of its own, which is no reauthentication, with the child of
+/// one or the other, in turn.
+fn set_up(world: &mut World, number: u16, extra: Option<Payload>) -> Option<Vec<Payload>> {
+    let mut peer = Peer::init(world, 70 + u64::from(number), vec![]);
+    peer.path.local.set_port(20_000 + number);
+    let mut payloads = peer.auth_payloads();
+    if number % 2 == 1 {
+        payloads[3] = Payload::TsInitiator(TsPayload::new(vec![ts("10.201.0.0-10.201.0.255")]));
+        payloads[4] = Payload::TsResponder(TsPayload::new(vec![ts("10.200.0.0-10.200.0.255")]));
+    }
+    payloads.extend(extra);
+    let bytes = peer.seal(ExchangeType::IkeAuth, payloads);
+    let said = peer::exchange(world, peer.path, &bytes);
+    // Not the delete of an IKE SA that makes room.
+    said.iter().find(|bytes| Message::parse(bytes).unwrap().header.response).map(|answer| peer.open(answer))
+}
+
+fn made(answer: &Option<Vec<Payload>>) -> bool {
+    answer.iter().flatten().any(|payload| matches!(payload, Payload::Sa(_)))
+}
+
+#[test]
+fn the_limit_counts_all_of_them() {
+    let mut world = sun(3, Unique::No);
+    let answers: Vec<_> = (0..20).map(|number| set_up(&mut world, number, None)).collect();
+    assert_eq!(answers.iter().filter(|answer| made(answer)).count(), 3);
+    assert_eq!(only_notify(answers.into_iter().next_back().unwrap()), NotifyType::AuthenticationFailed);
+    let used: BTreeSet<_> = world.hosts[0].sas().into_iter().map(|sa| sa.connection).collect();
+    assert_eq!(used.len(), 2, "both are there, and each was chosen: {used:?}");
+}
+
+#[test]
+fn unique_looks_at_all_of_them() {
+    for unique in [Unique::Replace, Unique::Keep] {
+        let mut world = sun(256, unique);
+        for number in 0..5 {
+            let answer = set_up(&mut world, number, None);
+            assert_eq!(made(&answer), number == 0 || unique == Unique::Replace);
+            // Moon does not answer, so what is replaced goes without its word.
+            world.run_secs(200);
+        }
+        let left = world.hosts[0].sas();
+        assert!(left.len() == 1, "{unique:?}: {left:#?}");
+        assert_eq!(left[0].connection.as_deref(), Some("site"), "the first stays, or the fifth");
+    }
+}
+
+#[test]
+fn the_peer_says_that_it_knows_of_none() {
+    let mut world = sun(256, Unique::No);
+    for number in 0..4 {
+        let anew = status(NotifyType::InitialContact);
+        assert!(made(&set_up(&mut world, number, Some(anew))));
+        world.run_secs(1);
+        assert_eq!(world.hosts[0].sas().len(), 1);
+    }
+}
+
+/// At another node of a cluster, by another connection.
+#[test]
+fn what_another_node_tells_concerns_all_of_them() {
+    for alike in [true, false] {
+        let mut world = sun(256, Unique::No);
+        let now = world.now;
+        if !alike {
+            let first = world.hosts[0].endpoint.connections().find(|connection| connection.name == "a-first");
+            let mut other = first.unwrap().clone();
+            other.remote.revocation = Revocation::Strict;
+            world.hosts[0].load(now, other);
+        }
+        assert!(made(&set_up(&mut world, 1, None)), "by the first of the two");
+        let contact = Contact {
+            spi: IkeSpi(7),
+            connection: "site".into(),
+            local: fqdn("sun"),
+            remote: fqdn("moon"),
+            addr: "192.0.2.1:4500".parse().unwrap(),
+            anew: true,
+            alone: false,
+        };
+        let dead = world.hosts[0].endpoint.contacted(now, &contact, |_| Some(Older::Known));
+        world.settle(0);
+        assert_eq!((dead.len(), world.hosts[0].sas().len()), if alike { (1, 0) } else { (0, 1) });
+    }
+}

@@ -1,0 +1,217 @@
+//! Both sides renew at once, with additional key exchanges (RFC 9370 §2.2.4).
+
+use crate::scenarios::common::build::ts;
+use crate::scenarios::common::tunnels::{assert_one_tunnel, child_rekeys, ike_rekeys, run_lossless};
+use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
+use crate::scenarios::common::{Weather, World};
+use crate::scenarios::followup_ke::{BOTH, FOLLOWUP, What, established, followups, renew, renewals, with};
+use crate::scenarios::reload::reload;
+use std::time::Duration;
+use testudo_ike::config::KeyExchange::{Ecp256, Ecp384, MlKem512, MlKem768, X25519};
+use testudo_ike::config::TsSpec;
+use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy};
+use testudo_ike::message::ExchangeType;
+
+/// RFC 9370 §2.2.4: the exchange with the lowest nonce ends before its first IKE_FOLLOWUP_KE.
+#[test]
+fn both_renew_at_once() {
+    for what in BOTH {
+        let mut won = [0, 0];
+        for seed in 0..60 {
+            let mut world = established(seed, &[MlKem768]);
+            assert!(renew(&mut world, 0, what) && renew(&mut world, 1, what));
+            run_lossless(&mut world, Duration::from_secs(60));
+            assert_one_tunnel(&world);
+            let [moon, sun] = [0, 1].map(|host| sent(&world, host, FOLLOWUP, false).len());
+            assert!((moon == 0) != (sun == 0), "one goes on, and only one");
+            won[usize::from(moon == 0)] += 1;
+            for host in [0, 1] {
+                assert_eq!(renewals(&world, host, what), 1, "{:#?}", world.hosts[host].log());
+                assert_eq!(sent(&world, host, ExchangeType::CreateChildSa, true).len(), 1);
+                assert_eq!(world.hosts[host].endpoint.states().count(), 1);
+                let winner = (moon == 0) == (host == 1);
+                assert_eq!(world.hosts[host].logged("too"), !winner, "{:#?}", world.hosts[host].log());
+            }
+        }
+        assert!(won[0] > 10 && won[1] > 10, "{won:?}");
+    }
+}
+
+/// One side's proposals come with additional key exchanges, and the other's without: whoever answers prefers its own.
+#[test]
+fn both_renew_at_once_and_only_one_in_a_series() {
+    for what in BOTH {
+        for seed in 0..60 {
+            let mut world = World::established(seed, |index, connection| {
+                let (ike, child) = (connection.proposals[0].clone(), &mut connection.children[0].proposals);
+                child[0].ke = vec![X25519];
+                let esp = child[0].clone();
+                with(connection, &[MlKem768]);
+                let place = if index == 0 { 0 } else { 1 };
+                connection.proposals.insert(place, ike);
+                connection.children[0].proposals.insert(place, esp);
+            });
+            assert!(renew(&mut world, 0, what) && renew(&mut world, 1, what));
+            run_lossless(&mut world, Duration::from_secs(60));
+            assert_one_tunnel(&world);
+            for host in [0, 1] {
+                assert!(renewals(&world, host, what) >= 1, "{:#?}", world.hosts[host].log());
+            }
+            assert_ivs_never_repeat(&world);
+        }
+    }
+}
+
+/// The side with the series wins, and the peer forgets it: the old SA serves on, and is renewed later all the same.
+#[test]
+fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
+    let mut won = 0;
+    for seed in 0..30 {
+        let mut world = World::established(seed, |index, connection| {
+            let child = &mut connection.children[0].proposals;
+            child[0].ke = vec![X25519];
+            let esp = child[0].clone();
+            with(connection, &[MlKem768]);
+            connection.children[0].proposals.insert(index, esp);
+        });
+        let old = world.hosts[0].sas()[0].children[0].id;
+        assert!(renew(&mut world, 0, What::Child) && renew(&mut world, 1, What::Child));
+        run_lossless(&mut world, Duration::from_millis(25));
+        if followups(&world, 0, false).is_empty() {
+            continue;
+        }
+        won += 1;
+        // The answer of the peer, which makes its Child SA in one exchange, has come; now nothing gets through.
+        let made = world.hosts[0].installed.keys().next_back().copied().unwrap();
+        assert!(made > old && world.hosts[0].installed.len() == 2);
+        while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
+        world.network.up = false;
+        run_lossless(&mut world, Duration::from_secs(25));
+        world.network.up = true;
+        run_lossless(&mut world, Duration::from_secs(200));
+        assert!(world.hosts[0].logged("the peer answered STATE_NOT_FOUND"), "{:#?}", world.hosts[0].log());
+        assert_one_tunnel(&world);
+        let last = world.hosts[0].sas()[0].children[0].id;
+        assert!(last > made, "{:#?}", world.hosts[0].log());
+        assert_ivs_never_repeat(&world);
+    }
+    assert!(won > 5, "{won}");
+}
+
+/// Who has answered such a request does not begin the same itself.
+#[test]
+fn nobody_begins_what_the_peer_is_at() {
+    for what in BOTH {
+        let mut world = established(14, &[MlKem768, Ecp256]);
+        renew(&mut world, 0, what);
+        world.run_until(|world| followups(world, 0, false).len() == 1);
+        let now = world.now;
+        let sa = world.hosts[1].sas()[0].clone();
+        match what {
+            What::Ike => assert!(world.hosts[1].endpoint.rekey_ike(now, sa.id)),
+            What::Child => assert!(world.hosts[1].endpoint.rekey_child(now, sa.children[0].id)),
+        }
+        world.settle(1);
+        assert!(
+            sent(&world, 1, ExchangeType::CreateChildSa, false).is_empty(),
+            "it knows that moon is at it"
+        );
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_eq!(renewals(&world, 0, what), 1);
+        assert_one_tunnel(&world);
+    }
+}
+
+/// Whoever renews the one waits while the other is being renewed, or is told to wait; in the end both are new.
+#[test]
+fn one_renews_the_child_and_the_other_the_ike_sa() {
+    for seed in 0..20 {
+        for moment in (0..80).step_by(10) {
+            let mut world = established(seed, &[MlKem768, Ecp256]);
+            renew(&mut world, 0, What::Child);
+            run_lossless(&mut world, Duration::from_millis(moment));
+            renew(&mut world, 1, What::Ike);
+            run_lossless(&mut world, Duration::from_secs(90));
+            assert_one_tunnel(&world);
+            for host in &world.hosts {
+                assert_eq!((ike_rekeys(host), child_rekeys(host)), (1, 1), "{moment} {:#?}", host.log());
+            }
+        }
+    }
+}
+
+/// A network that loses, doubles and reorders, two sides that renew whatever they like at any time, and nodes that take over.
+/// What one side sends, the other takes, after every event; and in the end there is one tunnel.
+fn storm(seed: u64) {
+    let weather = Weather {
+        delay: Duration::from_millis(1),
+        jitter: Duration::from_millis(3000),
+        loss: 20,
+        duplication: 20,
+    };
+    let retransmit = RetransmitPolicy { tries: 20, limit: Duration::from_secs(10), ..Default::default() };
+    let fragment_size = if seed.is_multiple_of(2) { 400 } else { 1280 };
+    let delete_timeout = Duration::from_secs(300);
+    let config = EndpointConfig { retransmit, delete_timeout, fragment_size, ..Default::default() };
+    let mut world =
+        World::pair_of(["192.0.2.1", "192.0.2.2"], seed, Weather::FAIR, config, |index, connection| {
+            let plain = connection.clone();
+            with(connection, if seed.is_multiple_of(3) { &[MlKem512] } else { &[Ecp256, Ecp384] });
+            if seed.is_multiple_of(5) {
+                // Only one side's choice is a series.
+                let (ike, mut esp) = (plain.proposals[0].clone(), plain.children[0].proposals[0].clone());
+                esp.ke = vec![X25519];
+                connection.proposals.insert(index, ike);
+                connection.children[0].proposals.insert(index, esp);
+            }
+        });
+    world.initiate(0);
+    world.run_secs(1);
+    world.network.weather = weather;
+    for _ in 0..12 {
+        let choice = world.network.random.below(6);
+        let what = if choice.is_multiple_of(3) { What::Ike } else { What::Child };
+        for host in [0, 1] {
+            if choice >= 4 || choice / 2 == host as u64 {
+                renew(&mut world, host, what);
+            }
+        }
+        if world.network.random.percent(20) {
+            let (host, now) = (world.network.random.below(2) as usize, world.now);
+            world.hosts[host].take_over(now);
+        }
+        let pause = world.network.random.below(8000);
+        run_lossless(&mut world, Duration::from_millis(pause));
+    }
+    world.network.weather = Weather::FAIR;
+    run_lossless(&mut world, Duration::from_secs(400));
+    assert_one_tunnel(&world);
+    assert!(child_rekeys(&world.hosts[0]) + ike_rekeys(&world.hosts[0]) >= 1, "seed {seed}");
+    assert_ivs_never_repeat(&world);
+}
+
+#[test]
+fn both_renew_whatever_they_like_in_foul_weather() {
+    for seed in 0..150 {
+        storm(seed);
+    }
+}
+
+/// What takes the place of an outdated Child SA is for the peer a further one: its renewal of the old one is no rival of that.
+#[test]
+fn a_renewal_does_not_collide_with_a_replacement() {
+    for seed in 0..40 {
+        let mut world = established(seed, &[MlKem768]);
+        assert!(renew(&mut world, 1, What::Child));
+        let narrower = ts("10.109.0.0-10.109.127.255");
+        reload(&mut world, 0, |_, connection| {
+            connection.children[0].local_ts = vec![TsSpec::Fixed(narrower)];
+        });
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_one_tunnel(&world);
+        for host in &world.hosts {
+            assert!(!host.logged("renewed it too") && !host.logged("STATE_NOT_FOUND"), "{:#?}", host.log());
+        }
+        assert!(world.hosts[0].installed.values().all(|sa| sa.local_ts == [narrower]));
+    }
+}

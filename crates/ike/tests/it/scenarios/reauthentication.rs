@@ -1,0 +1,319 @@
+//! A new IKE SA from scratch takes the place of the old one, and no packet is lost (RFC 7296 §2.8.3).
+
+use crate::scenarios::answers::sun;
+use crate::scenarios::common::build::child;
+use crate::scenarios::common::peer::Peer;
+use crate::scenarios::common::tunnels::{assert_lossless, assert_one_tunnel, run_lossless};
+use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
+use crate::scenarios::common::{Weather, World};
+use std::net::IpAddr;
+use std::time::Duration;
+use testudo_ike::config::{Connection, IkeLifetime, Pool, StartAction, Unique};
+use testudo_ike::endpoint::Target;
+use testudo_ike::message::{Delete, ExchangeType, Payload};
+use testudo_ike::output::{Event, IkeSaId, Reason};
+use testudo_ipsec::spi::Spi;
+
+const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
+
+/// Both hosts have a second child.
+fn with_more(index: usize, connection: &mut Connection) {
+    connection.children.push(child("more", NETS[index], NETS[1 - index]));
+}
+
+/// A tunnel with two children, made by host 0.
+fn two_children(seed: u64, edit: impl Fn(usize, &mut Connection)) -> World {
+    let mut world = World::established(seed, |index, connection| {
+        with_more(index, connection);
+        edit(index, connection);
+    });
+    let now = world.now;
+    world.hosts[0].endpoint.initiate(now, None, "more").unwrap();
+    world.settle(0);
+    world.run_secs(1);
+    world
+}
+
+fn reauthenticate(world: &mut World, host: usize) {
+    let (now, ike) = (world.now, world.hosts[host].sas()[0].id);
+    assert!(world.hosts[host].endpoint.reauthenticate_ike(now, ike));
+    assert!(!world.hosts[host].endpoint.reauthenticate_ike(now, ike), "once is enough");
+    world.settle(host);
+}
+
+/// One IKE SA on each side, with children of these names that are used.
+fn assert_children(world: &World, names: &[&str]) {
+    for host in &world.hosts {
+        let sas = host.sas();
+        assert_eq!(sas.len(), 1, "{:#?}", host.log());
+        let mut found: Vec<_> = sas[0].children.iter().map(|child| child.name.as_str()).collect();
+        found.sort_unstable();
+        assert_eq!(found, names);
+        assert_eq!((host.installed.len(), host.sending.len()), (names.len(), names.len()));
+        assert_eq!(host.in_use.lock().unwrap().len(), names.len(), "no SPI is forgotten");
+    }
+    assert_lossless(world);
+}
+
+fn downs(world: &World, host: usize) -> Vec<(IkeSaId, Reason)> {
+    let down = |event: &Event| match event {
+        Event::IkeDown(id, reason) => Some((*id, reason.clone())),
+        _ => None,
+    };
+    world.hosts[host].events.iter().filter_map(down).collect()
+}
+
+#[test]
+fn either_side_reauthenticates_with_all_children() {
+    for side in 0..2 {
+        let mut world = two_children(1, |_, _| {});
+        let before = world.hosts[0].installed.clone();
+        reauthenticate(&mut world, side);
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_children(&world, &["more", "net"]);
+        let reused = |params: &testudo_ipsec::sa::ChildSaParams| {
+            before.values().any(|old| old.key_in == params.key_in)
+        };
+        assert!(!world.hosts[0].installed.values().any(reused));
+        assert!(world.hosts[side].sas()[0].initiator);
+        let first = world.hosts[side].sas()[0].id;
+        assert_eq!(downs(&world, side).len(), 1);
+        assert!(downs(&world, side)[0].0 < first && downs(&world, side)[0].1 == Reason::Reauthenticated);
+        assert_eq!(downs(&world, 1 - side)[0].1, Reason::DeletedByPeer);
+        assert!(!world.hosts[1 - side].logged("INITIAL_CONTACT"));
+        assert_ivs_never_repeat(&world);
+    }
+}
+
+#[test]
+fn the_time_comes_again_and_again_in_any_weather() {
+    for (seed, weather) in [(1, Weather::FAIR), (2, Weather::FOUL), (3, Weather::FOUL)] {
+        let mut world = World::pair_with(seed, weather, |index, connection| {
+            connection.lifetime =
+                IkeLifetime::with_reauth(0, if index == 0 { 1000 } else { 0 }, Some(600), None);
+        });
+        world.initiate(0);
+        world.run_until(|world| world.hosts.iter().all(|host| host.installed.len() == 1));
+        let due = world.hosts[0].sas()[0].reauth.unwrap().since(world.hosts[0].sas()[0].established.unwrap());
+        assert!((500..=1000).contains(&due.as_secs()), "{due:?}");
+        run_lossless(&mut world, Duration::from_secs(5000));
+        let ups = world.hosts[0].events.iter().filter(|event| matches!(event, Event::IkeUp(_))).count();
+        assert!((5..=11).contains(&ups), "{ups}");
+    }
+}
+
+/// New keys do not put off the day on which the peer has to prove again who it is.
+#[test]
+fn rekeying_does_not_put_it_off() {
+    let mut world = World::established(4, |index, connection| {
+        if index == 0 {
+            connection.lifetime = IkeLifetime::with_reauth(300, 1000, Some(100), Some(0));
+        }
+    });
+    let due = world.hosts[0].sas()[0].reauth;
+    run_lossless(&mut world, Duration::from_secs(950));
+    assert_eq!(world.hosts[0].sas()[0].reauth, due);
+    run_lossless(&mut world, Duration::from_secs(100));
+    assert_one_tunnel(&world);
+    assert!(world.hosts[0].sas()[0].reauth > due);
+}
+
+#[test]
+fn if_it_fails_the_old_one_stays_and_it_is_tried_again() {
+    let mut world = two_children(5, |index, connection| {
+        if index == 0 {
+            connection.lifetime = IkeLifetime::with_reauth(0, 1000, Some(300), Some(0));
+        }
+    });
+    let old = world.hosts[0].sas()[0].id;
+    let theirs = world.hosts[1].endpoint.connections().next().unwrap().clone();
+    world.hosts[1].endpoint.unload_connection("site");
+    run_lossless(&mut world, Duration::from_secs(1060));
+    assert!(world.hosts[0].logged("not reauthenticated: the peer answered NO_PROPOSAL_CHOSEN"));
+    assert_children(&world, &["more", "net"]);
+    assert_eq!(world.hosts[0].sas()[0].id, old);
+    let now = world.now;
+    world.hosts[1].load(now, theirs);
+    run_lossless(&mut world, Duration::from_secs(60));
+    assert_children(&world, &["more", "net"]);
+    assert!(world.hosts[0].sas()[0].id > old);
+}
+
+#[test]
+fn what_never_succeeds_ends_with_its_time() {
+    let mut world = World::established(6, |index, connection| {
+        if index == 0 {
+            connection.lifetime = IkeLifetime::with_reauth(0, 1000, Some(100), Some(0));
+        }
+    });
+    world.hosts[1].endpoint.unload_connection("site");
+    run_lossless(&mut world, Duration::from_secs(1090));
+    world.run_secs(60);
+    assert!(downs(&world, 0).iter().any(|(_, reason)| *reason == Reason::Expired));
+    world.assert_nothing_left();
+}
+
+/// `unique` does not end the old one before its time, nor refuse the new one; INITIAL_CONTACT is not said (RFC 7296 §2.4).
+#[test]
+fn unique_leaves_it_its_time() {
+    for unique in [Unique::Never, Unique::No, Unique::Replace, Unique::Keep] {
+        let mut world = two_children(7, |_, connection| connection.unique = unique);
+        reauthenticate(&mut world, 0);
+        run_lossless(&mut world, Duration::from_secs(60));
+        assert_children(&world, &["more", "net"]);
+    }
+}
+
+/// The responder sends through the old Child SA until the other side shows that it has the new one.
+#[test]
+fn the_responder_waits_for_a_sign() {
+    let mut world = World::established(8, |_, _| {});
+    reauthenticate(&mut world, 0);
+    world.run_until(|world| world.hosts[1].installed.len() == 2);
+    let new = *world.hosts[1].installed.keys().next_back().unwrap();
+    assert!(!world.hosts[1].sending.contains(&new), "not yet");
+    let now = world.now;
+    world.hosts[1].endpoint.traffic_seen(now, new);
+    world.settle(1);
+    assert!(world.hosts[1].sending.contains(&new));
+    run_lossless(&mut world, Duration::from_secs(30));
+    assert_one_tunnel(&world);
+}
+
+/// In a cluster the old IKE SA may move to another node before the peer shows that it has the new
+/// one.
+#[test]
+fn a_sign_counts_where_another_node_has_the_old_one() {
+    for by_packet in [true, false] {
+        let mut world = World::established(8, |_, _| {});
+        let old = world.hosts[1].sas()[0].id;
+        reauthenticate(&mut world, 0);
+        world.run_until(|world| world.hosts[1].installed.len() == 2);
+        let new = *world.hosts[1].installed.keys().next_back().unwrap();
+        let now = world.now;
+        assert!(world.hosts[1].endpoint.evict(now, old));
+        world.settle(1);
+        assert!(!world.hosts[1].sending.contains(&new), "not yet");
+        if by_packet {
+            world.hosts[1].endpoint.traffic_seen(now, new);
+            world.settle(1);
+        } else {
+            world.run_secs(5);
+        }
+        assert!(world.hosts[1].sending.contains(&new), "{by_packet}: {:#?}", world.hosts[1].log());
+    }
+}
+
+/// What waits for the place of a Child SA that is renewed meanwhile waits for that of its successor: the peer deletes the old
+/// IKE SA as soon as the new one stands.
+#[test]
+fn a_renewal_meanwhile_leaves_nobody_waiting() {
+    let mut world = sun();
+    let mut old = Peer::establish(&mut world, 15);
+    let (now, child) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, child));
+    world.settle(0);
+    let asked = world.hosts[0].sent.last().unwrap().clone();
+    world.run_secs(1);
+    Peer::establish(&mut world, 16);
+    assert_eq!(world.hosts[0].sending, [child].into(), "the new one waits");
+    world.hosts[0].sent.push(asked);
+    old.answer_child(&mut world, 0, (Spi(0x3333_3333), [7; 32]));
+    assert!(!world.hosts[0].sending.contains(&child) && world.hosts[0].sending.len() == 1);
+    old.request(&mut world, ExchangeType::Informational, vec![Payload::Delete(Delete::IkeSa)]).unwrap();
+    assert_eq!(world.hosts[0].sas().len(), 1);
+    let new = world.hosts[0].sas()[0].children[0].id;
+    assert_eq!(world.hosts[0].sending, [new].into(), "{:#?}", world.hosts[0].log());
+}
+
+/// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes through that.
+#[test]
+fn the_wait_for_a_sign_ends() {
+    let mut world = World::established(9, |_, _| {});
+    let now = world.now;
+    let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    world.hosts[0].load(now, Connection { name: "twin".into(), ..site });
+    world.hosts[0].endpoint.initiate(now, Some("twin"), "net").unwrap();
+    world.settle(0);
+    world.run_secs(150);
+    let new = *world.hosts[1].installed.keys().next_back().unwrap();
+    assert!(!world.hosts[1].sending.contains(&new));
+    world.run_secs(30);
+    assert!(world.hosts[1].sending.contains(&new));
+}
+
+/// Who takes the tunnel down means the new IKE SA too.
+#[test]
+fn a_termination_ends_both() {
+    for steps in 1..8 {
+        let mut world = World::established(10, |_, connection| {
+            connection.children[0].close_action = StartAction::None;
+        });
+        reauthenticate(&mut world, 0);
+        let end = world.now.plus(Duration::from_secs(1));
+        (0..steps).for_each(|_| _ = world.step(end));
+        let now = world.now;
+        world.hosts[0].endpoint.terminate(now, &Target::Connection("site".into()), false).unwrap();
+        world.settle(0);
+        world.run_secs(100);
+        world.assert_nothing_left();
+    }
+}
+
+/// `close_action` is for what is lost, and nothing is.
+#[test]
+fn nothing_is_started_again() {
+    let mut world = World::established(11, |_, connection| {
+        connection.children[0].close_action = StartAction::Start;
+    });
+    reauthenticate(&mut world, 0);
+    run_lossless(&mut world, Duration::from_secs(60));
+    assert_one_tunnel(&world);
+    assert!(!world.hosts[1].logged("restarting CHILD_SA"));
+    assert_eq!(sent(&world, 1, ExchangeType::IkeSaInit, false).len(), 0);
+}
+
+/// A client keeps its virtual address; who hands addresses out cannot reauthenticate for it.
+#[test]
+fn a_virtual_address_stays() {
+    let mut world = World::new(12, Weather::FAIR);
+    let ends = [("192.0.2.1", "moon"), ("192.0.2.2", "sun")];
+    for index in 0..2 {
+        let now = world.now;
+        let mut connection = crate::scenarios::common::connection(ends[index], ends[1 - index]);
+        let dynamic =
+            vec![testudo_ike::config::TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX }];
+        if index == 0 {
+            connection.vips = vec!["0.0.0.0".parse::<IpAddr>().unwrap()];
+            connection.children[0].local_ts = dynamic;
+        } else {
+            connection.pools = vec!["pool".into()];
+            connection.children[0].remote_ts = dynamic;
+        }
+        let host = world.add(ends[index].0, Default::default());
+        host.load_secret(crate::scenarios::common::secret("psk", b"a shared key", &["moon", "sun"]));
+        if index == 1 {
+            host.load_pool(Pool {
+                name: "pool".into(),
+                base: "10.9.0.1".parse().unwrap(),
+                addrs: crate::scenarios::common::build::range("10.9.0.1-10.9.0.9"),
+                dns: vec![],
+                subnets: vec![],
+            });
+        }
+        host.load(now, connection);
+    }
+    world.initiate(0);
+    world.run_secs(1);
+    let addresses =
+        |world: &World| world.hosts[0].virtual_ips.iter().map(|(addr, _)| *addr).collect::<Vec<_>>();
+    let before = addresses(&world);
+    assert_eq!(before.len(), 1);
+    let (now, theirs) = (world.now, world.hosts[1].sas()[0].id);
+    assert!(!world.hosts[1].endpoint.reauthenticate_ike(now, theirs));
+    world.settle(1);
+    reauthenticate(&mut world, 0);
+    run_lossless(&mut world, Duration::from_secs(60));
+    assert_one_tunnel(&world);
+    assert_eq!(addresses(&world), before);
+}

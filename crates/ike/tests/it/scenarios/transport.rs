@@ -1,0 +1,200 @@
+//! Transport mode: agreed on by both sides, for what they themselves exchange, and otherwise a tunnel (RFC 7296 §1.3.1).
+
+use crate::scenarios::common::build::child;
+use crate::scenarios::common::network::Nat;
+use crate::scenarios::common::peer::Peer;
+use crate::scenarios::common::responder::Responder;
+use crate::scenarios::common::tunnels::{assert_one_tunnel, child_rekeys, run_lossless};
+use crate::scenarios::common::{Weather, World};
+use std::time::Duration;
+use testudo_ike::config::{ChildLifetime, ChildMode, Connection, Lifetime, TsSpec};
+use testudo_ike::message::{ExchangeType, Notify, NotifyType, Payload, TsPayload};
+use testudo_ipsec::sa::{Encapsulation, Mode};
+
+const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
+
+/// The child is for the two hosts, without another IP header.
+fn between_hosts(connection: &mut Connection) {
+    let child = &mut connection.children[0];
+    child.mode = ChildMode::Transport;
+    (child.local_ts, child.remote_ts) = (vec![DYNAMIC], vec![DYNAMIC]);
+}
+
+/// What the two hosts have.
+fn modes(world: &World) -> [Vec<Mode>; 2] {
+    [0, 1].map(|index| world.hosts[index].installed.values().map(|sa| sa.mode).collect())
+}
+
+const TRANSPORT: [&[Mode]; 2] = [&[Mode::Transport]; 2];
+const TUNNEL: [&[Mode]; 2] = [&[Mode::Tunnel]; 2];
+
+#[test]
+fn both_want_it_and_have_it_for_good() {
+    for renewing in 0..2 {
+        let mut world = World::established(renewing as u64, |index, connection| {
+            between_hosts(connection);
+            if index == renewing {
+                let time = Lifetime::new(1000, None, None);
+                connection.children[0].lifetime = ChildLifetime { time, ..ChildLifetime::default() };
+            }
+        });
+        assert_eq!(modes(&world), TRANSPORT);
+        assert_eq!(world.hosts[0].sas()[0].children[0].mode, Mode::Transport);
+        run_lossless(&mut world, Duration::from_secs(4990));
+        world.run_secs(20);
+        assert!(child_rekeys(&world.hosts[renewing]) >= 4);
+        assert_one_tunnel(&world);
+        assert_eq!(modes(&world), TRANSPORT, "renewed, too");
+    }
+}
+
+#[test]
+fn who_does_not_want_it_gets_a_tunnel() {
+    for wants in 0..2 {
+        let world = World::established(3, |index, connection| {
+            between_hosts(connection);
+            if index != wants {
+                connection.children[0].mode = ChildMode::Tunnel;
+            }
+        });
+        assert_eq!(modes(&world), TUNNEL, "host {wants} wants it alone");
+        let said = "no transport mode, but a tunnel: the peer does not want it";
+        assert!(world.hosts[wants].logged(said), "{:#?}", world.hosts[wants].log());
+        assert!(!world.hosts[1 - wants].logged("no transport mode"));
+    }
+}
+
+#[test]
+fn networks_behind_the_hosts_get_a_tunnel() {
+    let world = World::established(4, |_, connection| connection.children[0].mode = ChildMode::Transport);
+    assert_eq!(modes(&world), TUNNEL);
+    assert!(world.hosts[0].logged("the selectors are not the addresses of the two hosts"));
+}
+
+/// A further child is asked for by CREATE_CHILD_SA.
+#[test]
+fn a_further_child_has_its_own_mode() {
+    let mut world = World::established(5, |_, connection| {
+        let mut hosts = child("hosts", "10.1.0.1", "10.1.0.1");
+        hosts.mode = ChildMode::Transport;
+        (hosts.local_ts, hosts.remote_ts) = (vec![DYNAMIC], vec![DYNAMIC]);
+        connection.children.push(hosts);
+    });
+    assert_eq!(modes(&world), TUNNEL);
+    let now = world.now;
+    world.hosts[0].endpoint.initiate(now, Some("site"), "hosts").unwrap();
+    world.settle(0);
+    world.run_secs(1);
+    assert_eq!(modes(&world), [(); 2].map(|()| vec![Mode::Tunnel, Mode::Transport]));
+}
+
+/// UDP without a NAT: no address changes on the way, so that no checksum does.
+#[test]
+fn in_udp_where_the_addresses_stay() {
+    for renewing in 0..2 {
+        let mut world = World::established(6, |index, connection| {
+            between_hosts(connection);
+            connection.encap = index == 0;
+            if index == renewing {
+                let time = Lifetime::new(1000, None, None);
+                connection.children[0].lifetime = ChildLifetime { time, ..ChildLifetime::default() };
+            }
+        });
+        let check = |world: &World| {
+            assert_eq!(modes(world), TRANSPORT);
+            let sas = || world.hosts.iter().flat_map(|host| host.installed.values());
+            assert!(sas().all(|sa| sa.encapsulation == Encapsulation::Udp));
+        };
+        check(&world);
+        run_lossless(&mut world, Duration::from_secs(1990));
+        world.run_secs(30);
+        check(&world);
+    }
+}
+
+/// The responder sees another address than the initiator names.
+#[test]
+fn behind_a_nat_it_is_a_tunnel() {
+    let hidden = "10.0.0.1";
+    for names in [hidden, "198.51.100.7"] {
+        let addrs = [hidden, "192.0.2.2"];
+        let mut world = World::pair_of(addrs, 7, Weather::FAIR, Default::default(), |index, connection| {
+            between_hosts(connection);
+            let named = |addr: &str| vec![TsSpec::Fixed(crate::scenarios::common::build::ts(addr))];
+            if index == 1 {
+                connection.remote_addrs = vec![];
+                connection.children[0].remote_ts = named(names);
+            } else {
+                connection.children[0].local_ts = named(names);
+            }
+        });
+        world.network.nat = Some(Nat::new(hidden, "198.51.100.7"));
+        world.establish();
+        assert_eq!(modes(&world), TUNNEL, "{names}");
+    }
+}
+
+/// A responder would agree although the initiator asks from behind a NAT, by what it sees: its answer is what counts.
+#[test]
+fn a_responder_agrees_to_addresses_that_it_sees_only() {
+    for (named, agreed) in [("192.0.2.1", true), ("10.0.0.1", false)] {
+        let mut world = World::pair_with(8, Weather::FAIR, |_, connection| between_hosts(connection));
+        world.hosts.remove(0);
+        let now = world.now;
+        let mut sun = crate::scenarios::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
+        between_hosts(&mut sun);
+        sun.children[0].remote_ts = vec![TsSpec::Fixed(crate::scenarios::common::build::ts(named))];
+        world.hosts[0].load(now, sun);
+        let mut peer = Peer::init(&mut world, 9, vec![]);
+        let mut payloads = peer.auth_payloads();
+        for payload in &mut payloads {
+            let ts = |addr| TsPayload::new(vec![crate::scenarios::common::build::ts(addr)]);
+            match payload {
+                Payload::TsInitiator(own) => *own = ts(named),
+                Payload::TsResponder(other) => *other = ts("192.0.2.2"),
+                _ => {}
+            }
+        }
+        payloads.push(Payload::Notify(Notify::new(NotifyType::UseTransportMode, vec![])));
+        let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+        let says = |payload: &Payload| matches!(payload, Payload::Notify(notify) if notify.kind == NotifyType::UseTransportMode);
+        assert_eq!(answer.iter().any(says), agreed, "{named}");
+        let installed = world.hosts[0].installed.values().next().unwrap();
+        assert_eq!(installed.mode == Mode::Transport, agreed);
+    }
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_is_refused_and_deleted() {
+    let mut world = World::pair(1, Weather::FAIR);
+    world.hosts.remove(1);
+    let mut sun = Responder::answer_init(&mut world);
+    let mut payloads = sun.auth_payloads();
+    payloads.push(Payload::Notify(Notify::new(NotifyType::UseTransportMode, vec![])));
+    let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    assert!(world.hosts[0].installed.is_empty());
+    assert!(world.hosts[0].logged("USE_TRANSPORT_MODE, which was not asked for"));
+    assert!(matches!(&said[0].1[..], [Payload::Delete(_)]), "{said:?}");
+}
+
+#[test]
+fn another_mode_is_another_sa() {
+    let mut world = World::established(10, |_, connection| between_hosts(connection));
+    for mode in [ChildMode::Tunnel, ChildMode::Transport] {
+        for (index, ends) in [
+            (1, [("192.0.2.2", "sun"), ("192.0.2.1", "moon")]),
+            (0, [("192.0.2.1", "moon"), ("192.0.2.2", "sun")]),
+        ] {
+            let now = world.now;
+            let mut connection = crate::scenarios::common::connection(ends[0], ends[1]);
+            between_hosts(&mut connection);
+            connection.children[0].mode = mode;
+            world.hosts[index].load(now, connection);
+            world.settle(index);
+        }
+        world.run_secs(200);
+        assert_one_tunnel(&world);
+        let expected = if mode == ChildMode::Tunnel { TUNNEL } else { TRANSPORT };
+        assert_eq!(modes(&world), expected);
+    }
+}

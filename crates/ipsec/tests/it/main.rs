@@ -1,0 +1,31 @@
+//! The whole pipeline from outside: clear packets in, ESP out, and back again; what that costs.
+
+mod accounting;
+mod ah;
+mod bundle;
+mod clear;
+mod clear_fragments;
+mod cluster;
+mod cluster_models;
+mod control;
+mod forge;
+mod harness;
+mod hostile;
+mod hub;
+mod icmp;
+mod inside;
+// Of the instructions of one architecture.
+#[cfg(target_arch = "x86_64")]
+mod instructions;
+mod memory;
+mod packets;
+mod round_trip;
+mod scapy;
+mod separate;
+mod trains;
+mod transit;
+mod transport;
+mod tshark;
+mod tunnel;
+mod turns;
+mod vectors;
