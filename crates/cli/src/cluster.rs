@@ -31,7 +31,7 @@ fn format(report: &ClusterReport) -> String {
         ("View", view(report)),
         ("Replication", replication(report)),
         ("Configuration", configuration(report)),
-        ("Shares", shares(report)),
+        ("Shards", shards(report)),
         ("Packets", packets(report)),
         ("Tunnels", tunnels(report)),
     ] {
@@ -93,7 +93,7 @@ fn configuration(report: &ClusterReport) -> String {
     format!("{pieces}, {whose}; replication protocol {}", report.protocol)
 }
 
-fn shares(report: &ClusterReport) -> String {
+fn shards(report: &ClusterReport) -> String {
     let host = if report.default_host { "; default host" } else { "" };
     format!(
         "packets of {}, {} of them provisionally; IKE of {}{host}",
@@ -120,7 +120,7 @@ fn nodes(report: &ClusterReport, out: &mut String) {
     let mut table = Table::new(&[
         ("NODE", Left),
         ("STATE", Left),
-        ("SHARES", Right),
+        ("SHARDS", Right),
         ("PROVISIONAL", Right),
         ("HEARD", Right),
         ("HEARS US", Right),
@@ -146,7 +146,7 @@ fn row(node: &NodeReport, report: &ClusterReport) -> Vec<String> {
     vec![
         node.id.to_string(),
         node.state.name().to_owned(),
-        node.shares.to_string(),
+        node.shards.to_string(),
         node.provisional.to_string(),
         if this { "this node".to_owned() } else { or_none(heard) },
         ms(node.hears),

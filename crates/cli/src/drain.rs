@@ -1,4 +1,4 @@
-//! `testudo drain`: has a node of the cluster give its shares away, or lets it own some again.
+//! `testudo drain`: has a node of the cluster give its shards away, or lets it own some again.
 
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct DrainArgs {
     /// The node's number [default: the node that is asked]
     node: Option<u32>,
-    /// Lets it own shares again.
+    /// Lets it own shards again.
     #[arg(long)]
     undo: bool,
     /// Waits so many seconds until it is done; 0: not at all.
@@ -37,8 +37,8 @@ pub(crate) struct DrainArgs {
 struct Drained {
     node: u64,
     drained: bool,
-    /// Shares that it owns.
-    shares: u64,
+    /// Shards that it owns.
+    shards: u64,
     /// It is as it should be.
     done: bool,
 }
@@ -74,11 +74,11 @@ fn ask(client: &mut Client, args: &DrainArgs, progress: &Progress) -> Result<Dra
 
 /// What is waited for, and how long at most.
 fn waiting(found: &Drained, left: Duration) -> String {
-    let Drained { node, drained, shares, .. } = found;
+    let Drained { node, drained, shards, .. } = found;
     let left = span(left.as_secs());
     match drained {
-        true => format!("node {node} still owns {shares} shares, waiting at most {left} more"),
-        false => format!("node {node} owns {shares} shares, waiting at most {left} more for it to get some"),
+        true => format!("node {node} still owns {shards} shards, waiting at most {left} more"),
+        false => format!("node {node} owns {shards} shards, waiting at most {left} more for it to get some"),
     }
 }
 
@@ -87,20 +87,20 @@ fn look(client: &mut Client, args: &DrainArgs) -> Result<Drained, Error> {
     let number = args.node.map_or(report.node, u64::from);
     let node = report.nodes.into_iter().find(|node| node.id == number).unwrap_or_default();
     let drained = node.state == NodeState::Drained;
-    let done = if args.undo { !drained && node.shares > 0 } else { drained && node.shares == 0 };
-    Ok(Drained { node: number, drained, shares: node.shares, done })
+    let done = if args.undo { !drained && node.shards > 0 } else { drained && node.shards == 0 };
+    Ok(Drained { node: number, drained, shards: node.shards, done })
 }
 
 fn format(found: &Drained) -> String {
-    let Drained { node, drained, shares, done } = found;
+    let Drained { node, drained, shards, done } = found;
     match (drained, done) {
-        (true, true) => format!("Node {node} is drained: it owns no share, and may be stopped.\n"),
+        (true, true) => format!("Node {node} is drained: it owns no shard, and may be stopped.\n"),
         (true, false) => {
             format!(
-                "Node {node} is being drained: {shares} shares are still to go. `testudo cluster` says why.\n"
+                "Node {node} is being drained: {shards} shards are still to go. `testudo cluster` says why.\n"
             )
         }
-        (false, true) => format!("Node {node} owns shares again: {shares} by now.\n"),
+        (false, true) => format!("Node {node} owns shards again: {shards} by now.\n"),
         (false, false) => {
             format!("Node {node} is not as it was asked for yet. `testudo cluster` says why.\n")
         }
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn the_line_tells_what_is_left() {
-        let of = |drained, shares| Drained { node: 2, drained, shares, done: false };
+        let of = |drained, shards| Drained { node: 2, drained, shards, done: false };
         let left = Duration::from_secs(75);
-        assert_eq!(waiting(&of(true, 43), left), "node 2 still owns 43 shares, waiting at most 1m 15s more");
+        assert_eq!(waiting(&of(true, 43), left), "node 2 still owns 43 shards, waiting at most 1m 15s more");
         let undone = waiting(&of(false, 0), left);
-        assert_eq!(undone, "node 2 owns 0 shares, waiting at most 1m 15s more for it to get some");
+        assert_eq!(undone, "node 2 owns 0 shards, waiting at most 1m 15s more for it to get some");
     }
 }

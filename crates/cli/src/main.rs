@@ -31,9 +31,9 @@ enum Command {
     /// Shows which children are up and which are not, tunnels, ports, workers and why packets were
     /// dropped.
     Status(status::StatusArgs),
-    /// Shows the nodes of the cluster, and what this one has of their shares and state.
+    /// Shows the nodes of the cluster, and what this one has of their shards and state.
     Cluster(daemon::DaemonArgs),
-    /// Has a node of the cluster give its shares to the others, so that it can be stopped without a lost packet.
+    /// Has a node of the cluster give its shards to the others, so that it can be stopped without a lost packet.
     Drain(drain::DrainArgs),
     /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for
     /// it.

@@ -1,4 +1,4 @@
-//! What the IKE endpoint of a node draws from: SPIs that show their home share, the node's sender ID, cookies that any node
+//! What the IKE endpoint of a node draws from: SPIs that show their home shard, the node's sender ID, cookies that any node
 //! of the cluster understands.
 
 use crate::hkdf::Hkdf;
@@ -12,10 +12,10 @@ use testudo_ike::endpoint::Homes;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_planted::{Plant, planted};
 
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 
 /// Secrets that differ by so much are still taken: clocks of nodes may.
 const COOKIE_DRIFT: u32 = 2;
@@ -85,19 +85,19 @@ impl Entropy for ClusterAllocator {
 
 impl Allocator for ClusterAllocator {
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi {
-        let share = match home {
+        let shard = match home {
             Home::Responding(initiator) => self.key.initiator(initiator.to_bytes()),
             Home::Initiating(connection) => self.key.name(connection),
-            Home::Renewing(share) => share,
+            Home::Renewing(shard) => shard,
         };
         let mut octets = [0; 8];
         self.entropy.fill(&mut octets);
-        octets[0] = share.0;
+        octets[0] = shard.0;
         // Zero means "none yet" (RFC 7296 §3.1).
         IkeSpi(u64::from_be_bytes(octets).max(1))
     }
 
-    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
+    fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi> {
         self.slots.allocate(now, home, &mut self.entropy)
     }
 
@@ -115,7 +115,7 @@ impl Allocator for ClusterAllocator {
         SenderId(self.shared.sender.load(Relaxed) as u16)
     }
 
-    /// All nodes derive it from the cluster's key: a node that takes a share over knows the cookies of the one before it, and
+    /// All nodes derive it from the cluster's key: a node that takes a shard over knows the cookies of the one before it, and
     /// nothing needs to be told.
     fn cookie_secret(&mut self, now: Time) -> CookieSecret {
         self.secret(self.version(now))
@@ -127,19 +127,19 @@ impl Allocator for ClusterAllocator {
     }
 }
 
-/// What is at home on a node that owns some shares.
+/// What is at home on a node that owns some shards.
 pub(crate) struct OwnedHomes {
     pub(crate) key: HashKey,
-    pub(crate) owned: ShareSet,
+    pub(crate) owned: ShardSet,
 }
 
 impl Homes for OwnedHomes {
-    fn share_of(&self, connection: &str) -> Share {
+    fn shard_of(&self, connection: &str) -> Shard {
         self.key.name(connection)
     }
 
-    fn owns(&self, share: Share) -> bool {
-        self.owned.contains(share)
+    fn owns(&self, shard: Shard) -> bool {
+        self.owned.contains(shard)
     }
 
     /// Each address of a pool has a home of its own, so that two owners never lease the same at the same time.
@@ -177,10 +177,10 @@ mod tests {
         let (mut alloc, shared) = allocator(1);
         let key = hash_key(&[1; 32]);
         let peer = IkeSpi(0x1122_3344_5566_7788);
-        assert_eq!(alloc.ike_spi(Home::Responding(peer)).share(), key.initiator(peer.to_bytes()));
-        assert_eq!(alloc.ike_spi(Home::Initiating("site")).share(), key.name("site"));
-        assert_eq!(alloc.ike_spi(Home::Renewing(Share(0))).share(), Share(0));
-        assert_eq!(alloc.esp_spi(Time::default(), Share(9)).unwrap().share(), Share(9));
+        assert_eq!(alloc.ike_spi(Home::Responding(peer)).shard(), key.initiator(peer.to_bytes()));
+        assert_eq!(alloc.ike_spi(Home::Initiating("site")).shard(), key.name("site"));
+        assert_eq!(alloc.ike_spi(Home::Renewing(Shard(0))).shard(), Shard(0));
+        assert_eq!(alloc.esp_spi(Time::default(), Shard(9)).unwrap().shard(), Shard(9));
         shared.set_sender(SenderId(0x0805));
         assert_eq!(alloc.sender_id(), SenderId(0x0805));
     }
@@ -209,10 +209,10 @@ mod tests {
     fn an_address_is_leased_by_the_owner_of_its_home() {
         let key = hash_key(&[1; 32]);
         let addr: IpAddr = "10.3.0.9".parse().unwrap();
-        let owned: ShareSet = [key.pair(addr, addr)].into_iter().collect();
+        let owned: ShardSet = [key.pair(addr, addr)].into_iter().collect();
         let (here, there) =
-            (OwnedHomes { key, owned }, OwnedHomes { key, owned: ShareSet::ALL.without(owned) });
+            (OwnedHomes { key, owned }, OwnedHomes { key, owned: ShardSet::ALL.without(owned) });
         assert!(here.leases(addr) && !there.leases(addr));
-        assert_ne!(here.owns(here.share_of("site")), there.owns(there.share_of("site")));
+        assert_ne!(here.owns(here.shard_of("site")), there.owns(there.shard_of("site")));
     }
 }

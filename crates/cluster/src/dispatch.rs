@@ -10,27 +10,27 @@
 //! **Fragments** to a VIP: the first one finds its home by what stands in it, as a whole packet does. The later ones show
 //! nothing and go up everywhere, where the kernel puts them together or, without the first one, forgets them without a word
 //! (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the whole packet, and one node tells if it never came together. Fragments
-//! of ESP go to the workers of all nodes: each puts the packet together, and the one that carries its share keeps it.
+//! of ESP go to the workers of all nodes: each puts the packet together, and the one that carries its shard keeps it.
 
 mod packet;
 
 use crate::group::ClusterKey;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
 use packet::{Content, Packet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// Where a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this share.
-    Packets(Share),
-    /// IKE: the node that speaks for this share.
-    Ike(Share),
-    /// Bypassed, or to a node's own address, by the two addresses: the node that carries the packets of this share.
-    Pair(Share),
+    /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this shard.
+    Packets(Shard),
+    /// IKE: the node that speaks for this shard.
+    Ike(Shard),
+    /// Bypassed, or to a node's own address, by the two addresses: the node that carries the packets of this shard.
+    Pair(Shard),
     /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only what is theirs.
     Ambiguous,
     /// All nodes: errors of ICMP to a VIP, later fragments, and all of ESP.
@@ -53,12 +53,12 @@ pub enum Arrival {
 /// What a node keeps of what comes flooded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
-    /// Shares whose packets it carries.
-    pub packets: ShareSet,
-    /// Shares whose packets it keeps back until they are its own: another node carries them on until then.
-    pub held: ShareSet,
-    /// Shares whose IKE it speaks.
-    pub ike: ShareSet,
+    /// Shards whose packets it carries.
+    pub packets: ShardSet,
+    /// Shards whose packets it keeps back until they are its own: another node carries them on until then.
+    pub held: ShardSet,
+    /// Shards whose IKE it speaks.
+    pub ike: ShardSet,
     /// True for the one node that answers for the VIPs otherwise.
     pub default_host: bool,
 }
@@ -67,9 +67,9 @@ impl Ownership {
     /// True if a packet of this home is for the node.
     pub fn keeps(&self, home: Home) -> bool {
         match home {
-            Home::Packets(share) => self.packets.contains(share) || self.held.contains(share),
-            Home::Pair(share) => self.packets.contains(share),
-            Home::Ike(share) => self.ike.contains(share),
+            Home::Packets(shard) => self.packets.contains(shard) || self.held.contains(shard),
+            Home::Pair(shard) => self.packets.contains(shard),
+            Home::Ike(shard) => self.ike.contains(shard),
             Home::DefaultHost => self.default_host,
             Home::Ambiguous | Home::Everybody | Home::Own => true,
         }
@@ -79,9 +79,9 @@ impl Ownership {
 /// What the filter's tries say of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixHome {
-    /// Protected by Child SAs of this share.
-    Share(Share),
-    /// Protected by Child SAs of several shares, or by none yet.
+    /// Protected by Child SAs of this shard.
+    Shard(Shard),
+    /// Protected by Child SAs of several shards, or by none yet.
     Ambiguous,
     /// An exception inside a larger prefix: bypassed.
     Pass,
@@ -118,7 +118,7 @@ impl Dispatch {
         }
         if !self.addresses.contains(&packet.dst) && !packet.is_to_link() {
             match self.prefix(packet.dst) {
-                PrefixHome::Share(share) => return Some(Home::Packets(share)),
+                PrefixHome::Shard(shard) => return Some(Home::Packets(shard)),
                 PrefixHome::Ambiguous => return Some(Home::Ambiguous),
                 PrefixHome::Pass => {}
             }
@@ -129,14 +129,14 @@ impl Dispatch {
         })
     }
 
-    /// The share of an IKE message, by our SPI or, before we have chosen one, by the peer's. `None`: it has no header.
-    pub fn ike(&self, message: &[u8]) -> Option<Share> {
-        ike_share(self.key, message)
+    /// The shard of an IKE message, by our SPI or, before we have chosen one, by the peer's. `None`: it has no header.
+    pub fn ike(&self, message: &[u8]) -> Option<Shard> {
+        ike_shard(self.key, message)
     }
 
     fn to_vip(&self, content: &Content<'_>) -> Option<Home> {
         match content {
-            Content::Esp([share, ..]) => Some(Home::Packets(Share(*share))),
+            Content::Esp([shard, ..]) => Some(Home::Packets(Shard(*shard))),
             // One without a header is for whoever counts it.
             Content::Ike(message) => Some(self.ike(message).map_or(Home::DefaultHost, Home::Ike)),
             Content::IkeStart(message) => self.ike(message).map(Home::Ike),
@@ -157,18 +157,18 @@ pub fn hash_key(key: &ClusterKey) -> HashKey {
     crate::alloc::hash_key(key.octets())
 }
 
-/// The share of an IKE message: [`Dispatch::ike`] for who has only the key.
-pub fn ike_share(key: HashKey, message: &[u8]) -> Option<Share> {
+/// The shard of an IKE message: [`Dispatch::ike`] for who has only the key.
+pub fn ike_shard(key: HashKey, message: &[u8]) -> Option<Shard> {
     let header: &[u8; IKE_HEADER] = message.first_chunk()?;
     let (initiator, rest): (&[u8; 8], _) = header.split_first_chunk()?;
     let responder: &[u8; 8] = rest.first_chunk()?;
     if header[IKE_FLAGS] & IKE_INITIATOR == 0 {
-        return Some(Share(initiator[0]));
+        return Some(Shard(initiator[0]));
     }
     if *responder == [0; 8] {
         return Some(key.initiator(*initiator));
     }
-    Some(Share(responder[0]))
+    Some(Shard(responder[0]))
 }
 
 fn holds(first: IpAddr, length: u8, addr: IpAddr) -> bool {

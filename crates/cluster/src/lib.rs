@@ -1,4 +1,4 @@
-//! Several nodes as one IPsec gateway: who owns which share, what the others know of it, and who takes it over.
+//! Several nodes as one IPsec gateway: who owns which shard, what the others know of it, and who takes it over.
 //!
 //! Sans-IO like the protocol crates: engine events, datagrams and `now` in; messages, deadlines and ownership out. Membership,
 //! total order and quorum come from an [`engine::Engine`]; this crate has no protocol of its own for them.
@@ -13,7 +13,7 @@ pub mod group;
 mod hkdf;
 pub mod member;
 pub mod node;
-pub mod share;
+pub mod shard;
 mod update;
 
 pub use testudo_ipsec::siphash;

@@ -1,5 +1,5 @@
 //! What the filter takes for a frame, as the kernel tells: alone, and at a node of a cluster that
-//! keeps no share, and all of them.
+//! keeps no shard, and all of them.
 //!
 //! `cargo bench -p testudo-fastpath --bench filter`, as root
 #![allow(clippy::print_stdout)]
@@ -63,11 +63,11 @@ fn addresses() -> BTreeSet<std::net::IpAddr> {
     [US4, US6].iter().map(|addr| addr.parse().expect(addr)).collect()
 }
 
-/// The two addresses are the cluster's, and the node keeps those shares.
-fn in_cluster(mut filter: Filter, shares: [u64; 4]) -> Filter {
+/// The two addresses are the cluster's, and the node keeps those shards.
+fn in_cluster(mut filter: Filter, shards: [u64; 4]) -> Filter {
     let cluster = ClusterFilter { vips: addresses(), key: [1, 2] };
     filter.set_cluster(Some(&cluster)).expect("a cluster");
-    filter.set_shares([shares, shares, [0; 4]], shares != [0; 4]).expect("shares");
+    filter.set_shards([shards, shards, [0; 4]], shards != [0; 4]).expect("shares");
     filter.set_fence(u64::MAX).expect("a fence");
     filter.track(SPI, 1).expect("an SA");
     filter

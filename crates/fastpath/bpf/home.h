@@ -10,8 +10,8 @@
 #include "packet.h"
 #include "siphash.h"
 
-/* A home is a kind and a share; no reason is as large. */
-#define HOME(kind, share) ((kind) << 8 | (share))
+/* A home is a kind and a shard; no reason is as large. */
+#define HOME(kind, shard) ((kind) << 8 | (shard))
 
 enum home_kind {
 	HOME_OWN = 1,
@@ -22,16 +22,16 @@ enum home_kind {
 	HOME_IKE,
 };
 
-static __always_inline int has_share(const __u64 shares[4], __u8 share)
+static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
 {
-	return shares[share >> 6] >> (share & 63) & 1;
+	return shards[shard >> 6] >> (shard & 63) & 1;
 }
 
 /*
  * Answers `reason` if this node keeps packets of this home, else why it does not: `home` may be a reason to drop the
  * packet too.
  *
- * A daemon that lives tells again and again until when its table holds; beyond that another node may have its shares, and
+ * A daemon that lives tells again and again until when its table holds; beyond that another node may have its shards, and
  * the kernel, which knows nothing of that, must not answer or forward beside it. A worker looks at the clock itself, once
  * a burst, and without a daemon it has no socket: its packets need not pay for the clock.
  */
@@ -48,14 +48,14 @@ static __always_inline int at_home(const struct cluster *cluster, __u32 home, in
 		kept = cluster->flags & CLUSTER_DEFAULT_HOST;
 		break;
 	case HOME_PACKETS:
-		kept = has_share(cluster->packets, home) || has_share(cluster->held, home);
+		kept = has_shard(cluster->packets, home) || has_shard(cluster->held, home);
 		break;
 	case HOME_PAIR:
 		/* The kernel's for the most part, which cannot keep anything back. */
-		kept = has_share(cluster->packets, home);
+		kept = has_shard(cluster->packets, home);
 		break;
 	case HOME_IKE:
-		kept = has_share(cluster->ike, home);
+		kept = has_shard(cluster->ike, home);
 		break;
 	}
 	if (!kept)
@@ -102,7 +102,7 @@ static __always_inline __u32 home_of_pair6(const struct cluster *cluster, const 
 static __always_inline __u32 home_of_prefix(__u32 flags)
 {
 	if (flags & PREFIX_HOMED)
-		return HOME(HOME_PACKETS, flags >> PREFIX_SHARE_SHIFT & 0xff);
+		return HOME(HOME_PACKETS, flags >> PREFIX_SHARD_SHIFT & 0xff);
 	return HOME(HOME_EVERYBODY, 0);
 }
 
@@ -132,14 +132,14 @@ static __always_inline void note_seen(const struct esp *esp)
 
 static __always_inline int home_of_esp(const struct arrival *arrival, const struct esp *esp, void *end)
 {
-	__u8 share;
+	__u8 shard;
 
 	if ((void *)(esp + 1) > end)
 		return DROP_NOT_LINEAR;
-	share = bpf_ntohl(esp->spi) >> 24;
-	if (arrival->way != TO_OTHERS && !has_share(arrival->cluster->packets, share))
+	shard = bpf_ntohl(esp->spi) >> 24;
+	if (arrival->way != TO_OTHERS && !has_shard(arrival->cluster->packets, shard))
 		note_seen(esp);
-	return HOME(HOME_PACKETS, share);
+	return HOME(HOME_PACKETS, shard);
 }
 
 /*
@@ -155,7 +155,7 @@ static __always_inline int home_of_fragment(const struct arrival *arrival, const
 	if (payload->proto == PROTO_AH)
 		esp = payload->start + offsetof(struct ah, numbers);
 	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end && arrival->way != TO_OTHERS &&
-	    !has_share(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
+	    !has_shard(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
 		note_seen(esp);
 	return HOME(HOME_EVERYBODY, 0);
 }

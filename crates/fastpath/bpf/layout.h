@@ -31,7 +31,7 @@ struct layout {
 #define CLASS_PROTECT 1
 #define CLASS_ESP 2
 #define CLASS_ESP_IN_UDP 3
-#define CLASS_PROTECT_SHARED 4
+#define CLASS_PROTECT_FLOODED 4
 #define CLASS_CLEAR 5
 
 struct stamp {
@@ -57,7 +57,7 @@ struct port {
 #define PREFIX_REFUSE_FROM 2
 /* The prefix is here only because of one around it. A note of the daemon's to its successor. */
 #define PREFIX_WITHIN 4
-/* One share carries all of its packets: the one in the second octet. Else every node's worker gets them. */
+/* One shard carries all of its packets: the one in the second octet. Else every node's worker gets them. */
 #define PREFIX_HOMED 8
 /* Clear packets from here go to a worker, which asks the policies about both addresses and the ports. */
 #define PREFIX_JUDGE_FROM 16
@@ -66,7 +66,7 @@ struct port {
  * LOCAL_UNSELECTED.
  */
 #define PREFIX_OPEN_TO_HOST 32
-#define PREFIX_SHARE_SHIFT 8
+#define PREFIX_SHARD_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */
 #define LOCAL_ADDRESS 1
@@ -82,9 +82,9 @@ struct port {
  * table or the new one, whatever the order in which the octets are written.
  */
 struct cluster {
-	__u64 packets[4]; /* shares whose packets it carries, share 0 first */
-	__u64 ike[4];     /* shares whose IKE it speaks */
-	__u64 held[4];    /* shares that are about to come here: the worker keeps their packets back */
+	__u64 packets[4]; /* shards whose packets it carries, shard 0 first */
+	__u64 ike[4];     /* shards whose IKE it speaks */
+	__u64 held[4];    /* shards that are about to come here: the worker keeps their packets back */
 	__u64 key[2];     /* for what has no home of its own */
 	__u64 deadline;   /* nanoseconds of CLOCK_BOOTTIME: from then on it keeps nothing */
 	__u32 flags;

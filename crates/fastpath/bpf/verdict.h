@@ -43,7 +43,7 @@ static __always_inline __u8 class_of(__u32 reason)
 	if (reason == WORKER_ESP || reason == WORKER_FRAGMENT || reason == WORKER_AH)
 		return CLASS_ESP;
 	if (reason == WORKER_PROTECT_SHARED)
-		return CLASS_PROTECT_SHARED;
+		return CLASS_PROTECT_FLOODED;
 	if (reason == WORKER_CLEAR)
 		return CLASS_CLEAR;
 	return reason == WORKER_ESP_IN_UDP ? CLASS_ESP_IN_UDP : CLASS_PROTECT;

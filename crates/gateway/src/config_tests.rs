@@ -172,14 +172,14 @@ fn a_cluster_is_read_with_its_defaults() {
     assert_eq!(cluster.nodes[1].addresses[1], "192.0.2.2".parse::<std::net::IpAddr>().unwrap());
     assert_eq!((cluster.vips.len(), cluster.no_quorum), (3, NoQuorum::Forward));
     let timers = [
-        cluster.timers.pulse,
+        cluster.timers.heartbeat,
         cluster.timers.fence,
         cluster.timers.suspicion_min,
         cluster.timers.suspicion_max,
     ];
     assert_eq!(timers, [10, 50, 25, 200].map(Duration::from_millis));
     assert_eq!(
-        (cluster.group.as_str(), cluster.mac, cluster.pulse_port),
+        (cluster.group.as_str(), cluster.mac, cluster.heartbeat_port),
         ("testudo", ClusterMac::Group, 5406)
     );
     assert_eq!(cluster.state, Path::new("/var/lib/testudo"));

@@ -39,7 +39,7 @@ const CRYPTO: Token = Token(3);
 const FIRST_IKE: usize = 4;
 /// Corosync.
 const ENGINE: Token = Token(8);
-/// Pulses of the other nodes, on all links.
+/// Heartbeats of the other nodes, on all links.
 const PULSES: Token = Token(9);
 /// Questions where VIPs are, on all links.
 const VIPS: Token = Token(10);
@@ -56,7 +56,7 @@ const NOTES_BURST: usize = 512;
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How long a clean end waits for the peers to confirm.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long a node of a cluster takes to give its shares away before it ends.
+/// How long a node of a cluster takes to give its shards away before it ends.
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Everything with a descriptor.
@@ -76,7 +76,7 @@ struct Loop {
     /// Words of routers may wait.
     icmp_waits: bool,
     /// The same of other nodes.
-    pulses_wait: bool,
+    heartbeats_wait: bool,
     /// The same of the engine.
     engine_waits: bool,
     /// VICI's clients have more to read or to say than one turn takes.
@@ -103,7 +103,7 @@ impl Farewell {
 pub(crate) fn run(config: Config) -> Result<(), String> {
     let mut this = Loop::start(&config)?;
     this.gateway.settings = Some(config);
-    // A node that lacks a port must not be given shares.
+    // A node that lacks a port must not be given shards.
     this.gateway.look_at_clock();
     this.follow_routes()?;
     tracing::info!("ready: {}", this.gateway.data.describe());
@@ -188,7 +188,7 @@ impl Loop {
         let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
         if let Some(node) = &node {
             watch(registry, node.engine_fd(), ENGINE)?;
-            node.pulse_fds().try_for_each(|fd| watch(registry, fd, PULSES))?;
+            node.heartbeat_fds().try_for_each(|fd| watch(registry, fd, PULSES))?;
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
@@ -205,7 +205,7 @@ impl Loop {
             next_housekeeping: Instant::now() + HOUSEKEEPING,
             ike_waits: false,
             icmp_waits: false,
-            pulses_wait: false,
+            heartbeats_wait: false,
             engine_waits: false,
             vici_waits: false,
             poll,
@@ -243,7 +243,7 @@ impl Loop {
         if self.gateway.node.is_some() {
             // What other nodes say first: how late this one is must not look as if they were silent.
             self.engine_waits = self.gateway.engine_events();
-            self.pulses_wait = self.gateway.datagrams();
+            self.heartbeats_wait = self.gateway.datagrams();
         }
         let mut ike = std::mem::take(&mut self.ike_waits);
         let mut icmp = std::mem::take(&mut self.icmp_waits);
@@ -314,7 +314,7 @@ impl Loop {
     fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
         if self.ike_waits
             || self.icmp_waits
-            || self.pulses_wait
+            || self.heartbeats_wait
             || self.engine_waits
             || self.gateway.looks_at_traffic()
             || self.vici_waits

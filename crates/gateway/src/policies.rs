@@ -32,7 +32,7 @@ use testudo_ipsec::Error;
 use testudo_ipsec::sa::{ChildSaParams, Mode};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ pub(crate) struct Policies {
     /// Always as the SPD has it. `None`: this node has nobody to share tunnels with.
     homes: Option<Homes>,
     /// Configured children's policies that the worker has not been told the home of.
-    untold: BTreeMap<PolicyId, Share>,
+    untold: BTreeMap<PolicyId, Shard>,
     spd_changed: bool,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
@@ -84,8 +84,8 @@ pub(crate) struct NewSa<'a> {
     pub(crate) child: Option<&'a Child>,
     /// As they were negotiated.
     pub(crate) selectors: &'a SelectorPair,
-    /// The share of its inbound SPI.
-    pub(crate) home: Share,
+    /// The shard of its inbound SPI.
+    pub(crate) home: Shard,
     /// It is one of AH for ESP of our own.
     pub(crate) is_around: bool,
 }
@@ -101,7 +101,7 @@ impl<'a> NewSa<'a> {
         let is_transport =
             params.mode == Mode::Transport || child.is_some_and(|c| c.mode == ChildMode::Transport);
         let is_around = params.algorithm.is_ah() && is_transport && selectors.take_esp_alone();
-        Self { place, id, child, selectors, home: params.spi_in.share(), is_around }
+        Self { place, id, child, selectors, home: params.spi_in.shard(), is_around }
     }
 }
 
@@ -181,7 +181,7 @@ impl Policies {
             self.configured.insert(name, id);
             let claim = self.claim(&entry);
             let is_around = entry.is_around;
-            self.untold.extend(claim.map(|claim| (id, claim.share())));
+            self.untold.extend(claim.map(|claim| (id, claim.shard())));
             match is_around {
                 true => self.insert_around(entry.rank, &entry.selectors, id, claim),
                 false => self.insert(entry.rank, &entry.selectors, entry.action(id), claim),
@@ -269,7 +269,7 @@ impl Policies {
         id: ChildSaId,
         child: Option<&Child>,
         selectors: &SelectorPair,
-        home: Share,
+        home: Shard,
     ) -> PolicyId {
         self.install_at(&NewSa { place: id.0, id, child, selectors, home, is_around: false })
     }
@@ -362,7 +362,7 @@ impl Policies {
     }
 
     /// Policies that may stand without an SA, and whose node is to ask for one. None without a cluster.
-    pub(crate) fn take_policy_homes(&mut self) -> BTreeMap<PolicyId, Share> {
+    pub(crate) fn take_policy_homes(&mut self) -> BTreeMap<PolicyId, Shard> {
         std::mem::take(&mut self.untold)
     }
 

@@ -11,7 +11,7 @@ use testudo_ipsec::spd::{Action, Decision};
 use testudo_wire::ip::Protocol;
 
 /// Of SAs whose home does not matter.
-pub(super) const HOME: Share = Share(7);
+pub(super) const HOME: Shard = Shard(7);
 
 pub(super) fn ts(prefix: &str) -> TrafficSelector {
     let (addr, len) = prefix.split_once('/').unwrap();
@@ -76,7 +76,7 @@ pub(super) fn new_sa<'a>(
     (place, id): (u64, ChildSaId),
     child: Option<&'a Child>,
     selectors: &'a SelectorPair,
-    home: Share,
+    home: Shard,
 ) -> NewSa<'a> {
     NewSa { place, id, child, selectors, home, is_around: false }
 }
@@ -272,7 +272,7 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
 }
 
 #[test]
-fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
+fn a_renewed_child_sa_shards_the_policy_with_the_new_one() {
     let mut policies = Policies::default();
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
     let first = policies.install(ChildSaId(1), None, &sides, HOME);

@@ -16,7 +16,7 @@ mod limit;
 mod local;
 mod outbound;
 mod reply;
-mod shares;
+mod shards;
 mod table;
 mod transit;
 mod turn;
@@ -35,7 +35,7 @@ use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};
 use crate::sa::OutboundSa;
 use crate::sad::Sad;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
 use crate::spi::SenderId;
@@ -95,10 +95,10 @@ pub struct Dataplane {
     sad: Sad,
     local: Arc<LocalAddrs>,
     /// What this node carries.
-    shares: ShareSet,
+    shards: ShardSet,
     /// What comes and goes.
     transit: Transit,
-    /// By which it keeps what no SA says the share of.
+    /// By which it keeps what no SA says the shard of.
     pairs: HashKey,
     open: bool,
     udp_port: u16,
@@ -121,7 +121,7 @@ impl Dataplane {
             iv_low_told: None,
             sad: Sad::new(),
             local: Arc::new(LocalAddrs::default()),
-            shares: ShareSet::ALL,
+            shards: ShardSet::ALL,
             transit: Transit::default(),
             pairs: HashKey::new([0; 16]),
             open: true,
@@ -142,7 +142,7 @@ impl Dataplane {
     }
 
     /// Shut, it drops whatever it is given, both ways, until it is opened again: a node of a cluster must not touch a packet
-    /// once others may have taken its shares. To be told before each burst, or turn of the worker's loop.
+    /// once others may have taken its shards. To be told before each burst, or turn of the worker's loop.
     #[inline]
     pub fn set_open(&mut self, open: bool) {
         self.open = open || planted(Plant::NoFence);

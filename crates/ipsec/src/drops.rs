@@ -54,11 +54,11 @@ reasons! {
     IvExhausted = "iv_exhausted",
     /// The cluster has not granted this node a sender ID.
     NoSender = "no_sender",
-    /// Another node of the cluster carries its share.
+    /// Another node of the cluster carries its shard.
     OtherNode = "other_node",
-    /// Another node has worked on it before its share came here.
+    /// Another node has worked on it before its shard came here.
     HandledElsewhere = "handled_elsewhere",
-    /// This node has not heard from enough of the cluster: others may have taken its shares.
+    /// This node has not heard from enough of the cluster: others may have taken its shards.
     Fenced = "fenced",
     /// The outer destination is not ours.
     NotLocal = "not_local",

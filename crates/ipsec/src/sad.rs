@@ -1,21 +1,21 @@
 //! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and slot.
 //!
 //! Blocks are allocated by control and handed in, so that workers never allocate. Slots are taken out of as few blocks as will
-//! do, but in each share.
+//! do, but in each shard.
 
 use crate::sa::InboundSa;
 use crate::spi::Spi;
 use std::sync::Arc;
 use testudo_crypto::prefetch;
 
-/// Bits of an SPI behind its share and slot.
+/// Bits of an SPI behind its shard and slot.
 const TAG_BITS: u32 = 10;
 /// Slots of a block, as a power of two.
 const BLOCK_BITS: u32 = 6;
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - BLOCK_BITS);
 
-/// Neighbouring slots of one share, all empty at first.
+/// Neighbouring slots of one shard, all empty at first.
 #[derive(Clone, Debug)]
 pub struct SlotBlock {
     number: usize,

@@ -5,7 +5,7 @@ use crate::number::SequenceBlock;
 use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::PolicyId;
-use crate::spi::Share;
+use crate::spi::Shard;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use testudo_crypto::Library;
@@ -40,9 +40,9 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Two shares of which one has no slots, few slots, few tags: many collisions.
+    // Two shards of which one has no slots, few slots, few tags: many collisions.
     let spi = (7u8..9, 0u16..4, 0u16..3)
-        .prop_map(|(share, slot, tag)| Spi::from_parts(Share(share), slot, tag).unwrap());
+        .prop_map(|(shard, slot, tag)| Spi::from_parts(Shard(shard), slot, tag).unwrap());
     prop_oneof![spi.clone().prop_map(Step::Insert), spi.prop_map(Step::Remove)]
 }
 
@@ -50,7 +50,7 @@ proptest! {
     #[test]
     fn finds_like_a_map_from_slot_to_spi(steps in prop::collection::vec(step(), 0..60)) {
         let mut sad = Sad::new();
-        let first = Spi::from_parts(Share(7), 0, 0).unwrap();
+        let first = Spi::from_parts(Shard(7), 0, 0).unwrap();
         prop_assert!(sad.add_slots(Box::new(SlotBlock::of(first))).is_none());
         prop_assert!(sad.add_slots(Box::new(SlotBlock::of(first))).is_some());
         let mut model: HashMap<u16, Spi> = HashMap::new();
@@ -58,14 +58,14 @@ proptest! {
             match step {
                 Step::Insert(spi) => match sad.insert(sa(spi)) {
                     Ok(replaced) => {
-                        prop_assert_eq!(spi.share(), Share(7));
+                        prop_assert_eq!(spi.shard(), Shard(7));
                         prop_assert_eq!(replaced.map(|sa| sa.spi()), model.insert(spi.slot(), spi));
                     }
-                    Err(sa) => prop_assert_eq!((sa.spi(), sa.spi().share()), (spi, Share(8))),
+                    Err(sa) => prop_assert_eq!((sa.spi(), sa.spi().shard()), (spi, Shard(8))),
                 },
                 Step::Remove(spi) => {
                     let removed = sad.remove(spi).map(|sa| sa.spi());
-                    let held = model.get(&spi.slot()) == Some(&spi) && spi.share() == Share(7);
+                    let held = model.get(&spi.slot()) == Some(&spi) && spi.shard() == Shard(7);
                     prop_assert_eq!(removed, held.then_some(spi));
                     if held {
                         model.remove(&spi.slot());
@@ -74,7 +74,7 @@ proptest! {
             }
             for slot in 0..4 {
                 for tag in 0..3 {
-                    let spi = Spi::from_parts(Share(7), slot, tag).unwrap();
+                    let spi = Spi::from_parts(Shard(7), slot, tag).unwrap();
                     let held = model.get(&slot) == Some(&spi);
                     prop_assert_eq!(sad.get(spi).map(InboundSa::spi), held.then_some(spi));
                 }

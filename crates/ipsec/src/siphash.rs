@@ -1,7 +1,7 @@
 //! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for their packets.
 //! `crates/fastpath/bpf/siphash.h` computes the same.
 
-use crate::spi::Share;
+use crate::spi::Shard;
 use std::net::IpAddr;
 
 /// The key by which packets without a home of their own find one. The same on all nodes.
@@ -24,28 +24,28 @@ impl HashKey {
     }
 
     /// The home of an IKE SA that a peer begins, by the SPI that the peer chose.
-    pub fn initiator(self, spi: [u8; 8]) -> Share {
-        self.share(&spi)
+    pub fn initiator(self, spi: [u8; 8]) -> Shard {
+        self.shard(&spi)
     }
 
     /// The home of what we begin by a name.
-    pub fn name(self, name: &str) -> Share {
-        self.share(name.as_bytes())
+    pub fn name(self, name: &str) -> Shard {
+        self.shard(name.as_bytes())
     }
 
     /// The home of what two addresses send each other, the same in both directions.
-    pub fn pair(self, a: IpAddr, b: IpAddr) -> Share {
+    pub fn pair(self, a: IpAddr, b: IpAddr) -> Shard {
         let (low, high) = if a <= b { (a, b) } else { (b, a) };
         match (low, high) {
-            (IpAddr::V4(low), IpAddr::V4(high)) => self.share([low.octets(), high.octets()].as_flattened()),
-            (IpAddr::V6(low), IpAddr::V6(high)) => self.share([low.octets(), high.octets()].as_flattened()),
+            (IpAddr::V4(low), IpAddr::V4(high)) => self.shard([low.octets(), high.octets()].as_flattened()),
+            (IpAddr::V6(low), IpAddr::V6(high)) => self.shard([low.octets(), high.octets()].as_flattened()),
             // No packet has addresses of two families.
-            _ => Share(0),
+            _ => Shard(0),
         }
     }
 
-    fn share(self, bytes: &[u8]) -> Share {
-        Share(self.hash(bytes) as u8)
+    fn shard(self, bytes: &[u8]) -> Shard {
+        Shard(self.hash(bytes) as u8)
     }
 
     /// SipHash-2-4.

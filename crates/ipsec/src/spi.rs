@@ -1,18 +1,18 @@
-//! Identifiers with a layout: SPI, share, sender ID.
+//! Identifiers with a layout: SPI, shard, sender ID.
 
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// One of the 256 parts of the tunnel space; a node owns some of them. A single node owns all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Share(pub u8);
+pub struct Shard(pub u8);
 
-/// Security Parameters Index of ESP (RFC 4303 §2.1), laid out as share:8 | slot:14 | tag:10.
+/// Security Parameters Index of ESP (RFC 4303 §2.1), laid out as shard:8 | slot:14 | tag:10.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spi(pub u32);
 
-impl Share {
-    /// The SPIs of Child SAs of the share: its number is their first octet.
+impl Shard {
+    /// The SPIs of Child SAs of the shard: its number is their first octet.
     pub fn spis(self) -> RangeInclusive<Spi> {
         let first = u32::from(self.0) << 24;
         Spi(first)..=Spi(first | ((1 << 24) - 1))
@@ -20,24 +20,24 @@ impl Share {
 }
 
 impl Spi {
-    /// Slots of a share.
+    /// Slots of a shard.
     pub const SLOTS: usize = 1 << 14;
 
     /// Lays out an SPI. `None` where the result is below 256, which is reserved (RFC 4303 §2.1), or a field is too wide.
-    pub fn from_parts(share: Share, slot: u16, tag: u16) -> Option<Self> {
+    pub fn from_parts(shard: Shard, slot: u16, tag: u16) -> Option<Self> {
         if usize::from(slot) >= Self::SLOTS || tag >= 1 << 10 {
             return None;
         }
-        let value = u32::from(share.0) << 24 | u32::from(slot) << 10 | u32::from(tag);
+        let value = u32::from(shard.0) << 24 | u32::from(slot) << 10 | u32::from(tag);
         (value >= 256).then_some(Self(value))
     }
 
-    /// The share whose owner receives this SPI's packets.
-    pub fn share(self) -> Share {
-        Share((self.0 >> 24) as u8)
+    /// The shard whose owner receives this SPI's packets.
+    pub fn shard(self) -> Shard {
+        Shard((self.0 >> 24) as u8)
     }
 
-    /// Index into the share's slots.
+    /// Index into the shard's slots.
     pub fn slot(self) -> u16 {
         (self.0 >> 10) as u16 & 0x3fff
     }

@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     /// `ip` with these lines at all switches, with no more time between them than a few system
-    /// calls take: a node that has lost one network and not yet the next gives its shares to the
+    /// calls take: a node that has lost one network and not yet the next gives its shards to the
     /// others while it reaches them.
     fn everywhere(&self, lines: &str) -> Result<()> {
         let switches = Net::ALL.map(|net| self.switch(net));

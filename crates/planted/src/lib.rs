@@ -38,15 +38,15 @@ plants! {
     NoFloor = "no-floor",
     /// A node sends and accepts however long nobody has heard it.
     NoFence = "no-fence",
-    /// An owner does not hear that its heir has sent for it, and goes on with lower numbers.
+    /// An owner does not hear that its standby has sent for it, and goes on with lower numbers.
     OwnerNotTold = "owner-not-told",
-    /// A node carries the packets of shares that are not its own.
-    ShareNotChecked = "share-not-checked",
+    /// A node carries the packets of shards that are not its own.
+    ShardNotChecked = "shard-not-checked",
     /// A message counts as stable once it is delivered to its sender.
     CommitOnSelfDelivery = "commit-on-self-delivery",
     /// A sender ID is granted once the request for it is delivered to its node.
     LeaseWithoutMajority = "lease-without-majority",
-    /// Shares are taken over at once, while their old owner may still rely on having been heard.
+    /// Shards are taken over at once, while their old owner may still rely on having been heard.
     PromiseIgnored = "promise-ignored",
     /// Each node takes the members of a view in the order in which its engine tells them.
     UnsortedView = "unsorted-view",
@@ -56,15 +56,15 @@ plants! {
     UpdatesNotReplicated = "updates-not-replicated",
     /// A block of sequence numbers is used before all know that it was granted.
     BlockBeforeStable = "block-before-stable",
-    /// Owner and heir are granted the same sequence numbers.
+    /// Owner and standby are granted the same sequence numbers.
     SameBlock = "same-block",
-    /// The heir is whoever comes next among those whom a node does not suspect.
-    HeirBySuspicion = "heir-by-suspicion",
+    /// The standby is whoever comes next among those whom a node does not suspect.
+    StandbyBySuspicion = "standby-by-suspicion",
     /// All nodes make IVs under the same sender ID.
     NoSenderId = "no-sender-id",
     /// The slot of an SPI does not rest after use.
     SpiReusedAtOnce = "spi-reused-at-once",
-    /// Who gives a share away does not tell up to where it took packets in last.
+    /// Who gives a shard away does not tell up to where it took packets in last.
     LastEdgesNotTold = "last-edges-not-told",
     /// A node that hears what the others are configured with forgets what was changed meanwhile.
     CommandsMissed = "commands-missed",

@@ -171,7 +171,7 @@ impl Checks {
     pub fn accepted(&mut self, at: Nanos, key: u64, sequence: u32, by: Accepted) {
         let Some(first) = self.accepted.insert((key, sequence), by) else { return };
         let another = (first.node, first.boot) != (by.node, by.boot);
-        // While two carry a share, both see each packet for the first time: that it is unseen explains only what is left.
+        // While two carry a shard, both see each packet for the first time: that it is unseen explains only what is left.
         if another && (first.provisional || by.provisional) {
             self.provisional_doubles += 1;
         } else if another && by.unseen {

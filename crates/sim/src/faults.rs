@@ -39,7 +39,7 @@ pub enum Kind {
     Isolate,
     /// A node needs another sender ID while its engine is cut off; then its machine is set back, with its disk, to before that.
     Renewal,
-    /// An operator has a node give its shares away, and lets it own again: no fault, but what comes with it may be.
+    /// An operator has a node give its shards away, and lets it own again: no fault, but what comes with it may be.
     Drain,
 }
 

@@ -9,7 +9,7 @@ use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// Something that happens to a node.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub enum Input {
     /// It may take it now.
     Ready,
     /// A datagram of another node.
-    Pulse(u8, Vec<u8>),
+    Heartbeat(u8, Vec<u8>),
     /// An IKE message.
     Ike(Path, Vec<u8>),
     /// An ESP packet that the filter has let in.
@@ -34,7 +34,7 @@ pub enum Input {
     Link(u8, bool),
     /// An operator wants something.
     Operator(Wish),
-    /// An operator has that node give its shares away, or lets it own again.
+    /// An operator has that node give its shards away, or lets it own again.
     Drain(usize, bool),
     /// An operator gives it a piece of configuration by its number, or takes it away.
     Configure(u64, Option<u64>),
@@ -67,7 +67,7 @@ pub enum Effect {
     /// Multicasts.
     Multicast(Vec<u8>),
     /// Sends another node a datagram over a link.
-    Pulse(NodeId, u8, Vec<u8>),
+    Heartbeat(NodeId, u8, Vec<u8>),
     /// Sends an IKE message.
     Ike(Path, Vec<u8>),
     /// Lets a packet out of its outer port.
@@ -95,8 +95,8 @@ pub struct Sent {
     pub packet: Vec<u8>,
     /// The fingerprint of its key, if it is ESP.
     pub key: Option<u64>,
-    /// Its tunnel's share.
-    pub share: Option<Share>,
+    /// Its tunnel's shard.
+    pub shard: Option<Shard>,
     /// The node is not the owner by the view.
     pub provisional: bool,
 }
@@ -108,8 +108,8 @@ pub struct Taken {
     pub key: u64,
     /// Its number.
     pub sequence: u32,
-    /// Its tunnel's share.
-    pub share: Share,
+    /// Its tunnel's shard.
+    pub shard: Shard,
     /// The node is not the owner by the view.
     pub provisional: bool,
     /// The node had not seen that number, nor a later one, before.
@@ -168,11 +168,11 @@ pub trait Host {
     /// Digest of what all who hold the state must agree on.
     fn state(&self) -> u64;
 
-    /// True if packets of the share pass here now, not provisionally.
-    fn owns(&self, now: Time, share: Share) -> bool;
+    /// True if packets of the shard pass here now, not provisionally.
+    fn owns(&self, now: Time, shard: Shard) -> bool;
 
-    /// True if the last view, and all that followed, names it the owner or the heir of the share.
-    fn is_named(&self, share: Share) -> bool;
+    /// True if the last view, and all that followed, names it the owner or the standby of the shard.
+    fn is_named(&self, shard: Shard) -> bool;
 
     /// True if it knows that the peer's request of that number was answered in the IKE SA, of which we chose that SPI.
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;

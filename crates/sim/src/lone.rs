@@ -14,7 +14,7 @@ use testudo_ike::output::{Output, Time};
 use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// What is wrong with it, to try the checks with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +88,11 @@ impl Lone {
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.endpoint.traffic_seen(now, child);
             self.seen.insert(esp.spi, before.max(esp.sequence));
-            let share = Spi(esp.spi).share();
+            let shard = Spi(esp.spi).shard();
             let (sequence, unseen) = (esp.sequence, before < esp.sequence);
             let times = if self.flaw == Flaw::Twice { 2 } else { 1 };
             for _ in 0..times {
-                let taken = Taken { key, sequence, share, provisional: false, unseen };
+                let taken = Taken { key, sequence, shard, provisional: false, unseen };
                 self.effects.push(Effect::Accepted(taken));
             }
             self.effects.push(Effect::Inner(done.packet));
@@ -104,10 +104,10 @@ impl Lone {
         if done.verdict == Verdict::Forward {
             let esp = probe::esp(&done.packet);
             let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
-            let sent = Sent { packet: done.packet, key, share: None, provisional: false };
+            let sent = Sent { packet: done.packet, key, shard: None, provisional: false };
             self.effects.push(Effect::Outer(sent));
         } else if self.flaw == Flaw::Clear {
-            let sent = Sent { packet: packet.to_vec(), key: None, share: None, provisional: false };
+            let sent = Sent { packet: packet.to_vec(), key: None, shard: None, provisional: false };
             self.effects.push(Effect::Outer(sent));
         }
     }
@@ -145,7 +145,7 @@ impl Host for Lone {
             Input::Engine(_)
             | Input::Refused(_)
             | Input::Ready
-            | Input::Pulse(..)
+            | Input::Heartbeat(..)
             | Input::Link(..)
             | Input::Drain(..)
             | Input::Configure(..)
@@ -189,11 +189,11 @@ impl Host for Lone {
         0
     }
 
-    fn owns(&self, _now: Time, _share: Share) -> bool {
+    fn owns(&self, _now: Time, _shard: Shard) -> bool {
         true
     }
 
-    fn is_named(&self, _share: Share) -> bool {
+    fn is_named(&self, _shard: Shard) -> bool {
         true
     }
 

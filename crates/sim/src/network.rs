@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// A network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// Between the nodes only: the engine's, and pulses.
+    /// Between the nodes only: the engine's, and heartbeats.
     Cluster,
     /// Towards the peers; nodes hear each other on it too.
     Outer,

@@ -10,20 +10,20 @@ use crate::world::Birth;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
-use testudo_cluster::dispatch::{Home, Ownership, ike_share};
+use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
 use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
 use testudo_cluster::member::{
     Class, Effect as Change, Flushed, Member, MemberConfig, MemberOutput, PieceName,
 };
 use testudo_cluster::node::NodeId;
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Time, UnixTime};
 use testudo_ipsec::dataplane::{Command, Event, Garbage, Note, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// How often it is told up to where packets were taken in.
 const EDGES: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ const LINE_RATES: [u64; 2] = [10_000, 100];
 /// Pieces of configuration.
 pub const PIECES: u64 = 4;
 
-/// Packets that are noted of shares that go to another node.
+/// Packets that are noted of shards that go to another node.
 const NOTES: usize = 4096;
 
 /// One node.
@@ -45,18 +45,18 @@ pub struct Node {
     now: Time,
     fence: Option<Time>,
     shown: Ownership,
-    provisional: ShareSet,
+    provisional: ShardSet,
     standing: Option<Standing>,
     /// The filter's: the highest number seen of each SPI.
     seen: BTreeMap<u32, u32>,
     /// Packets that it has let in and that were not worked on yet: whether each came as a surprise.
     arrived: BTreeMap<(u32, u32), bool>,
     /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested enough.
-    resting: BTreeMap<(Share, u16), Spi>,
+    resting: BTreeMap<(Shard, u16), Spi>,
     /// What was told of edges.
     edges: BTreeMap<Spi, u64>,
     next_edges: Time,
-    /// Packets that wait for their shares, as the worker keeps them.
+    /// Packets that wait for their shards, as the worker keeps them.
     held: Vec<Held>,
     effects: Vec<Effect>,
 }
@@ -78,7 +78,7 @@ impl Node {
         let nodes = (1..=scenario.nodes as u32).filter_map(NodeId::new).collect();
         let group = GroupConfig {
             links: 3,
-            pulse: Duration::from_nanos(scenario.pulse),
+            heartbeat: Duration::from_nanos(scenario.heartbeat),
             fence: Duration::from_nanos(scenario.fence),
             no_quorum: if scenario.forward { NoQuorum::Forward } else { NoQuorum::Stop },
             ..GroupConfig::new(birth.id, nodes, ClusterKey::new([7; ClusterKey::LEN]))
@@ -104,14 +104,14 @@ impl Node {
         let policy = |peer| (config::inner_net(), config::peer_net(peer));
         let policies: Vec<_> = (0..scenario.manners.len()).map(policy).collect();
         let mut plane = Plane::new(config::VIP, None, scenario.seed, &policies);
-        plane.apply(Command::SetShares(ShareSet::EMPTY));
+        plane.apply(Command::SetShards(ShardSet::EMPTY));
         let mut node = Self {
             member,
             plane,
             now: birth.now,
             fence: None,
             shown: Ownership::default(),
-            provisional: ShareSet::EMPTY,
+            provisional: ShardSet::EMPTY,
             standing: None,
             seen: BTreeMap::new(),
             arrived: BTreeMap::new(),
@@ -142,7 +142,9 @@ impl Node {
         match output {
             MemberOutput::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
             MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
-            MemberOutput::Datagram { to, link, bytes } => self.effects.push(Effect::Pulse(to, link, bytes)),
+            MemberOutput::Datagram { to, link, bytes } => {
+                self.effects.push(Effect::Heartbeat(to, link, bytes))
+            }
             MemberOutput::InstallChild { child, connection, params, replaces, place, .. } => {
                 self.check_slot(params.spi_in);
                 if let Some(peer) = config::peer_named(&connection) {
@@ -170,13 +172,13 @@ impl Node {
             MemberOutput::UpdateChild { child, path, .. } => self.plane.update(child, path),
             MemberOutput::RemoveChild { child, spi_in } => {
                 self.plane.remove(child);
-                self.resting.insert((spi_in.share(), spi_in.slot()), spi_in);
+                self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
                 self.seen.remove(&spi_in.0);
                 self.edges.remove(&spi_in);
             }
-            MemberOutput::Shares(shown) => {
+            MemberOutput::Shards(shown) => {
                 self.shown = shown;
-                self.plane.apply(Command::SetShares(shown.packets));
+                self.plane.apply(Command::SetShards(shown.packets));
                 self.plane.apply(Command::Hold(shown.held));
                 for Held { packet, way } in std::mem::take(&mut self.held) {
                     match way {
@@ -185,23 +187,23 @@ impl Node {
                     }
                 }
             }
-            MemberOutput::Note { shares } => {
-                let blank = Note { share: Share(0), digest: 0 };
-                self.plane.apply(Command::Note(shares, vec![blank; NOTES].into()));
+            MemberOutput::Note { shards } => {
+                let blank = Note { shard: Shard(0), digest: 0 };
+                self.plane.apply(Command::Note(shards, vec![blank; NOTES].into()));
             }
-            MemberOutput::Flush { shares } => {
+            MemberOutput::Flush { shards } => {
                 // Packets are worked off one by one here: none is on its way.
-                let edges = self.edges_of(shares);
+                let edges = self.edges_of(shards);
                 let notes = match self.plane.apply(Command::TakeNotes) {
                     Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),
                     _ => Vec::new(),
                 };
-                self.member.flushed(self.now, &Flushed { shares, edges, notes });
+                self.member.flushed(self.now, &Flushed { shards, edges, notes });
                 self.member.pump(self.now);
             }
-            MemberOutput::Handled { shares, digests } => {
+            MemberOutput::Handled { shards, digests } => {
                 let digests = digests.into_iter().map(|digest| (digest, false)).collect();
-                self.plane.apply(Command::Handled(shares, digests));
+                self.plane.apply(Command::Handled(shards, digests));
             }
             MemberOutput::Sender(sender) => self.plane.set_sender(sender),
             MemberOutput::ForgetSender => drop(self.plane.apply(Command::ForgetSenderId)),
@@ -225,9 +227,9 @@ impl Node {
         }
     }
 
-    /// Up to where packets were taken in on the SAs of these shares.
-    fn edges_of(&self, shares: ShareSet) -> Vec<(Spi, u64)> {
-        let children = self.plane.children().filter(|(spi, _)| shares.contains(spi.share()));
+    /// Up to where packets were taken in on the SAs of these shards.
+    fn edges_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
+        let children = self.plane.children().filter(|(spi, _)| shards.contains(spi.shard()));
         let edge = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().top()));
         children.filter_map(edge).collect()
     }
@@ -254,14 +256,14 @@ impl Node {
         }
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
-            let share = spi.share();
+            let shard = spi.shard();
             // What came before and was dropped, such as behind a fence, was not taken in: a copy of it is no less of a surprise.
             let unseen = self.arrived.remove(&arrival).unwrap_or(false);
             self.effects.push(Effect::Accepted(Taken {
                 key,
                 sequence: esp.sequence,
-                share,
-                provisional: self.provisional.contains(share),
+                shard,
+                provisional: self.provisional.contains(shard),
                 unseen,
             }));
             self.effects.push(Effect::Inner(done.packet));
@@ -278,16 +280,16 @@ impl Node {
         }
         let esp = probe::esp(&done.packet);
         let key = esp.and_then(|esp| self.plane.key_out(esp.spi, esp.to));
-        let share = self.share_of(packet);
-        let provisional = share.is_some_and(|share| self.provisional.contains(share));
-        self.effects.push(Effect::Outer(Sent { packet: done.packet, key, share, provisional }));
+        let shard = self.shard_of(packet);
+        let provisional = shard.is_some_and(|shard| self.provisional.contains(shard));
+        self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
     }
 
     /// The home of a clear packet for a peer's network.
-    fn share_of(&self, packet: &[u8]) -> Option<Share> {
+    fn shard_of(&self, packet: &[u8]) -> Option<Shard> {
         let peer = config::peer_of(probe::destination(packet)?)?;
         let sending = self.plane.sending(PolicyId(peer as u32));
-        let of_sa = sending.and_then(|child| self.plane.inbound_sa(child)).map(|sa| sa.spi().share());
+        let of_sa = sending.and_then(|child| self.plane.inbound_sa(child)).map(|sa| sa.spi().shard());
         Some(of_sa.unwrap_or_else(|| self.member.hash_key().name(&config::name(peer))))
     }
 
@@ -320,10 +322,10 @@ impl Node {
         }
     }
 
-    /// Who gives SPIs of a share lets their slots rest.
+    /// Who gives SPIs of a shard lets their slots rest.
     fn check_slot(&mut self, spi: Spi) {
-        let last = self.resting.get(&(spi.share(), spi.slot()));
-        if self.shown.ike.contains(spi.share()) && last.is_some_and(|last| *last != spi) {
+        let last = self.resting.get(&(spi.shard(), spi.slot()));
+        if self.shown.ike.contains(spi.shard()) && last.is_some_and(|last| *last != spi) {
             self.effects.push(Effect::Unrested(spi));
         }
     }
@@ -335,7 +337,7 @@ impl Node {
             return;
         };
         let Some(key) = self.plane.key_out(sa.spi().0, config::peer_addr(peer)) else { return };
-        if !self.is_open(now) || !self.shown.packets.contains(inbound.spi().share()) {
+        if !self.is_open(now) || !self.shown.packets.contains(inbound.spi().shard()) {
             return;
         }
         let SequenceBlock { next, end } = sa.numbers().block();
@@ -380,7 +382,7 @@ impl Host for Node {
             // The next output is asked for only after this.
             Input::Refused(bytes) => return self.member.multicast_refused(now, bytes),
             Input::Ready => self.member.multicast_ready(),
-            Input::Pulse(link, bytes) => self.member.handle_pulse(now, link, &bytes),
+            Input::Heartbeat(link, bytes) => self.member.handle_heartbeat(now, link, &bytes),
             Input::Ike(path, bytes) => self.member.handle_ike(now, path, &bytes),
             Input::Esp(packet) => {
                 looks = false;
@@ -443,7 +445,7 @@ impl Host for Node {
         if self.plane.by_spi(Spi(esp.spi)).is_some() {
             self.seen.insert(esp.spi, before.max(esp.sequence));
         }
-        let ours = self.shown.keeps(Home::Packets(Spi(esp.spi).share()));
+        let ours = self.shown.keeps(Home::Packets(Spi(esp.spi).shard()));
         if ours {
             self.arrived.entry((esp.spi, esp.sequence)).or_insert(before < esp.sequence);
         }
@@ -451,11 +453,11 @@ impl Host for Node {
     }
 
     fn filter_inner(&mut self, packet: &[u8]) -> bool {
-        self.share_of(packet).is_some_and(|share| self.shown.keeps(Home::Packets(share)))
+        self.shard_of(packet).is_some_and(|shard| self.shown.keeps(Home::Packets(shard)))
     }
 
     fn filter_ike(&mut self, bytes: &[u8]) -> bool {
-        ike_share(self.member.hash_key(), bytes).is_some_and(|share| self.shown.ike.contains(share))
+        ike_shard(self.member.hash_key(), bytes).is_some_and(|shard| self.shown.ike.contains(shard))
     }
 
     fn plane(&self) -> &Plane {
@@ -470,12 +472,12 @@ impl Host for Node {
         self.member.digest()
     }
 
-    fn owns(&self, now: Time, share: Share) -> bool {
-        self.is_open(now) && self.shown.packets.without(self.provisional).contains(share)
+    fn owns(&self, now: Time, shard: Shard) -> bool {
+        self.is_open(now) && self.shown.packets.without(self.provisional).contains(shard)
     }
 
-    fn is_named(&self, share: Share) -> bool {
-        self.member.is_named(share)
+    fn is_named(&self, shard: Shard) -> bool {
+        self.member.is_named(shard)
     }
 
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool {

@@ -59,8 +59,8 @@ pub struct Scenario {
     pub votes: Votes,
     /// Without a quorum, nodes go on forwarding what they own.
     pub forward: bool,
-    /// How often pulses are sent.
-    pub pulse: Nanos,
+    /// How often heartbeats are sent.
+    pub heartbeat: Nanos,
     /// How long a node may send after the last proof that it is heard.
     pub fence: Nanos,
     /// How long the engine takes to find a node missing: shortest, longest.
@@ -112,7 +112,7 @@ impl Scenario {
             clocks,
             votes,
             forward: random.permille(700),
-            pulse: if large { 40 * MILLI } else { random.between(10, 20) * MILLI },
+            heartbeat: if large { 40 * MILLI } else { random.between(10, 20) * MILLI },
             fence: if large { 200 } else { 50 } * MILLI,
             detection: (shortest, shortest + random.below(200) * MILLI),
             calm: random.between(500, 2500) * MILLI,

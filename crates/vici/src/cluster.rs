@@ -12,7 +12,7 @@
 //!     sender = <sender ID, if leased>
 //!     fence = <milliseconds>
 //!     default-host = <yes or no>
-//!     packets = <shares>  ike = <shares>  provisional = <shares>
+//!     packets = <shards>  ike = <shards>  provisional = <shards>
 //!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
 //!     protocol = <version of what nodes tell each other in this view>
 //!     replicate-config = <yes or no>  config-current = <yes or no>  config-pieces = <n>
@@ -21,8 +21,8 @@
 //!     nodes = {
 //!         <number> = {
 //!             state = <owner, drained, no-port, fresh, suspect or absent>
-//!             shares = <n>  provisional = <n>
-//!             heard = <milliseconds since the last pulse, if any>
+//!             shards = <n>  provisional = <n>
+//!             heard = <milliseconds since the last heartbeat, if any>
 //!             hears = <milliseconds since it heard the node that is asked, when it was heard itself; if it had>
 //!             threshold = <milliseconds of silence that make it a suspect>
 //!             links-down = [ <numbers of its links that it says are down> ]
@@ -61,7 +61,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It holds the state, and owns shares.
+    /// It holds the state, and owns shards.
     Owner,
     /// It is to own nothing: an operator has said so, or it ends.
     Drained,
@@ -105,9 +105,9 @@ pub struct ClusterReport {
     pub fence: u64,
     /// The node answers for the virtual addresses when nobody else does.
     pub default_host: bool,
-    /// Shares whose packets are carried here.
+    /// Shards whose packets are carried here.
     pub packets: u64,
-    /// Shares whose IKE is spoken here.
+    /// Shards whose IKE is spoken here.
     pub ike: u64,
     /// Of the first, those that are a suspect's.
     pub provisional: u64,
@@ -154,11 +154,11 @@ pub struct NodeReport {
     pub id: u64,
     /// What it is.
     pub state: NodeState,
-    /// Shares that it owns.
-    pub shares: u64,
-    /// Shares of suspects whose packets it carries for now.
+    /// Shards that it owns.
+    pub shards: u64,
+    /// Shards of suspects whose packets it carries for now.
     pub provisional: u64,
-    /// Milliseconds since its last pulse, over any link.
+    /// Milliseconds since its last heartbeat, over any link.
     pub heard: Option<u64>,
     /// How many milliseconds before that it had heard the node that is asked, if it had.
     pub hears: Option<u64>,
@@ -276,7 +276,7 @@ impl ViewReport {
 impl NodeReport {
     fn to_message(&self) -> Message {
         let mut message = Message::new().with("state", self.state.name());
-        message.add_text("shares", self.shares);
+        message.add_text("shares", self.shards);
         message.add_text("provisional", self.provisional);
         add_optional(&mut message, "heard", self.heard);
         add_optional(&mut message, "hears", self.hears);
@@ -291,7 +291,7 @@ impl NodeReport {
         Ok(Self {
             id: id.parse().map_err(|_| answer_error("nodes", id, "a number"))?,
             state: NodeState::read(message)?,
-            shares: number(message, "shares")?,
+            shards: number(message, "shares")?,
             provisional: number(message, "provisional")?,
             heard: optional(message, "heard")?,
             hears: optional(message, "hears")?,

@@ -195,7 +195,7 @@ pub trait Control {
     fn counters(&self) -> Counters;
     /// The cluster as this node sees it, `None` if the gateway stands alone.
     fn cluster(&self) -> Option<ClusterReport>;
-    /// Has a node of the cluster give its shares away, or lets it own some again. It is done when all have heard of it, and takes its
+    /// Has a node of the cluster give its shards away, or lets it own some again. It is done when all have heard of it, and takes its
     /// time.
     fn drain(&mut self, request: &Drain) -> Result<(), String>;
     /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the

@@ -43,11 +43,11 @@ fn report() -> ClusterReport {
         why: vec!["node 2 is suspect: nothing has been heard of it for 1031 ms".to_owned()],
         counters: vec![("suspicions".to_owned(), 1), ("forged".to_owned(), 0)],
         nodes: vec![
-            NodeReport { shares: 86, provisional: 85, ..node(1, NodeState::Owner) },
+            NodeReport { shards: 86, provisional: 85, ..node(1, NodeState::Owner) },
             NodeReport {
                 id: 2,
                 state: NodeState::Suspect,
-                shares: 85,
+                shards: 85,
                 acked: Some(12_340),
                 incarnation: 3,
                 ..heard(1031, 45)
@@ -84,11 +84,11 @@ Node           1, running, holds the state, sender ID 0x0802
 View           ring 1.1c, epoch 3, quorum, members 1 2 3
 Replication    12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
 Configuration  12 connections, pools and credentials, the same on all nodes; replication protocol 16
-Shares         packets of 171, 85 of them provisionally; IKE of 86; default host
+Shards         packets of 171, 85 of them provisionally; IKE of 86; default host
 Packets        may leave, for 240 ms more unless the others are heard again
 Tunnels        1 000 IKE SAs, 2 000 Child SAs known; states of 7 taken over, not read yet
 
-NODE  STATE    SHARES  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS DOWN    LOAD   ACKED  LAG  LEASE
+NODE  STATE    SHARDS  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS DOWN    LOAD   ACKED  LAG  LEASE
 1     owner        86           85     this node         -              -  -                -       -    -      2
 2     suspect      85            0  1 031 ms ago     12 ms          45 ms  0 1         12.3 %  12 340    5      3
 3     fresh         0            0      7 ms ago     12 ms          30 ms  0 1         12.3 %       -    -      4

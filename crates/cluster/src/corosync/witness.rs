@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Between two looks: whose node dies meanwhile has no heir where the vote is missing.
+/// Between two looks: whose node dies meanwhile has no standby where the vote is missing.
 const EVERY: Duration = Duration::from_secs(1);
 /// Looks in a row that find no vote before the log hears of it: a witness takes its time when daemons start.
 const SURE: u32 = 3;

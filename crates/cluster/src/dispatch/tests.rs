@@ -16,9 +16,9 @@ fn dispatch() -> Dispatch {
         addresses: [addr("192.0.2.11")].into(),
         prefixes: BTreeMap::from([
             prefix("10.0.0.0", 8, PrefixHome::Ambiguous),
-            prefix("10.2.0.0", 16, PrefixHome::Share(Share(42))),
+            prefix("10.2.0.0", 16, PrefixHome::Shard(Shard(42))),
             prefix("10.2.9.0", 24, PrefixHome::Pass),
-            prefix("::", 0, PrefixHome::Share(Share(43))),
+            prefix("::", 0, PrefixHome::Shard(Shard(43))),
         ]),
         key: HashKey::new([3; 16]),
     }
@@ -69,7 +69,7 @@ fn flooded(packet: &[u8]) -> Option<Home> {
 
 #[test]
 fn esp_goes_by_its_spi_in_udp_too() {
-    let home = Some(Home::Packets(Share(0xc0)));
+    let home = Some(Home::Packets(Shard(0xc0)));
     assert_eq!(flooded(&v4(PEER, VIP, 50, 0, &ESP)), home);
     assert_eq!(flooded(&v6(PEER6, VIP6, 50, &ESP)), home);
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0, &udp(4500, &ESP))), home);
@@ -91,13 +91,13 @@ fn ike_goes_by_the_spi_that_we_chose() {
         assert_eq!(flooded(&v6(PEER6, VIP6, 17, &udp(4500, &marked))), home);
         home
     };
-    assert_eq!(by(THEIRS, OURS, 0x08), Some(Home::Ike(Share(5))), "the peer began, and asks");
-    assert_eq!(by(THEIRS, OURS, 0x28), Some(Home::Ike(Share(5))), "the peer began, and answers");
-    assert_eq!(by(OURS, THEIRS, 0x20), Some(Home::Ike(Share(5))), "we began, the peer answers");
-    assert_eq!(by(OURS, THEIRS, 0x00), Some(Home::Ike(Share(5))), "we began, the peer asks");
+    assert_eq!(by(THEIRS, OURS, 0x08), Some(Home::Ike(Shard(5))), "the peer began, and asks");
+    assert_eq!(by(THEIRS, OURS, 0x28), Some(Home::Ike(Shard(5))), "the peer began, and answers");
+    assert_eq!(by(OURS, THEIRS, 0x20), Some(Home::Ike(Shard(5))), "we began, the peer answers");
+    assert_eq!(by(OURS, THEIRS, 0x00), Some(Home::Ike(Shard(5))), "we began, the peer asks");
     let hashed = Some(Home::Ike(dispatch().key.initiator(THEIRS)));
     assert_eq!(by(THEIRS, [0; 8], 0x08), hashed, "the peer begins");
-    assert_eq!(by([0; 8], [0; 8], 0x20), Some(Home::Ike(Share(0))), "nonsense has the home that it names");
+    assert_eq!(by([0; 8], [0; 8], 0x20), Some(Home::Ike(Shard(0))), "nonsense has the home that it names");
     let cut = ike(THEIRS, OURS, 8);
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0, &udp(500, &cut[..27]))), Some(Home::DefaultHost));
 }
@@ -105,18 +105,18 @@ fn ike_goes_by_the_spi_that_we_chose() {
 #[test]
 fn the_first_fragment_has_a_home_and_the_later_ones_go_everywhere() {
     let message = udp(500, &ike(THEIRS, OURS, 8));
-    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &message)), Some(Home::Ike(Share(5))));
+    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &message)), Some(Home::Ike(Shard(5))));
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &message[..16])), None);
     assert_eq!(flooded(&v4(PEER, VIP, 17, 5, &[0; 16])), Some(Home::Everybody));
     let marked = udp(4500, &[&[0; 4][..], &ike(THEIRS, OURS, 8)].concat());
-    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &marked)), Some(Home::Ike(Share(5))));
+    assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &marked)), Some(Home::Ike(Shard(5))));
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &udp(4500, &[7; 40]))), Some(Home::Everybody));
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0x2000, &udp(4500, &[7; 3]))), None);
     assert_eq!(flooded(&v4(PEER, VIP, 50, 0x2000, &[7; 40])), Some(Home::Everybody));
     let echo = [8, 0, 0, 0, 0, 1, 0, 1];
     assert_eq!(flooded(&v4(PEER, VIP, 1, 0x2000, &echo)), Some(Home::DefaultHost));
     let fragment6 = |field: [u8; 2]| [&[17, 0][..], &field, &[0, 0, 0, 9], &message].concat();
-    assert_eq!(flooded(&v6(PEER6, VIP6, 44, &fragment6([0, 1]))), Some(Home::Ike(Share(5))));
+    assert_eq!(flooded(&v6(PEER6, VIP6, 44, &fragment6([0, 1]))), Some(Home::Ike(Shard(5))));
     assert_eq!(flooded(&v6(PEER6, VIP6, 44, &fragment6([0, 9]))), Some(Home::Everybody));
 }
 
@@ -135,7 +135,7 @@ fn errors_go_everywhere_and_the_rest_to_the_default_host() {
 fn clear_traffic_goes_by_its_prefix_and_what_is_bypassed_by_its_addresses() {
     let to = |dst: &str| flooded(&v4("172.16.0.7", dst, 6, 0, &[0; 20]));
     let pair = |dst: &str| Some(Home::Pair(dispatch().key.pair(addr("172.16.0.7"), addr(dst))));
-    assert_eq!(to("10.2.3.4"), Some(Home::Packets(Share(42))));
+    assert_eq!(to("10.2.3.4"), Some(Home::Packets(Shard(42))));
     assert_eq!(to("10.3.3.4"), Some(Home::Ambiguous));
     assert_eq!(to("10.2.9.4"), pair("10.2.9.4"));
     assert_eq!(to(PEER), pair(PEER));
@@ -145,24 +145,24 @@ fn clear_traffic_goes_by_its_prefix_and_what_is_bypassed_by_its_addresses() {
         "a node's own address is one of the others' to the others"
     );
     assert_eq!(to("224.0.0.5"), Some(Home::Own));
-    assert_eq!(flooded(&v6(PEER6, "2001:db8:5::1", 6, &[])), Some(Home::Packets(Share(43))));
+    assert_eq!(flooded(&v6(PEER6, "2001:db8:5::1", 6, &[])), Some(Home::Packets(Shard(43))));
     let direct = |dst: &str| dispatch().home(Arrival::Own, &v4("172.16.0.7", dst, 6, 0, &[0; 20]));
     assert_eq!(direct(PEER), Some(Home::Own));
-    assert_eq!(direct("10.2.3.4"), Some(Home::Packets(Share(42))));
+    assert_eq!(direct("10.2.3.4"), Some(Home::Packets(Shard(42))));
 }
 
 #[test]
 fn of_two_nodes_that_share_everything_one_keeps_a_packet() {
-    let half: ShareSet = (0..128).map(Share).collect();
+    let half: ShardSet = (0..128).map(Shard).collect();
     let one = Ownership { packets: half, ike: half, default_host: true, ..Ownership::default() };
-    let rest = ShareSet::ALL.without(half);
+    let rest = ShardSet::ALL.without(half);
     let other = Ownership { packets: rest, ike: rest, ..Ownership::default() };
-    for home in (0..=255).map(Share).flat_map(|s| [Home::Packets(s), Home::Ike(s), Home::Pair(s)]) {
+    for home in (0..=255).map(Shard).flat_map(|s| [Home::Packets(s), Home::Ike(s), Home::Pair(s)]) {
         assert!(one.keeps(home) != other.keeps(home), "{home:?}");
     }
     assert!(one.keeps(Home::DefaultHost) && !other.keeps(Home::DefaultHost));
     // What is to come is kept for the worker, which holds it back; what the kernel would answer is not.
     let next = Ownership { held: half, ..Ownership::default() };
-    assert!(next.keeps(Home::Packets(Share(1))) && !next.keeps(Home::Pair(Share(1))));
+    assert!(next.keeps(Home::Packets(Shard(1))) && !next.keeps(Home::Pair(Shard(1))));
     assert!(one.keeps(Home::Everybody) && other.keeps(Home::Everybody));
 }

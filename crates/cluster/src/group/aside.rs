@@ -34,7 +34,7 @@ const OF: usize = 64;
 const ROOM: usize = 32 << 20;
 /// Rests that are kept for a view that has begun elsewhere: its owners begin with one chunk each.
 const EARLY: usize = 64;
-/// What has waited is taken in by and by, so that pulses do not wait for all: so many messages, or a quarter of as many with a rest.
+/// What has waited is taken in by and by, so that heartbeats do not wait for all: so many messages, or a quarter of as many with a rest.
 const AT_ONCE: usize = 16;
 
 /// A rest that came before its view: whose, which, and what.

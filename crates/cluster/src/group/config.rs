@@ -4,7 +4,7 @@ use crate::node::NodeId;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// The secret that all nodes of a cluster share. Everything that they say to each other is protected by keys derived from it.
+/// The secret that all nodes of a cluster shard. Everything that they say to each other is protected by keys derived from it.
 #[derive(Clone)]
 pub struct ClusterKey(Zeroizing<[u8; Self::LEN]>);
 
@@ -39,7 +39,7 @@ pub enum NoQuorum {
     Stop,
 }
 
-/// When a silent node becomes a suspect: after the mean between its pulses plus so many deviations, within bounds.
+/// When a silent node becomes a suspect: after the mean between its heartbeats plus so many deviations, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuspicionConfig {
     /// Never before this much silence.
@@ -63,12 +63,12 @@ pub struct GroupConfig {
     pub node: NodeId,
     /// All nodes of the cluster, this one included: what a majority is a majority of.
     pub nodes: Vec<NodeId>,
-    /// How many links pulses go over: 0 is the cluster's own, 1 and up are the ports.
+    /// How many links heartbeats go over: 0 is the cluster's own, 1 and up are the ports.
     pub links: u8,
     /// The cluster's secret.
     pub key: ClusterKey,
-    /// Time between pulses.
-    pub pulse: Duration,
+    /// Time between heartbeats.
+    pub heartbeat: Duration,
     /// How long packets may leave after the newest proof that a majority hears this node.
     pub fence: Duration,
     /// When a silent node becomes a suspect.
@@ -97,7 +97,7 @@ impl GroupConfig {
             nodes,
             links: 1,
             key,
-            pulse: Duration::from_millis(10),
+            heartbeat: Duration::from_millis(10),
             fence: Duration::from_millis(50),
             suspicion: SuspicionConfig::default(),
             no_quorum: NoQuorum::default(),

@@ -5,8 +5,8 @@
 //! ```
 
 use super::frame::VERSION;
+use super::heartbeat::Heartbeat;
 use super::keys;
-use super::pulse::Pulse;
 use super::{ClusterKey, RingId};
 use crate::node::NodeId;
 use aws_lc_rs::hmac;
@@ -50,7 +50,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Body {
     Ack(Ack),
-    Pulse(Box<Pulse>),
+    Heartbeat(Box<Heartbeat>),
     /// What is sealed of a message whose place the engine tells.
     Rest(Place, Vec<u8>),
     /// That of this node's has not come.
@@ -121,7 +121,7 @@ impl Body {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ack(ack) => ack.write(out),
-            Self::Pulse(pulse) => pulse.write(out),
+            Self::Heartbeat(heartbeat) => heartbeat.write(out),
             Self::Rest(place, octets) => {
                 place.write(out);
                 out.extend(octets);
@@ -143,7 +143,7 @@ impl Body {
     fn kind(&self) -> u8 {
         match self {
             Self::Ack(_) => 1,
-            Self::Pulse(_) => 2,
+            Self::Heartbeat(_) => 2,
             Self::Rest(..) => 3,
             Self::Missing(..) => 4,
         }
@@ -153,7 +153,7 @@ impl Body {
         let mut reader = Reader(bytes);
         let body = match kind {
             1 => Self::Ack(Ack::read(&mut reader)?),
-            2 => Self::Pulse(Box::new(Pulse::read(&mut reader)?)),
+            2 => Self::Heartbeat(Box::new(Heartbeat::read(&mut reader)?)),
             3 => {
                 let place = Place::read(&mut reader)?;
                 Self::Rest(place, std::mem::take(&mut reader.0).to_vec())
@@ -214,8 +214,8 @@ impl Datagrams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::pulse::{Heard, Stance};
-    use crate::share::ShareSet;
+    use crate::group::heartbeat::{Heard, Stance};
+    use crate::shard::ShardSet;
     use proptest::prelude::*;
 
     fn datagrams() -> Datagrams {
@@ -226,10 +226,10 @@ mod tests {
         Sender { node: NodeId::new(31).unwrap(), boot: 77, link: 4 }
     }
 
-    fn pulse(nodes: u8) -> Pulse {
+    fn heartbeat(nodes: u8) -> Heartbeat {
         let ack = Ack { ring: RingId { seq: 1, node: 2 }, epoch: 3, count: 4, digest: [5; 8] };
         let heard = |node| Heard { node, boot: 6, seq: 7, age: 8, proof: 9, links: 10 };
-        Pulse {
+        Heartbeat {
             seq: 10,
             stance: Stance { quorate: true, running: false },
             ack,
@@ -237,14 +237,14 @@ mod tests {
             base: [13; 8],
             links: 14,
             load: 15,
-            provisional: ShareSet::from_words([16, 17, 18, 19]),
+            provisional: ShardSet::from_words([16, 17, 18, 19]),
             heard: (1..=nodes).map(heard).collect(),
         }
     }
 
     #[test]
     fn what_was_written_is_read_and_no_octet_can_be_changed() {
-        let body = Body::Pulse(Box::new(pulse(7)));
+        let body = Body::Heartbeat(Box::new(heartbeat(7)));
         let bytes = datagrams().write(sender(), &body);
         assert!(bytes.len() <= 400, "{}", bytes.len());
         assert_eq!(datagrams().read(&bytes), Ok((sender(), body)));

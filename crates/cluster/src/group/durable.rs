@@ -4,7 +4,7 @@
 //! - The last quorate **view that it has begun**. A node that comes back with nothing would else be one more voice for whoever
 //!   has an older state: a majority of which one has forgotten is none.
 
-use super::pulse::{mask, within};
+use super::heartbeat::{mask, within};
 use crate::engine::{RingId, View};
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};

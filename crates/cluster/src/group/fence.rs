@@ -1,15 +1,15 @@
 //! Self-fencing: until when packets may leave, and what must be proven for that.
 //!
-//! A pulse that a node sent at *t* is heard by another in the same ring. The other then takes no share of that node's before
-//! its own clock has run for the fence and an eighth; it says so in its next pulse, and in its STATUS should the ring change.
+//! A heartbeat that a node sent at *t* is heard by another in the same ring. The other then takes no shard of that node's before
+//! its own clock has run for the fence and an eighth; it says so in its next heartbeat, and in its STATUS should the ring change.
 //! Once enough members have said it, the node's packets may leave until *t* plus the fence. Whatever quorate view comes
 //! together without the node has one of them, and every takeover in that view waits for what it has promised.
 //!
-//! What heirs carry at once, before that, comes twice as long as the departed node does not know. Where its engine alone is cut off it
-//! hears the others' pulses: the first that tells of such a view ends its packets then and there.
+//! What standbys carry at once, before that, comes twice as long as the departed node does not know. Where its engine alone is cut off it
+//! hears the others' heartbeats: the first that tells of such a view ends its packets then and there.
 
+use super::heartbeat::{Heartbeat, mask, within};
 use super::peers::{Peers, promise};
-use super::pulse::{Pulse, mask, within};
 use super::view::Stage;
 use super::{Group, GroupOutput, NoQuorum};
 use crate::node::NodeId;
@@ -38,17 +38,17 @@ impl Group {
         }
     }
 
-    /// A pulse, no older than what this node has sent lately, tells of a quorate view. If it has begun, later than any that this node
+    /// A heartbeat, no older than what this node has sent lately, tells of a quorate view. If it has begun, later than any that this node
     /// has begun, and is without it, nothing leaves here from now on. Ending the deadline early is always safe; and should this be the
-    /// word of a view that is over, the members of the present one prove as soon as they hear the next pulse that packets may leave.
-    pub(super) fn look_for_successors(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
-        let goes_on = pulse.stance.quorate && pulse.stance.running;
-        let later = match pulse.ack.epoch {
+    /// word of a view that is over, the members of the present one prove as soon as they hear the next heartbeat that packets may leave.
+    pub(super) fn look_for_successors(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
+        let goes_on = heartbeat.stance.quorate && heartbeat.stance.running;
+        let later = match heartbeat.ack.epoch {
             // Its disk does not have the view yet. Rings count up for all who have been in one together.
-            0 => pulse.ack.ring.seq > self.held.ring.seq,
+            0 => heartbeat.ack.ring.seq > self.held.ring.seq,
             epoch => epoch > self.held.epoch,
         };
-        if !goes_on || !later || within(pulse.members, self.config.node) {
+        if !goes_on || !later || within(heartbeat.members, self.config.node) {
             return;
         }
         self.passed_over = Some(now);
@@ -75,7 +75,7 @@ impl Group {
                 exchange.view.members.len() == 1 && self.held.epoch > 0
             }
             Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
-                // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shares.
+                // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shards.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.config.no_quorum == NoQuorum::Forward
                     && !self.out
@@ -84,7 +84,7 @@ impl Group {
             }
         };
         let alone = alone && self.passed_over.is_none_or(silent);
-        if alone && now.since(self.attentive) >= self.config.pulse / 2 {
+        if alone && now.since(self.attentive) >= self.config.heartbeat / 2 {
             self.extend(now.plus(self.config.fence));
         }
     }
@@ -96,46 +96,46 @@ impl Group {
         }
     }
 
-    /// A member's pulse was heard: may it rely on that? It must be in the same ring, so that this node's STATUS of any later one
+    /// A member's heartbeat was heard: may it rely on that? It must be in the same ring, so that this node's STATUS of any later one
     /// tells of the promise; and it must know already what it holds in the view, or be sure to be current, or else it could go on
-    /// while its shares are given away at this view's start.
-    pub(super) fn vouch(&mut self, now: Time, from: NodeId, pulse: &Pulse) {
+    /// while its shards are given away at this view's start.
+    pub(super) fn vouch(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
         let base = self.base();
         let sure = match &self.stage {
             Stage::Down | Stage::Minority(_) => false,
-            Stage::Forming(_) => pulse.stance.running || self.synced && pulse.base == base,
+            Stage::Forming(_) => heartbeat.stance.running || self.synced && heartbeat.base == base,
             Stage::Running(running) => {
-                pulse.stance.running || !running.reset && running.current.contains(&from)
+                heartbeat.stance.running || !running.reset && running.current.contains(&from)
             }
         };
         let ring = self.stage.view().map(|view| view.ring);
         let members = self.stage.view().map(|view| mask(&view.members));
-        let place = (Some(pulse.ack.ring), Some(pulse.members));
-        if !sure || !pulse.stance.quorate || (ring, members) != place {
+        let place = (Some(heartbeat.ack.ring), Some(heartbeat.members));
+        if !sure || !heartbeat.stance.quorate || (ring, members) != place {
             return;
         }
         if let Some(peer) = self.peers.all.get_mut(&from) {
-            peer.proof = pulse.seq;
+            peer.proof = heartbeat.seq;
             peer.promised = peer.promised.max(now.plus(promise(self.config.fence)));
         }
     }
 
-    /// What a member says of our own pulses.
-    pub(super) fn echo(&mut self, from: NodeId, pulse: &Pulse) {
+    /// What a member says of our own heartbeats.
+    pub(super) fn echo(&mut self, from: NodeId, heartbeat: &Heartbeat) {
         let Some(view) = self.stage.view().filter(|view| view.quorate) else {
             return;
         };
-        if view.ring != pulse.ack.ring || !pulse.stance.quorate {
+        if view.ring != heartbeat.ack.ring || !heartbeat.stance.quorate {
             return;
         }
-        if let (Some(said), Some(peer)) = (self.hears(pulse), self.peers.all.get_mut(&from)) {
+        if let (Some(said), Some(peer)) = (self.hears(heartbeat), self.peers.all.get_mut(&from)) {
             peer.echoed = peer.echoed.max(said.proof);
             self.prove();
         }
     }
 
     /// For how long other nodes may still rely on having been heard here; and this node on what it has proven or, without quorum, has
-    /// granted itself, which nobody else knows of: should it not be current in the view, its shares are taken only thereafter.
+    /// granted itself, which nobody else knows of: should it not be current in the view, its shards are taken only thereafter.
     pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
         let own = (self.config.node.get(), left(now.plus(promise(self.fence.since(now)))));

@@ -38,7 +38,7 @@ pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RAN
     aead(&derive(key, &salt, b"testudo cluster group 1"))
 }
 
-/// Authenticates pulses and acknowledgements.
+/// Authenticates heartbeats and acknowledgements.
 pub(super) fn datagrams(key: &ClusterKey) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &derive::<32>(key, &[], b"testudo cluster datagram 1")[..])
 }

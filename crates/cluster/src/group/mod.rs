@@ -12,14 +12,14 @@ mod durable;
 mod exchange;
 mod fence;
 mod frame;
+mod heartbeat;
+mod heartbeats;
 mod keys;
 mod lease;
 mod outbox;
 mod output;
 mod peers;
 mod ports;
-mod pulse;
-mod pulses;
 mod send;
 mod stability;
 mod status;
@@ -36,7 +36,7 @@ pub use stability::Position;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 
 use crate::engine::{EngineEvent, RingId};
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use datagram::{Body, Datagrams, Refused};
 use exchange::Held;
 use lease::Leases;
@@ -83,7 +83,7 @@ pub struct Group {
     /// When to say STATUS again, should the engine have lost it.
     repeat: Option<Time>,
     peers: Peers,
-    next_pulse: Time,
+    next_heartbeat: Time,
     /// Since when this node has done everything in time.
     attentive: Time,
     /// That it is late has been noted, and it has not caught up yet.
@@ -92,11 +92,11 @@ pub struct Group {
     fence: Time,
     /// When it was last heard that a later quorate view goes on without this node.
     passed_over: Option<Time>,
-    /// What pulses tell of this node.
+    /// What heartbeats tell of this node.
     links: u32,
     ports: ports::Ports,
     load: u16,
-    provisional: ShareSet,
+    provisional: ShardSet,
     /// Something was delivered since the last acknowledgement.
     unacknowledged: bool,
     /// The last own update that was delivered here.
@@ -137,7 +137,7 @@ impl Group {
             outgoing: VecDeque::new(),
             retry: None,
             repeat: None,
-            next_pulse: now,
+            next_heartbeat: now,
             attentive: now,
             late: false,
             fence: Time::default(),
@@ -145,7 +145,7 @@ impl Group {
             links: u32::MAX,
             ports: ports::Ports::WELL,
             load: 0,
-            provisional: ShareSet::EMPTY,
+            provisional: ShardSet::EMPTY,
             unacknowledged: false,
             delivered: None,
             counters: Counters::default(),
@@ -178,7 +178,7 @@ impl Group {
                 self.counters.replayed += 1;
             }
             Ok((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
-            Ok((sender, Body::Pulse(pulse))) => self.pulsed(now, sender, &pulse),
+            Ok((sender, Body::Heartbeat(heartbeat))) => self.pulsed(now, sender, &heartbeat),
             Ok((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
             Ok((sender, Body::Missing(node, of))) if node == self.config.node => {
                 self.rest_missing(now, sender, &of)
@@ -221,7 +221,7 @@ impl Group {
             Stage::Running(running) => running.aside.next_timeout(),
             _ => None,
         };
-        [self.retry, self.repeat, Some(self.next_pulse), self.next_suspicion(), rest]
+        [self.retry, self.repeat, Some(self.next_heartbeat), self.next_suspicion(), rest]
             .into_iter()
             .flatten()
             .min()

@@ -4,7 +4,7 @@ use super::outbox::Ticket;
 use super::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::spi::SenderId;
 use zeroize::Zeroizing;
@@ -24,7 +24,7 @@ pub struct ViewStart {
     /// Nobody here has the state of the last view: all are in `current` and begin with nothing; what this node holds of the replicated
     /// state is void. So it is at the first start.
     pub reset: bool,
-    /// No share of a node that is not in `current` is taken before: packets of its may leave until then.
+    /// No shard of a node that is not in `current` is taken before: packets of its may leave until then.
     pub wait_until: Time,
     /// Of what is published: the highest that all members speak.
     pub version: u8,
@@ -66,14 +66,14 @@ pub enum GroupOutput {
     Suspected(NodeId),
     /// A suspect is heard again, or begins anew in a view.
     Trusted(NodeId),
-    /// What a node tells of itself in its pulses has changed.
+    /// What a node tells of itself in its heartbeats has changed.
     Told {
         /// Which node.
         from: NodeId,
         /// Its links that are up, one bit each, link 0 lowest.
         links: u32,
-        /// The shares whose packets it carries provisionally.
-        provisional: ShareSet,
+        /// The shards whose packets it carries provisionally.
+        provisional: ShardSet,
     },
     /// All ports of this node work, or one of them does not.
     Ports {
@@ -117,7 +117,7 @@ impl std::fmt::Debug for GroupOutput {
             Self::Suspected(node) => write!(f, "Suspected({node})"),
             Self::Trusted(node) => write!(f, "Trusted({node})"),
             Self::Told { from, links, provisional } => {
-                write!(f, "Told(node {from}: links {links:b}, {} shares provisionally)", provisional.len())
+                write!(f, "Told(node {from}: links {links:b}, {} shards provisionally)", provisional.len())
             }
             Self::Ports { well } => write!(f, "Ports(well: {well})"),
             Self::Fence(until) => write!(f, "Fence({:?})", until.0),

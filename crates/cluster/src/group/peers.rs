@@ -1,10 +1,10 @@
-//! The other nodes, as their pulses show them.
+//! The other nodes, as their heartbeats show them.
 
 use super::config::GroupConfig;
 use super::suspicion::Listener;
 use crate::engine::RingId;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::output::Time;
@@ -20,7 +20,7 @@ pub(super) fn promise(fence: Duration) -> Duration {
 pub(super) struct Peer {
     /// The boot that its STATUS told, once there was one. Nothing else of it counts.
     pub(super) boot: Option<u64>,
-    /// The newest pulse over each link, so that none counts twice.
+    /// The newest heartbeat over each link, so that none counts twice.
     links: Vec<u64>,
     /// When it was last heard on each.
     pub(super) on: Vec<Option<Time>>,
@@ -33,7 +33,7 @@ pub(super) struct Peer {
     pub(super) proof: u64,
     /// No takeover from it before.
     pub(super) promised: Time,
-    /// Our newest pulse that we may rely on its having heard, in the present ring.
+    /// Our newest heartbeat that we may rely on its having heard, in the present ring.
     pub(super) echoed: u64,
     pub(super) listener: Listener,
     /// When it last said that it was in a quorate view.
@@ -43,7 +43,7 @@ pub(super) struct Peer {
     /// What it tells of itself.
     pub(super) up: u32,
     pub(super) load: u16,
-    pub(super) provisional: ShareSet,
+    pub(super) provisional: ShardSet,
 }
 
 impl Peer {
@@ -59,16 +59,16 @@ impl Peer {
             // Before a restart this node may have promised anything.
             promised: now.plus(promise(config.fence)),
             echoed: 0,
-            listener: Listener::new(now, config.pulse),
+            listener: Listener::new(now, config.heartbeat),
             quorate: None,
             hears: None,
             up: u32::MAX,
             load: 0,
-            provisional: ShareSet::EMPTY,
+            provisional: ShardSet::EMPTY,
         }
     }
 
-    /// Notes a pulse of a link; false if it, or a later one, has been there.
+    /// Notes a heartbeat of a link; false if it, or a later one, has been there.
     pub(super) fn admit(&mut self, now: Time, link: u8, seq: u64) -> bool {
         let at = usize::from(link);
         let (Some(last), Some(on)) = (self.links.get_mut(at), self.on.get_mut(at)) else {
@@ -86,13 +86,13 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     pub(super) all: BTreeMap<NodeId, Peer>,
-    /// Our last pulse.
+    /// Our last heartbeat.
     pub(super) seq: u64,
     /// When the last ones were sent.
     sent: std::collections::VecDeque<(u64, Time)>,
 }
 
-/// So many pulses' times are remembered: more than a fence holds.
+/// So many heartbeats' times are remembered: more than a fence holds.
 const SENT: usize = 512;
 
 impl Peers {
@@ -105,7 +105,7 @@ impl Peers {
         }
     }
 
-    /// The next pulse leaves now.
+    /// The next heartbeat leaves now.
     pub(super) fn send(&mut self, now: Time) -> u64 {
         self.seq += 1;
         self.sent.push_back((self.seq, now));
@@ -115,14 +115,19 @@ impl Peers {
         self.seq
     }
 
-    /// When a pulse was sent.
+    /// When a heartbeat was sent.
     pub(super) fn sent(&self, seq: u64) -> Option<Time> {
         let at = self.sent.binary_search_by_key(&seq, |(sent, _)| *sent).ok()?;
         self.sent.get(at).map(|(_, at)| *at)
     }
 
     /// The exchange has told the boots of the members. Gives the suspects that begin anew.
-    pub(super) fn pin(&mut self, boots: &BTreeMap<NodeId, u64>, now: Time, pulse: Duration) -> Vec<NodeId> {
+    pub(super) fn pin(
+        &mut self,
+        boots: &BTreeMap<NodeId, u64>,
+        now: Time,
+        heartbeat: Duration,
+    ) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, boot) in boots {
             let Some(peer) = self.all.get_mut(node).filter(|peer| peer.boot != Some(*boot)) else {
@@ -134,7 +139,7 @@ impl Peers {
             peer.on.fill(None);
             peer.hearing = (0, 0);
             (peer.seq, peer.proof, peer.echoed, peer.at) = (0, 0, 0, None);
-            peer.listener = Listener::new(now, pulse);
+            peer.listener = Listener::new(now, heartbeat);
         }
         trusted
     }
@@ -157,7 +162,7 @@ impl Peers {
         trusted
     }
 
-    /// When the newest pulse of ours was sent that `others` members, at least, say they have heard in this ring.
+    /// When the newest heartbeat of ours was sent that `others` members, at least, say they have heard in this ring.
     pub(super) fn proven(&self, members: &[NodeId], others: usize) -> Option<Time> {
         let mut echoed: Vec<u64> =
             members.iter().filter_map(|node| self.all.get(node)).map(|peer| peer.echoed).collect();

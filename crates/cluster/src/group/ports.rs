@@ -4,8 +4,8 @@
 //! the driver says (carrier) counts at once. A switch that swallows everything says nothing; but then others hear each other on
 //! that link, and this node is not among them. Where nobody hears anybody the fault is nobody's.
 
+use super::heartbeat::Heard;
 use super::peers::Peer;
-use super::pulse::Heard;
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use testudo_ike::output::Time;
 const LATELY: Duration = Duration::from_millis(300);
 /// A port counts as well again after so long without complaint.
 const WELL: Duration = Duration::from_secs(1);
-/// One that fails again and again has shares go to and fro: each time it must do without complaint for twice as long, up to this.
+/// One that fails again and again has shards go to and fro: each time it must do without complaint for twice as long, up to this.
 const WELL_AT_MOST: Duration = Duration::from_secs(60);
 /// After so long without complaint all of that is forgotten.
 const CALM: Duration = Duration::from_secs(300);
@@ -52,7 +52,7 @@ pub(super) fn hearing(peer: &Peer, since: Time) -> u8 {
     lately.fold(0, |bits, (link, _)| bits | 1_u8.checked_shl(link as u32).unwrap_or(0))
 }
 
-/// On which links the sender of a pulse hears a node, and on which it hears others.
+/// On which links the sender of a heartbeat hears a node, and on which it hears others.
 pub(super) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
     heard.iter().fold((0, 0), |(us, others), heard| match heard.node == node.get() {
         true => (us | heard.links, others),
@@ -74,7 +74,7 @@ impl Group {
 
     /// Who was heard since then was heard lately.
     pub(super) fn lately(&self, now: Time) -> Time {
-        let span = LATELY.max(self.config.pulse.saturating_mul(10));
+        let span = LATELY.max(self.config.heartbeat.saturating_mul(10));
         Time(now.0.saturating_sub(span))
     }
 

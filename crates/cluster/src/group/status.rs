@@ -4,7 +4,7 @@ use super::view::Stage;
 use super::{Group, GroupOutput, Position};
 use crate::engine::View;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::spi::SenderId;
@@ -41,7 +41,7 @@ pub struct Counters {
     pub other_version: u64,
     /// Datagrams that no holder of the cluster key has made.
     pub forged: u64,
-    /// Pulses of nodes that are not configured, or of another boot than the node is known by.
+    /// Heartbeats of nodes that are not configured, or of another boot than the node is known by.
     pub unproven: u64,
     /// How often this node itself was late: paused, or starved.
     pub late: u64,
@@ -70,8 +70,8 @@ pub struct PeerStatus {
     pub links: u32,
     /// How much of one processor it takes, in thousandths.
     pub load: u16,
-    /// The shares whose packets it carries provisionally.
-    pub provisional: ShareSet,
+    /// The shards whose packets it carries provisionally.
+    pub provisional: ShardSet,
     /// What it has acknowledged in the view.
     pub acked: Option<u64>,
     /// The highest incarnation known to be leased to it.

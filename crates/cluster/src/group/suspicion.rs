@@ -4,7 +4,7 @@ use super::config::SuspicionConfig;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// So many pulses in a row make a suspect trusted again.
+/// So many heartbeats in a row make a suspect trusted again.
 const TRUST: u32 = 2;
 
 /// How one node is heard, over all links together.
@@ -18,17 +18,17 @@ pub(super) struct Listener {
     /// Mean deviation; rises fast and falls slowly, so that a host that is noisy now and then does not flap.
     deviation: Duration,
     suspected: bool,
-    /// Pulses heard while suspected.
+    /// Heartbeats heard while suspected.
     heard: u32,
 }
 
 impl Listener {
     /// Begins to listen; nothing is known of the node but how often it should be heard.
-    pub(super) fn new(now: Time, pulse: Duration) -> Self {
-        Self { since: now, skip: true, mean: pulse, deviation: pulse / 2, suspected: false, heard: 0 }
+    pub(super) fn new(now: Time, heartbeat: Duration) -> Self {
+        Self { since: now, skip: true, mean: heartbeat, deviation: heartbeat / 2, suspected: false, heard: 0 }
     }
 
-    /// A new pulse has come. True if the node is trusted again.
+    /// A new heartbeat has come. True if the node is trusted again.
     pub(super) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let interval = now.since(self.since);
         self.since = now;
@@ -95,7 +95,7 @@ mod tests {
         Time(Duration::from_secs(1) + Duration::from_micros(micros))
     }
 
-    /// How many suspicions arise from pulses that come so long after each other, in microseconds.
+    /// How many suspicions arise from heartbeats that come so long after each other, in microseconds.
     fn suspicions(gaps: impl Iterator<Item = u64>) -> usize {
         let config = SuspicionConfig::default();
         let (mut now, mut count) = (0, 0);
@@ -120,7 +120,7 @@ mod tests {
         assert!(listener.suspect(micros(last + 25_000), &config));
         assert!(!listener.suspect(micros(last + 26_000), &config), "once");
         assert!(!listener.heard(micros(last + 30_000), &config));
-        assert!(listener.heard(micros(last + 40_000), &config), "two pulses make it trusted");
+        assert!(listener.heard(micros(last + 40_000), &config), "two heartbeats make it trusted");
         let mut noisy = Listener::new(micros(0), PULSE);
         (1..9).for_each(|n| assert!(!noisy.heard(micros(n * 150_000), &config)));
         assert_eq!(noisy.threshold(&config), config.ceiling);
@@ -140,7 +140,7 @@ mod tests {
         (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         let back = 1999 * 10_000 + 2_000_000;
         assert!(listener.suspect(micros(back), &config));
-        assert!([0, 10_000].map(|later| listener.heard(micros(back + later), &config))[1], "two pulses");
+        assert!([0, 10_000].map(|later| listener.heard(micros(back + later), &config))[1], "two heartbeats");
         assert!(!listener.suspected());
         assert_eq!(listener.threshold(&config), config.floor);
     }
@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn jitter_of_up_to_a_pulse_makes_no_suspect(gaps in prop::collection::vec(5_000_u64..15_000, 1..500)) {
+        fn jitter_of_up_to_a_heartbeat_makes_no_suspect(gaps in prop::collection::vec(5_000_u64..15_000, 1..500)) {
             prop_assert_eq!(suspicions(gaps.into_iter()), 0);
         }
     }

@@ -3,9 +3,9 @@
 mod alone;
 mod aside;
 mod clocks;
+mod heartbeats;
 mod leases;
 mod net;
 mod ports;
-mod pulses;
 mod stability;
 mod views;

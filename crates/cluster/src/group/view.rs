@@ -4,10 +4,10 @@ use super::aside::Aside;
 use super::durable::Begun;
 use super::exchange::{Exchange, Heard, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
+use super::heartbeat::{self, mask};
 use super::keys::{self, RANDOM_LEN};
 use super::lease::{Ask, Lease};
 use super::outbox::{Entry, entries};
-use super::pulse::{self, mask};
 use super::stability::{Position, Stability};
 use super::status::Topic;
 use super::{Group, GroupConfig, GroupOutput, ViewStart};
@@ -326,11 +326,11 @@ impl Group {
         self.unbroken = true;
         self.unacknowledged = true;
         self.leases.merge(&outcome.leases);
-        let trusted = self.peers.pin(&running.boots, now, self.config.pulse);
+        let trusted = self.peers.pin(&running.boots, now, self.config.heartbeat);
         self.stage = Stage::Running(Box::new(running));
         self.take_early();
-        // Before anything is carried: whoever is passed over, and may hear this node, stops now and not when the next pulse is due.
-        self.pulse(now);
+        // Before anything is carried: whoever is passed over, and may hear this node, stops now and not when the next heartbeat is due.
+        self.heartbeat(now);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
         let wait_until = now.plus(wait);
@@ -343,7 +343,7 @@ impl Group {
             self.outbox.clear();
             self.delivered = None;
         }
-        let suspects = self.peers.suspects().filter(|node| pulse::within(members, *node));
+        let suspects = self.peers.suspects().filter(|node| heartbeat::within(members, *node));
         self.outputs.extend(suspects.map(GroupOutput::Suspected));
         if !self.lease(true) {
             self.outputs.push_back(GroupOutput::Persist(self.durable));

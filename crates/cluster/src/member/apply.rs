@@ -1,6 +1,6 @@
 //! What others say is done here, at its place in the total order.
 
-use super::blocks::{Ledger, heirs};
+use super::blocks::{Ledger, standbys};
 use super::replicas::{ChildReplica, IkeReplica};
 use super::{Member, MemberOutput};
 use crate::group::Position;
@@ -8,7 +8,7 @@ use crate::node::NodeId;
 use crate::update::{ChildState, Grant, IkeState, Op, decode};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{LogLevel, Path, Time};
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 impl Member {
     /// An update has been delivered.
@@ -21,16 +21,16 @@ impl Member {
             );
         };
         for op in ops {
-            // What an owner has said of its share before it lost it, and what came only now, is void: another has gone on
+            // What an owner has said of its shard before it lost it, and what came only now, is void: another has gone on
             // from what all had.
             // What was given up in an earlier view stays: a node that has come since may be in the middle of being told of it.
             let late = matches!(op, Op::SegDrop { epoch, .. } if epoch != self.epoch);
-            if late || op.share().is_some_and(|share| !self.may_say(from, share)) {
+            if late || op.shard().is_some_and(|shard| !self.may_say(from, shard)) {
                 self.counters.not_owner += 1;
-                if let Op::SegDrop { share, .. } = op
+                if let Op::SegDrop { shard, .. } = op
                     && from == self.node
                 {
-                    self.not_dropped(now, share);
+                    self.not_dropped(now, shard);
                 }
                 continue;
             }
@@ -38,18 +38,18 @@ impl Member {
         }
     }
 
-    /// True for the owner of the share. A fresh node that has not heard who owns what believes those who hold the state: they know.
-    pub(super) fn may_say(&self, from: NodeId, share: Share) -> bool {
+    /// True for the owner of the shard. A fresh node that has not heard who owns what believes those who hold the state: they know.
+    pub(super) fn may_say(&self, from: NodeId, shard: Shard) -> bool {
         match &self.unheard_of {
             Some(_) => self.table.synced().contains(&from),
-            None => self.table.owner(share) == Some(from),
+            None => self.table.owner(shard) == Some(from),
         }
     }
 
     pub(super) fn apply(&mut self, now: Time, from: NodeId, at: Position, op: Op) {
         match op {
             Op::SegOffer(offer) => return self.offered(now, from, offer),
-            Op::SegDrop { share, to, left, .. } => return self.dropped(now, from, at, (share, to), left),
+            Op::SegDrop { shard, to, left, .. } => return self.dropped(now, from, at, (shard, to), left),
             Op::Resync { epoch, owners, unfit, drained } => {
                 return self.told_owners(epoch, &owners, (&unfit, &drained));
             }
@@ -95,9 +95,9 @@ impl Member {
             Op::ChildDelete { spi } => self.child_gone(now, spi),
             Op::Renew(grants) => self.granted(at, &grants),
             Op::Bump(grants) => {
-                self.yield_to_owner(now, grants.share);
+                self.yield_to_owner(now, grants.shard);
                 self.granted(at, &grants);
-                self.owner_bumped(grants.share);
+                self.owner_bumped(grants.shard);
             }
             Op::Edges { moved, all_of, epoch } => self.edges_told(now, from, &moved, (all_of, epoch)),
             Op::PathMtus(paths) => self.path_mtus_told(now, &paths),
@@ -152,7 +152,7 @@ impl Member {
     fn child_added(&mut self, now: Time, at: Position, state: ChildState) {
         let spi = state.params.spi_in;
         let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
-        let granted = state.heir == Some(self.node);
+        let granted = state.standby == Some(self.node);
         match self.replicas.child_mut(spi).filter(|child| *child.params == state.params) {
             // Said again to all because somebody was not there.
             Some(child) => {
@@ -168,7 +168,7 @@ impl Member {
             }
         }
         if granted && let Some(start) = ledger.reserved.checked_sub(2 << ledger.log2.min(32)) {
-            self.heir_blocks.push_back((at, spi, heirs(Grant { spi, start, log2: ledger.log2 })));
+            self.standby_blocks.push_back((at, spi, standbys(Grant { spi, start, log2: ledger.log2 })));
         }
     }
 
@@ -218,7 +218,7 @@ impl Member {
         self.outputs.push_back(MemberOutput::UpdateChild { child, spi_in, spi_out, path });
     }
 
-    /// Its SPI rests here as it does there: a node that takes the share over does not give it out again too soon.
+    /// Its SPI rests here as it does there: a node that takes the shard over does not give it out again too soon.
     pub(super) fn child_gone(&mut self, now: Time, spi_in: Spi) {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
         self.switch_those(|_, switch| switch.from == child.id || switch.to == child.id);

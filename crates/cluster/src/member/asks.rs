@@ -4,14 +4,14 @@
 use super::{Member, MemberOutput};
 use crate::alloc::OwnedHomes;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{Answer, Answered, Ask, Op, Sa};
 use std::fmt;
 use std::time::Duration;
 use testudo_ike::endpoint::{Homes, IkeSaState, SaNames, Target};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, IkeSaId, LogLevel, Time};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// An owner that cannot speak yet for what it has been given tries again, for so long.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -77,10 +77,10 @@ impl Asks {
 }
 
 impl Sa {
-    fn share(self) -> Share {
+    fn shard(self) -> Shard {
         match self {
-            Self::Ike(spi) => spi.share(),
-            Self::Child(spi) => spi.share(),
+            Self::Ike(spi) => spi.shard(),
+            Self::Child(spi) => spi.shard(),
         }
     }
 }
@@ -106,15 +106,15 @@ impl Member {
         }
         let ask = match ask {
             Ask::Initiate { connection, child } => {
-                let owner = self.table.owner(self.initiating_share(&connection));
+                let owner = self.table.owner(self.initiating_shard(&connection));
                 (owner == Some(self.node)).then_some(Ask::Initiate { connection, child })
             }
             Ask::Terminate { mut sas, force } => {
-                sas.retain(|sa| self.table.owner(sa.share()) == Some(self.node));
+                sas.retain(|sa| self.table.owner(sa.shard()) == Some(self.node));
                 (!sas.is_empty()).then_some(Ask::Terminate { sas, force })
             }
             Ask::Rekey { mut sas, reauth } => {
-                sas.retain(|sa| self.table.owner(sa.share()) == Some(self.node));
+                sas.retain(|sa| self.table.owner(sa.shard()) == Some(self.node));
                 (!sas.is_empty()).then_some(Ask::Rekey { sas, reauth })
             }
         };
@@ -125,17 +125,17 @@ impl Member {
     }
 
     /// Where a child of the connection is brought up: where there is an IKE SA already, else at its home.
-    fn initiating_share(&self, connection: &str) -> Share {
+    fn initiating_shard(&self, connection: &str) -> Shard {
         let carries = |outline: &testudo_ike::endpoint::Outline| {
             outline.established && outline.connection == connection
         };
         let found = self.replicas.ikes.iter().find(|(_, ike)| carries(&ike.outline));
-        found.map_or_else(|| self.home_share(connection), |(spi, _)| spi.share())
+        found.map_or_else(|| self.home_shard(connection), |(spi, _)| spi.shard())
     }
 
     /// The home of a connection that nobody has initiated yet.
-    pub(super) fn home_share(&self, connection: &str) -> Share {
-        OwnedHomes { key: self.key, owned: ShareSet::EMPTY }.share_of(connection)
+    pub(super) fn home_shard(&self, connection: &str) -> Shard {
+        OwnedHomes { key: self.key, owned: ShardSet::EMPTY }.shard_of(connection)
     }
 
     /// Does what this node speaks for by now.
@@ -145,10 +145,10 @@ impl Member {
         }
         let speaks = self.ike.without(self.handover.held());
         for mut waiting in std::mem::take(&mut self.asks.waiting) {
-            let can = |share: Share| self.may_speak(now) && speaks.contains(share);
+            let can = |shard: Shard| self.may_speak(now) && speaks.contains(shard);
             let ready = match &mut waiting.ask {
-                Ask::Initiate { connection, .. } => can(self.initiating_share(connection)),
-                Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. } => sas.iter().all(|sa| can(sa.share())),
+                Ask::Initiate { connection, .. } => can(self.initiating_shard(connection)),
+                Ask::Terminate { sas, .. } | Ask::Rekey { sas, .. } => sas.iter().all(|sa| can(sa.shard())),
             };
             if ready {
                 self.do_for(now, waiting.from, waiting.job, waiting.ask);
@@ -156,7 +156,7 @@ impl Member {
                 self.asks.waiting.push(waiting);
             } else if let Ask::Initiate { .. } = waiting.ask {
                 let node = self.node;
-                let why = format!("node {node} is to initiate it, and cannot speak for its share yet");
+                let why = format!("node {node} is to initiate it, and cannot speak for its shard yet");
                 self.answer(waiting.from, waiting.job, Answered::Initiated(Err(why)));
             }
         }
@@ -166,9 +166,9 @@ impl Member {
     fn do_for(&mut self, now: Time, from: NodeId, job: u64, ask: Ask) {
         match ask {
             Ask::Initiate { connection, child } => {
-                let share = self.initiating_share(&connection);
+                let shard = self.initiating_shard(&connection);
                 let unread: Vec<IkeSpi> =
-                    self.imports.iter().copied().filter(|spi| spi.share() == share).collect();
+                    self.imports.iter().copied().filter(|spi| spi.shard() == shard).collect();
                 unread.into_iter().for_each(|spi| self.import(now, spi));
                 let begun = match child.is_empty() {
                     true => self.endpoint.initiate_alone(now, &connection),

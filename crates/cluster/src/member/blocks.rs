@@ -1,11 +1,11 @@
 //! Blocks of sequence numbers: who may use which.
 //!
-//! **Only the owner of a share gives its numbers away**, to itself and to its heir, each time behind all that were given before. Its
+//! **Only the owner of a shard gives its numbers away**, to itself and to its standby, each time behind all that were given before. Its
 //! messages are delivered in order and no other node's count, so all nodes know how far they reach: [`Ledger::noted`]. Whoever
 //! becomes the owner has had all messages of the one before it, or none of those that it lacks was stable; and since a block is
 //! used only once the message that granted it is stable, no two nodes ever use the same number.
 //!
-//! The heir's block always lies behind all that the owner may use, so that the peer's window, which moves on with the heir's first
+//! The standby's block always lies behind all that the owner may use, so that the peer's window, which moves on with the standby's first
 //! packet, leaves nothing in front of it that another could still send.
 
 use crate::update::Grant;
@@ -36,7 +36,7 @@ impl Ledger {
     /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time for new keys.
     pub(crate) fn grant(&mut self, spi: Spi, esn: bool) -> Option<Grant> {
         let grant = Grant { spi, start: self.reserved, log2: self.log2 };
-        let end = heirs(grant).end;
+        let end = standbys(grant).end;
         if end > SequenceBlock::whole(esn).end {
             return None;
         }
@@ -54,7 +54,7 @@ impl Ledger {
 
     /// The owner has granted that. What comes late takes nothing back.
     pub(crate) fn noted(&mut self, grant: Grant) {
-        self.reserved = self.reserved.max(heirs(grant).end);
+        self.reserved = self.reserved.max(standbys(grant).end);
         self.log2 = grant.log2;
     }
 
@@ -71,8 +71,8 @@ pub(crate) fn owners(grant: Grant) -> SequenceBlock {
     SequenceBlock { next: grant.start, end: grant.start.saturating_add(size(grant)) }
 }
 
-/// The heir's block of a grant.
-pub(crate) fn heirs(grant: Grant) -> SequenceBlock {
+/// The standby's block of a grant.
+pub(crate) fn standbys(grant: Grant) -> SequenceBlock {
     let SequenceBlock { end, .. } = owners(grant);
     if planted(Plant::SameBlock) {
         return owners(grant);
@@ -122,8 +122,8 @@ mod tests {
         let mut ledger = Ledger::NEW;
         let before = ledger.grant(SPI, false).unwrap();
         let after = ledger.skip(SPI, 1_000_000, false).unwrap();
-        assert_eq!(after.start, heirs(before).end + 1_000_000);
-        assert_eq!(ledger.reserved, heirs(after).end);
+        assert_eq!(after.start, standbys(before).end + 1_000_000);
+        assert_eq!(ledger.reserved, standbys(after).end);
         let all = ledger;
         for by in [1 << 32, u64::MAX] {
             assert_eq!(ledger.skip(SPI, by, false), None);
@@ -134,8 +134,8 @@ mod tests {
     /// What can happen to the numbers of one SA.
     #[derive(Clone, Debug)]
     enum Step {
-        /// The owner grants, to itself and to an heir.
-        Grant { heir: usize, rate: u64 },
+        /// The owner grants, to itself and to a standby.
+        Grant { standby: usize, rate: u64 },
         /// All that was said so far is delivered to some, in order, and to all if it is to be stable.
         Deliver { stable: bool },
         /// The owner goes; what was not delivered to everybody is lost. Another takes over, of those who had most.
@@ -146,7 +146,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0_usize..3, 0_u64..10_000_000).prop_map(|(heir, rate)| Step::Grant { heir, rate }),
+            (0_usize..3, 0_u64..10_000_000).prop_map(|(standby, rate)| Step::Grant { standby, rate }),
             any::<bool>().prop_map(|stable| Step::Deliver { stable }),
             (0_usize..3).prop_map(|to| Step::Crash { to }),
             (0_usize..3).prop_map(|to| Step::Handover { to }),
@@ -164,18 +164,18 @@ mod tests {
             let mut used: Vec<(u64, u64)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Grant { heir, rate } => {
+                    Step::Grant { standby, rate } => {
                         let ledger = &mut ledgers[owner];
                         ledger.fit(rate, false);
-                        said.extend(ledger.grant(SPI, false).map(|grant| (grant, heir)));
+                        said.extend(ledger.grant(SPI, false).map(|grant| (grant, standby)));
                     }
                     Step::Deliver { stable } => {
-                        for (grant, heir) in said.iter().filter(|_| stable) {
+                        for (grant, standby) in said.iter().filter(|_| stable) {
                             (0..3).filter(|node| *node != owner).for_each(|node| ledgers[node].noted(*grant));
                             let own = owners(*grant);
                             used.push((own.next, own.end));
-                            if *heir != owner {
-                                let theirs = heirs(*grant);
+                            if *standby != owner {
+                                let theirs = standbys(*grant);
                                 used.push((theirs.next, theirs.end));
                             }
                         }

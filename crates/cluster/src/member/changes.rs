@@ -120,7 +120,7 @@ impl Member {
 
     /// A node needs all of an IKE SA.
     pub(super) fn ike_wanted(&mut self, now: Time, spi: IkeSpi) {
-        if self.table.owner(spi.share()) == Some(self.node) {
+        if self.table.owner(spi.shard()) == Some(self.node) {
             // What has changed since it was told last goes out first.
             self.turn(now);
             let op = self.ike_again(now, spi);
@@ -147,7 +147,7 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    /// Alone in a quorate view: all shares are its own.
+    /// Alone in a quorate view: all shards are its own.
     fn alone() -> Member {
         let group = GroupConfig::new(node(1), vec![node(1)], ClusterKey::new([7; 32]));
         let mut member = Member::new(
@@ -159,7 +159,7 @@ mod tests {
         let view = View { ring: RingId { seq: 1, node: 1 }, members: vec![node(1)], quorate: true };
         member.handle_engine(NOW, EngineEvent::View(view));
         said(&mut member);
-        assert_eq!(member.table.owner(SPI.share()), Some(node(1)));
+        assert_eq!(member.table.owner(SPI.shard()), Some(node(1)));
         member
     }
 

@@ -114,7 +114,7 @@ impl Member {
         }
     }
 
-    /// Publishes changes of this node's shares. Gives the ticket of the last update.
+    /// Publishes changes of this node's shards. Gives the ticket of the last update.
     pub(super) fn publish(&mut self, ops: Vec<Op>) -> Option<Ticket> {
         self.publish_by(Group::publish, ops)
     }
@@ -161,7 +161,7 @@ impl Member {
         self.own_blocks_stable();
         while let Some(entry) = self.commits.held.first_entry().filter(|entry| entry.key().0 <= ticket) {
             let (ike, path, bytes) = entry.remove();
-            // Fenced, another may speak for the share by now; the peer asks again.
+            // Fenced, another may speak for the shard by now; the peer asks again.
             if self.may_speak(now) {
                 self.outputs.push_back(MemberOutput::Send { ike, path, bytes });
             }
@@ -172,7 +172,7 @@ impl Member {
     fn changed_ike(&mut self, now: Time, id: IkeSaId) -> Vec<Op> {
         let outline = self.endpoint.outline(id);
         let before = self.replicas.spi_of_ike(id);
-        // An attempt that began again has another SPI, in the same share.
+        // An attempt that began again has another SPI, in the same shard.
         let gone = before.filter(|spi| outline.as_ref().is_none_or(|outline| outline.spi != *spi));
         let mut ops = Vec::new();
         if let Some(spi) = gone {
@@ -270,12 +270,12 @@ impl Member {
         }
     }
 
-    /// CHILD_ADD of a Child SA that this node has made, with its first numbers and its heir's.
+    /// CHILD_ADD of a Child SA that this node has made, with its first numbers and its standby's.
     fn added(&mut self, mut replica: ChildReplica) -> Op {
         let spi = replica.params.spi_in;
         let grant = replica.ledger.grant(spi, replica.params.esn);
-        let heir = self.table.heir(spi.share());
-        let state = ChildState { heir, ..replica.state() };
+        let standby = self.table.standby(spi.shard());
+        let state = ChildState { standby, ..replica.state() };
         self.own_blocks.granted(grant, true);
         self.replicas.insert_child(replica);
         Op::Child(Box::new(state))

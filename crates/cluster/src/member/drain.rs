@@ -1,6 +1,6 @@
-//! A node that is to go for a time gives its shares away first: what is planned costs no packet.
+//! A node that is to go for a time gives its shards away first: what is planned costs no packet.
 //!
-//! Any node may ask for it. All agree on it at its place in the total order; shares then change hands as they always do among the living.
+//! Any node may ask for it. All agree on it at its place in the total order; shards then change hands as they always do among the living.
 //! A node that leaves the view and comes back is drained no more.
 
 use super::Member;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
-/// Whoever gets the last share needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
+/// Whoever gets the last shard needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
 const LINGER: Duration = Duration::from_millis(300);
 
 /// Why a node is not drained.
@@ -25,7 +25,7 @@ pub enum DrainError {
         /// Who is there.
         members: Vec<NodeId>,
     },
-    /// Nobody could take its shares.
+    /// Nobody could take its shards.
     NobodyElse {
         /// Whom was asked for.
         node: NodeId,
@@ -42,7 +42,7 @@ impl fmt::Display for DrainError {
             Self::NobodyElse { node } => {
                 write!(
                     f,
-                    "nobody could take the shares of node {node}: all others are drained, lack a port or are being brought up to date"
+                    "nobody could take the shards of node {node}: all others are drained, lack a port or are being brought up to date"
                 )
             }
         }
@@ -50,7 +50,7 @@ impl fmt::Display for DrainError {
 }
 
 impl Member {
-    /// Has a node give its shares away, or lets it own again.
+    /// Has a node give its shards away, or lets it own again.
     pub fn drain(&mut self, now: Time, node: NodeId, drained: bool) -> Result<(), DrainError> {
         if !self.running {
             return Err(DrainError::NoView);
@@ -66,7 +66,7 @@ impl Member {
         Ok(())
     }
 
-    /// Has this node give its shares away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
+    /// Has this node give its shards away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
     pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
         self.leaves = true;
         if self.group.is_forming() { Ok(()) } else { self.drain(now, self.node, true) }
@@ -90,7 +90,7 @@ impl Member {
             unheard.drained.push((node, drained));
             return;
         }
-        let what = if drained { "gives its shares away" } else { "may own shares again" };
+        let what = if drained { "gives its shards away" } else { "may own shards again" };
         self.log(LogLevel::Notice, format!("node {node} {what}: node {from} was told so"));
         let changes = self.table.set_drained(node, drained);
         self.ranks_changed(now, changes);

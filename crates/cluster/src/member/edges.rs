@@ -7,12 +7,12 @@
 
 use super::{Member, replicas::ChildReplica};
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::Op;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::output::{IkeSaId, LogLevel, Time};
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// Edges of one update: what is about a batch.
 const EDGES: usize = 512;
@@ -32,8 +32,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Edges {
     /// Edges that have moved here and that no other node has been told.
     moved: BTreeMap<Spi, u64>,
-    /// When the owner of a share had last told all that had moved.
-    all_told: BTreeMap<Share, AllTold>,
+    /// When the owner of a shard had last told all that had moved.
+    all_told: BTreeMap<Shard, AllTold>,
     /// Child SAs whose floor here may be beyond all that their peers have sent.
     doubtful: BTreeMap<Spi, Doubt>,
 }
@@ -46,7 +46,7 @@ struct Doubt {
     at: Time,
 }
 
-/// When all was told of a share: the last time, and the time before.
+/// When all was told of a shard: the last time, and the time before.
 #[derive(Clone, Copy, Debug, Default)]
 struct AllTold {
     last: Time,
@@ -54,34 +54,34 @@ struct AllTold {
 }
 
 impl Edges {
-    /// True if a Child SA of the share waits for something to be done, because its floor may be too high.
-    pub(super) fn is_doubtful(&self, share: Share) -> bool {
-        self.doubtful.keys().any(|spi| spi.share() == share)
+    /// True if a Child SA of the shard waits for something to be done, because its floor may be too high.
+    pub(super) fn is_doubtful(&self, shard: Shard) -> bool {
+        self.doubtful.keys().any(|spi| spi.shard() == shard)
     }
 
-    fn told_all(&mut self, now: Time, shares: impl Iterator<Item = Share>) {
-        for share in shares {
-            let told = self.all_told.entry(share).or_default();
+    fn told_all(&mut self, now: Time, shards: impl Iterator<Item = Shard>) {
+        for shard in shards {
+            let told = self.all_told.entry(shard).or_default();
             *told = AllTold { last: now, before: told.last };
         }
     }
 
     /// As of when the edge of a Child SA is known.
-    fn known_at(&self, share: Share, child: &ChildReplica) -> Time {
-        self.all_told.get(&share).copied().unwrap_or_default().last.max(child.edge_at)
+    fn known_at(&self, shard: Shard, child: &ChildReplica) -> Time {
+        self.all_told.get(&shard).copied().unwrap_or_default().last.max(child.edge_at)
     }
 
     /// How fast a Child SA is: it has stood still if its edge was not among the last that were told.
-    fn rate(&self, share: Share, child: &ChildReplica) -> u64 {
-        let before = self.all_told.get(&share).copied().unwrap_or_default().before;
+    fn rate(&self, shard: Shard, child: &ChildReplica) -> u64 {
+        let before = self.all_told.get(&shard).copied().unwrap_or_default().before;
         if child.edge_at > before { child.rate } else { 0 }
     }
 
     /// Packets of a Child SA have been taken in up to that edge.
-    fn moved_to(&self, now: Time, share: Share, child: &mut ChildReplica, edge: u64) {
-        child.rate = self.rate(share, child);
+    fn moved_to(&self, now: Time, shard: Shard, child: &mut ChildReplica, edge: u64) {
+        child.rate = self.rate(shard, child);
         if child.rate == 0 {
-            child.measured = (child.edge, self.known_at(share, child));
+            child.measured = (child.edge, self.known_at(shard, child));
         }
         let (from, since) = child.measured;
         let span = now.since(since);
@@ -114,27 +114,27 @@ impl Member {
     pub(super) fn tell_edges(&mut self, now: Time, all: bool) {
         let mut told = Vec::new();
         for (spi, edge) in std::mem::take(&mut self.edges.moved) {
-            let share = spi.share();
+            let shard = spi.shard();
             let doubtful = self.edges.doubtful.contains_key(&spi);
-            if self.provisional.contains(share) || doubtful {
+            if self.provisional.contains(shard) || doubtful {
                 // It may become this node's; or new keys are to be made first: whoever takes it next doubts it as well.
                 self.edges.moved.insert(spi, edge);
             }
-            let tells = self.active.contains(share) && !doubtful;
+            let tells = self.active.contains(shard) && !doubtful;
             let Some(child) = self.replicas.child_mut(spi).filter(|_| tells) else {
                 continue;
             };
             if edge > child.edge {
                 told.push((spi, edge));
             }
-            self.edges.moved_to(now, share, child, edge);
+            self.edges.moved_to(now, shard, child, edge);
         }
         let mut ops: Vec<Op> = told
             .chunks(EDGES)
-            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShareSet::EMPTY, epoch: self.epoch })
+            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShardSet::EMPTY, epoch: self.epoch })
             .collect();
-        // Of a share that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
-        let sure = self.active.without(self.edges.doubtful.keys().map(|spi| spi.share()).collect());
+        // Of a shard that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
+        let sure = self.active.without(self.edges.doubtful.keys().map(|spi| spi.shard()).collect());
         if all && !sure.is_empty() {
             self.edges.told_all(now, sure.iter());
             match ops.last_mut() {
@@ -145,37 +145,37 @@ impl Member {
         self.publish(ops);
     }
 
-    /// Another node has told edges of its shares. `all_of`: of these nothing else had moved, in the view of that epoch.
+    /// Another node has told edges of its shards. `all_of`: of these nothing else had moved, in the view of that epoch.
     pub(super) fn edges_told(
         &mut self,
         now: Time,
         from: NodeId,
         moved: &[(Spi, u64)],
-        (all_of, epoch): (ShareSet, u64),
+        (all_of, epoch): (ShardSet, u64),
     ) {
         // What was said in a view before has waited, nobody knows for how long: it is an edge, but not one of this moment.
         let fresh = epoch == self.epoch;
         for (spi, edge) in moved {
-            let share = spi.share();
-            if !self.may_say(from, share) {
+            let shard = spi.shard();
+            if !self.may_say(from, shard) {
                 continue;
             }
             let Some(child) = self.replicas.child_mut(*spi) else { continue };
             match fresh {
-                true => self.edges.moved_to(now, share, child, *edge),
+                true => self.edges.moved_to(now, shard, child, *edge),
                 false => child.edge = child.edge.max(*edge),
             }
         }
         // Between its saying so and this place in the order some may have become another's: what that one takes in is not in it.
-        let theirs: ShareSet = all_of.iter().filter(|share| fresh && self.may_say(from, *share)).collect();
+        let theirs: ShardSet = all_of.iter().filter(|shard| fresh && self.may_say(from, *shard)).collect();
         self.edges.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a share can have got since it told the edge of a Child SA: as far as
+    /// How far the owner of a shard can have got since it told the edge of a Child SA: as far as
     /// the ports of the fastest node can carry, or an SA that has been faster than that.
-    pub(super) fn reach(&self, now: Time, share: Share, child: &ChildReplica) -> u64 {
-        let passed = now.since(self.edges.known_at(share, child)).saturating_add(self.config.detection);
-        let carried = self.edges.rate(share, child).saturating_mul(FASTER);
+    pub(super) fn reach(&self, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
+        let passed = now.since(self.edges.known_at(shard, child)).saturating_add(self.config.detection);
+        let carried = self.edges.rate(shard, child).saturating_mul(FASTER);
         let reach = u128::from(self.line_rates.fastest().max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
@@ -185,9 +185,9 @@ impl Member {
         for (spi, floor) in floors {
             let Some(child) = self.replicas.child(*spi) else { continue };
             let passed =
-                now.since(self.edges.known_at(spi.share(), child)).saturating_add(self.config.detection);
+                now.since(self.edges.known_at(spi.shard(), child)).saturating_add(self.config.detection);
             let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-            let rate = self.edges.rate(spi.share(), child);
+            let rate = self.edges.rate(spi.shard(), child);
             let expected = rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
             if floor.saturating_sub(child.edge) > expected.saturating_add(LOST) {
                 self.edges.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
@@ -243,9 +243,9 @@ impl Member {
         }
         let carried = self.shown.packets;
         let replicas = &self.replicas;
-        self.edges.doubtful.retain(|spi, _| carried.contains(spi.share()) && replicas.child(*spi).is_some());
+        self.edges.doubtful.retain(|spi, _| carried.contains(spi.shard()) && replicas.child(*spi).is_some());
         let speaks = self.shown.ike.without(self.imported);
-        let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && speaks.contains(spi.share());
+        let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && speaks.contains(spi.shard());
         let due: Vec<(Spi, u64)> =
             self.edges.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();
         let due = self.skip_to_floors(now, due);

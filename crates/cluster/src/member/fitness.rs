@@ -1,7 +1,7 @@
-//! A node that has lost a port carries no packet through: it gives its shares up to those who have all of theirs, and gets them
+//! A node that has lost a port carries no packet through: it gives its shards up to those who have all of theirs, and gets them
 //! back when it has again.
 //!
-//! Each node says of itself in the total order how it is, so that all agree on who should own what; shares then change hands as
+//! Each node says of itself in the total order how it is, so that all agree on who should own what; shards then change hands as
 //! they always do among the living.
 
 use super::Member;
@@ -29,10 +29,10 @@ impl Member {
     pub(super) fn ports(&mut self, well: bool) {
         self.fitness.fit = well;
         let (level, line) = match well {
-            true => (LogLevel::Notice, "all ports work: this node's shares may come back"),
+            true => (LogLevel::Notice, "all ports work: this node's shards may come back"),
             false => (
                 LogLevel::Warning,
-                "a port does not work: this node gives its shares up to those whose ports do",
+                "a port does not work: this node gives its shards up to those whose ports do",
             ),
         };
         self.log(level, line.to_owned());
@@ -64,11 +64,11 @@ impl Member {
         self.hand_over(now);
     }
 
-    /// Others may be heirs now of what this node owns, and it of what they do.
+    /// Others may be standbys now of what this node owns, and it of what they do.
     pub(super) fn ranks_changed(&mut self, now: Time, changes: Changes) {
-        self.became_heir(changes.heir);
+        self.became_standby(changes.standby);
         let owned = self.table.owned_by(self.node);
-        self.grant_all(owned.intersection(changes.heir), false);
+        self.grant_all(owned.intersection(changes.standby), false);
         self.provide(now);
     }
 

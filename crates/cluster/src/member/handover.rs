@@ -1,7 +1,7 @@
-//! A share goes from its owner to another node that should have it, with both of them alive: no packet is lost, and none goes twice.
+//! A shard goes from its owner to another node that should have it, with both of them alive: no packet is lost, and none goes twice.
 //!
-//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the share; the owner notes which clear packets it works on.
-//! 2. The owner stops: IKE rests, and what comes for the share is only kept back there.
+//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the shard; the owner notes which clear packets it works on.
+//! 2. The owner stops: IKE rests, and what comes for the shard is only kept back there.
 //! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other node the owner.
 //! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of packets that come in the edges say that.
 //!
@@ -11,20 +11,20 @@ use super::output::Flushed;
 use super::{Member, MemberOutput};
 use crate::group::Ticket;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{Left, Offer, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 use testudo_planted::{Plant, planted};
 
-/// Shares whose IKE rests at a time: the others go on meanwhile.
+/// Shards whose IKE rests at a time: the others go on meanwhile.
 const AT_ONCE: usize = 16;
 /// Fewer, where they have so many Child SAs: packets wait while all of them are given away and taken in.
 const SAS_AT_ONCE: usize = 512;
-/// Packets that are named of a share, the latest: more than several workers of the other node keep back.
+/// Packets that are named of a shard, the latest: more than several workers of the other node keep back.
 const HANDLED: usize = 32 << 10;
 /// The owner goes on for so long after all know of its offer: a packet may reach it so much later than the node that keeps it back,
 /// where a processor of either is busy.
@@ -32,9 +32,9 @@ const LINGER: Duration = Duration::from_millis(10);
 /// An offer of which nothing more is heard is forgotten after this.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Shares on their way out.
+/// Shards on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Handover(BTreeMap<Share, Stage>);
+pub(super) struct Handover(BTreeMap<Shard, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -50,9 +50,9 @@ enum Stage {
     Void,
 }
 
-/// Shares on their way here.
+/// Shards on their way here.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(BTreeMap<Share, Arrival>);
+pub(super) struct Arrivals(BTreeMap<Shard, Arrival>);
 
 #[derive(Debug)]
 struct Arrival {
@@ -62,7 +62,7 @@ struct Arrival {
     has_come: bool,
 }
 
-/// How far a share is on its way to another node, and what it waits for.
+/// How far a shard is on its way to another node, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverStage {
     /// Until all have heard that it will go to that node, which keeps back what comes.
@@ -73,7 +73,7 @@ pub enum HandoverStage {
     Dropped,
 }
 
-/// How many shares go in one go, that have so many Child SAs each: one at least.
+/// How many shards go in one go, that have so many Child SAs each: one at least.
 fn at_once(sas: impl Iterator<Item = usize>) -> usize {
     let mut all = 0_usize;
     let fits = |sas: &usize| {
@@ -92,37 +92,37 @@ impl Stage {
 
 impl Handover {
     /// For operators.
-    pub(super) fn stages(&self) -> Vec<(Share, HandoverStage)> {
+    pub(super) fn stages(&self) -> Vec<(Shard, HandoverStage)> {
         let shown = |stage: &Stage| match *stage {
             Stage::Offered(to, _) | Stage::Known(to, _) => HandoverStage::Offered(to),
             Stage::Frozen(to) => HandoverStage::Stopped(to),
             Stage::Dropped(_) | Stage::Void => HandoverStage::Dropped,
         };
-        self.0.iter().map(|(share, stage)| (*share, shown(stage))).collect()
+        self.0.iter().map(|(shard, stage)| (*shard, shown(stage))).collect()
     }
 
     /// Whose IKE is neither here nor there.
-    pub(super) fn held(&self) -> ShareSet {
+    pub(super) fn held(&self) -> ShardSet {
         self.of(|stage| !stage.goes_on())
     }
 
     /// Whose packets nobody works on at present.
-    pub(super) fn stopped(&self) -> ShareSet {
+    pub(super) fn stopped(&self) -> ShardSet {
         self.of(|stage| matches!(stage, Stage::Frozen(_) | Stage::Dropped(_)))
     }
 
-    /// Shares that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
+    /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
     /// it is void.
-    pub(super) fn given_up(&self, epoch: u64) -> ShareSet {
+    pub(super) fn given_up(&self, epoch: u64) -> ShardSet {
         self.of(|stage| *stage == Stage::Dropped(epoch))
     }
 
-    fn of(&self, wanted: impl Fn(&Stage) -> bool) -> ShareSet {
-        self.0.iter().filter(|(_, stage)| wanted(stage)).map(|(share, _)| *share).collect()
+    fn of(&self, wanted: impl Fn(&Stage) -> bool) -> ShardSet {
+        self.0.iter().filter(|(_, stage)| wanted(stage)).map(|(shard, _)| *shard).collect()
     }
 
-    pub(super) fn done(&mut self, share: Share) {
-        self.0.remove(&share);
+    pub(super) fn done(&mut self, shard: Shard) {
+        self.0.remove(&shard);
     }
 
     pub(super) fn clear(&mut self) {
@@ -131,7 +131,7 @@ impl Handover {
 }
 
 impl Arrivals {
-    pub(super) fn shares(&self) -> ShareSet {
+    pub(super) fn shards(&self) -> ShardSet {
         self.0.keys().copied().collect()
     }
 
@@ -140,77 +140,77 @@ impl Arrivals {
         self.0.values().map(|arrival| arrival.until).min()
     }
 
-    /// The share is this node's as soon as all know of it.
-    pub(super) fn left(&mut self, now: Time, share: Share, left: Left) {
-        if let Some(arrival) = self.0.get_mut(&share) {
+    /// The shard is this node's as soon as all know of it.
+    pub(super) fn left(&mut self, now: Time, shard: Shard, left: Left) {
+        if let Some(arrival) = self.0.get_mut(&shard) {
             (arrival.until, arrival.left) = (now.plus(PATIENCE), left);
         }
     }
 
-    /// These shares are this node's: those of which something was kept back, and what is not to be worked on again of that.
-    pub(super) fn arrived(&mut self, shares: ShareSet) -> (ShareSet, Vec<u64>) {
-        let (mut arrived, mut digests) = (ShareSet::EMPTY, Vec::new());
-        for (share, arrival) in self.0.iter_mut().filter(|(share, _)| shares.contains(**share)) {
-            arrived.insert(*share);
+    /// These shards are this node's: those of which something was kept back, and what is not to be worked on again of that.
+    pub(super) fn arrived(&mut self, shards: ShardSet) -> (ShardSet, Vec<u64>) {
+        let (mut arrived, mut digests) = (ShardSet::EMPTY, Vec::new());
+        for (shard, arrival) in self.0.iter_mut().filter(|(shard, _)| shards.contains(**shard)) {
+            arrived.insert(*shard);
             arrival.has_come = true;
             digests.append(&mut arrival.left.handled);
         }
         (arrived, digests)
     }
 
-    /// True if the edges that were told of the share are as far as its former owner got.
-    pub(super) fn is_exact(&self, share: Share) -> bool {
-        self.0.get(&share).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
+    /// True if the edges that were told of the shard are as far as its former owner got.
+    pub(super) fn is_exact(&self, shard: Shard) -> bool {
+        self.0.get(&shard).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
     }
 
-    /// Packets of these shares are taken in here.
-    pub(super) fn taken(&mut self, shares: ShareSet) {
-        self.0.retain(|share, _| !shares.contains(*share));
+    /// Packets of these shards are taken in here.
+    pub(super) fn taken(&mut self, shards: ShardSet) {
+        self.0.retain(|shard, _| !shards.contains(*shard));
     }
 }
 
 impl Member {
-    /// Offers some of the shares that another node should have.
+    /// Offers some of the shards that another node should have.
     pub(super) fn hand_over(&mut self, now: Time) {
         if !self.running || !self.handover.0.is_empty() {
             return;
         }
-        // While a node is being brought up to date a share changes hands once all of it has been told: what one owner has begun to
+        // While a node is being brought up to date a shard changes hands once all of it has been told: what one owner has begun to
         // tell, no other would end.
         let ready = self.active.without(self.imported).without(self.resync.untold());
-        let misplaced = self.table.misplaced(self.node).filter(|(share, _)| ready.contains(*share));
-        let mut misplaced: Vec<(Share, NodeId)> = misplaced.take(AT_ONCE).collect();
-        let sas = misplaced.iter().map(|(share, _)| self.replicas.children_of(*share).count());
+        let misplaced = self.table.misplaced(self.node).filter(|(shard, _)| ready.contains(*shard));
+        let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(AT_ONCE).collect();
+        let sas = misplaced.iter().map(|(shard, _)| self.replicas.children_of(*shard).count());
         misplaced.truncate(at_once(sas));
         if misplaced.is_empty() {
             return;
         }
-        let shares = misplaced.iter().map(|(share, _)| *share).collect();
-        self.outputs.push_back(MemberOutput::Note { shares });
-        let (shares, neighbours) = (misplaced.clone(), self.neighbours.clone());
-        let offer = Op::SegOffer(Offer { shares, neighbours, epoch: self.epoch });
+        let shards = misplaced.iter().map(|(shard, _)| *shard).collect();
+        self.outputs.push_back(MemberOutput::Note { shards });
+        let (shards, neighbours) = (misplaced.clone(), self.neighbours.clone());
+        let offer = Op::SegOffer(Offer { shards, neighbours, epoch: self.epoch });
         let Some(ticket) = self.publish(vec![offer]) else { return };
-        let offered = misplaced.into_iter().map(|(share, to)| (share, Stage::Offered(to, ticket)));
+        let offered = misplaced.into_iter().map(|(shard, to)| (shard, Stage::Offered(to, ticket)));
         self.handover.0.extend(offered);
         self.freeze(now);
     }
 
-    /// Another node will give shares up: what comes for this one's is kept back from now on.
+    /// Another node will give shards up: what comes for this one's is kept back from now on.
     pub(super) fn offered(&mut self, now: Time, from: NodeId, offer: Offer) {
         if offer.epoch != self.epoch || self.unheard_of.is_some() {
             return;
         }
         let ours =
-            |(share, to): &&(Share, NodeId)| *to == self.node && self.table.owner(*share) == Some(from);
-        let ours: Vec<Share> = offer.shares.iter().filter(ours).map(|(share, _)| *share).collect();
+            |(shard, to): &&(Shard, NodeId)| *to == self.node && self.table.owner(*shard) == Some(from);
+        let ours: Vec<Shard> = offer.shards.iter().filter(ours).map(|(shard, _)| *shard).collect();
         if ours.is_empty() {
             return;
         }
-        // They take longer to find than the share takes to come.
+        // They take longer to find than the shard takes to come.
         self.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
-        for share in ours {
+        for shard in ours {
             let arrival = Arrival { until: now.plus(PATIENCE), left: Left::default(), has_come: false };
-            self.arrivals.0.insert(share, arrival);
+            self.arrivals.0.insert(shard, arrival);
         }
         self.show(now);
     }
@@ -224,7 +224,7 @@ impl Member {
         }
     }
 
-    /// When shares that all know of may be stopped.
+    /// When shards that all know of may be stopped.
     pub(super) fn next_freeze(&self) -> Option<Time> {
         let known = |stage: &Stage| match *stage {
             Stage::Known(_, until) => Some(until),
@@ -233,21 +233,21 @@ impl Member {
         self.handover.0.values().filter(|_| self.running).filter_map(known).min()
     }
 
-    /// Lets packets and IKE rest in shares whose offers all know of: who is to have them keeps back what comes.
+    /// Lets packets and IKE rest in shards whose offers all know of: who is to have them keeps back what comes.
     pub(super) fn freeze(&mut self, now: Time) {
         if !self.running {
             return;
         }
         let commits = &self.commits;
-        let mut frozen = ShareSet::EMPTY;
-        for (share, stage) in &mut self.handover.0 {
+        let mut frozen = ShardSet::EMPTY;
+        for (shard, stage) in &mut self.handover.0 {
             match *stage {
                 Stage::Offered(to, ticket) if commits.is_stable(ticket) => {
                     *stage = Stage::Known(to, now.plus(LINGER));
                 }
                 Stage::Known(to, until) if until <= now => {
                     *stage = Stage::Frozen(to);
-                    frozen.insert(*share);
+                    frozen.insert(*shard);
                 }
                 _ => {}
             }
@@ -255,17 +255,17 @@ impl Member {
         if !frozen.is_empty() {
             self.update_homes(now);
             self.show(now);
-            self.outputs.push_back(MemberOutput::Flush { shares: frozen });
+            self.outputs.push_back(MemberOutput::Flush { shards: frozen });
         }
     }
 
-    /// A view begins, of which those who were to have shares may not be members. What was offered is void; what was stopped goes on.
+    /// A view begins, of which those who were to have shards may not be members. What was offered is void; what was stopped goes on.
     pub(super) fn stop_handover(&mut self) {
         self.arrivals.0.clear();
         let offered = self.handover.0.len();
         self.handover.0.retain(|_, stage| !stage.goes_on());
         if self.handover.0.len() != offered {
-            self.outputs.push_back(MemberOutput::Note { shares: ShareSet::EMPTY });
+            self.outputs.push_back(MemberOutput::Note { shards: ShardSet::EMPTY });
         }
         for stage in self.handover.0.values_mut() {
             if let Stage::Dropped(_) = stage {
@@ -274,7 +274,7 @@ impl Member {
         }
     }
 
-    /// Nothing of these shares is being worked on any more.
+    /// Nothing of these shards is being worked on any more.
     pub fn flushed(&mut self, now: Time, flushed: &Flushed) {
         if !planted(Plant::LastEdgesNotTold) {
             self.note_edges(&flushed.edges);
@@ -283,29 +283,29 @@ impl Member {
             self.tell_edges(now, false);
         }
         self.turn(now);
-        for share in flushed.shares.iter() {
-            let Some(Stage::Frozen(to)) = self.handover.0.get(&share).copied() else { continue };
+        for shard in flushed.shards.iter() {
+            let Some(Stage::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
             // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
-            let untold = self.resync.untold().contains(share);
+            let untold = self.resync.untold().contains(shard);
             if !self.running || untold || !self.table.synced().contains(&to) {
-                self.not_dropped(now, share);
+                self.not_dropped(now, shard);
                 continue;
             }
-            self.put_away(now, share);
+            self.put_away(now, shard);
             let mut ops = Vec::new();
-            self.grant_share(share, Some(to), true, &mut ops);
-            let of_share = flushed.notes.iter().filter(|note| note.share == share);
-            let handled = of_share.map(|note| note.digest).take(HANDLED).collect();
-            let left = Left { is_exact: !self.edges.is_doubtful(share), handled };
-            ops.push(Op::SegDrop { share, to, epoch: self.epoch, left });
-            self.handover.0.insert(share, Stage::Dropped(self.epoch));
+            self.grant_shard(shard, Some(to), true, &mut ops);
+            let of_shard = flushed.notes.iter().filter(|note| note.shard == shard);
+            let handled = of_shard.map(|note| note.digest).take(HANDLED).collect();
+            let left = Left { is_exact: !self.edges.is_doubtful(shard), handled };
+            ops.push(Op::SegDrop { shard, to, epoch: self.epoch, left });
+            self.handover.0.insert(shard, Stage::Dropped(self.epoch));
             self.publish(ops);
         }
     }
 
-    /// The IKE SAs of a share leave the endpoint, and are kept as those of others are. All has been told that there is to tell.
-    fn put_away(&mut self, now: Time, share: Share) {
-        let spis: Vec<IkeSpi> = self.replicas.ikes_of(share).map(|(spi, _)| *spi).collect();
+    /// The IKE SAs of a shard leave the endpoint, and are kept as those of others are. All has been told that there is to tell.
+    fn put_away(&mut self, now: Time, shard: Shard) {
+        let spis: Vec<IkeSpi> = self.replicas.ikes_of(shard).map(|(spi, _)| *spi).collect();
         for spi in spis {
             let Some(ike) = self.replicas.ikes.get_mut(&spi) else { continue };
             if ike.here.take().is_some() {
@@ -315,11 +315,11 @@ impl Member {
         }
     }
 
-    /// The share stays: it goes on here.
-    pub(super) fn not_dropped(&mut self, now: Time, share: Share) {
-        self.handover.done(share);
-        self.imported.insert(share);
-        self.imports.extend(self.replicas.readable(share));
+    /// The shard stays: it goes on here.
+    pub(super) fn not_dropped(&mut self, now: Time, shard: Shard) {
+        self.handover.done(shard);
+        self.imported.insert(shard);
+        self.imports.extend(self.replicas.readable(shard));
         self.show(now);
     }
 }
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_with_many_sas_go_few_at_a_time() {
+    fn shards_with_many_sas_go_few_at_a_time() {
         for (sas, go) in [
             (vec![0; AT_ONCE], AT_ONCE),
             (vec![SAS_AT_ONCE / 4; 8], 4),

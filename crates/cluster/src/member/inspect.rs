@@ -4,7 +4,7 @@ use super::Member;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::message::{IkeSpi, MessageId};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 impl Member {
     /// A digest of what all members that hold the state must agree on once nothing is under way: who owns what, which IKE SAs and
@@ -12,12 +12,12 @@ impl Member {
     /// configured. Comparable between nodes of one build.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for share in (0..=u8::MAX).map(Share) {
-            (self.table.owner(share), self.table.heir(share)).hash(&mut hasher);
-            for (spi, ike) in self.replicas.ikes_of(share) {
+        for shard in (0..=u8::MAX).map(Shard) {
+            (self.table.owner(shard), self.table.standby(shard)).hash(&mut hasher);
+            for (spi, ike) in self.replicas.ikes_of(shard) {
                 (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
             }
-            for (spi, child) in self.replicas.children_of(share) {
+            for (spi, child) in self.replicas.children_of(shard) {
                 (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);
             }
         }
@@ -25,10 +25,10 @@ impl Member {
         hasher.finish()
     }
 
-    /// True if this node is the owner or the heir of the share, as the last view and all that followed say. Nobody else has numbers
+    /// True if this node is the owner or the standby of the shard, as the last view and all that followed say. Nobody else has numbers
     /// to send with in it.
-    pub fn is_named(&self, share: Share) -> bool {
-        [self.table.owner(share), self.table.heir(share)].contains(&Some(self.node))
+    pub fn is_named(&self, shard: Shard) -> bool {
+        [self.table.owner(shard), self.table.standby(shard)].contains(&Some(self.node))
     }
 
     /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI, whoever owns it.

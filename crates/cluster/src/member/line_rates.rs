@@ -29,7 +29,7 @@ impl LineRates {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
-    /// Of the fastest node: a share may have gone through several hands since its last edge was
+    /// Of the fastest node: a shard may have gone through several hands since its last edge was
     /// told.
     pub(super) fn fastest(&self) -> u64 {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED));

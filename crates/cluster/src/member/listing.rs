@@ -36,7 +36,7 @@ impl Member {
 
     /// Who owns it.
     pub fn node_of(&self, id: IkeSaId) -> Option<NodeId> {
-        self.replicas.spi_of_ike(id).map_or(Some(self.node), |spi| self.table.owner(spi.share()))
+        self.replicas.spi_of_ike(id).map_or(Some(self.node), |spi| self.table.owner(spi.shard()))
     }
 
     fn status_of(&self, ike: &IkeReplica) -> Option<IkeSaStatus> {
@@ -70,7 +70,7 @@ impl Member {
             if there && ikes.insert((&*child.name, child.ike)) {
                 let of = found.entry(&child.name).or_default();
                 of.sas += 1;
-                of.node = of.node.or(self.table.owner(spi.share()));
+                of.node = of.node.or(self.table.owner(spi.shard()));
             }
         }
         found
@@ -78,7 +78,7 @@ impl Member {
 
     /// The node that brings a connection up by itself, if there is one now.
     pub fn home_of(&self, connection: &str) -> Option<NodeId> {
-        self.table.owner(self.home_share(connection))
+        self.table.owner(self.home_shard(connection))
     }
 
     /// Whether another node has an IKE SA of the connection, or is its home.

@@ -1,4 +1,4 @@
-//! A member of the cluster: IKE, what it holds of all SAs, and its part of the shares.
+//! A member of the cluster: IKE, what it holds of all SAs, and its part of the shards.
 //!
 //! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host hands in what comes, calls [`Member::pump`] at the end of
 //! each of its turns, and does what [`Member::poll_output`] asks for, in order.
@@ -47,7 +47,7 @@ use crate::dispatch::Ownership as Shown;
 use crate::engine::EngineEvent;
 use crate::group::{Durable, Group, GroupOutput, Position};
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
 use crate::update::CONTROL_PLANE;
 use asks::Asks;
@@ -57,7 +57,7 @@ use edges::Edges;
 use fitness::Fitness;
 use handover::{Arrivals, Handover};
 use line_rates::LineRates;
-use numbers::{HeirBlocks, OwnBlocks};
+use numbers::{OwnBlocks, StandbyBlocks};
 use ownership::Ownership;
 use replicas::Replicas;
 use resync::Resync;
@@ -72,7 +72,7 @@ use testudo_ike::message::{Header, IkeSpi};
 use testudo_ike::output::{Event, LogLevel, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::pmtu::PathMtus;
-use testudo_ipsec::spi::{SenderId, Share};
+use testudo_ipsec::spi::{SenderId, Shard};
 use testudo_planted::{Plant, planted};
 
 use crate::group::Ticket;
@@ -86,7 +86,7 @@ const NEIGHBOURS: usize = 1024;
 /// What the total order has said of owners before a fresh node has heard where that begins.
 #[derive(Debug, Default)]
 struct Unheard {
-    drops: Vec<(NodeId, Share, NodeId)>,
+    drops: Vec<(NodeId, Shard, NodeId)>,
     fit: Vec<(NodeId, bool)>,
     drained: Vec<(NodeId, bool)>,
 }
@@ -101,13 +101,13 @@ pub struct Member {
     endpoint: Endpoint,
     table: Ownership,
     replicas: Replicas,
-    /// As long as a fresh node has not heard who owns what: the shares that were handed over meanwhile, by whom and to whom.
+    /// As long as a fresh node has not heard who owns what: the shards that were handed over meanwhile, by whom and to whom.
     unheard_of: Option<Unheard>,
     commits: Commits,
     /// It is to end, and gives away what it owns.
     leaves: bool,
     own_blocks: OwnBlocks,
-    heir_blocks: HeirBlocks,
+    standby_blocks: StandbyBlocks,
     resync: Resync,
     configuration: Configuration,
     asks: Asks,
@@ -140,28 +140,28 @@ pub struct Member {
     neighbours: Vec<(u8, IpAddr)>,
     suspects: BTreeSet<NodeId>,
     /// What each other node carries provisionally.
-    told: BTreeMap<NodeId, ShareSet>,
-    /// Shares of suspects that have shown that they live: they have new numbers in front of those that we would send with.
-    yielded: ShareSet,
+    told: BTreeMap<NodeId, ShardSet>,
+    /// Shards of suspects that have shown that they live: they have new numbers in front of those that we would send with.
+    yielded: ShardSet,
     takes: Vec<Take>,
-    /// Shares that this node has taken, and of those whose IKE it speaks.
-    active: ShareSet,
-    ike: ShareSet,
-    provisional: ShareSet,
-    /// Shares that the view has made this node's, that are not taken yet, and whose heir it was before.
-    inherited: ShareSet,
+    /// Shards that this node has taken, and of those whose IKE it speaks.
+    active: ShardSet,
+    ike: ShardSet,
+    provisional: ShardSet,
+    /// Shards that the view has made this node's, that are not taken yet, and whose standby it was before.
+    inherited: ShardSet,
     /// Those that it has carried since their owner last moved its numbers.
-    used: ShareSet,
-    /// When this node last moved the numbers of a share because another had carried it.
-    bumped_at: BTreeMap<Share, Time>,
-    /// Shares in which nothing is sent until that is stable.
-    bumping: BTreeMap<Share, Ticket>,
-    /// IKE SAs that are this node's and whose states have not been read yet; and the shares where there may be some.
+    used: ShardSet,
+    /// When this node last moved the numbers of a shard because another had carried it.
+    bumped_at: BTreeMap<Shard, Time>,
+    /// Shards in which nothing is sent until that is stable.
+    bumping: BTreeMap<Shard, Ticket>,
+    /// IKE SAs that are this node's and whose states have not been read yet; and the shards where there may be some.
     imports: BTreeSet<IkeSpi>,
-    imported: ShareSet,
+    imported: ShardSet,
     /// IKE SAs of others that were asked for: what was told of them did not fit.
     wanted: BTreeSet<IkeSpi>,
-    homes: Option<ShareSet>,
+    homes: Option<ShardSet>,
     shown: Shown,
     counters: MemberCounters,
     /// What the paths of all nodes take.
@@ -204,7 +204,7 @@ impl Member {
             commits: Commits::default(),
             leaves: false,
             own_blocks: OwnBlocks::default(),
-            heir_blocks: HeirBlocks::default(),
+            standby_blocks: StandbyBlocks::default(),
             resync: Resync::default(),
             configuration,
             asks: Asks::default(),
@@ -229,17 +229,17 @@ impl Member {
             neighbours: Vec::new(),
             suspects: BTreeSet::new(),
             told: BTreeMap::new(),
-            yielded: ShareSet::EMPTY,
+            yielded: ShardSet::EMPTY,
             takes: Vec::new(),
-            active: ShareSet::EMPTY,
-            ike: ShareSet::EMPTY,
-            provisional: ShareSet::EMPTY,
-            inherited: ShareSet::EMPTY,
-            used: ShareSet::EMPTY,
+            active: ShardSet::EMPTY,
+            ike: ShardSet::EMPTY,
+            provisional: ShardSet::EMPTY,
+            inherited: ShardSet::EMPTY,
+            used: ShardSet::EMPTY,
             bumped_at: BTreeMap::new(),
             bumping: BTreeMap::new(),
             imports: BTreeSet::new(),
-            imported: ShareSet::EMPTY,
+            imported: ShardSet::EMPTY,
             wanted: BTreeSet::new(),
             homes: None,
             shown: Shown::default(),
@@ -288,15 +288,15 @@ impl Member {
         }
     }
 
-    /// Whether the message is for a share whose IKE this node speaks. The IKE SA is in the endpoint then.
+    /// Whether the message is for a shard whose IKE this node speaks. The IKE SA is in the endpoint then.
     fn is_ours(&mut self, now: Time, bytes: &[u8]) -> bool {
         let Ok(header) = Header::parse(bytes) else { return true };
         let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
         let begins = ours.is_zero();
-        let share = if begins { self.key.initiator(header.initiator_spi.to_bytes()) } else { ours.share() };
+        let shard = if begins { self.key.initiator(header.initiator_spi.to_bytes()) } else { ours.shard() };
         // What is not yet read may have answered this request already.
-        let unread = begins && self.imported.contains(share);
-        if !self.shown.ike.contains(share) || unread {
+        let unread = begins && self.imported.contains(shard);
+        if !self.shown.ike.contains(shard) || unread {
             self.counters.not_ours += 1;
             return false;
         }
@@ -307,7 +307,7 @@ impl Member {
     }
 
     /// A datagram of another node came over a link.
-    pub fn handle_pulse(&mut self, now: Time, link: u8, bytes: &[u8]) {
+    pub fn handle_heartbeat(&mut self, now: Time, link: u8, bytes: &[u8]) {
         self.group.handle_datagram(now, link, bytes);
         self.hear_group(now);
     }
@@ -375,7 +375,7 @@ impl Member {
         // The data plane has gone back too, to blocks that it has used up since: its SAs go, and come with new ones.
         self.void(now, true);
         self.takes.clear();
-        (self.provisional, self.inherited) = (ShareSet::EMPTY, ShareSet::EMPTY);
+        (self.provisional, self.inherited) = (ShardSet::EMPTY, ShardSet::EMPTY);
         self.show(now);
         self.hear_group(now);
     }
@@ -407,7 +407,7 @@ impl Member {
         self.tell_used();
     }
 
-    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is given shares asks for them in time.
+    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is given shards asks for them in time.
     pub fn set_neighbours(&mut self, neighbours: impl Iterator<Item = (u8, IpAddr)>) {
         self.neighbours.clear();
         self.neighbours.extend(neighbours.take(NEIGHBOURS));
@@ -467,7 +467,7 @@ impl Member {
                 }
                 GroupOutput::StableUpTo(at) => {
                     self.stable_upto = self.stable_upto.max(at);
-                    self.heir_blocks_stable(at);
+                    self.standby_blocks_stable(at);
                     self.take_what_is_due(now);
                 }
                 GroupOutput::Suspected(node) => {

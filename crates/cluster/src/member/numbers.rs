@@ -1,14 +1,14 @@
 //! Numbers on their way: granted, stable, given to the data plane.
 
-use super::blocks::{heirs, owners};
+use super::blocks::{owners, standbys};
 use super::{Member, MemberOutput};
 use crate::group::{Position, Ticket};
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{Grant, Grants, Op};
 use std::collections::{BTreeMap, VecDeque};
 use testudo_ike::output::{ChildSaId, Time};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
 
 /// Grants of one update: what is about a batch.
@@ -32,7 +32,7 @@ pub(super) struct OwnBlocks {
     /// Of the update that is about to be published.
     new: Vec<Coming>,
     waiting: VecDeque<(Ticket, Coming)>,
-    /// What all know of, and the data plane has not been given: also what was granted to this node as an heir.
+    /// What all know of, and the data plane has not been given: also what was granted to this node as a standby.
     due: VecDeque<Coming>,
     /// Of those how many it is still given in this turn.
     budget: usize,
@@ -102,9 +102,9 @@ impl OwnBlocks {
         self.taken(taken)
     }
 
-    /// Those of some shares, wherever they stand.
-    fn take_of(&mut self, shares: ShareSet) -> Vec<Coming> {
-        let of_them = |due: &Coming| shares.contains(due.spi.share());
+    /// Those of some shards, wherever they stand.
+    fn take_of(&mut self, shards: ShardSet) -> Vec<Coming> {
+        let of_them = |due: &Coming| shards.contains(due.spi.shard());
         let (taken, left): (Vec<Coming>, Vec<Coming>) =
             std::mem::take(&mut self.due).into_iter().partition(of_them);
         self.due = left.into();
@@ -124,17 +124,17 @@ impl OwnBlocks {
     }
 }
 
-/// Blocks that an owner has granted this node, its heir, until all know of it.
-pub(super) type HeirBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
+/// Blocks that an owner has granted this node, its standby, until all know of it.
+pub(super) type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 
 impl Member {
     /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.
     pub fn numbers_low(&mut self, now: Time, spi_in: Spi, rate: u64) {
-        let share = spi_in.share();
+        let shard = spi_in.shard();
         let asked = self.own_blocks.spis.contains_key(&spi_in);
-        // A share that has been given up is its next owner's to number, from when all know of it.
-        let given_up = self.handover.held().contains(share);
-        if !self.running || asked || given_up || self.table.owner(share) != Some(self.node) {
+        // A shard that has been given up is its next owner's to number, from when all know of it.
+        let given_up = self.handover.held().contains(shard);
+        if !self.running || asked || given_up || self.table.owner(shard) != Some(self.node) {
             return;
         }
         let Some(child) = self.replicas.child_mut(spi_in) else { return };
@@ -143,8 +143,8 @@ impl Member {
         match grant {
             Some(grant) => {
                 self.own_blocks.granted(Some(grant), false);
-                let heir = self.table.heir(share);
-                self.publish(vec![Op::Renew(Grants { share, heir, grants: vec![grant] })]);
+                let standby = self.table.standby(shard);
+                self.publish(vec![Op::Renew(Grants { shard, standby, grants: vec![grant] })]);
             }
             None => {
                 self.endpoint.rekey_child(now, id);
@@ -163,50 +163,50 @@ impl Member {
             return None;
         };
         self.own_blocks.granted(Some(grant), true);
-        let (share, heir) = (spi.share(), self.table.heir(spi.share()));
-        // Not as a bump: that would tell the heir that all of the share has moved on.
-        Some(Op::Renew(Grants { share, heir, grants: vec![grant] }))
+        let (shard, standby) = (spi.shard(), self.table.standby(spi.shard()));
+        // Not as a bump: that would tell the standby that all of the shard has moved on.
+        Some(Op::Renew(Grants { shard, standby, grants: vec![grant] }))
     }
 
-    /// Of some of these shares this node is the heir now. The owner may go before it has granted it anything: what it has of when it was
-    /// their heir before lies behind others.
-    pub(super) fn became_heir(&mut self, changed: ShareSet) {
-        let shares = changed.intersection(self.table.heir_of(self.node));
+    /// Of some of these shards this node is the standby now. The owner may go before it has granted it anything: what it has of when it was
+    /// their standby before lies behind others.
+    pub(super) fn became_standby(&mut self, changed: ShardSet) {
+        let shards = changed.intersection(self.table.standby_of(self.node));
         // What of that is still to come is nothing to go on with either.
-        self.heir_blocks.retain(|(_, spi, _)| !shares.contains(spi.share()));
-        self.own_blocks.due.retain(|due| due.own || !shares.contains(due.spi.share()));
-        for share in shares.iter() {
-            self.replicas.children_mut_of(share).for_each(|(_, child)| child.outdated = true);
+        self.standby_blocks.retain(|(_, spi, _)| !shards.contains(spi.shard()));
+        self.own_blocks.due.retain(|due| due.own || !shards.contains(due.spi.shard()));
+        for shard in shards.iter() {
+            self.replicas.children_mut_of(shard).for_each(|(_, child)| child.outdated = true);
         }
     }
 
-    /// Grants the owner and the heir of shares that this node owns new blocks of all SAs. `at_once`: another may have used the
+    /// Grants the owner and the standby of shards that this node owns new blocks of all SAs. `at_once`: another may have used the
     /// numbers behind our own, so ours are over. Those that it has given up are their next owners' to number: nobody else would
     /// count what is granted here.
-    pub(super) fn grant_all(&mut self, shares: ShareSet, at_once: bool) -> Option<Ticket> {
+    pub(super) fn grant_all(&mut self, shards: ShardSet, at_once: bool) -> Option<Ticket> {
         let mut ops = Vec::new();
-        for share in shares.without(self.handover.given_up(self.epoch)).iter() {
-            let heir = self.table.heir(share);
-            self.grant_share(share, heir, at_once, &mut ops);
+        for shard in shards.without(self.handover.given_up(self.epoch)).iter() {
+            let standby = self.table.standby(shard);
+            self.grant_shard(shard, standby, at_once, &mut ops);
         }
         self.publish(ops)
     }
 
-    pub(super) fn grant_share(
+    pub(super) fn grant_shard(
         &mut self,
-        share: Share,
-        heir: Option<crate::node::NodeId>,
+        shard: Shard,
+        standby: Option<crate::node::NodeId>,
         at_once: bool,
         ops: &mut Vec<Op>,
     ) {
         let mut all = Vec::new();
-        for (spi, child) in self.replicas.children_mut_of(share) {
+        for (spi, child) in self.replicas.children_mut_of(shard) {
             let grant = child.ledger.grant(*spi, child.params.esn);
             self.own_blocks.add(grant, at_once, true);
             all.extend(grant);
         }
         for grants in all.chunks(GRANTS) {
-            let grants = Grants { share, heir, grants: grants.to_vec() };
+            let grants = Grants { shard, standby, grants: grants.to_vec() };
             ops.push(if at_once { Op::Bump(grants) } else { Op::Renew(grants) });
         }
     }
@@ -216,12 +216,12 @@ impl Member {
         for grant in &grants.grants {
             let Some(child) = self.replicas.child_mut(grant.spi) else { continue };
             child.ledger.noted(*grant);
-            if grants.heir == Some(self.node) {
-                self.heir_blocks.push_back((at, grant.spi, heirs(*grant)));
+            if grants.standby == Some(self.node) {
+                self.standby_blocks.push_back((at, grant.spi, standbys(*grant)));
             }
         }
         if planted(Plant::BlockBeforeStable) {
-            self.heir_blocks_stable(at);
+            self.standby_blocks_stable(at);
         }
     }
 
@@ -234,16 +234,16 @@ impl Member {
         self.use_some_blocks();
     }
 
-    /// What was granted to this node as heir by then is due. An heir does not send, so its latest block is the only one that
+    /// What was granted to this node as standby by then is due. A standby does not send, so its latest block is the only one that
     /// counts: it lies behind all that the owner may use.
-    pub(super) fn heir_blocks_stable(&mut self, upto: Position) {
-        while let Some((_, spi, block)) = self.heir_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
+    pub(super) fn standby_blocks_stable(&mut self, upto: Position) {
+        while let Some((_, spi, block)) = self.standby_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
             self.own_blocks.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
         }
         self.use_some_blocks();
     }
 
-    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and pulses
+    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and heartbeats
     /// wait meanwhile: so no more than some in a turn.
     fn use_some_blocks(&mut self) {
         let due = self.own_blocks.take();
@@ -256,9 +256,9 @@ impl Member {
         self.use_some_blocks();
     }
 
-    /// The same with all of some shares, whose packets are about to leave with them.
-    pub(super) fn use_blocks_of(&mut self, shares: ShareSet) {
-        let due = self.own_blocks.take_of(shares);
+    /// The same with all of some shards, whose packets are about to leave with them.
+    pub(super) fn use_blocks_of(&mut self, shards: ShardSet) {
+        let due = self.own_blocks.take_of(shards);
         self.use_blocks(due);
     }
 

@@ -3,7 +3,7 @@
 use crate::dispatch::Ownership;
 use crate::group::Durable;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{Effect, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub enum MemberOutput {
         /// What.
         bytes: Vec<u8>,
     },
-    /// Give the Child SA to the data plane, of whatever share it is. It has no numbers to send with yet.
+    /// Give the Child SA to the data plane, of whatever shard it is. It has no numbers to send with yet.
     InstallChild {
         /// Its IKE SA, if this node has heard of it.
         ike: Option<IkeSaId>,
@@ -73,7 +73,7 @@ pub enum MemberOutput {
         at_once: bool,
     },
     /// Packets of these Child SAs are taken in here from now on: they count as seen up to [`TakenIn::floor`], which
-    /// [`super::Member::taken_in`] is told. To be done before [`MemberOutput::Shares`], which follows.
+    /// [`super::Member::taken_in`] is told. To be done before [`MemberOutput::Shards`], which follows.
     TakeIn {
         /// The Child SAs.
         children: Vec<TakenIn>,
@@ -130,25 +130,25 @@ pub enum MemberOutput {
         addr: IpAddr,
     },
     /// What this node keeps of what comes to all nodes, from now on.
-    Shares(Ownership),
-    /// These shares, and no others, are to go to other nodes soon: note the clear packets that are worked on in them from now on.
+    Shards(Ownership),
+    /// These shards, and no others, are to go to other nodes soon: note the clear packets that are worked on in them from now on.
     Note {
-        /// The shares.
-        shares: ShareSet,
+        /// The shards.
+        shards: ShardSet,
     },
-    /// These shares are not carried any more, by the last [`MemberOutput::Shares`]. When nothing of theirs is being worked on any more,
+    /// These shards are not carried any more, by the last [`MemberOutput::Shards`]. When nothing of theirs is being worked on any more,
     /// tell [`super::Member::flushed`].
     Flush {
-        /// The shares.
-        shares: ShareSet,
+        /// The shards.
+        shards: ShardSet,
     },
     /// These neighbours, by the ports' places in the configuration, will be sent to soon: find those that are not known.
     Neighbours(Vec<(u8, IpAddr)>),
-    /// Clear packets of these shares that other nodes have worked on, by the hashes that they noted: not to be worked on again. To be
-    /// done before [`MemberOutput::Shares`], which follows, and brings what was kept back.
+    /// Clear packets of these shards that other nodes have worked on, by the hashes that they noted: not to be worked on again. To be
+    /// done before [`MemberOutput::Shards`], which follows, and brings what was kept back.
     Handled {
-        /// The shares.
-        shares: ShareSet,
+        /// The shards.
+        shards: ShardSet,
         /// The hashes.
         digests: Vec<u64>,
     },
@@ -219,11 +219,11 @@ pub enum MemberOutput {
     Elsewhere(Event),
 }
 
-/// What was done of shares until they went.
+/// What was done of shards until they went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
-    /// The shares.
-    pub shares: ShareSet,
+    /// The shards.
+    pub shards: ShardSet,
     /// Up to where packets have been taken in on their Child SAs.
     pub edges: Vec<(Spi, u64)>,
     /// The latest clear packets that were worked on since [`MemberOutput::Note`], in any order.

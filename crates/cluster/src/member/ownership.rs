@@ -1,10 +1,10 @@
-//! Who owns each share, and who is its heir: a function of the total order alone, so that all members of a view agree at every
+//! Who owns each shard, and who is its standby: a function of the total order alone, so that all members of a view agree at every
 //! place in it. What a node suspects has no say here.
 
 use crate::node::NodeId;
-use crate::share::{SHARES, ShareSet, rank};
+use crate::shard::{SHARDS, ShardSet, rank};
 use std::collections::BTreeSet;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,13 +15,13 @@ pub(crate) struct Ownership {
     unfit: BTreeSet<NodeId>,
     /// Those that an operator wants to own nothing: no more than those.
     drained: BTreeSet<NodeId>,
-    owner: [Option<NodeId>; SHARES],
-    heir: [Option<NodeId>; SHARES],
-    /// Which node should own each share: the first rank.
-    first: [Option<NodeId>; SHARES],
+    owner: [Option<NodeId>; SHARDS],
+    standby: [Option<NodeId>; SHARDS],
+    /// Which node should own each shard: the first rank.
+    first: [Option<NodeId>; SHARDS],
 }
 
-/// A node that may own shares.
+/// A node that may own shards.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     node: NodeId,
@@ -29,11 +29,11 @@ struct Candidate {
     last: bool,
 }
 
-/// Shares where something is different now.
+/// Shards where something is different now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    pub(crate) owner: ShareSet,
-    pub(crate) heir: ShareSet,
+    pub(crate) owner: ShardSet,
+    pub(crate) standby: ShardSet,
 }
 
 impl Ownership {
@@ -43,40 +43,40 @@ impl Ownership {
             synced: Vec::new(),
             unfit: BTreeSet::new(),
             drained: BTreeSet::new(),
-            owner: [None; SHARES],
-            heir: [None; SHARES],
-            first: [None; SHARES],
+            owner: [None; SHARDS],
+            standby: [None; SHARDS],
+            first: [None; SHARDS],
         }
     }
 
-    pub(crate) fn owner(&self, share: Share) -> Option<NodeId> {
-        self.owner.get(usize::from(share.0)).copied().flatten()
+    pub(crate) fn owner(&self, shard: Shard) -> Option<NodeId> {
+        self.owner.get(usize::from(shard.0)).copied().flatten()
     }
 
-    pub(crate) fn heir(&self, share: Share) -> Option<NodeId> {
-        self.heir.get(usize::from(share.0)).copied().flatten()
+    pub(crate) fn standby(&self, shard: Shard) -> Option<NodeId> {
+        self.standby.get(usize::from(shard.0)).copied().flatten()
     }
 
     pub(crate) fn synced(&self) -> &[NodeId] {
         &self.synced
     }
 
-    pub(crate) fn owned_by(&self, node: NodeId) -> ShareSet {
-        all().filter(|share| self.owner(*share) == Some(node)).collect()
+    pub(crate) fn owned_by(&self, node: NodeId) -> ShardSet {
+        all().filter(|shard| self.owner(*shard) == Some(node)).collect()
     }
 
-    /// Of which shares this node is the heir.
-    pub(crate) fn heir_of(&self, node: NodeId) -> ShareSet {
-        all().filter(|share| self.heir(*share) == Some(node)).collect()
+    /// Of which shards this node is the standby.
+    pub(crate) fn standby_of(&self, node: NodeId) -> ShardSet {
+        all().filter(|shard| self.standby(*shard) == Some(node)).collect()
     }
 
-    /// Of which shares the heir is none of these nodes.
-    pub(crate) fn heir_not_of(&self, nodes: &[NodeId]) -> ShareSet {
-        all().filter(|share| self.heir(*share).is_some_and(|heir| !nodes.contains(&heir))).collect()
+    /// Of which shards the standby is none of these nodes.
+    pub(crate) fn standby_not_of(&self, nodes: &[NodeId]) -> ShardSet {
+        all().filter(|shard| self.standby(*shard).is_some_and(|standby| !nodes.contains(&standby))).collect()
     }
 
-    /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shares to the
-    /// first rank of those who are: the heir, unless that one is gone too.
+    /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shards to the
+    /// first rank of those who are: the standby, unless that one is gone too.
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
@@ -86,7 +86,7 @@ impl Ownership {
         self.update()
     }
 
-    /// A node is to own nothing that another can, or may own again. Its shares become another's only once it has handed them over.
+    /// A node is to own nothing that another can, or may own again. Its shards become another's only once it has handed them over.
     pub(crate) fn set_drained(&mut self, node: NodeId, drained: bool) -> Changes {
         match drained && self.synced.contains(&node) {
             true => self.drained.insert(node),
@@ -105,7 +105,7 @@ impl Ownership {
         self.unfit.contains(&node) || self.drained.contains(&node)
     }
 
-    /// A node has lost a port, or has all of them again. Its shares become another's only once it has handed them over.
+    /// A node has lost a port, or has all of them again. Its shards become another's only once it has handed them over.
     pub(crate) fn set_fit(&mut self, node: NodeId, fit: bool) -> Changes {
         match fit {
             true => self.unfit.remove(&node),
@@ -119,13 +119,13 @@ impl Ownership {
         &self.unfit
     }
 
-    /// The nodes that may own shares. A node that has lost a port, or is drained, ranks behind all
+    /// The nodes that may own shards. A node that has lost a port, or is drained, ranks behind all
     /// others.
     fn candidates(&self) -> Vec<Candidate> {
         self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
     }
 
-    /// Further members hold the state now. They become heirs; shares are theirs only once their owners have handed them over.
+    /// Further members hold the state now. They become standbys; shards are theirs only once their owners have handed them over.
     pub(crate) fn synced_too(&mut self, nodes: &[NodeId]) -> Changes {
         self.synced.extend(nodes);
         self.synced.sort_unstable();
@@ -133,7 +133,7 @@ impl Ownership {
         self.update()
     }
 
-    /// Whose each share is, by the numbers of the nodes; 0 for nobody's.
+    /// Whose each shard is, by the numbers of the nodes; 0 for nobody's.
     pub(crate) fn owners(&self) -> Vec<u8> {
         self.owner.iter().map(|owner| owner.map_or(0, NodeId::get)).collect()
     }
@@ -154,63 +154,64 @@ impl Ownership {
     }
 
     /// SEG_DROP. `None` if it was not the sender's to give, or that node cannot have it (any more): then nothing changes.
-    pub(crate) fn drop(&mut self, from: NodeId, share: Share, to: NodeId) -> Option<Changes> {
-        let owner = self.owner.get_mut(usize::from(share.0))?;
+    pub(crate) fn drop(&mut self, from: NodeId, shard: Shard, to: NodeId) -> Option<Changes> {
+        let owner = self.owner.get_mut(usize::from(shard.0))?;
         if *owner != Some(from) || !self.synced.contains(&to) {
             return None;
         }
         *owner = Some(to);
         let mut changes = Changes::default();
-        self.update_share(share, &self.candidates(), &mut changes);
-        changes.owner.insert(share);
+        self.update_shard(shard, &self.candidates(), &mut changes);
+        changes.owner.insert(shard);
         Some(changes)
     }
 
     /// What this node owns and another should: the node at the first rank.
-    pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Share, NodeId)> + '_ {
-        all().zip(&self.first).filter_map(move |(share, first)| {
+    pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Shard, NodeId)> + '_ {
+        all().zip(&self.first).filter_map(move |(shard, first)| {
             let first = (*first)?;
-            (self.owner(share) == Some(owner) && first != owner).then_some((share, first))
+            (self.owner(shard) == Some(owner) && first != owner).then_some((shard, first))
         })
     }
 
     fn update(&mut self) -> Changes {
         let mut changes = Changes::default();
         let candidates = self.candidates();
-        all().for_each(|share| self.update_share(share, &candidates, &mut changes));
+        all().for_each(|shard| self.update_shard(shard, &candidates, &mut changes));
         changes
     }
 
-    fn update_share(&mut self, share: Share, candidates: &[Candidate], changes: &mut Changes) {
-        let index = usize::from(share.0);
-        let (owner, heir, first) = (&mut self.owner[index], &mut self.heir[index], &mut self.first[index]);
-        *first = best(share, candidates, None);
+    fn update_shard(&mut self, shard: Shard, candidates: &[Candidate], changes: &mut Changes) {
+        let index = usize::from(shard.0);
+        let (owner, standby, first) =
+            (&mut self.owner[index], &mut self.standby[index], &mut self.first[index]);
+        *first = best(shard, candidates, None);
         if !owner.is_some_and(|owner| candidates.iter().any(|candidate| candidate.node == owner)) {
             *owner = *first;
-            changes.owner.insert(share);
+            changes.owner.insert(shard);
         }
-        let next = if *first == *owner { best(share, candidates, *owner) } else { *first };
-        if *heir != next {
-            *heir = next;
-            changes.heir.insert(share);
+        let next = if *first == *owner { best(shard, candidates, *owner) } else { *first };
+        if *standby != next {
+            *standby = next;
+            changes.standby.insert(shard);
         }
     }
 }
 
-/// The first rank of a share, leaving one node out.
-fn best(share: Share, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
+/// The first rank of a shard, leaving one node out.
+fn best(shard: Shard, candidates: &[Candidate], without: Option<NodeId>) -> Option<NodeId> {
     let rest = candidates.iter().filter(|candidate| Some(candidate.node) != without);
-    rest.min_by_key(|of| (of.last, rank(share, of.node))).map(|of| of.node)
+    rest.min_by_key(|of| (of.last, rank(shard, of.node))).map(|of| of.node)
 }
 
-fn all() -> impl Iterator<Item = Share> {
-    (0..=u8::MAX).map(Share)
+fn all() -> impl Iterator<Item = Shard> {
+    (0..=u8::MAX).map(Shard)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::share::ranks;
+    use crate::shard::ranks;
     use proptest::prelude::*;
 
     fn node(number: u32) -> NodeId {
@@ -222,69 +223,69 @@ mod tests {
     }
 
     #[test]
-    fn at_first_the_first_rank_owns_and_the_second_is_heir() {
+    fn at_first_the_first_rank_owns_and_the_second_is_standby() {
         let mut table = Ownership::new();
         let changes = table.view(&nodes(&[3, 1, 2]));
-        assert_eq!((changes.owner, changes.heir), (ShareSet::ALL, ShareSet::ALL));
-        for share in all() {
-            let ranked = ranks(share, &nodes(&[1, 2, 3]));
-            assert_eq!((table.owner(share), table.heir(share)), (Some(ranked[0]), Some(ranked[1])));
+        assert_eq!((changes.owner, changes.standby), (ShardSet::ALL, ShardSet::ALL));
+        for shard in all() {
+            let ranked = ranks(shard, &nodes(&[1, 2, 3]));
+            assert_eq!((table.owner(shard), table.standby(shard)), (Some(ranked[0]), Some(ranked[1])));
         }
         assert_eq!(table.misplaced(node(1)).count(), 0);
     }
 
     #[test]
-    fn heirs_inherit_and_who_comes_back_gets_its_shares_by_handover_only() {
+    fn standbys_inherit_and_who_comes_back_gets_its_shards_by_handover_only() {
         let mut table = Ownership::new();
         table.view(&nodes(&[1, 2, 3]));
         let before = table.clone();
         let changes = table.view(&nodes(&[1, 2]));
         assert_eq!(changes.owner, before.owned_by(node(3)));
-        assert!(changes.owner.iter().all(|share| table.owner(share) == before.heir(share)));
+        assert!(changes.owner.iter().all(|shard| table.owner(shard) == before.standby(shard)));
         // Back, at first with nothing.
         let table_of_two = table.clone();
         assert_eq!(table.view(&nodes(&[1, 2])), Changes::default());
         let changes = table.synced_too(&[node(3)]);
         assert!(
-            changes.owner.is_empty() && all().all(|share| table.owner(share) == table_of_two.owner(share))
+            changes.owner.is_empty() && all().all(|shard| table.owner(shard) == table_of_two.owner(shard))
         );
-        assert!(changes.heir.iter().all(|share| table.heir(share) == Some(node(3))));
+        assert!(changes.standby.iter().all(|shard| table.standby(shard) == Some(node(3))));
         // Now each owner hands over, and the table is the first one again.
         for owner in nodes(&[1, 2]) {
             let misplaced: Vec<_> = table.misplaced(owner).collect();
-            for (share, to) in misplaced {
+            for (shard, to) in misplaced {
                 assert_eq!(to, node(3));
-                assert_eq!(table.drop(node(3), share, to), None, "not the sender's to give");
-                assert!(table.drop(owner, share, to).unwrap().owner.contains(share));
-                assert_eq!(table.drop(owner, share, to), None, "given once");
+                assert_eq!(table.drop(node(3), shard, to), None, "not the sender's to give");
+                assert!(table.drop(owner, shard, to).unwrap().owner.contains(shard));
+                assert_eq!(table.drop(owner, shard, to), None, "given once");
             }
         }
         assert_eq!(table, before);
     }
 
     #[test]
-    fn a_share_is_not_given_to_who_is_not_there() {
+    fn a_shard_is_not_given_to_who_is_not_there() {
         let mut table = Ownership::new();
         table.view(&nodes(&[1, 2]));
-        let share = table.owned_by(node(1)).iter().next().unwrap();
-        assert_eq!(table.drop(node(1), share, node(3)), None);
-        assert_eq!(table.owner(share), Some(node(1)));
+        let shard = table.owned_by(node(1)).iter().next().unwrap();
+        assert_eq!(table.drop(node(1), shard, node(3)), None);
+        assert_eq!(table.owner(shard), Some(node(1)));
     }
 
     #[test]
-    fn who_has_lost_a_port_gives_its_shares_up_and_gets_them_back() {
+    fn who_has_lost_a_port_gives_its_shards_up_and_gets_them_back() {
         let mut table = Ownership::new();
         table.view(&nodes(&[1, 2, 3]));
         let before = table.clone();
         let changes = table.set_fit(node(2), false);
-        assert!(changes.owner.is_empty() && all().all(|share| table.heir(share) != Some(node(2))));
+        assert!(changes.owner.is_empty() && all().all(|shard| table.standby(shard) != Some(node(2))));
         assert_eq!(table.misplaced(node(2)).count(), before.owned_by(node(2)).len());
-        assert!(table.misplaced(node(2)).all(|(share, to)| before.heir(share) == Some(to)));
+        assert!(table.misplaced(node(2)).all(|(shard, to)| before.standby(shard) == Some(to)));
         let hand_over = |table: &mut Ownership| {
             for owner in nodes(&[1, 2, 3]) {
                 let misplaced: Vec<_> = table.misplaced(owner).collect();
-                for (share, to) in misplaced {
-                    table.drop(owner, share, to).unwrap();
+                for (shard, to) in misplaced {
+                    table.drop(owner, shard, to).unwrap();
                 }
             }
         };
@@ -292,9 +293,11 @@ mod tests {
         assert!(table.owned_by(node(2)).is_empty());
         // It is remembered over views that it is in, and it takes what nobody else is left for.
         table.view(&nodes(&[1, 2]));
-        assert!(table.owned_by(node(2)).is_empty() && all().all(|share| table.heir(share) == Some(node(2))));
+        assert!(
+            table.owned_by(node(2)).is_empty() && all().all(|shard| table.standby(shard) == Some(node(2)))
+        );
         table.view(&nodes(&[2]));
-        assert_eq!(table.owned_by(node(2)).len(), SHARES);
+        assert_eq!(table.owned_by(node(2)).len(), SHARDS);
         table.synced_too(&nodes(&[1, 3]));
         table.set_fit(node(2), true);
         hand_over(&mut table);
@@ -306,16 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_no_heir() {
+    fn alone_there_is_no_standby() {
         let mut table = Ownership::new();
         table.view(&nodes(&[2]));
-        assert!(all().all(|share| table.owner(share) == Some(node(2)) && table.heir(share).is_none()));
+        assert!(all().all(|shard| table.owner(shard) == Some(node(2)) && table.standby(shard).is_none()));
     }
 
     proptest! {
-        /// Whatever happens, each share has one owner of the synced, and an heir that is another of them as long as there is one.
+        /// Whatever happens, each shard has one owner of the synced, and a standby that is another of them as long as there is one.
         #[test]
-        fn every_share_has_an_owner_and_another_as_heir(
+        fn every_shard_has_an_owner_and_another_as_standby(
             views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),
         ) {
             let mut table = Ownership::new();
@@ -323,24 +326,24 @@ mod tests {
                 let view = nodes(&view.into_iter().collect::<Vec<_>>());
                 let before = table.clone();
                 let changes = if grows { table.synced_too(&view) } else { table.view(&view) };
-                for share in all() {
-                    let owner = table.owner(share).unwrap();
+                for shard in all() {
+                    let owner = table.owner(shard).unwrap();
                     prop_assert!(table.synced().contains(&owner));
-                    prop_assert_eq!(table.heir(share).is_some(), table.synced().len() > 1);
-                    prop_assert!(table.heir(share) != Some(owner));
-                    prop_assert_eq!(changes.owner.contains(share), before.owner(share) != Some(owner));
-                    prop_assert_eq!(changes.heir.contains(share), before.heir(share) != table.heir(share));
-                    let first = ranks(share, table.synced()).first().copied();
-                    let expected = first.filter(|first| *first != owner).map(|first| (share, first));
-                    prop_assert_eq!(table.misplaced(owner).find(|(misplaced, _)| *misplaced == share), expected);
-                    if let Some(kept) = before.owner(share).filter(|kept| table.synced().contains(kept)) {
+                    prop_assert_eq!(table.standby(shard).is_some(), table.synced().len() > 1);
+                    prop_assert!(table.standby(shard) != Some(owner));
+                    prop_assert_eq!(changes.owner.contains(shard), before.owner(shard) != Some(owner));
+                    prop_assert_eq!(changes.standby.contains(shard), before.standby(shard) != table.standby(shard));
+                    let first = ranks(shard, table.synced()).first().copied();
+                    let expected = first.filter(|first| *first != owner).map(|first| (shard, first));
+                    prop_assert_eq!(table.misplaced(owner).find(|(misplaced, _)| *misplaced == shard), expected);
+                    if let Some(kept) = before.owner(shard).filter(|kept| table.synced().contains(kept)) {
                         prop_assert_eq!(kept, owner, "who is there keeps what it has");
                     }
                 }
                 let misplaced: Vec<_> = table.synced().iter().flat_map(|node| table.misplaced(*node)).collect();
-                for (share, to) in misplaced {
-                    let owner = table.owner(share).unwrap();
-                    prop_assert!(table.drop(owner, share, to).is_some());
+                for (shard, to) in misplaced {
+                    let owner = table.owner(shard).unwrap();
+                    prop_assert!(table.drop(owner, shard, to).is_some());
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What paths take is learned by the node that sends on them, and known to all: whoever takes a share over sends on them next.
+//! What paths take is learned by the node that sends on them, and known to all: whoever takes a shard over sends on them next.
 
 use super::{Member, MemberOutput};
 use crate::node::NodeId;
@@ -14,7 +14,7 @@ impl Member {
     /// This node has heard, for the first time or again, that the path to there takes no more than that.
     pub fn learned_path_mtu(&mut self, now: Time, remote: IpAddr, mtu: u16) {
         // What is known here is what all have been told. Routers repeat themselves with every packet: what all know is told again
-        // only now and then, so that whoever takes the share over knows it for half its life at least.
+        // only now and then, so that whoever takes the shard over knows it for half its life at least.
         if !self.paths.is_worth_telling(now.0, remote, mtu) {
             return;
         }

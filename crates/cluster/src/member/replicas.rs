@@ -1,6 +1,6 @@
 //! What this node holds of all SAs of the cluster, so that it can go on with them.
 //!
-//! For its own shares the owner is the only one who changes anything, and changes it here as it says so; for the others it is done
+//! For its own shards the owner is the only one who changes anything, and changes it here as it says so; for the others it is done
 //! as it is delivered. IKE states of others are octets that nobody reads before they are needed.
 
 use super::blocks::Ledger;
@@ -14,12 +14,12 @@ use testudo_ike::endpoint::{Contact, Older, Outline};
 use testudo_ike::message::{IkeSpi, MessageId};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// Of a place: it stays below 2^63.
 const LAST_NUMBER: u64 = (1 << 31) - 1;
 
-/// An IKE SA of any share.
+/// An IKE SA of any shard.
 #[derive(Debug)]
 pub(crate) struct IkeReplica {
     /// Its number on this node, drawn when it was first heard of.
@@ -39,7 +39,7 @@ pub(crate) struct IkeReplica {
     pub(crate) stale: bool,
 }
 
-/// A Child SA of any share. It is in the data plane.
+/// A Child SA of any shard. It is in the data plane.
 #[derive(Debug)]
 pub(crate) struct ChildReplica {
     /// Its number on this node.
@@ -65,7 +65,7 @@ pub(crate) struct ChildReplica {
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
-    /// The numbers that the data plane has for it are of before the others went on without this node, or of when it was heir before. Nobody
+    /// The numbers that the data plane has for it are of before the others went on without this node, or of when it was standby before. Nobody
     /// else has used them, but higher ones: to its peer they are too old.
     pub(crate) outdated: bool,
 }
@@ -131,14 +131,14 @@ impl Replicas {
         found.map(|(_, spi)| *spi).collect()
     }
 
-    /// The IKE SAs of a share, by SPI.
-    pub(crate) fn ikes_of(&self, share: Share) -> impl Iterator<Item = (&IkeSpi, &IkeReplica)> {
-        self.ikes.range(ikes(share))
+    /// The IKE SAs of a shard, by SPI.
+    pub(crate) fn ikes_of(&self, shard: Shard) -> impl Iterator<Item = (&IkeSpi, &IkeReplica)> {
+        self.ikes.range(ikes(shard))
     }
 
     /// Those of them that the endpoint does not have.
-    pub(super) fn readable(&self, share: Share) -> impl Iterator<Item = IkeSpi> {
-        self.ikes_of(share).filter(|(_, ike)| ike.here.is_none() && ike.told.is_some()).map(|(spi, _)| *spi)
+    pub(super) fn readable(&self, shard: Shard) -> impl Iterator<Item = IkeSpi> {
+        self.ikes_of(shard).filter(|(_, ike)| ike.here.is_none() && ike.told.is_some()).map(|(spi, _)| *spi)
     }
 
     pub(crate) fn child(&self, spi: Spi) -> Option<&ChildReplica> {
@@ -199,16 +199,16 @@ impl Replicas {
         self.by_child.get(&id).copied()
     }
 
-    /// The Child SAs of a share, by SPI.
-    pub(crate) fn children_of(&self, share: Share) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
-        self.children.range(share.spis())
+    /// The Child SAs of a shard, by SPI.
+    pub(crate) fn children_of(&self, shard: Shard) -> impl Iterator<Item = (&Spi, &ChildReplica)> {
+        self.children.range(shard.spis())
     }
 
     pub(crate) fn children_mut_of(
         &mut self,
-        share: Share,
+        shard: Shard,
     ) -> impl Iterator<Item = (&Spi, &mut ChildReplica)> {
-        self.children.range_mut(share.spis())
+        self.children.range_mut(shard.spis())
     }
 
     /// All Child SAs, by SPI.
@@ -255,7 +255,7 @@ impl ChildReplica {
             place: self.place,
             reserved: self.ledger.reserved,
             log2: self.ledger.log2,
-            heir: None,
+            standby: None,
             edge: self.edge,
         }
     }
@@ -272,9 +272,9 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The SPIs of a share: its number is their first octet.
-fn ikes(share: Share) -> RangeInclusive<IkeSpi> {
-    let first = u64::from(share.0) << 56;
+/// The SPIs of a shard: its number is their first octet.
+fn ikes(shard: Shard) -> RangeInclusive<IkeSpi> {
+    let first = u64::from(shard.0) << 56;
     IkeSpi(first)..=IkeSpi(first | ((1 << 56) - 1))
 }
 
@@ -283,14 +283,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spis_of_a_share_are_those_that_show_it() {
+    fn the_spis_of_a_shard_are_those_that_show_it() {
         for number in [0, 1, 255] {
-            let share = Share(number);
-            let (ikes, children) = (ikes(share), share.spis());
-            assert!([ikes.start(), ikes.end()].iter().all(|spi| spi.share() == share));
-            assert!([children.start(), children.end()].iter().all(|spi| spi.share() == share));
+            let shard = Shard(number);
+            let (ikes, children) = (ikes(shard), shard.spis());
+            assert!([ikes.start(), ikes.end()].iter().all(|spi| spi.shard() == shard));
+            assert!([children.start(), children.end()].iter().all(|spi| spi.shard() == shard));
         }
-        assert_eq!(Share(255).spis().end().0, u32::MAX);
-        assert_eq!(ikes(Share(255)).end().0, u64::MAX);
+        assert_eq!(Shard(255).spis().end().0, u32::MAX);
+        assert_eq!(ikes(Shard(255)).end().0, u64::MAX);
     }
 }

@@ -3,13 +3,13 @@
 use super::{Member, Unheard};
 use crate::group::{Ticket, ViewStart};
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{LogLevel, Time};
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// Octets that are told in one go, about.
 pub(super) const CHUNK: usize = 48 << 10;
@@ -26,7 +26,7 @@ struct Pace {
 const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 32 };
 const BY_ENGINE: Pace = Pace { quick: Duration::from_millis(15), slow: Duration::from_millis(60), most: 8 };
 
-/// No more are told in one turn of the host: pulses must not wait for them.
+/// No more are told in one turn of the host: heartbeats must not wait for them.
 const IN_A_TURN: usize = 8;
 
 /// How far it is.
@@ -36,10 +36,10 @@ pub(super) struct Resync {
     fresh: Vec<NodeId>,
     /// Who has not said all.
     awaited: BTreeSet<NodeId>,
-    /// What this node has still to say, one share after the other.
+    /// What this node has still to say, one shard after the other.
     queue: VecDeque<Item>,
-    /// The shares of which it has something to say.
-    untold: ShareSet,
+    /// The shards of which it has something to say.
+    untold: ShardSet,
     /// It has not said its last word.
     telling: bool,
     /// Chunks of the burst that have not reached everybody, as far as is known, and when it began.
@@ -97,7 +97,7 @@ impl Resync {
 
     /// SAs that this node has still to tell.
     pub(super) fn untold_sas(&self) -> usize {
-        self.queue.iter().filter(|item| item.share().is_some()).count()
+        self.queue.iter().filter(|item| item.shard().is_some()).count()
     }
 
     /// Owners that have not told all.
@@ -105,16 +105,16 @@ impl Resync {
         self.awaited.iter().copied().collect()
     }
 
-    /// Shares of which this node has still to tell something.
-    pub(super) fn untold(&self) -> ShareSet {
+    /// Shards of which this node has still to tell something.
+    pub(super) fn untold(&self) -> ShardSet {
         self.untold
     }
 
     fn next(&mut self) -> Option<Item> {
         let item = self.queue.pop_front()?;
-        let next = self.queue.front().and_then(Item::share);
-        // One share is told after the other.
-        if let Some(told) = item.share().filter(|share| next != Some(*share)) {
+        let next = self.queue.front().and_then(Item::shard);
+        // One shard is told after the other.
+        if let Some(told) = item.shard().filter(|shard| next != Some(*shard)) {
             self.untold.remove(told);
         }
         Some(item)
@@ -122,11 +122,11 @@ impl Resync {
 }
 
 impl Item {
-    fn share(&self) -> Option<Share> {
+    fn shard(&self) -> Option<Shard> {
         match self {
             Self::Piece(_) | Self::LastPiece => None,
-            Self::Child(spi) => Some(spi.share()),
-            Self::Ike(spi) => Some(spi.share()),
+            Self::Child(spi) => Some(spi.shard()),
+            Self::Ike(spi) => Some(spi.shard()),
         }
     }
 }
@@ -147,16 +147,16 @@ impl Member {
             self.resync.queue.extend(names.into_iter().map(Item::Piece).chain([Item::LastPiece]));
         }
         let owned = self.table.owned_by(self.node);
-        // One share after the other: those that have been told may change hands.
-        for share in owned.iter() {
+        // One shard after the other: those that have been told may change hands.
+        for shard in owned.iter() {
             // The order in which they came: what takes another's place comes behind it.
-            let children = self.replicas.children_of(share);
+            let children = self.replicas.children_of(shard);
             let mut children: Vec<(u64, Spi)> = children.map(|(spi, child)| (child.order, *spi)).collect();
             children.sort_unstable();
             self.resync.queue.extend(children.into_iter().map(|(_, spi)| Item::Child(spi)));
-            self.resync.queue.extend(self.replicas.ikes_of(share).map(|(spi, _)| Item::Ike(*spi)));
-            if self.resync.queue.back().and_then(Item::share) == Some(share) {
-                self.resync.untold.insert(share);
+            self.resync.queue.extend(self.replicas.ikes_of(shard).map(|(spi, _)| Item::Ike(*spi)));
+            if self.resync.queue.back().and_then(Item::shard) == Some(shard) {
+                self.resync.untold.insert(shard);
             }
         }
         self.resync.telling = true;
@@ -273,7 +273,7 @@ impl Member {
         Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }
 
-    /// Whose the shares are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
+    /// Whose the shards are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
     /// from the first of them, and goes on with what has been handed over since.
     pub(super) fn told_owners(
         &mut self,
@@ -286,8 +286,8 @@ impl Member {
         }
         let Some(Unheard { drops, fit, drained: since }) = self.unheard_of.take() else { return };
         self.table.adopt(owners, unfit, drained);
-        for (from, share, to) in drops {
-            self.table.drop(from, share, to);
+        for (from, shard, to) in drops {
+            self.table.drop(from, shard, to);
         }
         for (node, fit) in fit {
             self.table.set_fit(node, fit);
@@ -312,10 +312,10 @@ impl Member {
             self.log(LogLevel::Info, "this node holds all that the cluster knows".to_owned());
         }
         let changes = self.table.synced_too(&fresh);
-        self.became_heir(changes.heir);
+        self.became_standby(changes.standby);
         let owned = self.table.owned_by(self.node);
-        let heirs: ShareSet = owned.intersection(changes.heir);
-        self.grant_all(heirs, false);
+        let standbys: ShardSet = owned.intersection(changes.standby);
+        self.grant_all(standbys, false);
         self.hand_over(now);
         self.provide(now);
     }
@@ -325,8 +325,8 @@ impl Member {
 mod tests {
     use super::*;
 
-    fn child(share: u8, slot: u32) -> Item {
-        Item::Child(Spi(u32::from(share) << 24 | slot << 10))
+    fn child(shard: u8, slot: u32) -> Item {
+        Item::Child(Spi(u32::from(shard) << 24 | slot << 10))
     }
 
     /// Bursts arrive one after another, each after so long. Gives how many chunks the next one has.
@@ -355,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_told_with_its_last_sa() {
+    fn a_shard_is_told_with_its_last_sa() {
         let queue = [Item::LastPiece, child(1, 1), child(1, 2), child(3, 1), Item::Ike(IkeSpi(3 << 56))];
-        let untold = [Share(1), Share(3)].into_iter().collect();
+        let untold = [Shard(1), Shard(3)].into_iter().collect();
         let mut resync = Resync { queue: queue.into(), untold, ..Resync::default() };
         let left: Vec<usize> = std::iter::from_fn(|| {
             resync.next()?;

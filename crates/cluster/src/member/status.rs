@@ -3,17 +3,17 @@
 use super::{ConfigurationStatus, HandoverStage, Member, Told};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::collections::BTreeMap;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// What was not taken in, and what was told, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounters {
-    /// IKE messages for shares whose IKE another node speaks.
+    /// IKE messages for shards whose IKE another node speaks.
     pub not_ours: u64,
-    /// Changes of a share that came when it was not their sender's any more.
+    /// Changes of a shard that came when it was not their sender's any more.
     pub not_owner: u64,
     /// Updates that cannot be read.
     pub unread: u64,
@@ -28,14 +28,14 @@ pub struct MemberCounters {
 pub struct ClusterStatus {
     /// The group.
     pub group: GroupStatus,
-    /// Shares by their owner, as the last view and all that followed say.
-    pub owners: Vec<(NodeId, ShareSet)>,
-    /// Shares whose packets are carried here, and those whose IKE is spoken.
-    pub packets: ShareSet,
+    /// Shards by their owner, as the last view and all that followed say.
+    pub owners: Vec<(NodeId, ShardSet)>,
+    /// Shards whose packets are carried here, and those whose IKE is spoken.
+    pub packets: ShardSet,
     /// See there.
-    pub ike: ShareSet,
+    pub ike: ShardSet,
     /// Of the first, those that are a suspect's.
-    pub provisional: ShareSet,
+    pub provisional: ShardSet,
     /// This node answers for the virtual addresses otherwise.
     pub default_host: bool,
     /// Members that are silent.
@@ -46,14 +46,14 @@ pub struct ClusterStatus {
     pub drained: Vec<NodeId>,
     /// See there.
     pub unfit: Vec<NodeId>,
-    /// Shares on their way from here to other nodes, and what is waited for.
-    pub handovers: Vec<(Share, HandoverStage)>,
-    /// Shares of this node that others should have, by those.
+    /// Shards on their way from here to other nodes, and what is waited for.
+    pub handovers: Vec<(Shard, HandoverStage)>,
+    /// Shards of this node that others should have, by those.
     pub misplaced: Vec<(NodeId, usize)>,
-    /// Shares that are about to come here from nodes that live.
-    pub arrivals: ShareSet,
-    /// Shares that this node is to take, and from when on if it is a matter of time: else when all know of it.
-    pub takes: Vec<(ShareSet, Option<Time>)>,
+    /// Shards that are about to come here from nodes that live.
+    pub arrivals: ShardSet,
+    /// Shards that this node is to take, and from when on if it is a matter of time: else when all know of it.
+    pub takes: Vec<(ShardSet, Option<Time>)>,
     /// What this node has still to tell nodes that are being brought up to date, in SAs.
     pub untold: usize,
     /// Owners that have not told them all.
@@ -68,7 +68,7 @@ pub struct ClusterStatus {
     pub child_sas: usize,
     /// IKE messages that wait until all members hold what they depend on.
     pub held: usize,
-    /// IKE SAs of shares taken over whose states have not been read yet.
+    /// IKE SAs of shards taken over whose states have not been read yet.
     pub unread_states: usize,
     /// What was not taken in, and what was told.
     pub counters: MemberCounters,
@@ -80,8 +80,8 @@ impl Member {
         self.group.status()
     }
 
-    /// The shares that this node carries provisionally.
-    pub fn provisional(&self) -> ShareSet {
+    /// The shards that this node carries provisionally.
+    pub fn provisional(&self) -> ShardSet {
         self.provisional
     }
 
@@ -104,8 +104,8 @@ impl Member {
             unfit: self.table.unfit().iter().copied().collect(),
             handovers: self.handover.stages(),
             misplaced: misplaced.into_iter().collect(),
-            arrivals: self.arrivals.shares(),
-            takes: self.takes.iter().map(|take| (take.shares(), take.at())).collect(),
+            arrivals: self.arrivals.shards(),
+            takes: self.takes.iter().map(|take| (take.shards(), take.at())).collect(),
             untold: self.resync.untold_sas(),
             awaited: self.resync.awaited(),
             configuration: self.configuration_status(),

@@ -5,7 +5,7 @@
 //! like any request before it leaves: whoever takes over next asks for more.
 
 use super::Member;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
@@ -18,28 +18,28 @@ const PACE: Duration = Duration::from_millis(20);
 /// IKE SAs that are to ask.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
-    /// Shares of nodes that died whose IKE SAs are still being read.
-    departed: ShareSet,
+    /// Shards of nodes that died whose IKE SAs are still being read.
+    departed: ShardSet,
     waiting: BTreeSet<IkeSpi>,
     next: Time,
 }
 
 impl Syncs {
-    /// These shares come from nodes that died.
-    pub(super) fn departed(&mut self, shares: ShareSet) {
-        self.departed = self.departed.union(shares);
+    /// These shards come from nodes that died.
+    pub(super) fn departed(&mut self, shards: ShardSet) {
+        self.departed = self.departed.union(shards);
     }
 
     /// An IKE SA has been read.
     pub(super) fn imported(&mut self, spi: IkeSpi) {
-        if self.departed.contains(spi.share()) {
+        if self.departed.contains(spi.shard()) {
             self.waiting.insert(spi);
         }
     }
 
-    /// All of the IKE SAs of these shares have been read.
-    pub(super) fn all_imported(&mut self, shares: ShareSet) {
-        self.departed = self.departed.without(shares);
+    /// All of the IKE SAs of these shards have been read.
+    pub(super) fn all_imported(&mut self, shards: ShardSet) {
+        self.departed = self.departed.without(shards);
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
@@ -60,7 +60,7 @@ impl Member {
         while asked < AT_ONCE
             && let Some(spi) = self.syncs.waiting.pop_first()
         {
-            let here = self.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.share()));
+            let here = self.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
             let asks = here.is_some_and(|id| self.endpoint.sync_message_ids(now, id));
             asked += usize::from(asks);
         }

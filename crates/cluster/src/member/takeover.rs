@@ -1,6 +1,6 @@
-//! Shares come and go: with views, with suspicion, and from hand to hand.
+//! Shards come and go: with views, with suspicion, and from hand to hand.
 //!
-//! Packets and IKE are two things. Packets of a suspect are carried by its heir at once: should the suspicion be wrong, a packet is
+//! Packets and IKE are two things. Packets of a suspect are carried by its standby at once: should the suspicion be wrong, a packet is
 //! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
 
 use super::edges::Edges;
@@ -10,24 +10,24 @@ use super::{Member, MemberOutput, Shown, TakenIn, Unheard};
 use crate::alloc::OwnedHomes;
 use crate::group::{NoQuorum, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::update::{Left, Op};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Time};
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
 
-/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its pulses.
+/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its heartbeats.
 const AT_ONCE: usize = 64;
-/// While an heir goes on with a share, its owner moves its numbers this often.
+/// While a standby goes on with a shard, its owner moves its numbers this often.
 const BUMP_AGAIN: Duration = Duration::from_millis(300);
 
-/// Shares that this node is to take.
+/// Shards that this node is to take.
 #[derive(Debug)]
 pub(super) struct Take {
     when: When,
-    shares: ShareSet,
+    shards: ShardSet,
 }
 
 /// When it takes them.
@@ -40,8 +40,8 @@ enum When {
 }
 
 impl Take {
-    pub(super) fn shares(&self) -> ShareSet {
-        self.shares
+    pub(super) fn shards(&self) -> ShardSet {
+        self.shards
     }
 
     /// When time brings it.
@@ -65,8 +65,8 @@ impl Member {
         // Whatever was about to be taken: the new view says it again, if it is still so.
         self.takes.clear();
         self.wanted.clear();
-        let heir_gone = self.table.heir_not_of(&start.current);
-        let heir_of = std::mem::take(&mut self.inherited).union(self.table.heir_of(self.node));
+        let standby_gone = self.table.standby_not_of(&start.current);
+        let standby_of = std::mem::take(&mut self.inherited).union(self.table.standby_of(self.node));
         if !start.view.quorate {
             // Those who were suspected may be the majority: what was carried for them is theirs.
             return self.provide(now);
@@ -86,28 +86,28 @@ impl Member {
             self.unheard_of = Some(Unheard::default());
         }
         self.suspects.retain(|node| start.view.members.contains(node));
-        self.yielded = ShareSet::EMPTY;
+        self.yielded = ShardSet::EMPTY;
         let changes = self.table.view(&start.current);
-        self.became_heir(changes.heir);
+        self.became_standby(changes.standby);
         let owned = self.table.owned_by(self.node);
         let gained = owned.without(self.active).without(self.handover.held());
         if held_before {
-            // Its heir need not wait for what a departed owner may still send: no more than when it only suspected him.
-            self.inherited = gained.intersection(heir_of);
+            // Its standby need not wait for what a departed owner may still send: no more than when it only suspected him.
+            self.inherited = gained.intersection(standby_of);
         }
         if !gained.is_empty() {
-            self.takes.push(Take { when: When::At(start.wait_until), shares: gained });
+            self.takes.push(Take { when: When::At(start.wait_until), shards: gained });
         }
         self.begin_configuration(now, start.fresh.contains(&self.node), start.reset);
         self.begin_line_rates(&start);
         self.begin_resync(now, &start);
         self.tell_fitness_anew();
         self.tell_untold_paths(now);
-        // New numbers for whoever has become owner or heir. An owner goes on with those that it has for as long as they last, and so
-        // does the heir that takes over: they lie behind its owner's. Where the heir was another, and now is gone or passed over, that
+        // New numbers for whoever has become owner or standby. An owner goes on with those that it has for as long as they last, and so
+        // does the standby that takes over: they lie behind its owner's. Where the standby was another, and now is gone or passed over, that
         // one may have sent behind all of them, and told nobody.
-        let changed = owned.intersection(changes.owner.union(changes.heir));
-        let behind = changed.intersection(heir_gone.union(changes.owner.without(heir_of)));
+        let changed = owned.intersection(changes.owner.union(changes.standby));
+        let behind = changed.intersection(standby_gone.union(changes.owner.without(standby_of)));
         self.grant_all(behind, true);
         self.grant_all(changed.without(behind), false);
         self.leave_anew();
@@ -134,16 +134,16 @@ impl Member {
         // Who goes on with these Child SAs sends through them.
         self.switch_those(|_, _| true);
         self.own_blocks.clear();
-        self.heir_blocks.clear();
+        self.standby_blocks.clear();
         self.bumping.clear();
         self.imports.clear();
-        self.imported = ShareSet::EMPTY;
+        self.imported = ShardSet::EMPTY;
         self.handover.clear();
         self.arrivals = Arrivals::default();
         self.edges = Edges::default();
         self.asks.clear();
         self.syncs = Syncs::default();
-        (self.active, self.ike) = (ShareSet::EMPTY, ShareSet::EMPTY);
+        (self.active, self.ike) = (ShardSet::EMPTY, ShardSet::EMPTY);
         self.update_homes(now);
         self.replicas.doubt();
         if reset {
@@ -158,44 +158,44 @@ impl Member {
         children.into_iter().for_each(|spi| self.child_gone(now, spi));
     }
 
-    /// SEG_DROP has been delivered: the share is another's.
+    /// SEG_DROP has been delivered: the shard is another's.
     pub(super) fn dropped(
         &mut self,
         now: Time,
         from: NodeId,
         at: Position,
-        (share, to): (Share, NodeId),
+        (shard, to): (Shard, NodeId),
         left: Left,
     ) {
         if let Some(unheard) = &mut self.unheard_of {
-            unheard.drops.push((from, share, to));
+            unheard.drops.push((from, shard, to));
             return;
         }
-        let Some(changes) = self.table.drop(from, share, to) else {
+        let Some(changes) = self.table.drop(from, shard, to) else {
             if from == self.node {
-                self.not_dropped(now, share);
+                self.not_dropped(now, shard);
             }
             return;
         };
         if from == self.node {
-            self.handover.done(share);
-            self.active.remove(share);
-            self.ike.remove(share);
+            self.handover.done(shard);
+            self.active.remove(shard);
+            self.ike.remove(shard);
             self.update_homes(now);
             self.hand_over(now);
         }
-        let mut heirs = changes.heir;
+        let mut standbys = changes.standby;
         if to == self.node {
-            self.arrivals.left(now, share, left);
-            let shares: ShareSet = [share].into_iter().collect();
-            // Until all know of it, a view without those who do would leave the share with its former owner.
-            self.takes.push(Take { when: When::Stable(at), shares });
-            // Another may have become its heir meanwhile, whom its former owner could not grant anything any more.
-            heirs.insert(share);
+            self.arrivals.left(now, shard, left);
+            let shards: ShardSet = [shard].into_iter().collect();
+            // Until all know of it, a view without those who do would leave the shard with its former owner.
+            self.takes.push(Take { when: When::Stable(at), shards });
+            // Another may have become its standby meanwhile, whom its former owner could not grant anything any more.
+            standbys.insert(shard);
         }
-        self.became_heir(changes.heir);
+        self.became_standby(changes.standby);
         let owned = self.table.owned_by(self.node);
-        self.grant_all(owned.intersection(heirs), false);
+        self.grant_all(owned.intersection(standbys), false);
         self.provide(now);
     }
 
@@ -215,25 +215,25 @@ impl Member {
         if taken.is_empty() {
             return self.show(now);
         }
-        // What it has carried as their heir goes on behind all that their owners have had.
-        self.use_blocks_of(taken.iter().fold(ShareSet::EMPTY, |all, take| all.union(take.shares)));
-        for Take { shares, when } in taken {
+        // What it has carried as their standby goes on behind all that their owners have had.
+        self.use_blocks_of(taken.iter().fold(ShardSet::EMPTY, |all, take| all.union(take.shards)));
+        for Take { shards, when } in taken {
             if let When::At(_) = when {
-                self.log(LogLevel::Info, format!("takes over {} shares", shares.len()));
+                self.log(LogLevel::Info, format!("takes over {} shards", shards.len()));
                 if self.config.message_id_sync {
-                    self.syncs.departed(shares);
+                    self.syncs.departed(shards);
                 }
             }
-            self.active = self.active.union(shares);
-            self.ike = self.ike.union(shares);
-            for share in shares.iter() {
-                self.imports.extend(self.replicas.readable(share));
+            self.active = self.active.union(shards);
+            self.ike = self.ike.union(shards);
+            for shard in shards.iter() {
+                self.imports.extend(self.replicas.readable(shard));
             }
-            self.imported = self.imported.union(shares);
-            self.inherited = self.inherited.without(shares);
-            let (arrived, digests) = self.arrivals.arrived(shares);
+            self.imported = self.imported.union(shards);
+            self.inherited = self.inherited.without(shards);
+            let (arrived, digests) = self.arrivals.arrived(shards);
             if !arrived.is_empty() {
-                self.outputs.push_back(MemberOutput::Handled { shares: arrived, digests });
+                self.outputs.push_back(MemberOutput::Handled { shards: arrived, digests });
             }
         }
         self.provide(now);
@@ -249,11 +249,11 @@ impl Member {
             self.import(now, spi);
         }
         if self.imports.is_empty() {
-            let shares = std::mem::take(&mut self.imported);
-            self.syncs.all_imported(shares);
-            self.remove_orphans(now, shares);
+            let shards = std::mem::take(&mut self.imported);
+            self.syncs.all_imported(shards);
+            self.remove_orphans(now, shards);
             self.update_homes(now);
-            // Before its share moves on.
+            // Before its shard moves on.
             self.renew_doubtful(now);
             self.hand_over(now);
         }
@@ -289,9 +289,9 @@ impl Member {
     }
 
     /// A Child SA that no IKE SA has: its former owner died between two updates that belong together.
-    fn remove_orphans(&mut self, now: Time, shares: ShareSet) {
-        let of = |share| self.replicas.children_of(share);
-        let children = shares.iter().flat_map(of);
+    fn remove_orphans(&mut self, now: Time, shards: ShardSet) {
+        let of = |shard| self.replicas.children_of(shard);
+        let children = shards.iter().flat_map(of);
         let orphans: Vec<Spi> = children
             .filter(|(_, child)| self.endpoint.ike_of(child.id).is_none())
             .map(|(spi, _)| *spi)
@@ -311,20 +311,21 @@ impl Member {
         }
     }
 
-    /// Carries the packets of those whom it suspects and whose heir it is, and of those whose heir it was until they left; no others.
+    /// Carries the packets of those whom it suspects and whose standby it is, and of those whose standby it was until they left; no others.
     pub(super) fn provide(&mut self, now: Time) {
-        let mut provisional = ShareSet::EMPTY;
+        let mut provisional = ShardSet::EMPTY;
         if self.quorate {
             provisional = self.inherited;
             for suspect in &self.suspects {
                 let theirs = self.table.owned_by(*suspect);
-                provisional = provisional.union(theirs.iter().filter(|share| self.is_heir(*share)).collect());
+                provisional =
+                    provisional.union(theirs.iter().filter(|shard| self.is_standby(*shard)).collect());
             }
         }
         let before =
             std::mem::replace(&mut self.provisional, provisional.without(self.active).without(self.yielded));
         self.log_provisional(before);
-        // The owner, should it live, learns of it by the next pulse that it hears: it is told until the owner has moved its numbers,
+        // The owner, should it live, learns of it by the next heartbeat that it hears: it is told until the owner has moved its numbers,
         // however short the suspicion was. The peer's window has moved on with the first packet.
         self.used = self.used.union(self.provisional).without(self.active);
         self.tell_used();
@@ -351,15 +352,15 @@ impl Member {
     }
 
     /// What came and went since that was carried for suspects.
-    fn log_provisional(&mut self, before: ShareSet) {
+    fn log_provisional(&mut self, before: ShardSet) {
         let (came, went) = (self.provisional.without(before), before.without(self.provisional));
         // Those that it has taken for good are told of where it takes them.
         let back = went.without(self.active).len();
         if !came.is_empty() {
-            self.log(LogLevel::Info, format!("carries {} shares of suspects provisionally", came.len()));
+            self.log(LogLevel::Info, format!("carries {} shards of suspects provisionally", came.len()));
         }
         if back > 0 {
-            self.log(LogLevel::Info, format!("gives {back} shares of former suspects back"));
+            self.log(LogLevel::Info, format!("gives {back} shards of former suspects back"));
         }
     }
 
@@ -367,37 +368,37 @@ impl Member {
         self.group.set_load(self.load, self.used);
     }
 
-    /// The owner has moved its numbers behind all that this node may have sent with as its heir.
-    pub(super) fn owner_bumped(&mut self, share: Share) {
-        // One that still carries the share has more to tell.
-        if !self.provisional.contains(share) {
-            self.used.remove(share);
+    /// The owner has moved its numbers behind all that this node may have sent with as its standby.
+    pub(super) fn owner_bumped(&mut self, shard: Shard) {
+        // One that still carries the shard has more to tell.
+        if !self.provisional.contains(shard) {
+            self.used.remove(shard);
             self.tell_used();
         }
     }
 
-    /// The heir is who the view says. Two nodes that suspect different ones would both be the next in line otherwise.
-    fn is_heir(&self, share: Share) -> bool {
-        if planted(Plant::HeirBySuspicion) {
-            let ranked = crate::share::ranks(share, self.table.synced());
+    /// The standby is who the view says. Two nodes that suspect different ones would both be the next in line otherwise.
+    fn is_standby(&self, shard: Shard) -> bool {
+        if planted(Plant::StandbyBySuspicion) {
+            let ranked = crate::shard::ranks(shard, self.table.synced());
             let first = ranked.iter().find(|node| !self.suspects.contains(node));
             return first == Some(&self.node);
         }
-        self.table.heir(share) == Some(self.node)
+        self.table.standby(shard) == Some(self.node)
     }
 
     /// What another node says that it carries provisionally, or has carried. If that is ours, it suspects us, or did, and has sent
     /// with higher numbers than we do: nothing leaves until ours are behind them again.
-    pub(super) fn told(&mut self, now: Time, from: NodeId, provisional: ShareSet) {
+    pub(super) fn told(&mut self, now: Time, from: NodeId, provisional: ShardSet) {
         self.told.insert(from, provisional);
         self.bump(now);
     }
 
-    /// Moves the numbers of shares that others have sent for; again and again while they go on, and once more when they are done.
+    /// Moves the numbers of shards that others have sent for; again and again while they go on, and once more when they are done.
     pub(super) fn bump(&mut self, now: Time) {
         // The group tells only what has changed: what a node had said before it left the view still holds when it is back.
         let told = self.told.iter().filter(|(node, _)| self.members.contains(node));
-        let told = told.fold(ShareSet::EMPTY, |all, (_, told)| all.union(*told));
+        let told = told.fold(ShardSet::EMPTY, |all, (_, told)| all.union(*told));
         // One that has been given up is the next owner's to number.
         let told = told.intersection(self.active.without(self.handover.held()));
         if told.is_empty() || !self.running {
@@ -405,28 +406,28 @@ impl Member {
         }
         let again = |at: &Time| now.since(*at) >= BUMP_AGAIN;
         let due =
-            |share: &Share| !self.bumping.contains_key(share) && self.bumped_at.get(share).is_none_or(again);
-        let due: ShareSet = told.iter().filter(due).collect();
+            |shard: &Shard| !self.bumping.contains_key(shard) && self.bumped_at.get(shard).is_none_or(again);
+        let due: ShardSet = told.iter().filter(due).collect();
         if due.is_empty() || planted(Plant::OwnerNotTold) {
             return;
         }
-        self.bumped_at.extend(due.iter().map(|share| (share, now)));
+        self.bumped_at.extend(due.iter().map(|shard| (shard, now)));
         if let Some(ticket) = self.grant_all(due, true) {
-            self.bumping.extend(due.iter().map(|share| (share, ticket)));
+            self.bumping.extend(due.iter().map(|shard| (shard, ticket)));
         }
         self.show(now);
     }
 
-    /// The owner has bumped a share: it lives, and knows of what we carry. Our next block lies behind its own, so we must not
+    /// The owner has bumped a shard: it lives, and knows of what we carry. Our next block lies behind its own, so we must not
     /// begin with it.
-    pub(super) fn yield_to_owner(&mut self, now: Time, share: Share) {
-        if self.provisional.contains(share) {
-            self.yielded.insert(share);
+    pub(super) fn yield_to_owner(&mut self, now: Time, shard: Shard) {
+        if self.provisional.contains(shard) {
+            self.yielded.insert(shard);
             self.provide(now);
         }
     }
 
-    /// Blocks of bumped shares are stable.
+    /// Blocks of bumped shards are stable.
     pub(super) fn bumped(&mut self) {
         let commits = &self.commits;
         self.bumping.retain(|_, ticket| !commits.is_stable(*ticket));
@@ -441,21 +442,21 @@ impl Member {
     /// Tells the host what is kept here, if that has changed.
     pub(super) fn show(&mut self, now: Time) {
         let carries = self.quorate || self.config.group.no_quorum == NoQuorum::Forward;
-        let bumping: ShareSet = self.bumping.keys().copied().collect();
+        let bumping: ShardSet = self.bumping.keys().copied().collect();
         let mut packets = self.active.union(self.provisional).without(bumping.union(self.handover.stopped()));
         let mut ike = self.ike.without(self.handover.held());
         if !self.quorate {
-            ike = ShareSet::EMPTY;
+            ike = ShardSet::EMPTY;
         }
         if !carries {
-            packets = ShareSet::EMPTY;
+            packets = ShardSet::EMPTY;
         }
         let default_host = match self.running {
             true => self.next_host() == Some(self.node),
             // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
             false => self.shown.default_host && carries,
         };
-        let held = if self.quorate { self.arrivals.shares().without(packets) } else { ShareSet::EMPTY };
+        let held = if self.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
         let shown = Shown { packets, held, ike, default_host };
         if shown == self.shown {
             return;
@@ -470,25 +471,25 @@ impl Member {
             self.outputs.push_back(MemberOutput::Announce);
         }
         self.shown = shown;
-        self.outputs.push_back(MemberOutput::Shares(shown));
+        self.outputs.push_back(MemberOutput::Shards(shown));
     }
 
-    /// Packets of these shares are taken in here from now on.
-    fn take_in(&mut self, now: Time, shares: ShareSet) {
-        let of = |share| self.replicas.children_of(share);
+    /// Packets of these shards are taken in here from now on.
+    fn take_in(&mut self, now: Time, shards: ShardSet) {
+        let of = |shard| self.replicas.children_of(shard);
         // Where the former owner has told how far it got, nobody need guess.
-        let reach = |share, child| match self.arrivals.is_exact(share) {
+        let reach = |shard, child| match self.arrivals.is_exact(shard) {
             true => 0,
-            false => self.reach(now, share, child),
+            false => self.reach(now, shard, child),
         };
-        let children = shares.iter().flat_map(of).map(|(spi, child)| TakenIn {
+        let children = shards.iter().flat_map(of).map(|(spi, child)| TakenIn {
             spi_in: *spi,
             edge: child.edge,
-            reach: reach(spi.share(), child),
+            reach: reach(spi.shard(), child),
             esn: child.params.esn,
         });
         let children: Vec<TakenIn> = children.collect();
-        self.arrivals.taken(shares);
+        self.arrivals.taken(shards);
         if !children.is_empty() {
             self.outputs.push_back(MemberOutput::TakeIn { children });
         }

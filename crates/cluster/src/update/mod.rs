@@ -1,4 +1,4 @@
-//! What the owners of shares tell the other nodes, under the names of [HA]. An update is everything that one event has
+//! What the owners of shards tell the other nodes, under the names of [HA]. An update is everything that one event has
 //! changed: it is delivered whole or not at all, so that no survivor finds half of a rekey.
 //!
 //! [HA]: strongSwan's high availability plugin calls them the same.
@@ -9,7 +9,7 @@ pub(crate) use operator::{Answer, Answered, Configure, Happening, Manifest};
 pub use operator::{Ask, Class, Effect, PieceName, Sa};
 
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use testudo_ike::endpoint::{Contact, Outline, SnapshotVersion};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
@@ -72,23 +72,23 @@ pub(crate) enum Op {
     ChildDelete { spi: Spi },
     /// RENEW: the owner goes on with these numbers when its present ones are used up.
     Renew(Grants),
-    /// BUMP: owner and heir both go on in these numbers at once.
+    /// BUMP: owner and standby both go on in these numbers at once.
     Bump(Grants),
-    /// EDGES: up to where the owner has taken packets in. `all_of`: of these shares, which it carries, all have been told now that
+    /// EDGES: up to where the owner has taken packets in. `all_of`: of these shards, which it carries, all have been told now that
     /// have moved. Said in the view of that epoch: delivered in a later one it is no more than what once was.
-    Edges { moved: Vec<(Spi, u64)>, all_of: ShareSet, epoch: u64 },
+    Edges { moved: Vec<(Spi, u64)>, all_of: ShardSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
-    /// SEG_OFFER: the owner will give shares up for other nodes, which keep back what packets of theirs come from now on.
+    /// SEG_OFFER: the owner will give shards up for other nodes, which keep back what packets of theirs come from now on.
     SegOffer(Offer),
-    /// SEG_DROP: the owner has given the share up for that node, in the view of that epoch. In a later one it is void.
-    SegDrop { share: Share, to: NodeId, epoch: u64, left: Left },
+    /// SEG_DROP: the owner has given the shard up for that node, in the view of that epoch. In a later one it is void.
+    SegDrop { shard: Shard, to: NodeId, epoch: u64, left: Left },
     /// The sender has lost a port, or has all of them again.
     Fit { fit: bool },
     /// An operator wants that node to own nothing any more, or to own again.
     Drain { node: NodeId, drained: bool },
     /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
-    /// share is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port; `drained`: who is
+    /// shard is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port; `drained`: who is
     /// to own nothing.
     Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId>, drained: Vec<NodeId> },
     /// RESYNC ends: that was all.
@@ -147,22 +147,22 @@ pub(crate) struct ChildState {
     pub(crate) reserved: u64,
     /// Blocks of so many numbers, as a power of two.
     pub(crate) log2: u8,
-    /// Of a new one: the heir, whose block follows the owner's. The two end at `reserved`.
-    pub(crate) heir: Option<NodeId>,
+    /// Of a new one: the standby, whose block follows the owner's. The two end at `reserved`.
+    pub(crate) standby: Option<NodeId>,
     /// Packets were taken in up to here.
     pub(crate) edge: u64,
 }
 
-/// Numbers of some Child SAs of one share.
+/// Numbers of some Child SAs of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grants {
-    pub(crate) share: Share,
+    pub(crate) shard: Shard,
     /// Whose the second block of each is. None: nobody's.
-    pub(crate) heir: Option<NodeId>,
+    pub(crate) standby: Option<NodeId>,
     pub(crate) grants: Vec<Grant>,
 }
 
-/// Two blocks of as many numbers: the owner's from `start` on, and the heir's behind it.
+/// Two blocks of as many numbers: the owner's from `start` on, and the standby's behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grant {
     pub(crate) spi: Spi,
@@ -179,18 +179,18 @@ pub(crate) struct PathMtu {
     pub(crate) age: u16,
 }
 
-/// Shares that their owner will give up.
+/// Shards that their owner will give up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// Each for whom.
-    pub(crate) shares: Vec<(Share, NodeId)>,
+    pub(crate) shards: Vec<(Shard, NodeId)>,
     /// Whom the owner knows, by port.
     pub(crate) neighbours: Vec<(u8, IpAddr)>,
     /// The view in which it said so.
     pub(crate) epoch: u64,
 }
 
-/// How a share was left.
+/// How a shard was left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
     /// Packets have been taken in up to the edges that were told, and no further.
@@ -220,19 +220,19 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Op {
-    /// The share whose owner alone may say this; none for what concerns no share.
-    pub(crate) fn share(&self) -> Option<Share> {
+    /// The shard whose owner alone may say this; none for what concerns no shard.
+    pub(crate) fn shard(&self) -> Option<Shard> {
         Some(match self {
-            Self::Ike(ike) => ike.outline.spi.share(),
-            Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.share(),
-            Self::IkeDelete { spi } => spi.share(),
-            Self::Child(child) => child.params.spi_in.share(),
+            Self::Ike(ike) => ike.outline.spi.shard(),
+            Self::IkeMidI(change) | Self::IkeMidR(change) | Self::IkeUpdate(change) => change.spi.shard(),
+            Self::IkeDelete { spi } => spi.shard(),
+            Self::Child(child) => child.params.spi_in.shard(),
             Self::ChildSwitch { to: spi, .. }
             | Self::ChildStart { spi }
             | Self::ChildUpdate { spi, .. }
-            | Self::ChildDelete { spi } => spi.share(),
-            Self::Renew(grants) | Self::Bump(grants) => grants.share,
-            Self::SegDrop { share, .. } => *share,
+            | Self::ChildDelete { spi } => spi.shard(),
+            Self::Renew(grants) | Self::Bump(grants) => grants.shard,
+            Self::SegDrop { shard, .. } => *shard,
             Self::IkeWanted { .. }
             | Self::PathMtus(_)
             | Self::Edges { .. }
@@ -265,7 +265,7 @@ impl Op {
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
             Self::Edges { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
-            Self::SegOffer(offer) => 16 + offer.shares.len() * 3 + offer.neighbours.len() * 19,
+            Self::SegOffer(offer) => 16 + offer.shards.len() * 3 + offer.neighbours.len() * 19,
             Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
             Self::Configure(configure) => configure.octets.0.len() + 96,
             Self::Piece { name, octets, .. } => name.name.len() + octets.0.len() + 8,
@@ -328,7 +328,7 @@ mod tests {
     fn edges(count: usize) -> Op {
         Op::Edges {
             moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(),
-            all_of: ShareSet::EMPTY,
+            all_of: ShardSet::EMPTY,
             epoch: 1,
         }
     }
@@ -338,19 +338,19 @@ mod tests {
         let ops = vec![
             edges(300),
             Op::SegOffer(Offer {
-                shares: vec![(Share(7), NodeId::new(3).unwrap())],
+                shards: vec![(Shard(7), NodeId::new(3).unwrap())],
                 neighbours: vec![(1, "10.1.0.2".parse().unwrap())],
                 epoch: 4,
             }),
             Op::SegDrop {
-                share: Share(7),
+                shard: Shard(7),
                 to: NodeId::new(3).unwrap(),
                 epoch: 4,
                 left: Left { is_exact: true, handled: vec![u64::MAX; 3] },
             },
             Op::Renew(Grants {
-                share: Share(1),
-                heir: NodeId::new(2),
+                shard: Shard(1),
+                standby: NodeId::new(2),
                 grants: vec![Grant { spi: Spi(0x0100_0400), start: u64::MAX - 1, log2: 24 }],
             }),
         ];

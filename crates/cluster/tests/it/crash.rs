@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Runs what `begin` begins for `events` events, then the owner of peer 0 is gone. A view without it comes soon after.
 fn crash_after(events: usize, lossy: bool, begin: impl Fn(&mut World), check: impl Fn(&mut World)) -> bool {
-    // Few pulses: what is waited for is the peer, which repeats its requests for minutes.
+    // Few heartbeats: what is waited for is the peer, which repeats its requests for minutes.
     let mut world = World::begun(3, 1, 7, Duration::from_secs(2));
     begin(&mut world);
     let end = world.now.plus(Duration::from_secs(20));

@@ -1,9 +1,9 @@
-//! What a node that takes over counts as seen, and how a share changes hands without a pause.
+//! What a node that takes over counts as seen, and how a shard changes hands without a pause.
 
 use crate::world::{LAN, LINE_RATE, Node, Syncs, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ipsec::spi::Spi;
 
 /// Every owner tells that this is how far its peers' SAs have moved.
@@ -207,9 +207,9 @@ fn a_rate_is_of_no_less_than_half_a_second() {
     });
 }
 
-/// Who is given a share takes packets in from where its owner has stopped: what its own filter has seen beyond that nobody has taken in.
+/// Who is given a shard takes packets in from where its owner has stopped: what its own filter has seen beyond that nobody has taken in.
 #[test]
-fn who_is_given_a_share_goes_on_where_its_owner_stopped() {
+fn who_is_given_a_shard_goes_on_where_its_owner_stopped() {
     let mut world = World::established(3, 6, 804);
     let spi = world.spi_of(0);
     let owner = world.owner_of(0).unwrap();
@@ -226,11 +226,11 @@ fn who_is_given_a_share_goes_on_where_its_owner_stopped() {
     assert_eq!(world.spi_of(0), spi, "and nobody doubts that");
 }
 
-/// A node that has been given a share and has not begun with it says nothing of it when it says that nothing else has moved.
+/// A node that has been given a shard and has not begun with it says nothing of it when it says that nothing else has moved.
 #[test]
-fn nothing_is_said_of_shares_that_are_not_taken_yet() {
+fn nothing_is_said_of_shards_that_are_not_taken_yet() {
     let mut world = World::established(5, 6, 805);
-    let (spi, share) = (world.spi_of(0), world.spi_of(0).share());
+    let (spi, shard) = (world.spi_of(0), world.spi_of(0).shard());
     tell(&mut world, 1, 1000);
     let silent = Duration::from_secs(30);
     world.run(silent);
@@ -243,13 +243,13 @@ fn nothing_is_said_of_shares_that_are_not_taken_yet() {
     let owner = world.owner_of(0).unwrap();
     lose(&mut world, owner);
     world.run(Duration::from_millis(5));
-    let heir = (0..5).find(|node| world.nodes[*node].shares.0.contains(share)).unwrap();
-    assert!(!world.nodes[heir].shares.1.contains(share), "it waits for what the owner may still send");
+    let standby = (0..5).find(|node| world.nodes[*node].shards.0.contains(shard)).unwrap();
+    assert!(!world.nodes[standby].shards.1.contains(shard), "it waits for what the owner may still send");
     let now = world.now;
-    world.nodes[heir].member.as_mut().unwrap().report_edges(now, &[]);
+    world.nodes[standby].member.as_mut().unwrap().report_edges(now, &[]);
     world.run(Duration::from_millis(20));
-    assert!(!world.nodes[heir].shares.1.contains(share), "still");
-    lose(&mut world, heir);
+    assert!(!world.nodes[standby].shards.1.contains(shard), "still");
+    lose(&mut world, standby);
     world.seen.insert(spi, u32::MAX / 2);
     world.run(Duration::from_secs(2));
     let taker = world.owner_of(0).unwrap();
@@ -276,9 +276,9 @@ fn doubted_before_the_peer_sends(unknown: bool) {
     let (now, peer) = (world.now, &mut world.peers[0].endpoint);
     let child = peer.sas().next().unwrap().children[0].id;
     assert!(peer.rekey_child(now, child));
-    let heir = (0..3).find(|node| *node != owner).unwrap();
+    let standby = (0..3).find(|node| *node != owner).unwrap();
     let known = |world: &World| -> BTreeSet<Spi> {
-        world.nodes[heir].installed.values().map(|(params, _)| params.spi_in).collect()
+        world.nodes[standby].installed.values().map(|(params, _)| params.spi_in).collect()
     };
     let before = known(&world);
     while known(&world).len() == before.len() {
@@ -303,37 +303,37 @@ fn doubted_before_the_peer_sends(unknown: bool) {
     assert_eq!(told, 1);
 }
 
-/// A node comes back to its shares. None is carried twice, none is ever without a node that carries it or keeps its packets back, and
+/// A node comes back to its shards. None is carried twice, none is ever without a node that carries it or keeps its packets back, and
 /// none is only kept back for longer than two messages and their acknowledgements take.
 #[test]
-fn a_share_changes_hands_without_a_gap() {
+fn a_shard_changes_hands_without_a_gap() {
     let mut world = World::established(3, 6, 802);
     world.crash(2, false);
     world.view(&[0, 1]);
     world.run(Duration::from_secs(2));
     world.restart(2);
     world.view(&[0, 1, 2]);
-    world.doubled = ShareSet::EMPTY;
-    let of_all = |world: &World, of: fn(&Node) -> ShareSet| {
-        world.nodes.iter().fold(ShareSet::EMPTY, |all, node| all.union(of(node)))
+    world.doubled = ShardSet::EMPTY;
+    let of_all = |world: &World, of: fn(&Node) -> ShardSet| {
+        world.nodes.iter().fold(ShardSet::EMPTY, |all, node| all.union(of(node)))
     };
     let end = world.now.plus(Duration::from_secs(2));
     let (mut since, mut longest) = (BTreeMap::new(), Duration::ZERO);
     while world.step(end) {
-        let carried = of_all(&world, |node| node.shares.0);
+        let carried = of_all(&world, |node| node.shards.0);
         let kept = carried.union(of_all(&world, |node| node.held));
-        assert_eq!(kept, ShareSet::ALL, "neither carried nor kept back");
-        for share in ShareSet::ALL.iter() {
-            match carried.contains(share) {
+        assert_eq!(kept, ShardSet::ALL, "neither carried nor kept back");
+        for shard in ShardSet::ALL.iter() {
+            match carried.contains(shard) {
                 true => {
-                    let gap = since.remove(&share).map(|since| world.now.since(since));
+                    let gap = since.remove(&shard).map(|since| world.now.since(since));
                     longest = longest.max(gap.unwrap_or_default());
                 }
-                false => drop(since.entry(share).or_insert(world.now)),
+                false => drop(since.entry(shard).or_insert(world.now)),
             }
         }
     }
-    world.assert_all_shares_once();
-    assert!(!world.nodes[2].shares.0.is_empty() && world.doubled.is_empty());
+    world.assert_all_shards_once();
+    assert!(!world.nodes[2].shards.0.is_empty() && world.doubled.is_empty());
     assert!(longest <= 4 * LAN, "{longest:?}");
 }

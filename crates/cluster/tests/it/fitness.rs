@@ -19,23 +19,23 @@ fn apart_and_together(world: &mut World, apart: Duration, meanwhile: impl FnOnce
 fn who_was_wrong_about_itself_by_the_time_it_is_heard_says_so() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 60 + victim as u64);
-        let before = world.nodes[victim].shares;
+        let before = world.nodes[victim].shards;
         // It loses a port, and the view ends before anybody hears of it; it has the port back before the next one begins.
         world.set_link(victim, false);
         apart_and_together(&mut world, Duration::from_secs(3), |world| world.set_link(victim, true));
-        assert_eq!(world.nodes[victim].shares, before, "all of its ports work");
-        world.assert_all_shares_once();
+        assert_eq!(world.nodes[victim].shards, before, "all of its ports work");
+        world.assert_all_shards_once();
         // The other way round.
         world.set_link(victim, false);
         world.run(Duration::from_secs(4));
-        assert!(world.nodes[victim].shares.0.is_empty());
+        assert!(world.nodes[victim].shards.0.is_empty());
         world.set_link(victim, true);
         while world.nodes[victim].member.as_ref().unwrap().status().group.waiting == 0 {
             assert!(world.step(world.now.plus(Duration::from_secs(10))));
         }
         apart_and_together(&mut world, Duration::from_secs(3), |world| world.set_link(victim, false));
-        assert!(world.nodes[victim].shares.0.is_empty(), "a port of its does not work");
-        world.assert_all_shares_once();
+        assert!(world.nodes[victim].shards.0.is_empty(), "a port of its does not work");
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
@@ -52,10 +52,10 @@ fn who_says_how_it_is_says_it_once() {
     let before = delivered(&world);
     world.run(Duration::from_secs(20));
     assert!(delivered(&world).count - before.count < 5, "edges alone");
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
 }
 
-/// While shares are on their way from a node that has lost a port, others change places as heirs. What has been given up is its next
+/// While shards are on their way from a node that has lost a port, others change places as standbys. What has been given up is its next
 /// owner's to number.
 #[test]
 fn ports_that_are_lost_one_shortly_after_another_double_no_number() {
@@ -65,20 +65,20 @@ fn ports_that_are_lost_one_shortly_after_another_double_no_number() {
         world.run(Duration::from_micros(delay));
         world.set_link(1, false);
         world.run(Duration::from_secs(2));
-        world.assert_all_shares_once();
-        assert!([0, 1].iter().all(|node| world.nodes[*node].shares.0.is_empty()));
+        world.assert_all_shards_once();
+        assert!([0, 1].iter().all(|node| world.nodes[*node].shards.0.is_empty()));
         world.set_link(0, true);
         world.run(Duration::from_micros(delay));
         world.set_link(1, true);
         world.run(Duration::from_secs(4));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
 
 /// One owner takes long to tell a node that has come what there is. Another, who has told all that it owns, need not wait for that.
 #[test]
-fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shares_up() {
+fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shards_up() {
     for seed in 0..4 {
         let mut world = World::established(4, 24, 90 + seed);
         let (victim, slow, fresh) = (0, 1, 2);
@@ -99,14 +99,14 @@ fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shares_up() {
         world.set_link(victim, false);
         world.run(Duration::from_millis(200));
         assert!(is_coming(&world));
-        assert_eq!(world.nodes[victim].shares, Default::default());
+        assert_eq!(world.nodes[victim].shards, Default::default());
         (0..24).filter(|peer| world.owner_of(*peer) != Some(slow)).for_each(|peer| {
             assert!(world.owner_of(peer).is_some_and(|owner| owner == 3), "peer {peer}");
         });
         world.run(Duration::from_secs(5));
         assert!(!is_coming(&world));
         world.slow = None;
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..24).for_each(|peer| world.assert_tunnel(peer));
         // What the node that has come was told is enough to go on with.
         [victim, slow].into_iter().for_each(|node| world.crash(node, false));

@@ -1,4 +1,4 @@
-//! A node that is told to end gives its shares away first, whatever begins meanwhile.
+//! A node that is told to end gives its shards away first, whatever begins meanwhile.
 
 use crate::world::World;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn await_may_end(world: &mut World, node: usize) {
 }
 
 fn end(world: &mut World, node: usize) {
-    assert_eq!(world.nodes[node].shares, Default::default(), "node {node} ends with shares");
+    assert_eq!(world.nodes[node].shards, Default::default(), "node {node} ends with shards");
     world.crash(node, false);
 }
 
@@ -49,11 +49,11 @@ fn await_phase(world: &mut World, node: usize, phase: Phase) {
 fn go_on(world: &mut World, left: &[usize]) {
     world.view(left);
     world.run(Duration::from_secs(2));
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
     (0..8).for_each(|peer| world.assert_tunnel(peer));
 }
 
-/// The view in which another node is gone, because it leaves too or has died, begins while one gives its shares away.
+/// The view in which another node is gone, because it leaves too or has died, begins while one gives its shards away.
 #[test]
 fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
     for delay in (0..4000).step_by(200) {

@@ -14,7 +14,7 @@ fn known(world: &World, node: usize, peer: usize) -> Option<u16> {
     world.nodes[node].paths.get(&peer_addr(peer)).map(|(mtu, _)| *mtu)
 }
 
-/// Who takes a share over goes on with what its owner has heard: not from when it heard that first.
+/// Who takes a shard over goes on with what its owner has heard: not from when it heard that first.
 #[test]
 fn what_a_node_hears_again_the_others_keep_for_longer() {
     let mut world = World::begun(3, 1, 6, Duration::from_millis(50));

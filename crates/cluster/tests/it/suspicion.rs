@@ -1,31 +1,31 @@
-//! Packets of a suspect are carried by its heir, and IKE is not.
+//! Packets of a suspect are carried by its standby, and IKE is not.
 
 use crate::world::{LAN, World};
 use std::time::Duration;
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ike::output::Time;
 
-fn packets(world: &World, node: usize) -> ShareSet {
-    world.nodes[node].shares.0
+fn packets(world: &World, node: usize) -> ShardSet {
+    world.nodes[node].shards.0
 }
 
-/// Nobody hears a node, but the engine does. Its heirs carry its packets, in numbers of their own; nobody speaks for it. When it is
-/// heard again it begins behind their numbers, and has its shares back.
+/// Nobody hears a node, but the engine does. Its standbys carry its packets, in numbers of their own; nobody speaks for it. When it is
+/// heard again it begins behind their numbers, and has its shards back.
 #[test]
 fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 100 + victim as u64);
-        let before: Vec<_> = world.nodes.iter().map(|node| node.shares).collect();
+        let before: Vec<_> = world.nodes.iter().map(|node| node.shards).collect();
         for _ in 0..3 {
             world.mute = Some(victim);
             world.run(Duration::from_secs(2));
             let others = (0..3).filter(|node| *node != victim);
-            let carried = others.fold(ShareSet::EMPTY, |all, node| all.union(packets(&world, node)));
-            assert_eq!(carried, ShareSet::ALL, "the heirs carry all of it");
-            assert!(world.nodes.iter().zip(&before).all(|(node, before)| node.shares.1 == before.1));
+            let carried = others.fold(ShardSet::EMPTY, |all, node| all.union(packets(&world, node)));
+            assert_eq!(carried, ShardSet::ALL, "the standbys carry all of it");
+            assert!(world.nodes.iter().zip(&before).all(|(node, before)| node.shards.1 == before.1));
             world.mute = None;
             world.run(Duration::from_secs(2));
-            let after: Vec<_> = world.nodes.iter().map(|node| node.shares).collect();
+            let after: Vec<_> = world.nodes.iter().map(|node| node.shards).collect();
             assert_eq!(after, before);
         }
         assert!(!world.doubled.is_empty(), "that is what it costs");
@@ -35,24 +35,24 @@ fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() 
 
 /// A crash: first the suspicion, then the view. There is no moment at which the packets have nobody.
 #[test]
-fn an_heir_becomes_the_owner_without_a_gap() {
+fn a_standby_becomes_the_owner_without_a_gap() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 200 + victim as u64);
         world.crash(victim, false);
         world.run(Duration::from_millis(1100));
-        let all = |world: &World| (0..3).fold(ShareSet::EMPTY, |all, node| all.union(packets(world, node)));
-        assert_eq!(all(&world), ShareSet::ALL, "suspected");
+        let all = |world: &World| (0..3).fold(ShardSet::EMPTY, |all, node| all.union(packets(world, node)));
+        assert_eq!(all(&world), ShardSet::ALL, "suspected");
         world.view(&(0..3).filter(|node| *node != victim).collect::<Vec<_>>());
         let end = world.now.plus(Duration::from_secs(3));
         while world.step(end) {
-            assert_eq!(all(&world), ShareSet::ALL);
+            assert_eq!(all(&world), ShardSet::ALL);
         }
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
 
-/// Who hears nobody suspects everybody, and carries what it is the heir of, until the engine says that it is the one who is cut off.
+/// Who hears nobody suspects everybody, and carries what it is the standby of, until the engine says that it is the one who is cut off.
 #[test]
 fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
     let mut world = World::established(3, 6, 300);
@@ -66,10 +66,10 @@ fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
     assert!(packets(&world, 0).without(own).is_empty());
 }
 
-/// The engine is quicker than the pulses: the daemon died, and its machine says so. The heirs carry its packets from the view on; IKE
+/// The engine is quicker than the heartbeats: the daemon died, and its machine says so. The standbys carry its packets from the view on; IKE
 /// waits until nothing of the departed can be under way.
 #[test]
-fn an_heir_carries_at_once_what_the_view_has_made_its_own() {
+fn a_standby_carries_at_once_what_the_view_has_made_its_own() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 400 + victim as u64);
         let theirs = packets(&world, victim);
@@ -78,20 +78,20 @@ fn an_heir_carries_at_once_what_the_view_has_made_its_own() {
         // The exchange of the view takes a moment; the promises to the departed hold for longer.
         let end = world.now.plus(Duration::from_millis(20));
         while world.step(end) {}
-        let carried = (0..3).fold(ShareSet::EMPTY, |all, node| all.union(packets(&world, node)));
-        assert_eq!(carried, ShareSet::ALL);
-        let spoken = (0..3).fold(ShareSet::EMPTY, |all, node| all.union(world.nodes[node].shares.1));
+        let carried = (0..3).fold(ShardSet::EMPTY, |all, node| all.union(packets(&world, node)));
+        assert_eq!(carried, ShardSet::ALL);
+        let spoken = (0..3).fold(ShardSet::EMPTY, |all, node| all.union(world.nodes[node].shards.1));
         assert!(theirs.intersection(spoken).is_empty(), "nobody speaks for it yet");
         world.run(Duration::from_secs(3));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
     }
 }
 
-/// Who takes over without having been the heir begins behind all that owner and heir may have sent, not with what it has left from
-/// when it was heir before that.
+/// Who takes over without having been the standby begins behind all that owner and standby may have sent, not with what it has left from
+/// when it was standby before that.
 #[test]
-fn who_follows_owner_and_heir_begins_behind_both() {
+fn who_follows_owner_and_standby_begins_behind_both() {
     let mut followed = 0;
     for seed in 600..606 {
         let mut world = World::established(5, 6, seed);
@@ -100,20 +100,20 @@ fn who_follows_owner_and_heir_begins_behind_both() {
         let has = |world: &World, from: usize| {
             (0..5).find(|node| *node != from && world.next_number(*node, spi) > 1)
         };
-        // The heir goes, and comes back: the third has had numbers meanwhile.
-        let heir = has(&world, owner).unwrap();
+        // The standby goes, and comes back: the third has had numbers meanwhile.
+        let standby = has(&world, owner).unwrap();
         let without = |gone: &[usize]| (0..5).filter(|node| !gone.contains(node)).collect::<Vec<_>>();
-        world.crash(heir, false);
-        world.view(&without(&[heir]));
+        world.crash(standby, false);
+        world.view(&without(&[standby]));
         world.run(Duration::from_secs(1));
         let third = has(&world, owner).unwrap();
-        world.restart(heir);
+        world.restart(standby);
         world.view(&without(&[]));
         world.run(Duration::from_secs(3));
-        let last = [owner, heir].map(|node| world.next_number(node, spi)).into_iter().max().unwrap();
+        let last = [owner, standby].map(|node| world.next_number(node, spi)).into_iter().max().unwrap();
         assert!(world.next_number(third, spi) < last);
-        [owner, heir].into_iter().for_each(|node| world.crash(node, false));
-        world.view(&without(&[owner, heir]));
+        [owner, standby].into_iter().for_each(|node| world.crash(node, false));
+        world.view(&without(&[owner, standby]));
         world.run(Duration::from_secs(3));
         assert_eq!(world.owner_of(0), Some(third));
         assert!(world.next_number(third, spi) > last, "{}", world.next_number(third, spi));
@@ -122,57 +122,57 @@ fn who_follows_owner_and_heir_begins_behind_both() {
     assert_eq!(followed, 6);
 }
 
-/// An heir that has carried a share is out of the view before it hears that the owner knows of it. When it carries the share again,
+/// A standby that has carried a shard is out of the view before it hears that the owner knows of it. When it carries the shard again,
 /// the owner must hear of that too, although it is told nothing new.
 #[test]
-fn an_owner_hears_of_an_heir_that_carries_a_share_a_second_time() {
+fn an_owner_hears_of_an_standby_that_carries_a_shard_a_second_time() {
     for seed in 700..704 {
         let mut world = World::established(3, 6, seed);
         let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
-        let heir = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
+        let standby = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
         world.mute = Some(owner);
         world.run(Duration::from_secs(2));
-        world.lose_engine(heir);
+        world.lose_engine(standby);
         world.mute = None;
         world.run(Duration::from_millis(200));
-        world.view(&(0..3).filter(|node| *node != heir).collect::<Vec<_>>());
+        world.view(&(0..3).filter(|node| *node != standby).collect::<Vec<_>>());
         world.run(Duration::from_millis(200));
         world.view(&[0, 1, 2]);
         world.run(Duration::from_secs(2));
         world.mute = Some(owner);
         world.run(Duration::from_secs(2));
-        assert!(packets(&world, heir).contains(spi.share()));
-        let carried = world.next_number(heir, spi);
+        assert!(packets(&world, standby).contains(spi.shard()));
+        let carried = world.next_number(standby, spi);
         world.mute = None;
         world.run(Duration::from_secs(2));
-        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
+        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the standby's");
     }
 }
 
-/// An heir carries packets, and dies before the owner, who was suspected wrongly, hears of it.
+/// A standby carries packets, and dies before the owner, who was suspected wrongly, hears of it.
 #[test]
-fn an_owner_begins_behind_an_heir_that_has_told_nobody() {
+fn an_owner_begins_behind_an_standby_that_has_told_nobody() {
     for seed in 900..904 {
         let mut world = World::established(3, 6, seed);
         let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
-        let heir = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
+        let standby = (0..3).find(|node| *node != owner && world.next_number(*node, spi) > 1).unwrap();
         world.mute = Some(owner);
         world.run(Duration::from_secs(2));
-        assert!(packets(&world, heir).contains(spi.share()));
-        let carried = world.next_number(heir, spi);
-        world.crash(heir, false);
+        assert!(packets(&world, standby).contains(spi.shard()));
+        let carried = world.next_number(standby, spi);
+        world.crash(standby, false);
         world.mute = None;
         // Nobody suspects the owner any more when the view comes.
         world.run(Duration::from_millis(500));
-        world.view(&(0..3).filter(|node| *node != heir).collect::<Vec<_>>());
+        world.view(&(0..3).filter(|node| *node != standby).collect::<Vec<_>>());
         world.run(Duration::from_secs(1));
         assert_eq!(world.owner_of(0), Some(owner));
-        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the heir's");
+        assert!(world.next_number(owner, spi) > carried, "its numbers lie behind the standby's");
     }
 }
 
 /// What the owner has told is under way for so long that its fence shuts. Then all acknowledge it,
-/// before any pulse has opened the fence: another may speak for the share by now. The answer that
+/// before any heartbeat has opened the fence: another may speak for the shard by now. The answer that
 /// waited does not leave (the world checks that of every message), and the peer asks again.
 #[test]
 fn what_becomes_stable_behind_the_fence_does_not_leave() {

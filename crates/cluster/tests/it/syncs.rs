@@ -107,7 +107,7 @@ fn nobody_asks_after_a_handover_or_unless_that_is_wanted() {
     }
 }
 
-/// A peer that is a cluster has taken over, and wants numbers left out: owner and heir go on behind them.
+/// A peer that is a cluster has taken over, and wants numbers left out: owner and standby go on behind them.
 #[test]
 fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     const BY: u64 = 10_000_000;
@@ -125,8 +125,8 @@ fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     assert!(after > before + BY, "{before}, then {after}");
     lose(&mut world, owner);
     world.run(Duration::from_secs(2));
-    let heir = world.owner_of(0).unwrap();
-    assert!(world.next_number(heir, spi) > after);
+    let standby = world.owner_of(0).unwrap();
+    assert!(world.next_number(standby, spi) > after);
 
     // There are not so many: it gets new keys.
     skip(&mut world, u64::MAX);

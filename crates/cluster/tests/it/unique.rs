@@ -113,7 +113,7 @@ fn of_two_that_come_at_once_one_stays() {
     assert!(apart > 0, "the two are never at two nodes");
 }
 
-/// An IKE SA that is nobody's while its owner is dead and its heir waits goes like any other when its peer comes anew.
+/// An IKE SA that is nobody's while its owner is dead and its standby waits goes like any other when its peer comes anew.
 #[test]
 fn what_is_being_taken_over_goes_too() {
     let mut taken_over = 0;

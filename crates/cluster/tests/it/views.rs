@@ -23,29 +23,29 @@ fn tunnels_come_up_and_every_node_knows_them() {
 #[test]
 fn a_single_node_is_a_cluster_of_one() {
     let world = World::established(1, 2, 1);
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
 }
 
 #[test]
-fn who_crashes_is_replaced_and_comes_back_to_its_shares() {
+fn who_crashes_is_replaced_and_comes_back_to_its_shards() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, victim as u64);
-        let before = world.nodes[victim].shares;
+        let before = world.nodes[victim].shards;
         world.crash(victim, false);
         let others: Vec<usize> = (0..3).filter(|node| *node != victim).collect();
         world.run(MOMENT);
         world.view(&others);
         world.run(MOMENT);
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
         // The peers renew everything with whoever has it now.
         rekey_all(&mut world);
         world.restart(victim);
         world.view(&[0, 1, 2]);
         world.run(Duration::from_secs(1));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
-        assert_eq!(world.nodes[victim].shares, before);
+        assert_eq!(world.nodes[victim].shards, before);
         rekey_all(&mut world);
     }
 }
@@ -67,7 +67,7 @@ fn who_comes_back_goes_on_with_no_number_of_before() {
         while !knows(&world) {
             assert!(world.step(world.now.plus(MOMENT)));
         }
-        // Before it is given any as an heir.
+        // Before it is given any as a standby.
         world.crash(1, true);
         world.view(&[0, 2]);
         world.run(MOMENT);
@@ -76,10 +76,10 @@ fn who_comes_back_goes_on_with_no_number_of_before() {
     assert!(carried > 0, "{carried} Child SAs of who is gone");
 }
 
-/// A node was heir, another was it for a time, and it is heir again: what it was granted then lies behind what the owner has had since. The
+/// A node was standby, another was it for a time, and it is standby again: what it was granted then lies behind what the owner has had since. The
 /// owner goes before it has granted anything.
 #[test]
-fn who_is_heir_again_goes_on_with_no_number_of_before() {
+fn who_is_standby_again_goes_on_with_no_number_of_before() {
     let mut carried = 0;
     for seed in 0..4 {
         for owner in 0..4 {
@@ -163,18 +163,18 @@ fn all_nodes_send_through_the_same_child_sa_after_a_renewal() {
 }
 
 #[test]
-fn who_loses_a_port_hands_its_shares_over_and_gets_them_back_with_it() {
+fn who_loses_a_port_hands_its_shards_over_and_gets_them_back_with_it() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 40 + victim as u64);
-        let before = world.nodes[victim].shares;
+        let before = world.nodes[victim].shards;
         world.set_link(victim, false);
         world.run(Duration::from_secs(2));
         let has_none = |world: &World| {
-            let (packets, ike) = world.nodes[victim].shares;
+            let (packets, ike) = world.nodes[victim].shards;
             packets.is_empty() && ike.is_empty()
         };
         assert!(has_none(&world));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
         rekey_all(&mut world);
         // No other view gives it anything back, and a node that has to be brought up to date hears of it too.
@@ -187,11 +187,11 @@ fn who_loses_a_port_hands_its_shares_over_and_gets_them_back_with_it() {
         world.view(&[0, 1, 2]);
         world.run(Duration::from_secs(2));
         assert!(has_none(&world));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         world.set_link(victim, true);
         world.run(Duration::from_secs(4));
-        assert_eq!(world.nodes[victim].shares, before);
-        world.assert_all_shares_once();
+        assert_eq!(world.nodes[victim].shards, before);
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
         rekey_all(&mut world);
     }
@@ -204,14 +204,14 @@ fn a_minority_falls_silent_and_is_brought_up_to_date() {
         world.view(&[0]);
         world.view(&[1, 2]);
         world.run(MOMENT);
-        assert!(world.nodes[0].shares.1.is_empty(), "it speaks no IKE");
-        assert!(!world.nodes[0].shares.0.is_empty(), "packets go on in the blocks that it holds");
-        let alone = world.nodes[0].shares.0;
+        assert!(world.nodes[0].shards.1.is_empty(), "it speaks no IKE");
+        assert!(!world.nodes[0].shards.0.is_empty(), "packets go on in the blocks that it holds");
+        let alone = world.nodes[0].shards.0;
         rekey_apart(&mut world);
-        assert_eq!(world.nodes[0].shares.0, alone);
+        assert_eq!(world.nodes[0].shards.0, alone);
         world.view(&[0, 1, 2]);
         world.run(Duration::from_secs(1));
-        world.assert_all_shares_once();
+        world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
         rekey_all(&mut world);
     }
@@ -240,7 +240,7 @@ fn storm(world: &mut World, views: &[&[usize]], pace: Duration) {
         world.run(pace);
     }
     world.run(Duration::from_secs(2));
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
 }
 
 const PACES: [u64; 7] = [0, 150, 400, 700, 1000, 2500, 10_000];
@@ -287,7 +287,7 @@ fn what_nobody_holds_is_forgotten_by_all() {
     }
 }
 
-/// Half of a block is used: owner and heir get the next. Nobody else may ask, and without a view there are none.
+/// Half of a block is used: owner and standby get the next. Nobody else may ask, and without a view there are none.
 #[test]
 fn numbers_are_renewed_where_they_are_used() {
     let mut world = World::established(3, 6, 9);
@@ -306,7 +306,7 @@ fn numbers_are_renewed_where_they_are_used() {
         assert_eq!(after[owner], before[owner] + 1);
         let others = (0..3).filter(|node| *node != owner);
         let grown: usize = others.map(|node| after[node] - before[node]).sum();
-        assert_eq!(grown, 1, "the heir's");
+        assert_eq!(grown, 1, "the standby's");
     }
     let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
     let before = world.blocks_of(owner, spi);
@@ -322,23 +322,23 @@ fn numbers_are_renewed_where_they_are_used() {
 #[test]
 fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     let mut world = World::established(3, 6, 11);
-    let (before, sender) = (world.nodes[1].shares, world.nodes[1].sender);
+    let (before, sender) = (world.nodes[1].shards, world.nodes[1].sender);
     let now = world.now;
     world.nodes[1].member.as_mut().unwrap().rolled_back(now);
     world.settle();
-    assert_eq!(world.nodes[1].shares, Default::default());
+    assert_eq!(world.nodes[1].shards, Default::default());
     assert!(
         world.nodes[1].installed.is_empty(),
         "nor does its data plane keep blocks that it has used since"
     );
     world.view(&[0, 2]);
     world.run(MOMENT);
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
     world.view(&[0, 1, 2]);
     world.run(MOMENT * 3);
-    world.assert_all_shares_once();
+    world.assert_all_shards_once();
     (0..6).for_each(|peer| world.assert_tunnel(peer));
-    assert_eq!(world.nodes[1].shares, before);
+    assert_eq!(world.nodes[1].shards, before);
     assert_ne!(world.nodes[1].sender, sender);
     rekey_all(&mut world);
 }
@@ -347,16 +347,16 @@ fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
 #[test]
 fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold() {
     let mut world = World::established(3, 6, 13);
-    let before: Vec<_> = world.nodes.iter().map(|node| (node.shares, node.sender)).collect();
+    let before: Vec<_> = world.nodes.iter().map(|node| (node.shards, node.sender)).collect();
     let now = world.now;
     for node in &mut world.nodes {
         node.member.as_mut().unwrap().doubts_itself(now);
     }
     world.settle();
     world.run(MOMENT);
-    world.assert_all_shares_once();
-    for (node, (shares, sender)) in world.nodes.iter().zip(before) {
-        assert_eq!(node.shares, shares);
+    world.assert_all_shards_once();
+    for (node, (shards, sender)) in world.nodes.iter().zip(before) {
+        assert_eq!(node.shards, shards);
         let [before, after] = [sender, node.sender].map(|id| id.map(|id| id.0));
         assert!(after > before, "{before:?}, then {after:?}");
     }

@@ -12,7 +12,7 @@ use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
 use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput, TakenIn};
 use testudo_cluster::node::NodeId;
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{ExchangeType, Message};
@@ -41,9 +41,9 @@ pub(crate) struct Node {
     policies: BTreeMap<ChildSaId, u64>,
     /// Up to where numbers count as seen on it, as far as it has taken SAs over.
     pub(crate) floors: BTreeMap<Spi, u64>,
-    pub(crate) shares: (ShareSet, ShareSet),
-    /// Shares whose packets it keeps back.
-    pub(crate) held: ShareSet,
+    pub(crate) shards: (ShardSet, ShardSet),
+    /// Shards whose packets it keeps back.
+    pub(crate) held: ShardSet,
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
     /// What it was told that paths take, and since when.
@@ -72,7 +72,7 @@ pub(crate) struct Syncs {
 
 enum Arrival {
     Engine(usize, RingId, EngineEvent),
-    Pulse(usize, u8, Vec<u8>),
+    Heartbeat(usize, u8, Vec<u8>),
     ToCluster(Path, Vec<u8>),
     ToPeer(usize, Path, Vec<u8>),
 }
@@ -84,7 +84,7 @@ pub(crate) struct World {
     arrivals: BTreeMap<(Time, u64), Arrival>,
     count: u64,
     ring: u64,
-    pulse: Duration,
+    heartbeat: Duration,
     /// Datagrams of this node, and to it, are lost.
     pub(crate) mute: Option<usize>,
     /// What this node says is so long under way.
@@ -93,8 +93,8 @@ pub(crate) struct World {
     pub(crate) seen: BTreeMap<Spi, u32>,
     /// Requests of peers to authenticate take so long to come.
     pub(crate) late_auth: Duration,
-    /// Shares that two nodes have carried at once, provisionally.
-    pub(crate) doubled: ShareSet,
+    /// Shards that two nodes have carried at once, provisionally.
+    pub(crate) doubled: ShardSet,
     syncs: Syncs,
     /// Peers hear nothing.
     pub(crate) deaf: bool,
@@ -117,18 +117,18 @@ pub(crate) fn id(node: usize) -> NodeId {
 }
 
 fn member(
-    (nodes, peers, pulse, syncs): (usize, usize, Duration, Syncs),
+    (nodes, peers, heartbeat, syncs): (usize, usize, Duration, Syncs),
     (node, seed, disk): (usize, u64, Durable),
     now: Time,
 ) -> Member {
     let all = (0..nodes).map(id).collect();
     let mut group = GroupConfig::new(id(node), all, ClusterKey::new([7; 32]));
-    group.pulse = pulse;
+    group.heartbeat = heartbeat;
     group.links = 2;
     group.speaks = GroupConfig::NEWEST - u8::from(syncs.older);
-    group.fence = pulse * 5;
-    group.suspicion.floor = pulse * 5 / 2;
-    group.suspicion.ceiling = pulse * 20;
+    group.fence = heartbeat * 5;
+    group.suspicion.floor = heartbeat * 5 / 2;
+    group.suspicion.ceiling = heartbeat * 20;
     // Few, so that some are left over.
     let config = MemberConfig {
         message_id_sync: syncs.asked,
@@ -160,13 +160,17 @@ impl Peer {
 }
 
 impl World {
-    pub(crate) fn new(nodes: usize, peers: usize, seed: u64, pulse: Duration, syncs: Syncs) -> Self {
+    pub(crate) fn new(nodes: usize, peers: usize, seed: u64, heartbeat: Duration, syncs: Syncs) -> Self {
         let now = Time(Duration::from_secs(1000));
         let mut random = Random(seed);
         let node = |index| {
             let seed = random.next();
             Node {
-                member: Some(member((nodes, peers, pulse, syncs), (index, seed, Durable::default()), now)),
+                member: Some(member(
+                    (nodes, peers, heartbeat, syncs),
+                    (index, seed, Durable::default()),
+                    now,
+                )),
                 seed,
                 disk: Durable::default(),
                 sender: None,
@@ -174,8 +178,8 @@ impl World {
                 numbers: BTreeMap::new(),
                 policies: BTreeMap::new(),
                 floors: BTreeMap::new(),
-                shares: Default::default(),
-                held: ShareSet::EMPTY,
+                shards: Default::default(),
+                held: ShardSet::EMPTY,
                 default_host: false,
                 logs: Vec::new(),
                 paths: BTreeMap::new(),
@@ -191,11 +195,11 @@ impl World {
             arrivals: BTreeMap::new(),
             count: 0,
             ring: 0,
-            pulse,
+            heartbeat,
             mute: None,
             slow: None,
             late_auth: WAN,
-            doubled: ShareSet::EMPTY,
+            doubled: ShardSet::EMPTY,
             syncs,
             deaf: false,
             beside: 0,
@@ -223,15 +227,15 @@ impl World {
     }
 
     /// A cluster that has begun.
-    pub(crate) fn begun(nodes: usize, peers: usize, seed: u64, pulse: Duration) -> Self {
-        Self::begun_with(nodes, peers, seed, pulse, Syncs::default())
+    pub(crate) fn begun(nodes: usize, peers: usize, seed: u64, heartbeat: Duration) -> Self {
+        Self::begun_with(nodes, peers, seed, heartbeat, Syncs::default())
     }
 
-    fn begun_with(nodes: usize, peers: usize, seed: u64, pulse: Duration, syncs: Syncs) -> Self {
-        let mut world = Self::new(nodes, peers, seed, pulse, syncs);
+    fn begun_with(nodes: usize, peers: usize, seed: u64, heartbeat: Duration, syncs: Syncs) -> Self {
+        let mut world = Self::new(nodes, peers, seed, heartbeat, syncs);
         world.view(&(0..nodes).collect::<Vec<_>>());
-        world.run(pulse * 20);
-        world.assert_all_shares_once();
+        world.run(heartbeat * 20);
+        world.assert_all_shards_once();
         world
     }
 
@@ -266,8 +270,8 @@ impl World {
         self.arrivals.retain(|_, arrival| !(lossy && of_it(arrival)));
         self.nodes[node].member = None;
         self.nodes[node].ring = None;
-        self.nodes[node].shares = Default::default();
-        self.nodes[node].held = ShareSet::EMPTY;
+        self.nodes[node].shards = Default::default();
+        self.nodes[node].held = ShardSet::EMPTY;
         self.nodes[node].installed.clear();
         self.nodes[node].numbers.clear();
         self.nodes[node].policies.clear();
@@ -289,7 +293,7 @@ impl World {
         state.seed += 1;
         state.sender = None;
         let of_node = (node, state.seed, state.disk);
-        state.member = Some(member((nodes, peers, self.pulse, self.syncs), of_node, now));
+        state.member = Some(member((nodes, peers, self.heartbeat, self.syncs), of_node, now));
     }
 
     /// Every node does what its member asks for.
@@ -314,7 +318,7 @@ impl World {
         let state = &mut self.nodes[node];
         match output {
             MemberOutput::Send { path, bytes, .. } => {
-                assert!(!state.shares.1.is_empty(), "who speaks owns something");
+                assert!(!state.shards.1.is_empty(), "who speaks owns something");
                 assert!(self.now < self.fence_of(node), "node {node} speaks behind its fence");
                 self.check_message(&bytes);
                 let peer = (0..self.peers.len()).find(|peer| peer_addr(*peer) == path.remote.ip());
@@ -336,7 +340,7 @@ impl World {
             MemberOutput::Datagram { to, link, bytes } => {
                 let to = usize::from(to.get()) - 1;
                 if self.mute.is_none_or(|mute| mute != to && mute != node) {
-                    self.at(LAN, Arrival::Pulse(to, link, bytes));
+                    self.at(LAN, Arrival::Heartbeat(to, link, bytes));
                 }
             }
             MemberOutput::InstallChild { child, params, place, replaces, .. } => {
@@ -373,26 +377,26 @@ impl World {
             MemberOutput::AdvanceSequence { .. } => panic!("a member gives blocks"),
             MemberOutput::SwitchChild { to, .. } => {
                 let (params, blocks) = &state.installed[&to];
-                let carried = state.shares.0.contains(params.spi_in.share());
+                let carried = state.shards.0.contains(params.spi_in.shard());
                 assert!(!carried || !blocks.is_empty(), "it sends with no numbers");
             }
             MemberOutput::StartChild { child } => assert!(state.installed.contains_key(&child)),
-            MemberOutput::Shares(Ownership { packets, held, ike, default_host }) => {
+            MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
                 state.held = held;
-                (state.shares, state.default_host) = ((packets, ike), default_host);
+                (state.shards, state.default_host) = ((packets, ike), default_host);
                 for (other, state) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
-                    let both = packets.iter().filter(|share| state.shares.0.contains(*share));
+                    let both = packets.iter().filter(|shard| state.shards.0.contains(*shard));
                     self.doubled = self.doubled.union(both.collect());
-                    let spoken = ike.iter().any(|share| state.shares.1.contains(share));
+                    let spoken = ike.iter().any(|shard| state.shards.1.contains(shard));
                     assert!(
                         !spoken || state.ring.is_none() || self.split,
-                        "nodes {node} and {other} speak for one share"
+                        "nodes {node} and {other} speak for one shard"
                     );
                 }
             }
-            MemberOutput::Flush { shares } => {
+            MemberOutput::Flush { shards } => {
                 let now = self.now;
-                let flushed = Flushed { shares, ..Flushed::default() };
+                let flushed = Flushed { shards, ..Flushed::default() };
                 state.member.as_mut().unwrap().flushed(now, &flushed);
             }
             MemberOutput::Sender(sender) => {
@@ -478,9 +482,9 @@ impl World {
                     member.handle_engine(now, event);
                 }
             }
-            Arrival::Pulse(node, link, bytes) => {
+            Arrival::Heartbeat(node, link, bytes) => {
                 if let Some(member) = &mut self.nodes[node].member {
-                    member.handle_pulse(now, link, &bytes);
+                    member.handle_heartbeat(now, link, &bytes);
                 }
             }
             // All see all.

@@ -37,9 +37,9 @@ impl Filter {
         }
     }
 
-    /// What this node keeps from the next packet on: packets of these shares, IKE of those, for the worker alone packets of those
-    /// that it holds back (each a set of 256 bits, share 0 first), and as default host whatever else is for a VIP.
-    pub fn set_shares(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
+    /// What this node keeps from the next packet on: packets of these shards, IKE of those, for the worker alone packets of those
+    /// that it holds back (each a set of 256 bits, shard 0 first), and as default host whatever else is for a VIP.
+    pub fn set_shards(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
         self.cluster.packets = packets;
         self.cluster.ike = ike;
         self.cluster.held = held;
@@ -60,7 +60,7 @@ impl Filter {
         self.loaded.cluster.set(&FIRST, &self.cluster.encode(), &"of this node")
     }
 
-    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another node carries its share;
+    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another node carries its shard;
     /// `from` is the first to compare with (its lower half, with ESN). Both numbers in the machine's byte order.
     pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
         self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))

@@ -4,7 +4,7 @@ use super::ports::FilterPort;
 use crate::fib::PortIndex;
 use crate::prefix::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// Grows with every change of a map or of what a value means.
 pub(super) const LAYOUT_VERSION: u32 = 7;
@@ -21,7 +21,7 @@ const PREFIX_WITHIN: u32 = 4;
 const PREFIX_HOMED: u32 = 8;
 const PREFIX_JUDGE_FROM: u32 = 16;
 const PREFIX_OPEN_TO_HOST: u32 = 32;
-const PREFIX_SHARE_SHIFT: u32 = 8;
+const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 /// Any of our addresses.
 pub(super) const ADDRESS: u32 = 1;
@@ -48,7 +48,7 @@ pub enum Class {
     /// ESP in UDP to port 4500 of one of our addresses.
     EspInUdp = 3,
     /// To a protected prefix of several homes: all nodes of the cluster have it.
-    ProtectShared = 4,
+    ProtectFlooded = 4,
     /// In clear, from where the policies must be asked whether it may come.
     Clear = 5,
 }
@@ -71,7 +71,7 @@ impl Stamp {
             1 => Class::Protect,
             2 => Class::Esp,
             3 => Class::EspInUdp,
-            4 => Class::ProtectShared,
+            4 => Class::ProtectFlooded,
             5 => Class::Clear,
             _ => return None,
         };
@@ -98,9 +98,9 @@ pub struct PrefixUse {
     /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
     /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
     pub within: bool,
-    /// The share that carries all that goes to the prefix. `None`: several do, or nobody knows yet; then every node's worker
+    /// The shard that carries all that goes to the prefix. `None`: several do, or nobody knows yet; then every node's worker
     /// gets it. A gateway that stands alone does not look at it.
-    pub home: Option<Share>,
+    pub home: Option<Shard>,
 }
 
 impl PrefixUse {
@@ -122,7 +122,7 @@ impl PrefixUse {
         let judge = if self.judge_from { PREFIX_JUDGE_FROM } else { 0 };
         let open = if self.open_to_host { PREFIX_OPEN_TO_HOST } else { 0 };
         let within = if self.within { PREFIX_WITHIN } else { 0 };
-        let home = self.home.map_or(0, |share| PREFIX_HOMED | u32::from(share.0) << PREFIX_SHARE_SHIFT);
+        let home = self.home.map_or(0, |shard| PREFIX_HOMED | u32::from(shard.0) << PREFIX_SHARD_SHIFT);
         (to | from | judge | open | within | home).to_ne_bytes()
     }
 
@@ -135,7 +135,7 @@ impl PrefixUse {
             judge_from: has(PREFIX_JUDGE_FROM),
             open_to_host: has(PREFIX_OPEN_TO_HOST),
             within: has(PREFIX_WITHIN),
-            home: has(PREFIX_HOMED).then_some(Share((flags >> PREFIX_SHARE_SHIFT) as u8)),
+            home: has(PREFIX_HOMED).then_some(Shard((flags >> PREFIX_SHARD_SHIFT) as u8)),
         }
     }
 }
@@ -180,8 +180,8 @@ impl std::fmt::Debug for ClusterValue {
 
 impl ClusterValue {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let shares = [&self.packets, &self.ike, &self.held].into_iter().flatten();
-        let words = shares.chain(&self.key).chain([&self.deadline]);
+        let shards = [&self.packets, &self.ike, &self.held].into_iter().flatten();
+        let words = shards.chain(&self.key).chain([&self.deadline]);
         let words = words.flat_map(|word| word.to_ne_bytes());
         words.chain(self.flags.to_ne_bytes()).chain([0; 4]).collect()
     }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(defined("CLASS_PROTECT"), Class::Protect as u32);
         assert_eq!(defined("CLASS_ESP"), Class::Esp as u32);
         assert_eq!(defined("CLASS_ESP_IN_UDP"), Class::EspInUdp as u32);
-        assert_eq!(defined("CLASS_PROTECT_SHARED"), Class::ProtectShared as u32);
+        assert_eq!(defined("CLASS_PROTECT_FLOODED"), Class::ProtectFlooded as u32);
         assert_eq!(defined("CLASS_CLEAR"), Class::Clear as u32);
         assert_eq!(defined("PORT_CHECK_SOURCE"), PORT_CHECK_SOURCE.into());
         assert_eq!(defined("PREFIX_PROTECT_TO"), PREFIX_PROTECT_TO);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(defined("PREFIX_HOMED"), PREFIX_HOMED);
         assert_eq!(defined("PREFIX_JUDGE_FROM"), PREFIX_JUDGE_FROM);
         assert_eq!(defined("PREFIX_OPEN_TO_HOST"), PREFIX_OPEN_TO_HOST);
-        assert_eq!(defined("PREFIX_SHARE_SHIFT"), PREFIX_SHARE_SHIFT);
+        assert_eq!(defined("PREFIX_SHARD_SHIFT"), PREFIX_SHARD_SHIFT);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);
         assert_eq!(defined("LOCAL_VIP"), VIP);

@@ -61,7 +61,7 @@ reasons! {
     /// To a protected prefix.
     WorkerProtect = "protect", Worker;
     /// To a protected prefix of several homes: the workers of all nodes get it, and one keeps it.
-    WorkerProtectShared = "protect_shared", Worker;
+    WorkerProtectFlooded = "protect_shared", Worker;
     /// ESP to one of our addresses.
     WorkerEsp = "esp", Worker;
     /// ESP in UDP to port 4500 of one of our addresses.

@@ -23,7 +23,7 @@ pub(super) enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     Outbound,
-    OutboundShared,
+    OutboundFlooded,
     Inbound,
     Clear,
 }
@@ -42,7 +42,7 @@ pub(super) struct Rules {
 pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
     let arrived = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {
         Class::Protect => Arrived::Outbound,
-        Class::ProtectShared => Arrived::OutboundShared,
+        Class::ProtectFlooded => Arrived::OutboundFlooded,
         Class::Esp | Class::EspInUdp => Arrived::Inbound,
         Class::Clear => Arrived::Clear,
     };

@@ -101,7 +101,7 @@ impl Task {
     /// Where its packets come from; whether all nodes have them may differ.
     pub(super) fn source(self) -> Source {
         match self {
-            Self::Received { place, .. } => Source::Port { place, shared: false, joined: false },
+            Self::Received { place, .. } => Source::Port { place, flooded: false, joined: false },
             Self::Packets { source, .. } => source,
         }
     }
@@ -214,7 +214,7 @@ impl Seat {
 
     /// True while errands are out or wait for their turn.
     #[inline]
-    pub(super) fn is_sharing(&self) -> bool {
+    pub(super) fn is_stealing(&self) -> bool {
         !self.order.is_empty()
     }
 
@@ -244,8 +244,8 @@ impl Seat {
 
     /// True if a burst is to be laid out: because earlier ones are, or because more waits behind it and somebody is idle.
     #[inline]
-    pub(super) fn shares(&mut self, is_full: bool) -> bool {
-        if self.is_sharing() {
+    pub(super) fn steals(&mut self, is_full: bool) -> bool {
+        if self.is_stealing() {
             return true;
         }
         if !is_full {

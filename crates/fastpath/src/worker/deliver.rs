@@ -155,7 +155,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Verdict::Behind => self.submit_again(frame),
             Verdict::Reassemble => self.join(frame, context),
-            Verdict::Held => self.hold_for_share(frame, context),
+            Verdict::Held => self.hold_for_shard(frame, context),
             Verdict::Early(spi) => self.hold_early(frame, spi, context.source),
             Verdict::Drop(_) | Verdict::Pending => {
                 debug_assert_ne!(verdict, Verdict::Pending, "the pipeline gives every packet a verdict");

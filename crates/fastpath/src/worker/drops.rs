@@ -70,7 +70,7 @@ reasons! {
     NoFrame = "no_frame",
     /// Was to be split, and cannot be.
     NotSplit = "not_split",
-    /// Was about to leave when this node was fenced: others may have taken its shares.
+    /// Was about to leave when this node was fenced: others may have taken its shards.
     FencedLate = "fenced_late",
     /// A fragment that was there already.
     FragmentDuplicate = "fragment_duplicate",
@@ -88,9 +88,9 @@ reasons! {
     FragmentDisplaced = "fragment_displaced",
     /// A fragment that waited for the others in vain.
     FragmentTimeout = "fragment_timeout",
-    /// Of a share that is about to come here, and had to make room for a later packet.
+    /// Of a shard that is about to come here, and had to make room for a later packet.
     TransitDisplaced = "transit_displaced",
-    /// Waited in vain for its share to come here: another node has carried it on.
+    /// Waited in vain for its shard to come here: another node has carried it on.
     TransitTimeout = "transit_timeout",
     /// Has been here too often: a piece that was to be split again, or an answer to an answer.
     Resubmitted = "resubmitted",

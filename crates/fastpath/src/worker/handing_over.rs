@@ -1,23 +1,23 @@
-//! Shares that go to another node, and that come from one: what had come before.
+//! Shards that go to another node, and that come from one: what had come before.
 
 use super::{HostPort, Pipeline, Worker, WorkerCommand};
 use crate::port::xdp::RING;
 use crate::port::{BURST, FrameBurst, Port};
 use testudo_ipsec::dataplane::Command;
 
-/// Bursts from each port that are taken before shares go: what the largest ring holds.
+/// Bursts from each port that are taken before shards go: what the largest ring holds.
 const A_RING: usize = (RING as usize).div_ceil(BURST);
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// True if shares go to another node with that.
+    /// True if shards go to another node with that.
     pub(super) fn gives_up(&self, command: &WorkerCommand) -> bool {
         match command {
-            WorkerCommand::Ipsec(Command::SetShares(shares)) => !self.leaving.without(*shares).is_empty(),
+            WorkerCommand::Ipsec(Command::SetShards(shards)) => !self.leaving.without(*shards).is_empty(),
             _ => false,
         }
     }
 
-    /// Works on all that the ports hold, before shares go to another node. That one keeps back what has come in the last milliseconds; what
+    /// Works on all that the ports hold, before shards go to another node. That one keeps back what has come in the last milliseconds; what
     /// waits here for longer is nobody else's.
     #[cold]
     pub(super) fn empty_ports(&mut self) {
@@ -37,10 +37,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// What has waited for shares, in the order in which it came, after some have come or stayed away: what goes on waiting gets in line
+    /// What has waited for shards, in the order in which it came, after some have come or stayed away: what goes on waiting gets in line
     /// again.
     pub(super) fn receive_from_transit(&mut self) {
-        if !std::mem::take(&mut self.shares_moved) {
+        if !std::mem::take(&mut self.shards_moved) {
             return;
         }
         // What gets in line again is not looked at twice.

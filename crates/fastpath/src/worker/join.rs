@@ -147,8 +147,8 @@ fn copy(whole: &Whole<Waiting>, pool: &mut FramePool) -> Option<Frame> {
 fn way(context: Context) -> u32 {
     match (context.direction, context.source) {
         (Direction::Inbound, _) => 0,
-        (Direction::Outbound, Source::Port { place, shared, .. }) => {
-            (1 << 16) | (u32::from(shared) << 8) | u32::from(place)
+        (Direction::Outbound, Source::Port { place, flooded, .. }) => {
+            (1 << 16) | (u32::from(flooded) << 8) | u32::from(place)
         }
         (Direction::Outbound, Source::Tun | Source::TunJoined) => 2 << 16,
         (Direction::Outbound, Source::Tunnel | Source::TunnelJoined) => 3 << 16,

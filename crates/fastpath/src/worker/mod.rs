@@ -26,9 +26,9 @@ mod outbox;
 mod pipeline;
 mod port_changes;
 mod route;
-mod share;
 mod source;
 mod split;
+mod steal;
 #[cfg(test)]
 mod tests;
 mod transit;
@@ -58,7 +58,7 @@ use inbox::Inbox;
 use origin::{Context, Kept, Source};
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
-use testudo_ipsec::share::ShareSet;
+use testudo_ipsec::shard::ShardSet;
 use testudo_ipsec::spd::PolicyId;
 
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
@@ -81,10 +81,10 @@ pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     seat: Option<Seat>,
-    /// Shares of which it is noted what is worked on, because they are about to go to another node.
-    leaving: ShareSet,
-    /// Shares have come or gone since what waits for them was looked at.
-    shares_moved: bool,
+    /// Shards of which it is noted what is worked on, because they are about to go to another node.
+    leaving: ShardSet,
+    /// Shards have come or gone since what waits for them was looked at.
+    shards_moved: bool,
     /// Turns without work that it stays awake for, because others may want help.
     keen: u32,
     /// Turns in a row in which others had all that there was to do.
@@ -138,8 +138,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             config,
             pipeline,
             seat: None,
-            leaving: ShareSet::EMPTY,
-            shares_moved: false,
+            leaving: ShardSet::EMPTY,
+            shards_moved: false,
             keen: 0,
             waited: 0,
             delivery,
@@ -241,12 +241,12 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 received |= self.has_room() && self.receive(place);
             }
             any |= received;
-            if !received || !self.is_sharing() {
+            if !received || !self.is_stealing() {
                 break;
             }
             self.work_ahead();
         }
-        let shared = self.is_sharing();
+        let stealing = self.is_stealing();
         self.work_off();
         let helped = !any && self.help();
         self.keen = if helped { KEEN } else { self.keen.saturating_sub(1) };
@@ -255,10 +255,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
         if any || helped {
             self.waited = 0;
-        } else if self.is_sharing() {
+        } else if self.is_stealing() {
             self.wait_for_others();
         }
-        any || helped || shared
+        any || helped || stealing
     }
 
     /// Applies what control has asked for, as long as control takes the garbage away.
@@ -270,7 +270,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             if self.gives_up(&command) {
                 self.empty_ports();
             }
-            if self.is_sharing() {
+            if self.is_stealing() {
                 self.end_all(None);
             }
             let garbage = match command {
@@ -298,9 +298,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match &command {
             Command::AddInbound(sa) => self.delivery.expect_early(sa.spi()),
-            Command::SetShares(_) | Command::Hold(_) => self.shares_moved = true,
-            Command::Note(shares, _) => self.leaving = *shares,
-            Command::TakeNotes => self.leaving = ShareSet::EMPTY,
+            Command::SetShards(_) | Command::Hold(_) => self.shards_moved = true,
+            Command::Note(shards, _) => self.leaving = *shards,
+            Command::TakeNotes => self.leaving = ShardSet::EMPTY,
             _ => {}
         }
         self.pipeline.apply(command)
@@ -325,25 +325,25 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if received.is_empty() {
             return false;
         }
-        if self.shares(&mut received, place) {
+        if self.steals(&mut received, place) {
             return true;
         }
         let rules = self.rules(place);
         let (mut outbound, mut inbound) = (FrameBurst::new(), FrameBurst::new());
-        let (mut shared, mut clear) = (FrameBurst::new(), FrameBurst::new());
+        let (mut flooded, mut clear) = (FrameBurst::new(), FrameBurst::new());
         for mut frame in received.drain(..) {
             match self.delivery.admit(&mut frame, rules) {
                 Ok(Arrived::Inbound) => inbound.push(frame),
                 Ok(Arrived::Clear) => clear.push(frame),
                 Ok(Arrived::Outbound) => outbound.push(frame),
-                Ok(Arrived::OutboundShared) => shared.push(frame),
+                Ok(Arrived::OutboundFlooded) => flooded.push(frame),
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
         // There are at most `MOST_PORTS`.
-        let from = |shared| Source::Port { place: place as u8, shared, joined: false };
+        let from = |flooded| Source::Port { place: place as u8, flooded, joined: false };
         self.run_here(&mut outbound, Direction::Outbound, from(false));
-        self.run_here(&mut shared, Direction::Outbound, from(true));
+        self.run_here(&mut flooded, Direction::Outbound, from(true));
         self.run_here(&mut inbound, Direction::Inbound, from(false));
         self.run_here(&mut clear, Direction::Clear, from(false));
         self.run_again();
@@ -424,7 +424,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if frames.is_empty() {
             return;
         }
-        if self.is_sharing() {
+        if self.is_stealing() {
             self.begin(frames, direction, source);
         } else {
             self.run_here(frames, direction, source);

@@ -8,9 +8,9 @@ use testudo_ipsec::spd::PolicyId;
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place; `shared` if all nodes of the cluster have it; `joined` if it came in fragments that were put
+    /// From the port at this place; `flooded` if all nodes of the cluster have it; `joined` if it came in fragments that were put
     /// together.
-    Port { place: u8, shared: bool, joined: bool },
+    Port { place: u8, flooded: bool, joined: bool },
     /// From the kernel.
     Tun,
     /// The same, in fragments that were put together.
@@ -28,10 +28,10 @@ impl Source {
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
-            Self::Port { shared: false, joined: false, .. } => Ingress::Port,
-            Self::Port { shared: false, joined: true, .. } => Ingress::PortJoined,
-            Self::Port { shared: true, joined: false, .. } => Ingress::Shared,
-            Self::Port { shared: true, joined: true, .. } => Ingress::SharedJoined,
+            Self::Port { flooded: false, joined: false, .. } => Ingress::Port,
+            Self::Port { flooded: false, joined: true, .. } => Ingress::PortJoined,
+            Self::Port { flooded: true, joined: false, .. } => Ingress::Flooded,
+            Self::Port { flooded: true, joined: true, .. } => Ingress::FloodedJoined,
             Self::Tun | Self::Tunnel => Ingress::Host,
             Self::TunJoined | Self::TunnelJoined => Ingress::HostJoined,
             Self::Again => Ingress::Piece,
@@ -41,7 +41,7 @@ impl Source {
     /// Of the packet that fragments from there have become.
     pub(super) fn joined(self) -> Self {
         match self {
-            Self::Port { place, shared, .. } => Self::Port { place, shared, joined: true },
+            Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
             Self::Tun | Self::TunJoined => Self::TunJoined,
             Self::Tunnel | Self::TunnelJoined => Self::TunnelJoined,
             Self::Again => Self::Again,

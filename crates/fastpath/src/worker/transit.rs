@@ -1,4 +1,4 @@
-//! Packets of shares that are about to come from another node: they wait until the share has come.
+//! Packets of shards that are about to come from another node: they wait until the shard has come.
 //!
 //! Both nodes have each of them. The other one goes on with them for some milliseconds, so most of those that wait are its own to work on;
 //! the latest are not.
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const PACKETS: usize = 8192;
 /// Of so many frames one at most may wait.
 const PART: usize = 4;
-/// How long they wait, in milliseconds: a share that has not come by then has stayed where it was.
+/// How long they wait, in milliseconds: a shard that has not come by then has stayed where it was.
 pub(super) const PATIENCE: u64 = 500;
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl TransitQueue {
         self.waiting.len()
     }
 
-    /// Lets a packet wait. Gives back the oldest that must make room: the share's former node has worked on it, most likely.
+    /// Lets a packet wait. Gives back the oldest that must make room: the shard's former node has worked on it, most likely.
     pub(super) fn hold(
         &mut self,
         frame: Frame,

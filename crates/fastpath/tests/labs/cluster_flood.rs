@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use testudo_cluster::node::NodeId;
-use testudo_cluster::share::{ShareSet, ranks};
+use testudo_cluster::shard::{ShardSet, ranks};
 use testudo_fastpath::mac::MacAddr;
 use testudo_ipsec::siphash::HashKey;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// A locally administered group address: switches flood it.
 const GROUP: MacAddr = MacAddr([0x03, 0, 0, 0, 0, 0x2a]);
@@ -23,16 +23,16 @@ fn inner_vips() -> [IpAddr; 2] {
     [INNER_VIP, INNER_VIP6].map(|vip| vip.parse().expect(vip))
 }
 
-fn owner(share: Share, nodes: &[u8]) -> u8 {
+fn owner(shard: Shard, nodes: &[u8]) -> u8 {
     let ids: Vec<_> = nodes.iter().filter_map(|node| NodeId::new((*node).into())).collect();
-    ranks(share, &ids).first().map_or(0, |id| id.get())
+    ranks(shard, &ids).first().map_or(0, |id| id.get())
 }
 
-/// Gives all shares to some of the nodes; the first of them is the default host.
-fn share_out(flood: &Flood, among: &[u8]) {
+/// Gives all shards to some of the nodes; the first of them is the default host.
+fn shard_out(flood: &Flood, among: &[u8]) {
     for node in flood.nodes.iter().filter(|node| among.contains(&node.number)) {
-        let mine: ShareSet =
-            (0..=255).map(Share).filter(|share| owner(*share, among) == node.number).collect();
+        let mine: ShardSet =
+            (0..=255).map(Shard).filter(|shard| owner(*shard, among) == node.number).collect();
         node.keep(*mine.words(), among.first() == Some(&node.number));
     }
 }
@@ -127,27 +127,27 @@ fn expect_one_error_each(flood: &Flood) {
 fn expect_ike_at_home(flood: &Flood) {
     /// Of no message before.
     const LAST: usize = 100;
-    let ike = |share: u8, length: usize| {
-        let mut message = [&[0x11; 8][..], &[share, 1, 1, 1, 1, 1, 1, 1], &[0, 0x20, 37, 8]].concat();
-        message.resize(length, share);
+    let ike = |shard: u8, length: usize| {
+        let mut message = [&[0x11; 8][..], &[shard, 1, 1, 1, 1, 1, 1, 1], &[0, 0x20, 37, 8]].concat();
+        message.resize(length, shard);
         message
     };
     let all: Vec<u8> = (1..=NODES).collect();
     let sockets: Vec<_> = flood.nodes.iter().map(|node| node.listen(500)).collect();
-    for share in [0u8, 5, 60, 130, 200, 255] {
+    for shard in [0u8, 5, 60, 130, 200, 255] {
         for length in [28, 4000] {
-            let message = ike(share, length);
+            let message = ike(shard, length);
             let mut buffer = vec![0; 8192];
             flood.send(&[inner_vips()[0]], 500, 64, &message);
-            let home = owner(Share(share), &all);
+            let home = owner(Shard(shard), &all);
             let found = receive(&sockets[usize::from(home) - 1], &mut buffer);
-            let (found, _) = found.unwrap_or_else(|e| panic!("share {share}, {length} octets: {e}"));
-            assert!(buffer[..found] == message, "share {share}, {length} octets: node {home} has another");
+            let (found, _) = found.unwrap_or_else(|e| panic!("shard {shard}, {length} octets: {e}"));
+            assert!(buffer[..found] == message, "shard {shard}, {length} octets: node {home} has another");
         }
     }
     // Each node gets one more message of its own. Nothing that was another's came before it.
     for (number, socket) in (1..).zip(&sockets) {
-        let own = (0..=255).find(|share| owner(Share(*share), &all) == number).expect("a share of each node");
+        let own = (0..=255).find(|shard| owner(Shard(*shard), &all) == number).expect("a shard of each node");
         let last = ike(own, LAST);
         let mut buffer = vec![0; 8192];
         flood.send(&[inner_vips()[0]], 500, 64, &last);
@@ -166,7 +166,7 @@ fn expect_takeover(flood: &Flood) {
     let ping = || assert!(!flood.ping("", INNER_VIP, 1), "nobody is left to answer");
     let sent = flood.sent_during(ping, |_| true, PATIENCE).expect("there is nothing to wait for");
     assert!(!sent.iter().any(|s| s.is_echo_reply(inner_vips()[0])));
-    share_out(flood, &[2, 3]);
+    shard_out(flood, &[2, 3]);
     let announced = |told: &[Sent], vip: &str, side: Side| {
         let vip: IpAddr = vip.parse().expect(vip);
         let arp = |s: &Sent| {
@@ -214,7 +214,7 @@ fn expect_no_vip_at_a_nodes_own_address(flood: &Flood) {
 
 fn try_out(test: &str, cluster_mac: MacAddr) {
     let flood = Flood::new(test, cluster_mac);
-    share_out(&flood, &[1, 2, 3]);
+    shard_out(&flood, &[1, 2, 3]);
     expect_pings(&flood, 1);
     for vip in [INNER_VIP, INNER_VIP6] {
         let known = flood.neighbour(vip);

@@ -1,6 +1,6 @@
-//! What connects a member of a cluster with the world: corosync, pulses, the disk, and the links on which VIPs are asked for.
+//! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the links on which VIPs are asked for.
 
-use super::{Disk, Pulses, Received, Writer, key};
+use super::{Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
 use crate::lineup::is_there;
@@ -27,7 +27,7 @@ const DATAGRAM: usize = 1 << 16;
 /// This node's ties to the others.
 pub(crate) struct Node {
     engine: Corosync,
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     disk: Writer,
     speaker: Speaker,
     /// The links that are ports, with the interfaces behind them.
@@ -40,7 +40,7 @@ pub(crate) struct Node {
 
 /// What is opened before anything changes.
 pub(crate) struct Prepared {
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     disk: Disk,
     group: GroupConfig,
     durable: Durable,
@@ -49,18 +49,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the key and what this node must not forget, and opens the sockets of the pulses.
+    /// Reads the key and what this node must not forget, and opens the sockets of the heartbeats.
     pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
-        let pulses =
-            Pulses::open(settings, mark, config.ports.iter().any(|port| !is_there(&port.interface)))?;
+        let heartbeats =
+            Heartbeats::open(settings, mark, config.ports.iter().any(|port| !is_there(&port.interface)))?;
         let nodes: Vec<NodeId> = settings.nodes.iter().map(|node| node.id).collect();
         let timers = &settings.timers;
         let group = GroupConfig {
-            links: pulses.links(),
-            pulse: timers.pulse,
+            links: heartbeats.links(),
+            heartbeat: timers.heartbeat,
             fence: timers.fence,
             suspicion: SuspicionConfig {
                 floor: timers.suspicion_min,
@@ -72,7 +72,7 @@ impl Prepared {
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
         let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
-        Ok(Self { pulses, disk, group, durable, replicate_config, message_id_sync })
+        Ok(Self { heartbeats, disk, group, durable, replicate_config, message_id_sync })
     }
 
     /// The member, which has heard of nobody yet.
@@ -97,13 +97,13 @@ impl Prepared {
         };
         let engine = Corosync::start(settings.node, settings.nodes.len(), &settings.group, begin)
             .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
-        let Self { pulses, disk, durable, .. } = self;
+        let Self { heartbeats, disk, durable, .. } = self;
         let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
         let own = settings.nodes.iter().find(|node| node.id == settings.node);
         let ports = ports(own.map(|node| node.addresses.as_slice()).unwrap_or_default(), fib);
         let buffer = vec![0; DATAGRAM];
         let settings = settings.clone();
-        Ok(Node { engine, pulses, disk, speaker, ports, settings, complaint: None, buffer })
+        Ok(Node { engine, heartbeats, disk, speaker, ports, settings, complaint: None, buffer })
     }
 }
 
@@ -164,8 +164,8 @@ impl Node {
     }
 
     /// Readable when another node says something.
-    pub(crate) fn pulse_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.pulses.fds()
+    pub(crate) fn heartbeat_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.heartbeats.fds()
     }
 
     /// Readable when somebody asks where a VIP is.
@@ -197,7 +197,7 @@ impl Node {
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
         let begun = Instant::now();
         for _ in 0..PULSES_BURST {
-            match self.pulses.receive(&mut self.buffer) {
+            match self.heartbeats.receive(&mut self.buffer) {
                 Some(Received::Node { link, len }) => take(link, self.buffer.get(..len).unwrap_or_default()),
                 Some(Received::Nothing) => {}
                 None => return false,
@@ -211,7 +211,7 @@ impl Node {
 
     /// Sends to another node.
     pub(crate) fn send(&self, to: NodeId, link: u8, bytes: &[u8]) {
-        self.pulses.send(to, link, bytes);
+        self.heartbeats.send(to, link, bytes);
     }
 
     /// Begins to write what this node must not forget. Gives what is on the disk by now.
@@ -219,7 +219,7 @@ impl Node {
         self.disk.write(durable)
     }
 
-    /// What else is on the disk by now. Nobody wakes the control thread for that: its own pulses do, before it matters.
+    /// What else is on the disk by now. Nobody wakes the control thread for that: its own heartbeats do, before it matters.
     pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
         self.disk.written()
     }

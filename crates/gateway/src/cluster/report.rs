@@ -55,14 +55,14 @@ pub(crate) fn report(status: &ClusterStatus, witness: Option<bool>, now: Time) -
     }
 }
 
-/// The node itself, which hears no pulses of its own.
+/// The node itself, which hears no heartbeats of its own.
 fn this(status: &ClusterStatus) -> NodeReport {
     let group = &status.group;
     let member = group.view.as_ref().is_some_and(|view| view.members.contains(&group.node));
     NodeReport {
         id: number(group.node),
         state: state(status, group.node, member),
-        shares: owned(status, group.node),
+        shards: owned(status, group.node),
         provisional: status.provisional.len() as u64,
         incarnation: group.sender.map_or(0, |sender| sender.incarnation().into()),
         ..NodeReport::default()
@@ -75,7 +75,7 @@ fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
     NodeReport {
         id: number(peer.node),
         state: state(status, peer.node, peer.member),
-        shares: owned(status, peer.node),
+        shards: owned(status, peer.node),
         provisional: peer.provisional.len() as u64,
         heard: peer.heard.map(|at| millis(now.since(at))),
         hears: peer.hears.map(millis),
@@ -106,7 +106,7 @@ fn state(status: &ClusterStatus, node: NodeId, member: bool) -> NodeState {
 
 pub(super) fn owned(status: &ClusterStatus, node: NodeId) -> u64 {
     let of = status.owners.iter().find(|(owner, _)| *owner == node);
-    of.map_or(0, |(_, shares)| shares.len() as u64)
+    of.map_or(0, |(_, shards)| shards.len() as u64)
 }
 
 fn counters(status: &ClusterStatus) -> Named {
@@ -146,8 +146,8 @@ mod tests {
     use testudo_cluster::engine::{RingId, View};
     use testudo_cluster::group::{Counters, GroupStatus, Position};
     use testudo_cluster::member::{Class, ConfigurationStatus, Difference, Found, MemberCounters, PieceName};
-    use testudo_cluster::share::ShareSet;
-    use testudo_ipsec::spi::Share;
+    use testudo_cluster::shard::ShardSet;
+    use testudo_ipsec::spi::Shard;
 
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()
@@ -157,8 +157,8 @@ mod tests {
         Time(Duration::from_millis(millis))
     }
 
-    fn shares(of: std::ops::Range<u8>) -> ShareSet {
-        of.map(Share).collect()
+    fn shards(of: std::ops::Range<u8>) -> ShardSet {
+        of.map(Shard).collect()
     }
 
     fn peer(number: u32) -> PeerStatus {
@@ -171,13 +171,13 @@ mod tests {
             suspected: false,
             links: !0b10,
             load: 7,
-            provisional: ShareSet::EMPTY,
+            provisional: ShardSet::EMPTY,
             acked: Some(8),
             incarnation: 5,
         }
     }
 
-    /// Node 2 of five: 1 is silent, 3 is being brought up to date, 4 owns shares, 5 has never been there.
+    /// Node 2 of five: 1 is silent, 3 is being brought up to date, 4 owns shards, 5 has never been there.
     fn status() -> ClusterStatus {
         let members = [1, 2, 3, 4].map(node).to_vec();
         ClusterStatus {
@@ -200,10 +200,10 @@ mod tests {
                 fence: ms(1240),
                 counters: Counters { forged: 6, ..Counters::default() },
             },
-            owners: vec![(node(1), shares(0..80)), (node(2), shares(80..170)), (node(4), shares(170..255))],
-            packets: shares(0..170),
-            ike: shares(80..170),
-            provisional: shares(0..80),
+            owners: vec![(node(1), shards(0..80)), (node(2), shards(80..170)), (node(4), shards(170..255))],
+            packets: shards(0..170),
+            ike: shards(80..170),
+            provisional: shards(0..80),
             default_host: true,
             suspects: vec![node(1)],
             fresh: vec![node(3)],
@@ -211,7 +211,7 @@ mod tests {
             unfit: Vec::new(),
             handovers: Vec::new(),
             misplaced: Vec::new(),
-            arrivals: ShareSet::EMPTY,
+            arrivals: ShardSet::EMPTY,
             takes: Vec::new(),
             untold: 0,
             awaited: vec![node(4)],
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn every_node_is_what_the_member_says() {
         let report = report(&status(), None, ms(1000));
-        let states: Vec<_> = report.nodes.iter().map(|node| (node.id, node.state, node.shares)).collect();
+        let states: Vec<_> = report.nodes.iter().map(|node| (node.id, node.state, node.shards)).collect();
         let expected = [
             (1, NodeState::Suspect, 80),
             (2, NodeState::Owner, 90),

@@ -1,11 +1,11 @@
-//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shares go where.
+//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shards go where.
 
 use super::differences;
 use super::report::{millis, owned};
 use testudo_cluster::group::{PeerStatus, Phase};
 use testudo_cluster::member::{ClusterStatus, HandoverStage};
 use testudo_cluster::node::{NodeId, names};
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ike::output::Time;
 
 /// For `testudo cluster`; empty if all is as it should be.
@@ -78,7 +78,7 @@ fn of_peer(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> Option<Strin
     let node = peer.node;
     if !peer.member {
         let text = match peer.heard {
-            None => "no pulse of it has ever come",
+            None => "no heartbeat of it has ever come",
             Some(_) if status.group.view.is_some() => "corosync counts it out",
             Some(_) => "there is no view",
         };
@@ -93,7 +93,7 @@ fn of_peer(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> Option<Strin
         None => "nothing has been heard of it, on any link".to_owned(),
     };
     Some(format!(
-        "node {node} is suspect: {silence}, and it is one after {threshold} ms; heirs carry its packets until it is heard \
+        "node {node} is suspect: {silence}, and it is one after {threshold} ms; standbys carry its packets until it is heard \
          again, or corosync counts it out"
     ))
 }
@@ -106,60 +106,60 @@ fn standing(status: &ClusterStatus, node: NodeId) -> Option<String> {
     };
     if status.drained.contains(&node) {
         return Some(format!(
-            "node {node} is drained: its shares go to the other nodes, {left}; `testudo drain --undo {node}` gives them \
+            "node {node} is drained: its shards go to the other nodes, {left}; `testudo drain --undo {node}` gives them \
              back"
         ));
     }
     if status.unfit.contains(&node) {
         return Some(format!(
-            "node {node} has lost a port: its shares go to nodes that have all of theirs, {left}"
+            "node {node} has lost a port: its shards go to nodes that have all of theirs, {left}"
         ));
     }
     if status.fresh.contains(&node) {
         let awaited = names(&status.awaited);
         return Some(format!(
             "node {node} is being brought up to date: nodes {awaited} have not told it all that they own; then it gets its \
-             shares, one by one"
+             shards, one by one"
         ));
     }
     None
 }
 
-/// Which shares move, where to, and what for.
+/// Which shards move, where to, and what for.
 fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
     let mut why = Vec::new();
     for (to, count) in &status.misplaced {
-        why.push(format!("{count} shares of this node are to go to node {to}, at most 16 at a time"));
+        why.push(format!("{count} shards of this node are to go to node {to}, at most 16 at a time"));
     }
-    for (share, stage) in &status.handovers {
-        let number = share.0;
+    for (shard, stage) in &status.handovers {
+        let number = shard.0;
         why.push(match stage {
             HandoverStage::Offered(to) => {
-                format!("share {number} is offered to node {to}: this node carries it until all have heard that")
+                format!("shard {number} is offered to node {to}: this node carries it until all have heard that")
             }
             HandoverStage::Stopped(to) => format!(
-                "share {number} is about to go to node {to}: this node's workers finish what they have of it, and node {to} \
+                "shard {number} is about to go to node {to}: this node's workers finish what they have of it, and node {to} \
                  keeps back what comes"
             ),
             HandoverStage::Dropped => {
-                format!("share {number} has been given away: another node's as soon as all have heard that")
+                format!("shard {number} has been given away: another node's as soon as all have heard that")
             }
         });
     }
     if !status.arrivals.is_empty() {
         why.push(format!(
-            "shares {} are about to come here: their packets are kept back until their owner has told the last of them",
+            "shards {} are about to come here: their packets are kept back until their owner has told the last of them",
             list(status.arrivals)
         ));
     }
-    for (shares, at) in &status.takes {
-        let shares = list(*shares);
+    for (shards, at) in &status.takes {
+        let shards = list(*shards);
         why.push(match at {
             Some(at) => format!(
-                "shares {shares} are this node's in {} ms: what their former owners may still send has run out by then",
+                "shards {shards} are this node's in {} ms: what their former owners may still send has run out by then",
                 millis(at.since(now))
             ),
-            None => format!("shares {shares} are this node's as soon as all have heard that"),
+            None => format!("shards {shards} are this node's as soon as all have heard that"),
         });
     }
     if status.untold > 0 {
@@ -171,13 +171,13 @@ fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
     why
 }
 
-/// Numbers of shares, in ranges.
-fn list(shares: ShareSet) -> String {
+/// Numbers of shards, in ranges.
+fn list(shards: ShardSet) -> String {
     let mut ranges: Vec<(u8, u8)> = Vec::new();
-    for share in shares.iter() {
+    for shard in shards.iter() {
         match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(share.0) => *last = share.0,
-            _ => ranges.push((share.0, share.0)),
+            Some((_, last)) if last.checked_add(1) == Some(shard.0) => *last = shard.0,
+            _ => ranges.push((shard.0, shard.0)),
         }
     }
     let shown = ranges.iter().map(|(first, last)| match first == last {
@@ -190,11 +190,11 @@ fn list(shares: ShareSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testudo_ipsec::spi::Share;
+    use testudo_ipsec::spi::Shard;
 
     #[test]
-    fn shares_are_listed_in_ranges() {
-        let of = |numbers: &[u8]| list(numbers.iter().copied().map(Share).collect());
+    fn shards_are_listed_in_ranges() {
+        let of = |numbers: &[u8]| list(numbers.iter().copied().map(Shard).collect());
         assert_eq!(of(&[0, 1, 2, 7, 254, 255]), "0-2 7 254-255");
         assert_eq!(of(&[]), "");
     }

@@ -9,9 +9,9 @@ use testudo_cluster::group::{GroupConfig, NoQuorum};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
-/// UDP port of pulses.
+/// UDP port of heartbeats.
 const PULSE_PORT: u16 = 5406;
-/// Links by which pulses go.
+/// Links by which heartbeats go.
 const MAX_LINKS: usize = 8;
 
 /// `[cluster]`
@@ -37,8 +37,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) protocol: u8,
     /// How fast failures are noticed.
     pub(crate) timers: Timers,
-    /// UDP port of pulses.
-    pub(crate) pulse_port: u16,
+    /// UDP port of heartbeats.
+    pub(crate) heartbeat_port: u16,
     /// Directory for what must outlive the daemon.
     pub(crate) state: PathBuf,
     /// Make sure of Message IDs after a takeover (RFC 6311).
@@ -73,18 +73,18 @@ impl ClusterSettings {
 pub(crate) struct NodeSettings {
     /// Its number: corosync's `nodeid`.
     pub(crate) id: NodeId,
-    /// Where its pulses come from and go to: on the cluster link first, then on each port.
+    /// Where its heartbeats come from and go to: on the cluster link first, then on each port.
     pub(crate) addresses: Vec<IpAddr>,
 }
 
 /// How fast failures are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timers {
-    /// Time between two pulses.
-    pub(crate) pulse: Duration,
+    /// Time between two heartbeats.
+    pub(crate) heartbeat: Duration,
     /// How long packets may leave after the last proof of a majority.
     pub(crate) fence: Duration,
-    /// Silence after which a node is suspected at the earliest, however steady its pulses have been.
+    /// Silence after which a node is suspected at the earliest, however steady its heartbeats have been.
     pub(crate) suspicion_min: Duration,
     /// And at the latest, however unsteady.
     pub(crate) suspicion_max: Duration,
@@ -128,7 +128,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
     let (oldest, newest) = (GroupConfig::OLDEST, GroupConfig::NEWEST);
     let protocol = cluster.integer("protocol", oldest.into(), newest.into())?;
     let timers = parse_timers(&cluster)?;
-    let pulse_port = cluster.integer("pulse_port", 1, 65535)?;
+    let heartbeat_port = cluster.integer("pulse_port", 1, 65535)?;
     let state = cluster.string("state", "an absolute path", absolute)?;
     let message_id_sync = cluster.boolean("message_id_sync")?;
     let generation = cluster.string("generation", "an absolute path", absolute)?;
@@ -163,7 +163,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         replicate_config: replicate_config.unwrap_or(true),
         protocol: protocol.map_or(newest, |version| version as u8),
         timers,
-        pulse_port: pulse_port.map_or(PULSE_PORT, |n| n as u16),
+        heartbeat_port: heartbeat_port.map_or(PULSE_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),
         message_id_sync: message_id_sync.unwrap_or(false),
         generation,
@@ -176,17 +176,17 @@ fn parse_timers(cluster: &Section<'_>) -> Result<Timers, ConfigError> {
         Ok(Duration::from_millis(cluster.integer(key, min, max)?.unwrap_or(default)))
     };
     let timers = Timers {
-        pulse: millis("pulse_ms", 5, 1000, 10)?,
+        heartbeat: millis("pulse_ms", 5, 1000, 10)?,
         fence: millis("fence_ms", 10, 10_000, 50)?,
         suspicion_min: millis("suspicion_min_ms", 10, 10_000, 25)?,
         suspicion_max: millis("suspicion_max_ms", 10, 10_000, 200)?,
     };
-    let two_pulses = 2 * timers.pulse;
-    if timers.fence < two_pulses {
-        return Err(cluster.unfit("fence_ms", "at least twice pulse_ms: a pulse may be lost"));
+    let two_heartbeats = 2 * timers.heartbeat;
+    if timers.fence < two_heartbeats {
+        return Err(cluster.unfit("fence_ms", "at least twice pulse_ms: a heartbeat may be lost"));
     }
-    if timers.suspicion_min < two_pulses {
-        return Err(cluster.unfit("suspicion_min_ms", "at least twice pulse_ms: a pulse may be lost"));
+    if timers.suspicion_min < two_heartbeats {
+        return Err(cluster.unfit("suspicion_min_ms", "at least twice pulse_ms: a heartbeat may be lost"));
     }
     if timers.suspicion_max < timers.suspicion_min {
         return Err(cluster.unfit("suspicion_max_ms", "at least suspicion_min_ms"));

@@ -12,7 +12,7 @@ use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 use testudo_ike::output::UnixTime;
 use testudo_ipsec::selector::AddrRange;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 use testudo_vici::shut::Cause;
 
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
@@ -92,7 +92,7 @@ impl Model {
         uses.extend(around.into_iter().map(|(prefix, usage)| (prefix, PrefixUse { within: true, ..usage })));
         for (prefix, usage) in &mut uses {
             usage.home = match longest(&self.homes, prefix) {
-                Some(PrefixHome::Share(share)) if usage.protect_to => Some(share),
+                Some(PrefixHome::Shard(shard)) if usage.protect_to => Some(shard),
                 _ => None,
             };
         }
@@ -162,7 +162,7 @@ fn arb_prefix() -> impl Strategy<Value = Prefix> {
 }
 
 fn arb_home() -> impl Strategy<Value = PrefixHome> {
-    prop_oneof![1 => Just(PrefixHome::Ambiguous), 3 => (0u8..3).prop_map(|share| PrefixHome::Share(Share(share)))]
+    prop_oneof![1 => Just(PrefixHome::Ambiguous), 3 => (0u8..3).prop_map(|shard| PrefixHome::Shard(Shard(shard)))]
 }
 
 fn width(range: &AddrRange) -> u32 {
@@ -212,7 +212,7 @@ proptest! {
         left in prop::collection::btree_map(arb_prefix(), prop_oneof![
             Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }),
             Just(PrefixUse { within: true, refuse_from: false, ..OPEN }), Just(PrefixUse::PASS),
-            Just(PrefixUse { within: true, home: Some(Share(1)), ..PrefixUse::PROTECT }),
+            Just(PrefixUse { within: true, home: Some(Shard(1)), ..PrefixUse::PROTECT }),
         ], 0..4),
         events in prop::collection::vec(arb_event(), 1..40),
     ) {
@@ -343,7 +343,7 @@ fn a_home_within_a_prefix_costs_the_same_however_many_there_are() {
         prefix: pool,
         is_there: true,
     }));
-    barrier.name([(pool, Some(PrefixHome::Share(Share(7))))]);
+    barrier.name([(pool, Some(PrefixHome::Shard(Shard(7))))]);
     let way = barrier.way();
     barrier.arrived(&way);
     let mut costs = Vec::new();
@@ -351,12 +351,12 @@ fn a_home_within_a_prefix_costs_the_same_however_many_there_are() {
         let [high, low] = n.to_be_bytes();
         let host = Prefix::host([10, 0, high, low].into());
         meter::take();
-        barrier.name([(host, Some(PrefixHome::Share(Share(low))))]);
+        barrier.name([(host, Some(PrefixHome::Shard(Shard(low))))]);
         let way = barrier.way();
         assert!(way.steps().all(|(prefix, step)| *prefix == host && !step.is_routed()));
         barrier.arrived(&way);
         costs.push(meter::take());
-        let usage = PrefixUse { within: true, home: Some(Share(low)), ..PrefixUse::PROTECT };
+        let usage = PrefixUse { within: true, home: Some(Shard(low)), ..PrefixUse::PROTECT };
         assert_eq!(barrier.applied().uses.get(&host), Some(&usage));
     }
     assert_eq!(costs[10..500].iter().max(), costs[500..].iter().max());
@@ -370,11 +370,11 @@ fn a_home_opens_nothing_and_shuts_nothing() {
     let [wide, passed, host] = ["10.0.0.0/8", "10.5.0.0/16", "10.5.0.1/32"].map(prefix);
     let difference = |part, prefix| Difference { part, prefix, is_there: true };
     barrier.want([difference(Group::Protected, wide), difference(Group::Passed, passed)]);
-    let home = |share| Some(PrefixHome::Share(Share(share)));
+    let home = |shard| Some(PrefixHome::Shard(Shard(shard)));
     barrier.name([(wide, home(1)), (passed, home(2)), (host, home(3)), (prefix("192.0.2.0/24"), home(4))]);
     let way = barrier.way();
     barrier.arrived(&way);
-    let homed = PrefixUse { home: Some(Share(1)), ..PrefixUse::PROTECT };
+    let homed = PrefixUse { home: Some(Shard(1)), ..PrefixUse::PROTECT };
     assert_eq!(*barrier.applied().uses, [(wide, homed), (passed, PrefixUse::PASS)].into());
 }
 

@@ -1,4 +1,4 @@
-//! What the data path of a cluster's node is told beside what one is told that stands alone: which shares it carries, with which
+//! What the data path of a cluster's node is told beside what one is told that stands alone: which shards it carries, with which
 //! numbers and sender ID, and until when.
 
 use super::DataPath;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::member::{Flushed, TakenIn};
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{ClusterFilter, Filter};
 use testudo_fastpath::generation;
@@ -20,9 +20,9 @@ use testudo_ike::output::{ChildSaId, Time};
 use testudo_ipsec::dataplane::{Command, Note};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::siphash::HashKey;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
-/// Packets that a worker notes of shares that go to another node: what passes in some milliseconds.
+/// Packets that a worker notes of shards that go to another node: what passes in some milliseconds.
 const NOTES: usize = 16 << 10;
 
 /// How long what others have worked on is told to workers again, with what has come since: longer than they ask for it.
@@ -42,9 +42,9 @@ pub(crate) struct ClusterPlan<'a> {
 pub(super) struct Clustered {
     pub(super) fence: Arc<Fence>,
     pub(super) vips: BTreeSet<IpAddr>,
-    /// Shares that have been given up, until the worker is done with what it had of theirs.
-    flushing: VecDeque<ShareSet>,
-    /// What others have worked on of shares that have come lately.
+    /// Shards that have been given up, until the worker is done with what it had of theirs.
+    flushing: VecDeque<ShardSet>,
+    /// What others have worked on of shards that have come lately.
     handled: Vec<Handled>,
     /// A deadline that waits until the worker has been sent all that was to be known before it.
     fence_wanted: Option<Time>,
@@ -52,10 +52,10 @@ pub(super) struct Clustered {
     fence_at: Time,
 }
 
-/// What another node has worked on of shares that have come here.
+/// What another node has worked on of shards that have come here.
 struct Handled {
     since: Instant,
-    shares: ShareSet,
+    shards: ShardSet,
     digests: Vec<u64>,
 }
 
@@ -81,18 +81,18 @@ impl ClusterPlan<'_> {
 
     /// What the worker hears before any packet.
     pub(super) fn commands(&self) -> [Command; 2] {
-        [Command::SetShares(ShareSet::EMPTY), Command::SetHashKey(self.key)]
+        [Command::SetShards(ShardSet::EMPTY), Command::SetHashKey(self.key)]
     }
 }
 
 impl DataPath {
     /// What this node carries from now on. The worker has all that was told before; the filter brings it what is new.
-    pub(crate) fn set_shares(&mut self, shown: &Ownership) -> Result<(), String> {
+    pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<(), String> {
         let Ownership { packets, held, ike, default_host } = *shown;
         // A worker may stop between the two: what is held then although it is carried only waits.
-        self.send(Command::SetShares(packets));
+        self.send(Command::SetShards(packets));
         self.send(Command::Hold(held));
-        self.guard.set_shares([packets, ike, held].map(|shares| *shares.words()), default_host)
+        self.guard.set_shards([packets, ike, held].map(|shards| *shards.words()), default_host)
     }
 
     /// All neighbours that are known, by the places of their ports.
@@ -112,20 +112,20 @@ impl DataPath {
         }
     }
 
-    /// From now on clear packets of these shares, which are about to go to another node, are noted.
-    pub(crate) fn note(&mut self, shares: ShareSet) {
-        let blank = Note { share: Share(0), digest: 0 };
-        self.send(Command::Note(shares, vec![blank; NOTES].into_boxed_slice()));
+    /// From now on clear packets of these shards, which are about to go to another node, are noted.
+    pub(crate) fn note(&mut self, shards: ShardSet) {
+        let blank = Note { shard: Shard(0), digest: 0 };
+        self.send(Command::Note(shards, vec![blank; NOTES].into_boxed_slice()));
     }
 
-    /// Of shares that come here: what their former nodes have worked on, so that it is not worked on again.
-    pub(crate) fn set_handled(&mut self, shares: ShareSet, digests: Vec<u64>) {
+    /// Of shards that come here: what their former nodes have worked on, so that it is not worked on again.
+    pub(crate) fn set_handled(&mut self, shards: ShardSet, digests: Vec<u64>) {
         let Some(cluster) = &mut self.cluster else { return };
-        // Shares come one shortly after another, and a worker has one list: what it was told before must stay in it.
+        // Shards come one shortly after another, and a worker has one list: what it was told before must stay in it.
         let now = Instant::now();
         cluster.handled.retain(|handled| now.duration_since(handled.since) < REMEMBERED);
-        cluster.handled.push(Handled { since: now, shares, digests });
-        let all = cluster.handled.iter().fold(ShareSet::EMPTY, |all, handled| all.union(handled.shares));
+        cluster.handled.push(Handled { since: now, shards, digests });
+        let all = cluster.handled.iter().fold(ShardSet::EMPTY, |all, handled| all.union(handled.shards));
         let digests = cluster.handled.iter().flat_map(|handled| &handled.digests);
         let digests = digests.map(|digest| (*digest, false)).collect();
         self.send(Command::Handled(all, digests));
@@ -197,20 +197,20 @@ impl DataPath {
         Ok(floors)
     }
 
-    /// Shares that have been given up: [`DataPath::flushed`] tells when the worker is done with what it had of theirs.
-    pub(crate) fn flush_shares(&mut self, shares: ShareSet) {
+    /// Shards that have been given up: [`DataPath::flushed`] tells when the worker is done with what it had of theirs.
+    pub(crate) fn flush_shards(&mut self, shards: ShardSet) {
         if let Some(cluster) = &mut self.cluster {
-            cluster.flushing.push_back(shares);
+            cluster.flushing.push_back(shards);
             // The notes come back when all commands before it have been worked off, between two bursts.
             self.send(Command::TakeNotes);
         }
     }
 
-    /// Notes that [`DataPath::flush_shares`] has asked for have come back from all workers.
+    /// Notes that [`DataPath::flush_shards`] has asked for have come back from all workers.
     pub(super) fn note_flushed(&mut self, notes: Vec<Note>) -> Option<Flushed> {
-        let shares = self.cluster.as_mut()?.flushing.pop_front()?;
-        let edges = shares.iter().flat_map(|share| self.sas.edges(share)).collect();
-        Some(Flushed { shares, edges, notes })
+        let shards = self.cluster.as_mut()?.flushing.pop_front()?;
+        let edges = shards.iter().flat_map(|shard| self.sas.edges(shard)).collect();
+        Some(Flushed { shards, edges, notes })
     }
 
     /// Up to where packets have been taken in, on SAs where it has moved since this was asked last.

@@ -113,8 +113,8 @@ impl Guard {
     }
 
     /// What a cluster's node keeps of what all nodes see.
-    pub(super) fn set_shares(&mut self, shares: [[u64; 4]; 3], default_host: bool) -> Result<(), String> {
-        self.filter.set_shares(shares, default_host).map_err(|e| e.to_string())
+    pub(super) fn set_shards(&mut self, shards: [[u64; 4]; 3], default_host: bool) -> Result<(), String> {
+        self.filter.set_shards(shards, default_host).map_err(|e| e.to_string())
     }
 
     /// Until when the kernel gets any of it, in nanoseconds of CLOCK_BOOTTIME.

@@ -117,7 +117,7 @@ pub(crate) enum WorkerEvent {
     NumbersLow(Spi, u64),
     /// A node of a cluster runs out of IVs.
     IvLow,
-    /// The worker is done with the packets of shares that were given up: up to there packets were taken in.
+    /// The worker is done with the packets of shards that were given up: up to there packets were taken in.
     Flushed(Flushed),
 }
 

@@ -12,7 +12,7 @@ use testudo_fastpath::fib::Fib;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 use testudo_fastpath::prefix::Prefix;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// What goes to a worker, but may come in clear.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
@@ -115,10 +115,10 @@ impl Demand<'_> {
         Planned { usage, ..planned }
     }
 
-    /// The share that all of what goes to a prefix is for, and to no longer one.
-    fn home(&self, prefix: &Prefix, usage: PrefixUse) -> Option<Share> {
+    /// The shard that all of what goes to a prefix is for, and to no longer one.
+    fn home(&self, prefix: &Prefix, usage: PrefixUse) -> Option<Shard> {
         match self.homes.longest(prefix)? {
-            PrefixHome::Share(share) if usage.protect_to => Some(*share),
+            PrefixHome::Shard(shard) if usage.protect_to => Some(*shard),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// All Child SAs that the worker has.
 #[derive(Default)]
@@ -254,10 +254,10 @@ impl Sas {
         self.installed.get(&child).is_none_or(|sa| sa.outbound.numbers().skip(by))
     }
 
-    /// Up to where packets have been taken in, by SA of a share.
-    pub(super) fn edges(&self, share: Share) -> impl Iterator<Item = (Spi, u64)> + '_ {
-        let of_share = self.by_spi.range(share.spis()).filter_map(|(_, child)| self.installed.get(child));
-        of_share.map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
+    /// Up to where packets have been taken in, by SA of a shard.
+    pub(super) fn edges(&self, shard: Shard) -> impl Iterator<Item = (Spi, u64)> + '_ {
+        let of_shard = self.by_spi.range(shard.spis()).filter_map(|(_, child)| self.installed.get(child));
+        of_shard.map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
     }
 
     /// The same of those that have moved since this was asked last.

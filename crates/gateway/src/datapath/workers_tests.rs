@@ -10,7 +10,7 @@ use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig};
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Item, Sources};
 use testudo_ipsec::number::WorkerId;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Notes what it is told, and waits before it does anything while the test holds the lock.
 #[derive(Default)]
@@ -166,7 +166,7 @@ fn one_that_has_ended_is_named() {
 
 #[test]
 fn notes_of_all_workers_come_latest_first() {
-    let note = |digest| Note { share: Share(1), digest };
+    let note = |digest| Note { shard: Shard(1), digest };
     let list = |digests: &[u64], room| {
         let blank = note(0);
         let mut notes: Vec<Note> = digests.iter().copied().map(note).collect();

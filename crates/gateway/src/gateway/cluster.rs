@@ -49,7 +49,7 @@ impl Gateway {
         }
     }
 
-    /// Hears the engine. True if there may be more to hear: the other nodes' pulses must not wait for long.
+    /// Hears the engine. True if there may be more to hear: the other nodes' heartbeats must not wait for long.
     pub(crate) fn engine_events(&mut self) -> bool {
         let begun = Instant::now();
         let mut more = false;
@@ -71,7 +71,7 @@ impl Gateway {
         let (now, Some(node), Some(member)) = (self.now, &mut self.node, self.endpoint.member()) else {
             return false;
         };
-        let more = node.datagrams(|link, bytes| member.handle_pulse(now, link, bytes));
+        let more = node.datagrams(|link, bytes| member.handle_heartbeat(now, link, bytes));
         self.perform_all();
         more
     }
@@ -144,27 +144,27 @@ impl Gateway {
             MemberOutput::TakeIn { children } => self.data.take_in(&children).map(|floors| {
                 self.in_cluster(|member, now| member.taken_in(now, &floors));
             }),
-            MemberOutput::Shares(shown) => {
+            MemberOutput::Shards(shown) => {
                 self.updown.owners_change(Instant::now());
                 if let Some(node) = &mut self.node {
                     node.set_default_host(shown.default_host);
                 }
-                self.data.set_shares(&shown)
+                self.data.set_shards(&shown)
             }
-            MemberOutput::Note { shares } => {
-                self.data.note(shares);
+            MemberOutput::Note { shards } => {
+                self.data.note(shards);
                 Ok(())
             }
             MemberOutput::Neighbours(neighbours) => {
                 self.data.find_neighbours(&neighbours);
                 Ok(())
             }
-            MemberOutput::Handled { shares, digests } => {
-                self.data.set_handled(shares, digests);
+            MemberOutput::Handled { shards, digests } => {
+                self.data.set_handled(shards, digests);
                 Ok(())
             }
-            MemberOutput::Flush { shares } => {
-                self.data.flush_shares(shares);
+            MemberOutput::Flush { shards } => {
+                self.data.flush_shards(shards);
                 Ok(())
             }
             MemberOutput::Sender(sender) => {

@@ -1,4 +1,4 @@
-//! Which home the filter names for clear traffic, where several nodes share the tunnels: the share of the Child SA that
+//! Which home the filter names for clear traffic, where several nodes share the tunnels: the shard of the Child SA that
 //! carries what goes to a prefix, or that of the connection whose child holds it back and has no SA yet.
 //!
 //! A prefix says nothing of sources, protocols and ports. So it has a home only if all policies that a packet to it can meet
@@ -21,7 +21,7 @@ use testudo_cluster::siphash::HashKey;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::Rank;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and those that are held back come
 /// first.
@@ -55,15 +55,15 @@ const UNKNOWN: PrefixHome = PrefixHome::Ambiguous;
 /// What a policy does to the home of a packet that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
-    /// Only this share carries the packet. Otherwise any may drop it, or let it pass, and this is one.
+    /// Only this shard carries the packet. Otherwise any may drop it, or let it pass, and this is one.
     is_binding: bool,
-    share: Share,
+    shard: Shard,
 }
 
 impl Claim {
     /// The home.
-    pub(super) fn share(self) -> Share {
-        self.share
+    pub(super) fn shard(self) -> Shard {
+        self.shard
     }
 }
 
@@ -127,25 +127,25 @@ impl Claims {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     binding: Option<PrefixHome>,
-    /// The lowest share: which one does not matter, if it is the same on all nodes.
-    other: Option<Share>,
+    /// The lowest shard: which one does not matter, if it is the same on all nodes.
+    other: Option<Shard>,
 }
 
 impl Verdict {
     /// False if no further claim can change it.
-    fn hear(&mut self, Claim { is_binding, share }: Claim) -> bool {
+    fn hear(&mut self, Claim { is_binding, shard }: Claim) -> bool {
         if is_binding {
-            let home = PrefixHome::Share(share);
+            let home = PrefixHome::Shard(shard);
             let is_agreed = self.binding.is_none_or(|so_far| so_far == home);
             self.binding = Some(if is_agreed { home } else { PrefixHome::Ambiguous });
         } else {
-            self.other = Some(self.other.map_or(share, |other| other.min(share)));
+            self.other = Some(self.other.map_or(shard, |other| other.min(shard)));
         }
         self.binding != Some(PrefixHome::Ambiguous)
     }
 
     fn home(self) -> PrefixHome {
-        self.binding.or(self.other.map(PrefixHome::Share)).unwrap_or(UNKNOWN)
+        self.binding.or(self.other.map(PrefixHome::Shard)).unwrap_or(UNKNOWN)
     }
 }
 
@@ -189,8 +189,8 @@ impl Homes {
 
     /// What a policy claims, wherever it stands.
     pub(super) fn claim(&self, entry: &Entry) -> Claim {
-        let share = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
-        Claim { is_binding: entry.mode.is_negotiated(), share }
+        let shard = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
+        Claim { is_binding: entry.mode.is_negotiated(), shard }
     }
 
     /// A policy stands in the SPD.

@@ -53,7 +53,7 @@ impl Node {
     fn install_ts(&mut self, local: &[TrafficSelector], remote: &[TrafficSelector], home: u8) -> ChildSaId {
         self.numbers += 1;
         let sa = ChildSaId(self.numbers);
-        self.policies.install(sa, None, &SelectorPair::new(local, remote), Share(home));
+        self.policies.install(sa, None, &SelectorPair::new(local, remote), Shard(home));
         sa
     }
 
@@ -78,12 +78,12 @@ impl Node {
     }
 }
 
-fn share(share: u8) -> PrefixHome {
-    PrefixHome::Share(Share(share))
+fn shard(shard: u8) -> PrefixHome {
+    PrefixHome::Shard(Shard(shard))
 }
 
 fn of_name(name: &str) -> PrefixHome {
-    PrefixHome::Share(key().name(name))
+    PrefixHome::Shard(key().name(name))
 }
 
 const ANY: &str = "0.0.0.0/0";
@@ -96,7 +96,7 @@ fn what_has_no_sa_is_at_home_with_its_connection_and_what_has_one_with_the_sa() 
     assert_eq!(node.home("10.2.3.4"), of_name("site"));
     let sa = node.install(ANY, "10.2.0.0/16", 200);
     node.tell();
-    assert_eq!(node.home("10.2.3.4"), share(200));
+    assert_eq!(node.home("10.2.3.4"), shard(200));
     assert_eq!(node.home("10.3.0.1"), UNKNOWN);
     node.policies.remove(sa);
     node.tell();
@@ -126,10 +126,10 @@ fn an_sa_narrower_than_its_child_has_an_entry_of_its_own() {
     let mut node = Node::new();
     node.load("road", vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.0.0/16")]);
     node.install("10.1.0.0/16", "10.2.0.9/32", 3);
-    let Share(same) = key().name("road");
+    let Shard(same) = key().name("road");
     node.install("10.1.0.0/16", "10.2.0.10/32", same);
     node.tell();
-    assert_eq!([node.home("10.2.0.9"), node.home("10.2.0.10")], [share(3), of_name("road")]);
+    assert_eq!([node.home("10.2.0.9"), node.home("10.2.0.10")], [shard(3), of_name("road")]);
     let named: Vec<&Prefix> = node.named.keys().collect();
     assert_eq!(named, [&prefix("10.2.0.0/16"), &prefix("10.2.0.9/32")]);
 }
@@ -145,10 +145,10 @@ fn several_homes_of_one_prefix_are_ambiguous_until_one_is_left() {
     node.install("10.1.3.0/24", "10.2.0.0/16", 1);
     node.policies.remove(second);
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), share(1));
+    assert_eq!(node.home("10.2.0.1"), shard(1));
     node.policies.remove(first);
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), share(1));
+    assert_eq!(node.home("10.2.0.1"), shard(1));
 }
 
 /// Others of our side than the SA's are still to have an SA of their own, and its home is where that begins.
@@ -162,11 +162,11 @@ fn an_sa_that_leaves_something_to_a_child_without_one_does_not_speak_for_it() {
     assert_eq!(node.home("10.2.0.1"), PrefixHome::Ambiguous);
     node.install("10.1.2.0/24", "10.2.0.0/16", 9);
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), share(9));
+    assert_eq!(node.home("10.2.0.1"), shard(9));
     // A child that is looked at before the SA is asked in spite of it.
     node.load("c", vec![child("net", ChildMode::Tunnel, "10.1.0.0/16", "10.2.7.0/25")]);
     node.tell();
-    assert_eq!([node.home("10.2.0.1"), node.home("10.2.7.1")], [share(9), of_name("c")]);
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.7.1")], [shard(9), of_name("c")]);
 }
 
 /// The default route through one tunnel makes nothing ambiguous that has a narrower one.
@@ -179,7 +179,7 @@ fn what_comes_first_wholly_is_not_asked_what_comes_after() {
     node.install_ts(&[ts(ANY)], &[TrafficSelector { protocol: 6, ..ts("10.4.0.0/16") }], 4);
     node.tell();
     let homes = ["192.0.2.1", "10.2.0.1", "10.3.0.1", "10.4.0.1"].map(|addr| node.home(addr));
-    assert_eq!(homes, [share(1), share(2), PrefixHome::Ambiguous, PrefixHome::Ambiguous]);
+    assert_eq!(homes, [shard(1), shard(2), PrefixHome::Ambiguous, PrefixHome::Ambiguous]);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_is_dropped_or_passes_is_for_one_node_unless_an_sa_says_which() {
     node.install("10.1.0.0/16", "10.2.0.0/16", 2);
     node.load("pass", vec![child("lan", ChildMode::Pass, "10.1.0.0/24", "10.2.9.0/24")]);
     node.tell();
-    assert_eq!([node.home("10.2.0.1"), node.home("10.2.9.1")], [share(2), share(2)]);
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.9.1")], [shard(2), shard(2)]);
 }
 
 #[test]
@@ -200,13 +200,13 @@ fn a_rekeyed_sa_keeps_its_policy_only_at_its_home_and_place() {
     let old = node.install(ANY, "10.2.0.0/16", 5);
     node.tell();
     let same = SelectorPair::new(&[ts(ANY)], &[ts("10.2.0.0/16")]);
-    assert!(node.policies.inherit(&new_sa((old.0, ChildSaId(100)), None, &same, Share(5)), old).is_some());
+    assert!(node.policies.inherit(&new_sa((old.0, ChildSaId(100)), None, &same, Shard(5)), old).is_some());
     assert_eq!(node.tell(), 0);
-    assert_eq!(node.policies.inherit(&new_sa((old.0, ChildSaId(101)), None, &same, Share(6)), old), None);
-    assert_eq!(node.policies.inherit(&new_sa((old.0 + 1, ChildSaId(101)), None, &same, Share(5)), old), None);
+    assert_eq!(node.policies.inherit(&new_sa((old.0, ChildSaId(101)), None, &same, Shard(6)), old), None);
+    assert_eq!(node.policies.inherit(&new_sa((old.0 + 1, ChildSaId(101)), None, &same, Shard(5)), old), None);
     node.policies.remove(old);
     assert_eq!(node.tell(), 0);
-    assert_eq!(node.home("10.2.0.1"), share(5));
+    assert_eq!(node.home("10.2.0.1"), shard(5));
 }
 
 /// In a cluster a renewed SA has the place of the old one, also where it carries less and has a policy of its own.
@@ -220,7 +220,7 @@ fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
             (7 << 32 | 5, ChildSaId(sa)),
             Some(&urgent),
             &selectors,
-            Share(home),
+            Shard(home),
         ))
     };
     let (old, new) = (install(1, "10.2.0.0/16", 5), install(2, "10.2.0.0/17", 5));
@@ -237,7 +237,7 @@ fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
     node.policies.remove(ChildSaId(1));
     node.tell();
     assert_eq!(takes(&node, "10.2.0.1"), Decision::Act(Action::Protect(new)));
-    assert_eq!(node.home("10.2.0.1"), share(5));
+    assert_eq!(node.home("10.2.0.1"), shard(5));
     node.policies.remove(ChildSaId(2));
     assert!(node.policies.homes.as_ref().is_some_and(|homes| homes.standing.is_empty()));
 }
@@ -271,7 +271,7 @@ fn without_room_for_all_homes_every_node_looks() {
     assert!(node.named.is_empty());
     node.policies.remove(sas[5]);
     node.tell();
-    assert_eq!([node.home("10.2.0.4"), node.home("10.2.0.5")], [share(104), of_name("road")]);
+    assert_eq!([node.home("10.2.0.4"), node.home("10.2.0.5")], [shard(104), of_name("road")]);
 }
 
 #[test]
@@ -281,10 +281,10 @@ fn very_many_kinds_of_policies_are_one_home_or_all() {
         node.install(&format!("10.1.{n}.0/24"), "10.2.0.0/16", 4);
     }
     node.tell();
-    assert_eq!(node.home("10.2.0.1"), share(4));
+    assert_eq!(node.home("10.2.0.1"), shard(4));
     node.install("10.1.0.0/16", "10.2.0.0/17", 5);
     node.tell();
-    assert_eq!([node.home("10.2.0.1"), node.home("10.2.200.1")], [PrefixHome::Ambiguous, share(4)]);
+    assert_eq!([node.home("10.2.0.1"), node.home("10.2.200.1")], [PrefixHome::Ambiguous, shard(4)]);
 }
 
 /// What may happen to the policies of a node.
@@ -375,7 +375,7 @@ fn packets(remote: IpAddr) -> Vec<PacketSelector> {
 }
 
 /// What all policies say that a packet to the address could meet, whatever comes first.
-fn homes_about(policies: &Policies, remote: IpAddr) -> BTreeSet<Share> {
+fn homes_about(policies: &Policies, remote: IpAddr) -> BTreeSet<Shard> {
     let homes = policies.homes.as_ref().expect("a node of a cluster");
     let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
     let alike = |range: &AddrRange| range.start().is_ipv4() == remote.is_ipv4();
@@ -384,7 +384,7 @@ fn homes_about(policies: &Policies, remote: IpAddr) -> BTreeSet<Share> {
             && entry.remote_ranges().any(|range| range.contains(remote))
             && entry.local_ranges().any(|range| alike(&range))
     });
-    about.map(|(_, entry)| homes.claim(entry).share).collect()
+    about.map(|(_, entry)| homes.claim(entry).shard).collect()
 }
 
 proptest! {
@@ -411,7 +411,7 @@ proptest! {
                     let id = ChildSaId(node.numbers);
                     let place = places.get(&old).copied().unwrap_or(old.0);
                     places.insert(id, place);
-                    if node.policies.inherit(&new_sa((place, id), None, &selectors, Share(home)), old).is_some() {
+                    if node.policies.inherit(&new_sa((place, id), None, &selectors, Shard(home)), old).is_some() {
                         installed.insert(sa, (id, selectors));
                     }
                 }
@@ -444,7 +444,7 @@ fn check(node: &Node) -> std::result::Result<(), TestCaseError> {
         for packet in packets(remote) {
             let Decision::Act(Action::Protect(id)) = spd.lookup(&packet) else { continue };
             let entry = node.policies.table.get(id).expect("a policy that stands");
-            let own = PrefixHome::Share(homes.claim(entry).share);
+            let own = PrefixHome::Shard(homes.claim(entry).shard);
             is_met = true;
             prop_assert!(home == own || home == PrefixHome::Ambiguous, "{packet:?}: {home:?}, not {own:?}");
         }
@@ -452,7 +452,7 @@ fn check(node: &Node) -> std::result::Result<(), TestCaseError> {
         if let [only] = about.into_iter().collect::<Vec<_>>()[..]
             && is_met
         {
-            prop_assert_eq!(home, PrefixHome::Share(only), "{}", remote);
+            prop_assert_eq!(home, PrefixHome::Shard(only), "{}", remote);
         }
     }
     Ok(())

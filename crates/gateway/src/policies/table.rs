@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use testudo_ike::config::{Child, ChildMode, EspProposal};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// The most ranges of our side that count of one SA: the peer has a say in its selectors.
 const SA_RANGES: usize = 16;
@@ -30,8 +30,8 @@ pub(super) struct Entry {
     pub(super) sas: u32,
     /// Of an SA: the configured children of before were loaded up to here.
     pub(super) seen: u64,
-    /// Of an SA: the share whose owner carries it.
-    pub(super) home: Share,
+    /// Of an SA: the shard whose owner carries it.
+    pub(super) home: Shard,
     /// Of an SA: what of our side it carries that its configured child does not name, such as a
     /// virtual IP.
     unnamed: Box<[AddrRange]>,
@@ -118,7 +118,7 @@ impl Entry {
     pub(super) fn of_child(config: &Child, rank: Rank, selectors: SelectorPair, child: Configured) -> Self {
         let is_around = is_around(config, &selectors);
         let (mode, child) = (config.mode, Some(Box::new(child)));
-        let (home, unnamed) = (Share(0), Box::default());
+        let (home, unnamed) = (Shard(0), Box::default());
         Self { selectors, rank, mode, is_around, sas: 0, seen: 0, home, unnamed, child }
     }
 

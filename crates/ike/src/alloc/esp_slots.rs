@@ -1,6 +1,6 @@
 //! The slots of ESP SPIs: at random out of as few blocks as will do, resting after use.
 //!
-//! Where a share's blocks begin is random, and so is the slot within a block: after a restart, or on another node, an SPI of
+//! Where a shard's blocks begin is random, and so is the slot within a block: after a restart, or on another node, an SPI of
 //! before leads to another SA no more often than by chance. That blocks are filled before another is begun keeps the tables
 //! small that are indexed by slots, here and in the data plane.
 
@@ -8,21 +8,21 @@ use crate::output::Time;
 use crate::suite::Entropy;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
 /// Slots of a block: one word of bits.
 const BLOCK: u16 = 64;
 const BLOCKS: u16 = Spi::SLOTS as u16 / BLOCK;
 
-/// The used and resting slots of every share. What has no SPIs costs nothing.
+/// The used and resting slots of every shard. What has no SPIs costs nothing.
 #[derive(Debug, Default)]
 pub struct EspSlots {
-    shares: BTreeMap<u8, ShareSlots>,
+    shards: BTreeMap<u8, ShardSlots>,
     resting: VecDeque<(Time, Spi)>,
 }
 
 #[derive(Debug, Default)]
-struct ShareSlots {
+struct ShardSlots {
     /// The block that is filled first, drawn with the first slot.
     start: Option<u8>,
     /// By number. One that is missing is free.
@@ -41,16 +41,16 @@ impl EspSlots {
     /// How long a slot rests after use: packets of the old SA that are still under way must not meet a new one.
     pub const REST: Duration = Duration::from_secs(300);
 
-    /// Takes a free slot of `share`. `None` if all are in use or resting.
-    pub fn allocate(&mut self, now: Time, share: Share, entropy: &mut dyn Entropy) -> Option<Spi> {
+    /// Takes a free slot of `shard`. `None` if all are in use or resting.
+    pub fn allocate(&mut self, now: Time, shard: Shard, entropy: &mut dyn Entropy) -> Option<Spi> {
         self.wake(now);
-        let slots = self.shares.entry(share.0).or_default();
+        let slots = self.shards.entry(shard.0).or_default();
         let mut random = [0; 4];
         entropy.fill(&mut random);
         let [start, choice, tag @ ..] = random;
         let start = *slots.start.get_or_insert(start);
-        let slot = slots.free(share, start.into(), choice.into())?;
-        let spi = Spi::from_parts(share, slot, u16::from_be_bytes(tag) & 0x3ff)?;
+        let slot = slots.free(shard, start.into(), choice.into())?;
+        let spi = Spi::from_parts(shard, slot, u16::from_be_bytes(tag) & 0x3ff)?;
         slots.take(slot);
         Some(spi)
     }
@@ -59,14 +59,14 @@ impl EspSlots {
     /// longer: another node has completed what this one had given up, and the end of the rest must not free it.
     pub fn claim(&mut self, spi: Spi) -> bool {
         let block =
-            self.shares.entry(spi.share().0).or_default().blocks.entry(number(spi.slot())).or_default();
+            self.shards.entry(spi.shard().0).or_default().blocks.entry(number(spi.slot())).or_default();
         let slot = bit(spi.slot());
         let rested = block.resting & slot != 0;
         let claimed = rested || block.taken & slot == 0;
         block.taken |= slot;
         block.resting &= !slot;
         if rested {
-            let same = |other: Spi| (other.share(), other.slot()) == (spi.share(), spi.slot());
+            let same = |other: Spi| (other.shard(), other.slot()) == (spi.shard(), spi.slot());
             self.resting.retain(|(_, other)| !same(*other));
         }
         claimed
@@ -92,21 +92,21 @@ impl EspSlots {
     }
 
     fn block_mut(&mut self, spi: Spi) -> Option<&mut Block> {
-        self.shares.get_mut(&spi.share().0)?.blocks.get_mut(&number(spi.slot()))
+        self.shards.get_mut(&spi.shard().0)?.blocks.get_mut(&number(spi.slot()))
     }
 }
 
-impl ShareSlots {
+impl ShardSlots {
     /// A free slot of the first block from `start` on that has one, which one by `choice`. None is among the reserved values,
-    /// whatever the tag (slot 0 of share 0 reaches below 256).
-    fn free(&self, share: Share, start: u16, choice: u16) -> Option<u16> {
+    /// whatever the tag (slot 0 of shard 0 reaches below 256).
+    fn free(&self, shard: Shard, start: u16, choice: u16) -> Option<u16> {
         (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
             let taken = self.blocks.get(&number).map_or(0, |block| block.taken);
             if taken == u64::MAX {
                 return None;
             }
             let mut slots = (0..BLOCK).map(|n| number * BLOCK + (choice + n) % BLOCK);
-            slots.find(|slot| taken & bit(*slot) == 0 && Spi::from_parts(share, *slot, 0).is_some())
+            slots.find(|slot| taken & bit(*slot) == 0 && Spi::from_parts(shard, *slot, 0).is_some())
         })
     }
 
@@ -141,48 +141,48 @@ mod tests {
     fn a_slot_rests_after_use() {
         let mut slots = EspSlots::default();
         let start = Time::default();
-        let first = slots.allocate(start, Share(7), &mut Constant).unwrap();
-        assert_eq!((first.share(), first.slot()), (Share(7), 0));
+        let first = slots.allocate(start, Shard(7), &mut Constant).unwrap();
+        assert_eq!((first.shard(), first.slot()), (Shard(7), 0));
         slots.release(start, first);
         slots.release(start, first);
-        let second = slots.allocate(start, Share(7), &mut Constant).unwrap();
+        let second = slots.allocate(start, Shard(7), &mut Constant).unwrap();
         assert_eq!(second.slot(), 1, "slot 0 rests");
         let later = Time(EspSlots::REST);
-        assert_eq!(slots.allocate(later, Share(7), &mut Constant).unwrap(), first);
-        assert_eq!(slots.allocate(later, Share(7), &mut Constant).unwrap().slot(), 2, "slot 1 is in use");
+        assert_eq!(slots.allocate(later, Shard(7), &mut Constant).unwrap(), first);
+        assert_eq!(slots.allocate(later, Shard(7), &mut Constant).unwrap().slot(), 2, "slot 1 is in use");
     }
 
     #[test]
-    fn a_full_share_refuses_and_reserved_values_are_never_given() {
+    fn a_full_shard_refuses_and_reserved_values_are_never_given() {
         let mut slots = EspSlots::default();
         let mut seen = std::collections::BTreeSet::new();
-        while let Some(spi) = slots.allocate(Time::default(), Share(0), &mut Constant) {
+        while let Some(spi) = slots.allocate(Time::default(), Shard(0), &mut Constant) {
             assert!(spi.0 >= 256);
             assert!(seen.insert(spi.slot()));
         }
-        assert_eq!(seen.len(), Spi::SLOTS - 1, "slot 0 of share 0 holds reserved values");
-        assert!(slots.allocate(Time::default(), Share(1), &mut Constant).is_some());
+        assert_eq!(seen.len(), Spi::SLOTS - 1, "slot 0 of shard 0 holds reserved values");
+        assert!(slots.allocate(Time::default(), Shard(1), &mut Constant).is_some());
     }
 
     #[test]
     fn a_claimed_slot_is_not_given_out() {
         let mut slots = EspSlots::default();
-        let foreign = Spi::from_parts(Share(3), 0, 77).unwrap();
+        let foreign = Spi::from_parts(Shard(3), 0, 77).unwrap();
         assert!(slots.claim(foreign));
         assert!(!slots.claim(foreign));
-        assert_eq!(slots.allocate(Time::default(), Share(3), &mut Constant).unwrap().slot(), 1);
+        assert_eq!(slots.allocate(Time::default(), Shard(3), &mut Constant).unwrap().slot(), 1);
     }
 
     #[test]
     fn a_resting_slot_that_is_claimed_is_in_use_until_it_is_released() {
         let mut slots = EspSlots::default();
         let start = Time::default();
-        let spi = slots.allocate(start, Share(7), &mut Constant).unwrap();
+        let spi = slots.allocate(start, Shard(7), &mut Constant).unwrap();
         slots.release(start, spi);
         assert!(slots.claim(spi), "another node has gone on with it");
         let later = Time(EspSlots::REST);
         assert_ne!(
-            slots.allocate(later, Share(7), &mut Constant).unwrap().slot(),
+            slots.allocate(later, Shard(7), &mut Constant).unwrap().slot(),
             spi.slot(),
             "its SA lives"
         );
@@ -190,11 +190,11 @@ mod tests {
         let rested = Time(2 * EspSlots::REST);
         let almost = Time(rested.0.saturating_sub(Duration::from_secs(1)));
         assert_ne!(
-            slots.allocate(almost, Share(7), &mut Constant).unwrap().slot(),
+            slots.allocate(almost, Shard(7), &mut Constant).unwrap().slot(),
             spi.slot(),
             "it rests anew"
         );
-        assert_eq!(slots.allocate(rested, Share(7), &mut Constant).unwrap().slot(), spi.slot());
+        assert_eq!(slots.allocate(rested, Shard(7), &mut Constant).unwrap().slot(), spi.slot());
     }
 
     /// Draws something else each time.
@@ -214,15 +214,15 @@ mod tests {
         let (mut slots, mut entropy) = (EspSlots::default(), Counter(3));
         let mut drawn = Vec::new();
         for taken in 1..=200 {
-            let spi = slots.allocate(Time::default(), Share(9), &mut entropy).unwrap();
+            let spi = slots.allocate(Time::default(), Shard(9), &mut entropy).unwrap();
             drawn.push(spi.slot());
-            assert_eq!(slots.shares[&9].blocks.len(), usize::div_ceil(taken, BLOCK.into()));
+            assert_eq!(slots.shards[&9].blocks.len(), usize::div_ceil(taken, BLOCK.into()));
         }
         assert_ne!(drawn.first().map(|slot| number(*slot)), Some(0), "the first block is a random one");
         assert!(!drawn.is_sorted(), "slots come in no order");
         // What has rested is used again before a further block is.
-        let spi = Spi::from_parts(Share(9), drawn[0], 0).unwrap();
+        let spi = Spi::from_parts(Shard(9), drawn[0], 0).unwrap();
         slots.release(Time::default(), spi);
-        assert_eq!(slots.allocate(Time(EspSlots::REST), Share(9), &mut entropy).unwrap().slot(), drawn[0]);
+        assert_eq!(slots.allocate(Time(EspSlots::REST), Shard(9), &mut entropy).unwrap().slot(), drawn[0]);
     }
 }

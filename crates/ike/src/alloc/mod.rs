@@ -13,7 +13,7 @@ pub use single_node::SingleNodeAllocator;
 use crate::message::IkeSpi;
 use crate::output::Time;
 use crate::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in the cookie.
@@ -31,25 +31,25 @@ impl std::fmt::Debug for CookieSecret {
     }
 }
 
-/// What decides the home share of a new IKE SA.
+/// What decides the home shard of a new IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home<'a> {
-    /// We respond: the initiator's SPI. Its first request finds the share by it, before there is an SPI of ours.
+    /// We respond: the initiator's SPI. Its first request finds the shard by it, before there is an SPI of ours.
     Responding(IkeSpi),
     /// We initiate: the connection's name.
     Initiating(&'a str),
-    /// It takes the place of another, or comes beside it, and stays in its share: the Child SAs that move, or the addresses
+    /// It takes the place of another, or comes beside it, and stays in its shard: the Child SAs that move, or the addresses
     /// that both have, have one owner.
-    Renewing(Share),
+    Renewing(Shard),
 }
 
 /// Everything that an endpoint must be given.
 pub trait Allocator: Entropy {
-    /// An SPI for a new IKE SA whose home share is decided by that.
+    /// An SPI for a new IKE SA whose home shard is decided by that.
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi;
 
-    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the share has no free slot.
-    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi>;
+    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the shard has no free slot.
+    fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi>;
 
     /// The SPI is in use: it came with an SA that another node established.
     fn claim_esp_spi(&mut self, spi: Spi);

@@ -1,11 +1,11 @@
-//! The allocator of a gateway that stands alone and owns every share.
+//! The allocator of a gateway that stands alone and owns every shard.
 
 use super::{Allocator, CookieSecret, EspSlots, Home};
 use crate::message::IkeSpi;
 use crate::output::Time;
 use crate::suite::Entropy;
 use std::time::Duration;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Makes every choice from entropy alone.
 pub struct SingleNodeAllocator<E> {
@@ -56,7 +56,7 @@ impl<E: Entropy> Allocator for SingleNodeAllocator<E> {
         IkeSpi(u64::from_be_bytes(octets).max(1))
     }
 
-    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
+    fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi> {
         self.slots.allocate(now, home, &mut self.entropy)
     }
 

@@ -29,7 +29,7 @@ impl Endpoint {
     fn act_for_all(&mut self, now: Time, sa: &IkeSa, dead: bool) {
         let Some(connection) = self.connections.get(&sa.connection) else { return };
         for child in sa.children.iter().filter(|child| child.phase == ChildPhase::Installed) {
-            if self.has_heir(sa, child) {
+            if self.has_standby(sa, child) {
                 continue;
             }
             if let Some(config) = connection.child(&child.name) {
@@ -72,8 +72,8 @@ impl Endpoint {
         if action.starts() {
             self.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
             // Not at once: the IKE SA is still being worked on.
-            let share = sa.our_spi().share();
-            self.starts.restart((connection, child), share, now, self.config.start_retry);
+            let shard = sa.our_spi().shard();
+            self.starts.restart((connection, child), shard, now, self.config.start_retry);
         }
     }
 

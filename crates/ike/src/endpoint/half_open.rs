@@ -224,7 +224,7 @@ impl HalfOpens {
     /// Decides about a request.
     ///
     /// Requests without a cookie may be forged. They count towards the demand for cookies only, so that nobody can
-    /// use up another's share of the limit, and they take nobody's place.
+    /// use up another's shard of the limit, and they take nobody's place.
     pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, claimant: Claimant) -> Admission {
         let (keys, limit) = (claimant.keys(), config.source_half_open_limit);
         let room = self.room(config, claimant);

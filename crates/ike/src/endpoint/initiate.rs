@@ -191,7 +191,7 @@ impl Endpoint {
             format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"),
         );
         let connection = self.connections.child(Some(&sa.connection), child);
-        let home = Home::Renewing(sa.our_spi().share());
+        let home = Home::Renewing(sa.our_spi().shard());
         let begun = connection.and_then(|connection| {
             let path = self.path_again(&connection, sa)?;
             let beginning = Beginning { id: self.new_ike_id(), child, path, reauth: None, home };

@@ -134,7 +134,7 @@ impl Endpoint {
         ChildSaId(self.last_child)
     }
 
-    /// The number that all SAs of a child share.
+    /// The number that all SAs of a child shard.
     pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
         if let Some(children) = self.reqids.get(connection)
             && let Ok(at) = place_of(children, child)

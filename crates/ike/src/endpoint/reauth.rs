@@ -86,7 +86,7 @@ impl Endpoint {
             _ if connection.peer_address().is_none() => sa.path,
             _ => self.initial_path(connection)?,
         };
-        let home = Home::Renewing(sa.our_spi().share());
+        let home = Home::Renewing(sa.our_spi().shard());
         let reauth = Some(Reauth::Of(sa.our_spi()));
         self.look_names_up(connection);
         let beginning = Beginning { id: self.new_ike_id(), child, path, reauth, home };
@@ -327,10 +327,10 @@ impl Endpoint {
     pub(crate) fn pass_place_on(&mut self, sa: &IkeSa, old: Spi, new: ChildSaId) {
         let inherited = sa.child_by_spi(old).is_some();
         let Some(new) = sa.child(new) else { return };
-        while let Some((ike, heir)) = self.heir(sa, old) {
+        while let Some((ike, standby)) = self.standby(sa, old) {
             let Some(mut other) = self.table.take(ike) else { return };
             self.commit(&mut other);
-            if let Some(child) = other.child_mut(heir) {
+            if let Some(child) = other.child_mut(standby) {
                 // A renewal leaves the place in its IKE SA, and the others come after that one.
                 let newer = inherited || child.installed > new.installed;
                 child.outbound = if newer { Outbound::Waiting(new.params.spi_in) } else { Outbound::Retired };
@@ -374,7 +374,7 @@ impl Endpoint {
     /// What went out through a Child SA that ends goes out through the one of another IKE SA that waits for its place.
     pub(crate) fn hand_over(&mut self, sa: &mut IkeSa, old: ChildSaId) {
         let Some(place) = sa.child(old).map(|old| old.params.spi_in) else { return };
-        let Some((ike, new)) = self.heir(sa, place) else { return };
+        let Some((ike, new)) = self.standby(sa, place) else { return };
         let Some(child) = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active) else {
             return;
         };
@@ -387,7 +387,7 @@ impl Endpoint {
     }
 
     /// The Child SA of another IKE SA that waits for the place of the one of that SPI.
-    fn heir(&self, sa: &IkeSa, old: Spi) -> Option<(IkeSaId, ChildSaId)> {
+    fn standby(&self, sa: &IkeSa, old: Spi) -> Option<(IkeSaId, ChildSaId)> {
         let waits = |child: &&ChildSa| child.outbound == Outbound::Waiting(old);
         self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
     }
@@ -402,8 +402,8 @@ impl Endpoint {
     }
 
     /// True if another Child SA carries what this one did, or is about to.
-    pub(crate) fn has_heir(&self, sa: &IkeSa, child: &ChildSa) -> bool {
-        child.outbound == Outbound::Retired || self.heir(sa, child.params.spi_in).is_some()
+    pub(crate) fn has_standby(&self, sa: &IkeSa, child: &ChildSa) -> bool {
+        child.outbound == Outbound::Retired || self.standby(sa, child.params.spi_in).is_some()
     }
 }
 

@@ -142,7 +142,7 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let path = self.path_again(connection, sa).map_err(|error| Reason::Refused(error.to_string()))?;
         self.log(sa, ORDINARY, why);
-        let home = Home::Renewing(sa.our_spi().share());
+        let home = Home::Renewing(sa.our_spi().shard());
         self.begin_attempt(now, sa, connection, Attempt { child, number, outdated: false }, path, home)
     }
 

@@ -12,15 +12,15 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, decode};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use testudo_ipsec::spi::{Share, Spi};
+use testudo_ipsec::spi::{Shard, Spi};
 
-/// Which shares are this node's, and what is at home where.
+/// Which shards are this node's, and what is at home where.
 pub trait Homes: Send {
     /// The home of a connection that we initiate, as [`Home::Initiating`] draws it.
-    fn share_of(&self, connection: &str) -> Share;
+    fn shard_of(&self, connection: &str) -> Shard;
 
-    /// True if this node owns the share.
-    fn owns(&self, share: Share) -> bool;
+    /// True if this node owns the shard.
+    fn owns(&self, shard: Shard) -> bool;
 
     /// True if this node hands the address out of a pool. For no address two nodes may say so at a time.
     fn leases(&self, addr: IpAddr) -> bool;
@@ -181,12 +181,12 @@ impl Endpoint {
         self.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
     }
 
-    /// Tells which shares this node owns from now on. Children that start by themselves and whose home it has become are
+    /// Tells which shards this node owns from now on. Children that start by themselves and whose home it has become are
     /// started, unless they are up. Without a word everything is at home here.
     pub fn set_homes(&mut self, now: Time, homes: Box<dyn Homes>) {
         let before = self.homes.replace(homes);
         self.pools.begin_again();
-        let was_home = |name: &str| before.as_ref().is_none_or(|homes| homes.owns(homes.share_of(name)));
+        let was_home = |name: &str| before.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(name)));
         let come: Vec<(String, String)> = self
             .starts
             .wanted()
@@ -209,17 +209,17 @@ impl Endpoint {
 
     /// True if this node initiates the connection.
     pub fn is_home(&self, connection: &str) -> bool {
-        self.homes.as_ref().is_none_or(|homes| homes.owns(homes.share_of(connection)))
+        self.homes.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(connection)))
     }
 
-    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the peer had chosen the share.
+    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the peer had chosen the shard.
     /// `None`: on another node.
     pub(super) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
         if self.is_home(connection) {
             return Some(Home::Initiating(connection));
         }
         let lost = self.starts.lost_in(connection, child);
-        lost.filter(|share| self.homes.as_ref().is_some_and(|homes| homes.owns(*share))).map(Home::Renewing)
+        lost.filter(|shard| self.homes.as_ref().is_some_and(|homes| homes.owns(*shard))).map(Home::Renewing)
     }
 }
 

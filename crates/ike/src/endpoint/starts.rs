@@ -4,7 +4,7 @@ use crate::config::{Child, Connection};
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// How often a lost child is started again at once, before it has to wait. Two tunnels that displace each other would do
 /// nothing else otherwise.
@@ -37,7 +37,7 @@ struct Restarted {
     since: Time,
     count: u32,
     /// Where its IKE SA was at home.
-    share: Share,
+    shard: Shard,
 }
 
 impl Starts {
@@ -56,17 +56,17 @@ impl Starts {
         self.wanted.entry((connection.to_owned(), child.to_owned())).or_insert(None);
     }
 
-    /// The child was lost in that share, and is to be tried: at once, unless it was lost too often within `pause`.
+    /// The child was lost in that shard, and is to be tried: at once, unless it was lost too often within `pause`.
     pub(crate) fn restart(
         &mut self,
         (connection, child): (&str, &str),
-        share: Share,
+        shard: Shard,
         now: Time,
         pause: Duration,
     ) {
         let name = (connection.to_owned(), child.to_owned());
-        let lost = self.restarted.entry(name).or_insert(Restarted { since: now, count: 0, share });
-        lost.share = share;
+        let lost = self.restarted.entry(name).or_insert(Restarted { since: now, count: 0, shard });
+        lost.shard = shard;
         if now.since(lost.since) >= pause {
             (lost.since, lost.count) = (now, 0);
         }
@@ -76,9 +76,9 @@ impl Starts {
     }
 
     /// Where the child was at home when it was last lost.
-    pub(crate) fn lost_in(&self, connection: &str, child: &str) -> Option<Share> {
+    pub(crate) fn lost_in(&self, connection: &str, child: &str) -> Option<Shard> {
         let name = (connection.to_owned(), child.to_owned());
-        self.restarted.get(&name).map(|lost| lost.share)
+        self.restarted.get(&name).map(|lost| lost.shard)
     }
 
     /// All that are wanted, whether a try is due or not.
@@ -241,7 +241,7 @@ mod tests {
     fn a_connection_is_forgotten_and_its_neighbours_are_not() {
         let mut starts = Starts::default();
         for connection in ["a", "ab", "b"] {
-            starts.restart((connection, "net"), Share(7), at(1), Duration::from_secs(60));
+            starts.restart((connection, "net"), Shard(7), at(1), Duration::from_secs(60));
             starts.trap(connection, "net");
         }
         starts.forget("ab");

@@ -120,7 +120,7 @@ impl Endpoint {
             if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
         self.log(sa, FAILURE, format!("{silent}, trying again ({}{of})", next.number));
         self.note_failure(now, &sa.connection, &next.child, silent.to_string());
-        let home = Home::Renewing(sa.our_spi().share());
+        let home = Home::Renewing(sa.our_spi().shard());
         self.begin_attempt(now, sa, &connection, next, path, home)
     }
 
@@ -128,7 +128,7 @@ impl Endpoint {
     pub(crate) fn run_starts(&mut self, now: Time) {
         for (connection, child) in self.starts.due(now) {
             if self.home_of(&connection, &child).is_none() {
-                // Another node's to start; here it waits for its turn to come with its share.
+                // Another node's to start; here it waits for its turn to come with its shard.
                 continue;
             }
             if let Err(error) = self.initiate(now, Some(&connection), &child) {

@@ -137,7 +137,7 @@ impl Endpoint {
         choice: &EspChoice,
         (selectors, mode): (Selectors, Mode),
     ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
-        let home = sa.our_spi().share();
+        let home = sa.our_spi().shard();
         let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
         let spi_in = self.alloc.esp_spi(now, home).ok_or_else(no_spi)?;
         let mut answer = vec![
@@ -322,7 +322,7 @@ impl Endpoint {
         }
         let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
         self.log(sa, level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
-        if !self.has_heir(sa, &child) && !self.is_up_otherwise(sa, &child.name) {
+        if !self.has_standby(sa, &child) && !self.is_up_otherwise(sa, &child.name) {
             self.note_child_down(now, &sa.connection, &child.name, reason);
         }
         self.event(Event::ChildDown(sa.id, id, reason.clone()));

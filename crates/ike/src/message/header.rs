@@ -5,7 +5,7 @@ use super::number::{ExchangeType, PayloadType};
 use super::reader::Reader;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// An IKE SA's Security Parameters Index. Zero is no SPI: the responder's, before it has answered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,9 +20,9 @@ impl IkeSpi {
         self.0 == 0
     }
 
-    /// The share that is home to the IKE SA, if this SPI is ours: its layout is share:8 | random:56.
-    pub fn share(self) -> Share {
-        Share((self.0 >> 56) as u8)
+    /// The shard that is home to the IKE SA, if this SPI is ours: its layout is shard:8 | random:56.
+    pub fn shard(self) -> Shard {
+        Shard((self.0 >> 56) as u8)
     }
 
     /// As on the wire.

@@ -15,11 +15,11 @@ pub enum Ingress {
     /// Through a port: we are a hop on its way.
     Port,
     /// The same, and it has reached every node of the cluster, because only the policies tell whose it is: one node keeps it.
-    Shared,
+    Flooded,
     /// As [`Ingress::Port`], and it came in fragments that were put together: its sender cannot make it smaller than they were.
     PortJoined,
-    /// As [`Ingress::Shared`], in such fragments.
-    SharedJoined,
+    /// As [`Ingress::Flooded`], in such fragments.
+    FloodedJoined,
     /// From our own kernel, through the TUN, or made here: the TTL is left alone.
     Host,
     /// As [`Ingress::Host`], in such fragments.
@@ -38,14 +38,14 @@ impl Ingress {
 
     /// True if all nodes of the cluster have it.
     #[inline]
-    pub(super) fn is_shared(self) -> bool {
-        matches!(self, Self::Shared | Self::SharedJoined)
+    pub(super) fn is_flooded(self) -> bool {
+        matches!(self, Self::Flooded | Self::FloodedJoined)
     }
 
     /// True if it came in fragments.
     #[inline]
     pub(super) fn is_joined(self) -> bool {
-        matches!(self, Self::PortJoined | Self::SharedJoined | Self::HostJoined)
+        matches!(self, Self::PortJoined | Self::FloodedJoined | Self::HostJoined)
     }
 }
 
@@ -79,8 +79,8 @@ pub enum Verdict {
     /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it to `outbound` again behind them,
     /// as [`Ingress::Piece`]. A datagram whose last fragment came long before the others would not be put together.
     Behind,
-    /// Its share is about to come from another node ([`super::Command::Hold`]): keep it for a moment, and give it to the pipeline again,
-    /// the same way, once the share has come.
+    /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it for a moment, and give it to the pipeline again,
+    /// the same way, once the shard has come.
     Held,
     /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
     /// give the whole packet back the same way, as [`Ingress::PortJoined`] and the like.

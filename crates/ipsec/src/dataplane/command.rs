@@ -4,10 +4,10 @@ use super::table::Sample;
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
-use crate::spi::{SenderId, Share, Spi};
+use crate::spi::{SenderId, Shard, Spi};
 use std::sync::Arc;
 
 /// A change, applied between two bursts. Everything that needs memory brings it along: where there are several workers, control
@@ -36,25 +36,25 @@ pub enum Command {
     ForgetSenderId,
     /// Changes the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
-    /// From now on this node carries these shares and no others.
-    SetShares(ShareSet),
-    /// Packets of these shares, which another node still carries, come back as [`super::Verdict::Held`].
-    Hold(ShareSet),
-    /// Of these shares, which are to go to another node, clear packets that are worked on are noted in the list: the latest, as many as
+    /// From now on this node carries these shards and no others.
+    SetShards(ShardSet),
+    /// Packets of these shards, which another node still carries, come back as [`super::Verdict::Held`].
+    Hold(ShardSet),
+    /// Of these shards, which are to go to another node, clear packets that are worked on are noted in the list: the latest, as many as
     /// there is room for.
-    Note(ShareSet, Box<[Note]>),
+    Note(ShardSet, Box<[Note]>),
     /// Ends that; the notes come back.
     TakeNotes,
-    /// Clear packets of these shares that others have worked on, by the hashes that they noted, false for each: the shares come here with
-    /// the next [`Command::SetShares`]. None of the packets is worked on again.
-    Handled(ShareSet, Box<[(u64, bool)]>),
+    /// Clear packets of these shards that others have worked on, by the hashes that they noted, false for each: the shards come here with
+    /// the next [`Command::SetShards`]. None of the packets is worked on again.
+    Handled(ShardSet, Box<[(u64, bool)]>),
     /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
     /// know lets them choose the node, no more.
     SetHashKey(HashKey),
-    /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shares are added.
+    /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shards are added.
     TakeIn(Box<[(Spi, u64)]>),
-    /// In which share packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.
-    SetHome(PolicyId, Option<Share>),
+    /// In which shard packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.
+    SetHome(PolicyId, Option<Shard>),
 }
 
 /// What a command has put out of use, to be freed by control.
@@ -119,21 +119,21 @@ impl Dataplane {
             Command::SetLocalAddrs(addrs) => {
                 Some(Garbage::LocalAddrs(std::mem::replace(&mut self.local, addrs)))
             }
-            Command::SetShares(shares) => {
-                self.shares = shares;
+            Command::SetShards(shards) => {
+                self.shards = shards;
                 None
             }
-            Command::Hold(shares) => {
-                self.transit.hold(shares);
+            Command::Hold(shards) => {
+                self.transit.hold(shards);
                 None
             }
-            Command::Note(shares, list) => Some(Garbage::Notes(self.transit.note(shares, list))),
+            Command::Note(shards, list) => Some(Garbage::Notes(self.transit.note(shards, list))),
             Command::TakeNotes => {
                 let (notes, count) = self.transit.take_notes();
                 Some(Garbage::Noted(notes, count))
             }
-            Command::Handled(shares, digests) => {
-                Some(Garbage::Handled(self.transit.handled(shares, digests, self.now)))
+            Command::Handled(shards, digests) => {
+                Some(Garbage::Handled(self.transit.handled(shards, digests, self.now)))
             }
             Command::SetHashKey(key) => {
                 self.pairs = key;

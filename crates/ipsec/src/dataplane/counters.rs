@@ -122,7 +122,7 @@ pub struct DirectionTotals {
     pub replies: u64,
     /// Given back to be fragmented, or to come behind pieces.
     pub to_split: u64,
-    /// Given back to wait for their share.
+    /// Given back to wait for their shard.
     pub to_wait: u64,
     /// Fragments given back to be put together.
     pub to_join: u64,

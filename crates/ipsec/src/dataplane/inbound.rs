@@ -12,7 +12,7 @@ mod separate;
 use super::burst::{BURST, Item, Verdict};
 use super::counters::DirectionCounters;
 use super::reply::Replier;
-use super::shares::is_carried;
+use super::shards::is_carried;
 use super::transit::Transit;
 use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, fence};
@@ -20,7 +20,7 @@ use crate::demux::{self, Arrived, Form, Kind};
 use crate::drops::DropReason;
 use crate::sa::{Encapsulation, InboundSa, SaKey};
 use crate::sad::Sad;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::spi::Spi;
 use arrayvec::ArrayVec;
 use receive::Receiver;
@@ -103,7 +103,7 @@ impl Dataplane {
         mut turn: Option<&mut dyn Turn>,
     ) {
         let counters = &*self.counters;
-        let mut plans = admit(burst, arrived, (&self.sad, &self.shares, &self.transit), &counters.inbound);
+        let mut plans = admit(burst, arrived, (&self.sad, &self.shards, &self.transit), &counters.inbound);
         if pass.any_ah || self.spd.has_around() {
             let known = bundle::Known {
                 sad: &self.sad,
@@ -231,7 +231,7 @@ fn next_of_train(packet: &[u8], (like, before): &(Likeness, Arrived)) -> Option<
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, Arrived)],
-    (sad, shares, transit): (&'s Sad, &ShareSet, &Transit),
+    (sad, shards, transit): (&'s Sad, &ShardSet, &Transit),
     counters: &DirectionCounters,
 ) -> Burst<Plan<'s>> {
     fetch(arrived, sad);
@@ -239,7 +239,7 @@ fn admit<'s>(
     let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
     for (at, arrived) in arrived {
         let spi = Spi(arrived.spi);
-        let look = || (spi, sad.get(spi), is_carried(spi.share(), shares));
+        let look = || (spi, sad.get(spi), is_carried(spi.shard(), shards));
         let (_, sa, here) = *match &mut last {
             Some(known) if known.0 == spi => known,
             other => other.insert(look()),
@@ -254,7 +254,7 @@ fn admit<'s>(
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
         match checked {
-            _ if !here && transit.holds(spi.share()) => {
+            _ if !here && transit.holds(spi.shard()) => {
                 counters.to_wait.add(1);
                 item.verdict = Verdict::Held;
             }

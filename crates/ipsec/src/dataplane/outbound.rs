@@ -64,7 +64,7 @@ impl Dataplane {
             table: &self.outbound,
             local: &self.local,
             bundles: self.spd.has_around().then_some(&*self.spd),
-            shares: &self.shares,
+            shards: &self.shards,
             transit: (!self.transit.is_idle(self.now)).then_some(&mut self.transit),
             pairs: self.pairs,
             replier: Replier { sources, limit: &mut self.icmp_limit, counters },

@@ -2,7 +2,7 @@
 
 use crate::sa::OutboundSa;
 use crate::spd::PolicyId;
-use crate::spi::Share;
+use crate::spi::Shard;
 use std::cell::Cell;
 use std::sync::Arc;
 use testudo_crypto::prefetch;
@@ -28,7 +28,7 @@ pub(super) struct Place {
     /// What the SA's rate is counted from.
     pub(super) sampled: Cell<Sample>,
     /// Where packets that find no SA are at home.
-    pub(super) home: Option<Share>,
+    pub(super) home: Option<Shard>,
 }
 
 /// What an SA had sent at some time.

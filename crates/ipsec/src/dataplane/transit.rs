@@ -1,23 +1,23 @@
-//! Shares on their way from one node of a cluster to another, with both of them alive. Both have every packet: the new node keeps those back
-//! that come before the share does, and the old one notes which it has worked on, so that none is lost and none goes twice.
+//! Shards on their way from one node of a cluster to another, with both of them alive. Both have every packet: the new node keeps those back
+//! that come before the shard does, and the old one notes which it has worked on, so that none is lost and none goes twice.
 //!
 //! Of what comes in, the replay window says that already. So only clear packets are noted, by a keyed hash of their octets.
 
 use super::burst::{Ingress, Item, Verdict};
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
-use crate::spi::Share;
+use crate::spi::Shard;
 
-/// For so many milliseconds after a share has come a packet may still lie before the worker that came when the old node had the share.
+/// For so many milliseconds after a shard has come a packet may still lie before the worker that came when the old node had the shard.
 const MEMORY: u64 = 300;
 
 /// A clear packet that a node has worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Of the SA that it took.
-    pub share: Share,
+    pub shard: Shard,
     /// The keyed hash of its octets.
     pub digest: u64,
 }
@@ -25,16 +25,16 @@ pub struct Note {
 /// What is under way.
 #[derive(Debug, Default)]
 pub(super) struct Transit {
-    /// Shares that come: their packets wait.
-    held: ShareSet,
-    /// Shares that go: what is worked on is noted.
-    leaving: ShareSet,
+    /// Shards that come: their packets wait.
+    held: ShardSet,
+    /// Shards that go: what is worked on is noted.
+    leaving: ShardSet,
     /// The latest, from `count` on around.
     notes: Box<[Note]>,
     /// How many have been written since the list was made.
     count: usize,
-    /// Shares that have come.
-    came: ShareSet,
+    /// Shards that have come.
+    came: ShardSet,
     /// What other nodes have worked on of them, sorted; true for what has been met.
     handled: Box<[(u64, bool)]>,
     /// Until when that counts.
@@ -48,23 +48,23 @@ impl Transit {
         self.held.is_empty() && self.leaving.is_empty() && (self.handled.is_empty() || now >= self.until)
     }
 
-    pub(super) fn hold(&mut self, shares: ShareSet) {
-        self.held = shares;
+    pub(super) fn hold(&mut self, shards: ShardSet) {
+        self.held = shards;
     }
 
-    pub(super) fn holds(&self, share: Share) -> bool {
-        self.held.contains(share)
+    pub(super) fn holds(&self, shard: Shard) -> bool {
+        self.held.contains(shard)
     }
 
-    /// Notes what is worked on of these shares, into that list. Gives the former one back.
-    pub(super) fn note(&mut self, shares: ShareSet, list: Box<[Note]>) -> Box<[Note]> {
-        (self.leaving, self.count) = (shares, 0);
+    /// Notes what is worked on of these shards, into that list. Gives the former one back.
+    pub(super) fn note(&mut self, shards: ShardSet, list: Box<[Note]>) -> Box<[Note]> {
+        (self.leaving, self.count) = (shards, 0);
         std::mem::replace(&mut self.notes, list)
     }
 
     /// Ends that. Gives the notes, oldest first, and how many they are.
     pub(super) fn take_notes(&mut self) -> (Box<[Note]>, usize) {
-        self.leaving = ShareSet::EMPTY;
+        self.leaving = ShardSet::EMPTY;
         let mut notes = std::mem::take(&mut self.notes);
         if self.count > notes.len() && !notes.is_empty() {
             let oldest = self.count % notes.len();
@@ -74,25 +74,25 @@ impl Transit {
         (notes, count)
     }
 
-    /// What others have worked on of shares that come here. Gives the former list back.
+    /// What others have worked on of shards that come here. Gives the former list back.
     pub(super) fn handled(
         &mut self,
-        shares: ShareSet,
+        shards: ShardSet,
         mut digests: Box<[(u64, bool)]>,
         now: u64,
     ) -> Box<[(u64, bool)]> {
         digests.sort_unstable();
-        (self.came, self.until) = (shares, now + MEMORY);
+        (self.came, self.until) = (shards, now + MEMORY);
         std::mem::replace(&mut self.handled, digests)
     }
 
-    /// True if a clear packet of that share is to be worked on now; else it has its verdict. `here`: this node carries the share, so that
+    /// True if a clear packet of that shard is to be worked on now; else it has its verdict. `here`: this node carries the shard, so that
     /// it will be. What is noted and not worked on would be lost.
     #[cold]
     pub(super) fn lets_pass(
         &mut self,
         item: &mut Item<'_>,
-        (share, here, now): (Share, bool, u64),
+        (shard, here, now): (Shard, bool, u64),
         key: HashKey,
         counters: &DirectionCounters,
     ) -> bool {
@@ -100,13 +100,13 @@ impl Transit {
         if item.ingress == Ingress::Piece {
             return true;
         }
-        if self.held.contains(share) {
+        if self.held.contains(shard) {
             counters.to_wait.add(1);
             item.verdict = Verdict::Held;
             return false;
         }
-        let asks = self.came.contains(share) && !self.handled.is_empty() && now < self.until;
-        let notes = here && self.leaving.contains(share) && !self.notes.is_empty();
+        let asks = self.came.contains(shard) && !self.handled.is_empty() && now < self.until;
+        let notes = here && self.leaving.contains(shard) && !self.notes.is_empty();
         if !asks && !notes {
             return true;
         }
@@ -117,7 +117,7 @@ impl Transit {
         }
         if notes {
             let at = self.count % self.notes.len();
-            self.notes[at] = Note { share, digest };
+            self.notes[at] = Note { shard, digest };
             self.count += 1;
         }
         true

@@ -125,7 +125,7 @@ fn while_a_block_waits_numbers_are_not_low() {
     assert!(numbers.reserve(20).low && numbers.take_news(), "it is told again with the next block");
 }
 
-/// Two nodes take turns at blocks of the same numbers, as an owner and its heir do; the worker threads of one of them must
+/// Two nodes take turns at blocks of the same numbers, as an owner and its standby do; the worker threads of one of them must
 /// never have a number of the other's, however control and workers meet.
 #[test]
 fn threads_never_get_a_number_between_two_blocks() {

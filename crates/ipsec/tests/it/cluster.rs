@@ -1,4 +1,4 @@
-//! What a node of a cluster lets pass: its own shares, in blocks and under a sender ID that it was granted, unless it is fenced.
+//! What a node of a cluster lets pass: its own shards, in blocks and under a sender ID that it was granted, unless it is fenced.
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
@@ -9,19 +9,19 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{Encapsulation, OutboundSa};
-use testudo_ipsec::share::ShareSet;
+use testudo_ipsec::shard::ShardSet;
 use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_wire::ip::Protocol;
 
 pub(crate) const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
 pub(crate) const FENCED: Verdict = Verdict::Drop(DropReason::Fenced);
 const NO_BLOCK: Verdict = Verdict::Drop(DropReason::NoBlock);
 
-/// All shares but that one.
-pub(crate) fn without(share: Share) -> ShareSet {
-    ShareSet::ALL.without([share].into_iter().collect())
+/// All shards but that one.
+pub(crate) fn without(shard: Shard) -> ShardSet {
+    ShardSet::ALL.without([shard].into_iter().collect())
 }
 
 pub(crate) fn block(next: u64, end: u64) -> SequenceBlock {
@@ -61,14 +61,14 @@ fn is_balanced(gateway: &Gateway) -> bool {
 }
 
 #[test]
-fn an_heir_goes_on_where_no_number_can_collide() {
+fn a_standby_goes_on_where_no_number_can_collide() {
     for tunnel in Tunnel::all() {
         let mut owner = node(&tunnel, block(1, 1000));
-        let mut heir = node(&tunnel, block(1000, 2000));
-        assert!(heir.plane.apply(Command::SetSenderId(SenderId(9))).is_none());
+        let mut standby = node(&tunnel, block(1000, 2000));
+        assert!(standby.plane.apply(Command::SetSenderId(SenderId(9))).is_none());
         let mut peer = peer(&tunnel);
         let first = forwarded(owner.outbound(&burst(20)));
-        let second = forwarded(heir.outbound(&burst(20)));
+        let second = forwarded(standby.outbound(&burst(20)));
         // The owner comes back and gets a block behind all others.
         owner.outbound.numbers().advance(block(2000, 3000)).unwrap();
         let third = forwarded(owner.outbound(&burst(20)));
@@ -82,22 +82,22 @@ fn an_heir_goes_on_where_no_number_can_collide() {
 #[test]
 fn who_takes_an_sa_in_accepts_nothing_that_may_have_been_accepted() {
     let tunnel = Tunnel { window: 128, ..Tunnel::default() };
-    let (mut owner, mut heir) = (node(&tunnel, block(1, 1000)), node(&tunnel, block(1000, 2000)));
+    let (mut owner, mut standby) = (node(&tunnel, block(1, 1000)), node(&tunnel, block(1000, 2000)));
     let mut peer = peer(&tunnel);
     let sent = forwarded(peer.outbound(&back(200)));
     assert_eq!(forwarded(owner.inbound(&sent[..100])).len(), 100);
     let edge = owner.inbound.take_edge();
     assert_eq!(edge, Some(100));
     let floors = vec![(Spi(0x7777_7777), 5), (SPI_A, edge.unwrap())];
-    let garbage = heir.plane.apply(Command::TakeIn(floors.clone().into()));
+    let garbage = standby.plane.apply(Command::TakeIn(floors.clone().into()));
     assert!(matches!(&garbage, Some(Garbage::TakenIn(done)) if done[..] == floors), "{garbage:?}");
-    let found = verdicts(&heir.inbound(&sent));
+    let found = verdicts(&standby.inbound(&sent));
     assert!(found[..100].iter().all(|verdict| *verdict == Verdict::Drop(DropReason::Replayed)));
     assert_eq!(found[100..], [Verdict::Forward; 100]);
     // A floor that is late takes nothing back and gives nothing away.
-    heir.plane.apply(Command::TakeIn(Box::new([(SPI_A, 50)])));
-    assert!(heir.inbound(&sent).iter().all(|(verdict, _)| *verdict != Verdict::Forward));
-    assert!(is_balanced(&heir));
+    standby.plane.apply(Command::TakeIn(Box::new([(SPI_A, 50)])));
+    assert!(standby.inbound(&sent).iter().all(|(verdict, _)| *verdict != Verdict::Forward));
+    assert!(is_balanced(&standby));
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn an_edge_is_told_when_it_has_moved() {
 }
 
 #[test]
-fn packets_of_shares_that_others_carry_are_left_to_them() {
+fn packets_of_shards_that_others_carry_are_left_to_them() {
     for tunnel in Tunnel::all() {
         let (mut a, mut peer) = (node(&tunnel, SequenceBlock::whole(tunnel.esn)), peer(&tunnel));
         let sent = forwarded(peer.outbound(&back(3)));
-        assert!(a.plane.apply(Command::SetShares(without(SPI_A.share()))).is_none());
+        assert!(a.plane.apply(Command::SetShards(without(SPI_A.shard()))).is_none());
         assert_eq!(verdicts(&a.inbound(&sent)), [OTHER_NODE; 3]);
         assert_eq!(a.inbound.window().top(), 0);
         // Nobody answers for them: exactly one node sends an error.
@@ -131,8 +131,8 @@ fn packets_of_shares_that_others_carry_are_left_to_them() {
         assert_eq!(events(&mut a), []);
         assert_eq!(a.plane.counters().dropped(DropReason::OtherNode), 7);
         assert!(is_balanced(&a));
-        // The share of the SPI that the peer chose has nothing to do with it.
-        assert!(a.plane.apply(Command::SetShares(without(SPI_B.share()))).is_none());
+        // The shard of the SPI that the peer chose has nothing to do with it.
+        assert!(a.plane.apply(Command::SetShards(without(SPI_B.shard()))).is_none());
         assert_eq!(verdicts(&a.inbound(&sent)), [Verdict::Forward; 3]);
         assert_eq!(forwarded(a.outbound(&burst(2))).len(), 2);
     }
@@ -146,13 +146,13 @@ pub(crate) fn wide() -> Policy {
 }
 
 #[test]
-fn only_packets_of_shares_carried_here_wait_for_their_sa() {
+fn only_packets_of_shards_carried_here_wait_for_their_sa() {
     let tunnel = Tunnel::default();
     let (mut a, mut peer) = (node(&tunnel, block(1, 1000)), peer(&tunnel));
     let sent = forwarded(peer.outbound(&back(2)));
     a.plane.apply(Command::RemoveInbound(SPI_A));
     assert_eq!(verdicts(&a.inbound(&sent[..1])), [Verdict::Early(SPI_A)]);
-    a.plane.apply(Command::SetShares(without(SPI_A.share())));
+    a.plane.apply(Command::SetShards(without(SPI_A.shard())));
     assert_eq!(verdicts(&a.inbound(&sent[..1])), [OTHER_NODE]);
     a.plane.give_up_early(1);
     assert!(is_balanced(&a));
@@ -163,12 +163,12 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
     let tunnel = Tunnel::default();
     let mut a = node(&tunnel, block(1, 1000));
     a.plane.apply(Command::ClearOutbound(POLICY, SPI_A));
-    let home = Share(0x42);
+    let home = Shard(0x42);
     assert!(a.plane.apply(Command::SetHome(POLICY, Some(home))).is_none());
-    a.plane.apply(Command::SetShares(without(home)));
+    a.plane.apply(Command::SetShards(without(home)));
     assert_eq!(verdicts(&a.outbound(&burst(2))), [OTHER_NODE; 2]);
     assert_eq!(events(&mut a), []);
-    a.plane.apply(Command::SetShares([home].into_iter().collect()));
+    a.plane.apply(Command::SetShards([home].into_iter().collect()));
     assert_eq!(verdicts(&a.outbound(&burst(2))), [Verdict::Drop(DropReason::NoSa); 2]);
     assert!(matches!(events(&mut a)[..], [Event::NoSa { policy: POLICY, .. }]));
     let nowhere = PolicyId(PolicyId::LIMIT - 1);
@@ -180,9 +180,9 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
 fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
     let tunnel = Tunnel::default();
     let key = HashKey::new([9; 16]);
-    let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shares| {
+    let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shards| {
         let mut node = node(&tunnel, block(1, 1000));
-        node.plane.apply(Command::SetShares(ShareSet::from_words(shares)));
+        node.plane.apply(Command::SetShards(ShardSet::from_words(shards)));
         node.plane.apply(Command::SetHashKey(key));
         set_spd(&mut node.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
         node
@@ -193,7 +193,7 @@ fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
         let packets = [packet];
         let mut keepers = 0;
         for (node, kept) in nodes.iter_mut().zip(&mut kept) {
-            let found = run(&mut node.plane, Way::Outbound, Ingress::Shared, &packets).remove(0);
+            let found = run(&mut node.plane, Way::Outbound, Ingress::Flooded, &packets).remove(0);
             assert!(matches!(found.0, Verdict::Forward | OTHER_NODE));
             if found.0 == Verdict::Forward {
                 (keepers, *kept) = (keepers + 1, *kept + 1);
@@ -230,7 +230,7 @@ fn a_shut_pipeline_touches_nothing() {
     }
 }
 
-/// A router's word counts where it quotes what this node has sent. Those who have an heir's block, and have not begun with it, have sent
+/// A router's word counts where it quotes what this node has sent. Those who have a standby's block, and have not begun with it, have sent
 /// nothing; and what they send later makes nothing below that block theirs.
 #[test]
 fn what_others_have_sent_is_not_taken_for_own() {
@@ -340,13 +340,13 @@ fn a_replica_makes_no_key_schedule() {
     let tunnel = Tunnel::default();
     let params = tunnel.params();
     let mut replica = Gateway::unused(&params, tunnel.library, block(1000, 2000));
-    replica.plane.apply(Command::SetShares(without(SPI_A.share())));
+    replica.plane.apply(Command::SetShards(without(SPI_A.shard())));
     let sent = forwarded(peer(&tunnel).outbound(&back(3)));
     replica.inbound(&sent);
     replica.outbound(&burst(3));
     assert_eq!(events(&mut replica), []);
-    // It is asked for with the first packet after the share has come.
-    replica.plane.apply(Command::SetShares(ShareSet::ALL));
+    // It is asked for with the first packet after the shard has come.
+    replica.plane.apply(Command::SetShards(ShardSet::ALL));
     replica.plane.set_now(10);
     assert_eq!(verdicts(&replica.inbound(&sent)), [Verdict::Forward; 3]);
     assert!(events(&mut replica).contains(&Event::KeyWanted { spi: SPI_A }));

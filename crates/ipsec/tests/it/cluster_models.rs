@@ -12,18 +12,18 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
-use testudo_ipsec::share::ShareSet;
+use testudo_ipsec::shard::ShardSet;
 use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_wire::ip::Protocol;
 
-/// Two SAs of different shares behind one pipeline, and all that may be asked of it meanwhile.
+/// Two SAs of different shards behind one pipeline, and all that may be asked of it meanwhile.
 #[derive(Clone, Debug)]
 enum Step {
     Out { first: bool, count: usize },
     In { first: bool, count: usize },
-    Shares { first: bool, second: bool },
+    Shards { first: bool, second: bool },
     Open(bool),
     Sender(Option<u16>),
     Advance { first: bool, len: u64 },
@@ -35,7 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (first(), 1usize..70).prop_map(|(first, count)| Step::Out { first, count }),
         4 => (first(), 1usize..70).prop_map(|(first, count)| Step::In { first, count }),
-        1 => (first(), first()).prop_map(|(first, second)| Step::Shares { first, second }),
+        1 => (first(), first()).prop_map(|(first, second)| Step::Shards { first, second }),
         1 => prop::sample::select(vec![true, true, false]).prop_map(Step::Open),
         1 => prop::option::weighted(0.7, 1u16..9).prop_map(Step::Sender),
         2 => (first(), 0u64..150).prop_map(|(first, len)| Step::Advance { first, len }),
@@ -68,7 +68,7 @@ struct Known {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a floor, in a share of
+    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a floor, in a shard of
     /// others or behind a fence; and all of it is counted.
     #[test]
     fn nothing_passes_that_must_not(steps in steps()) {
@@ -144,15 +144,15 @@ proptest! {
                         }
                     }
                 }
-                Step::Shares { first, second } => {
-                    let mut carried = ShareSet::ALL;
+                Step::Shards { first, second } => {
+                    let mut carried = ShardSet::ALL;
                     for (sa, here) in known.iter_mut().zip([first, second]) {
                         sa.here = here;
                         if !here {
-                            carried.remove(sa.inbound.spi().share());
+                            carried.remove(sa.inbound.spi().shard());
                         }
                     }
-                    plane.apply(Command::SetShares(carried));
+                    plane.apply(Command::SetShards(carried));
                 }
                 Step::Open(now) => {
                     open = now;
@@ -189,9 +189,9 @@ proptest! {
 
 const POLICIES: u32 = 4;
 
-/// A node with these shares, among all of whose policies a packet's home may be: two SAs of different shares, one policy without
+/// A node with these shards, among all of whose policies a packet's home may be: two SAs of different shards, one policy without
 /// an SA, one that lets pass and one that discards.
-fn member(shares: ShareSet) -> Dataplane {
+fn member(shards: ShardSet) -> Dataplane {
     let tunnel = Tunnel::default();
     let mut params = tunnel.params();
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), SenderId(1), 1));
@@ -215,9 +215,9 @@ fn member(shares: ShareSet) -> Dataplane {
         }
     }
     set_spd(&mut plane, policies);
-    plane.apply(Command::SetHome(PolicyId(2), Some(Share(77))));
+    plane.apply(Command::SetHome(PolicyId(2), Some(Shard(77))));
     plane.apply(Command::SetHashKey(HashKey::new([3; 16])));
-    plane.apply(Command::SetShares(shares));
+    plane.apply(Command::SetShards(shards));
     plane
 }
 
@@ -233,10 +233,10 @@ proptest! {
         owners in prop::collection::vec(0usize..3, 256),
         packets in prop::collection::vec((0..=POLICIES as u8, any::<u8>(), 0u8..3, 0usize..1600, any::<bool>()), 1..100),
     ) {
-        let mut alone = member(ShareSet::ALL);
+        let mut alone = member(ShardSet::ALL);
         let mut nodes = [0, 1, 2].map(|node| {
-            let own = (0..=u8::MAX).filter(|share| owners[usize::from(*share)] == node);
-            member(own.map(Share).collect())
+            let own = (0..=u8::MAX).filter(|shard| owners[usize::from(*shard)] == node);
+            member(own.map(Shard).collect())
         });
         let build = |(policy, host, ttl, len, df)| {
             let outside = host == 7;
@@ -248,7 +248,7 @@ proptest! {
         };
         let packets: Vec<_> = packets.into_iter().map(build).collect();
         let shared = |plane: &mut Dataplane| {
-            let found = run(plane, Way::Outbound, Ingress::Shared, &packets);
+            let found = run(plane, Way::Outbound, Ingress::Flooded, &packets);
             let events = plane.drain_events().filter(|event| matches!(event, Event::NoSa { .. })).count();
             assert!(plane.counters().totals().outbound.is_balanced());
             // Alone, more packets are behind pieces than at the node of their SA.

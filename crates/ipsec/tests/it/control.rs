@@ -171,7 +171,7 @@ fn inbound_sas_come_and_go() {
     assert!(matches!(replaced, Some(Garbage::Inbound(sa)) if sa.spi() == params.spi_in));
     assert_eq!(forwarded(b.inbound(&outer)).len(), 3);
 
-    // A share without slots takes nothing; one that has slots gives new ones back.
+    // A shard without slots takes nothing; one that has slots gives new ones back.
     params.spi_in = Spi(0x0100_0401);
     let stray = Arc::new(InboundSa::new(&params, POLICY, PATH_MTU, tunnel.library).unwrap());
     assert!(matches!(b.plane.apply(Command::AddInbound(stray)), Some(Garbage::NotAdded(_))));

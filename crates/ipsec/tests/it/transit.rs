@@ -1,4 +1,4 @@
-//! A share goes from one node to another, with both of them alive: of what comes meanwhile each packet goes once.
+//! A shard goes from one node to another, with both of them alive: of what comes meanwhile each packet goes once.
 
 use crate::cluster::{back, block, node, peer, verdicts, without};
 use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run};
@@ -6,16 +6,16 @@ use crate::packets::{datagram, v4_with};
 use proptest::prelude::*;
 use testudo_ipsec::dataplane::{Command, Garbage, Ingress, Note, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::share::ShareSet;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::shard::ShardSet;
+use testudo_ipsec::spi::Shard;
 use testudo_wire::ip::Protocol;
 
-fn share() -> Share {
-    SPI_A.share()
+fn shard() -> Shard {
+    SPI_A.shard()
 }
 
-fn only() -> ShareSet {
-    [share()].into_iter().collect()
+fn only() -> ShardSet {
+    [shard()].into_iter().collect()
 }
 
 fn numbered(number: usize) -> Vec<u8> {
@@ -28,13 +28,13 @@ fn out(gateway: &mut Gateway, packets: &[Vec<u8>]) -> Vec<(Verdict, Vec<u8>)> {
 }
 
 fn notes(room: usize) -> Box<[Note]> {
-    vec![Note { share: Share(0), digest: 0 }; room].into()
+    vec![Note { shard: Shard(0), digest: 0 }; room].into()
 }
 
 /// What the owner has noted.
 fn take_notes(owner: &mut Gateway) -> Vec<u64> {
     let Some(Garbage::Noted(notes, count)) = owner.plane.apply(Command::TakeNotes) else { panic!("notes") };
-    assert!(notes[..count].iter().all(|note| note.share == share()));
+    assert!(notes[..count].iter().all(|note| note.shard == shard()));
     notes[..count].iter().map(|note| note.digest).collect()
 }
 
@@ -43,20 +43,20 @@ fn two(tunnel: &Tunnel) -> [Gateway; 2] {
     let mut owner = node(tunnel, block(1, 1000));
     let mut next = node(tunnel, block(1000, 2000));
     owner.plane.apply(Command::Note(only(), notes(64)));
-    next.plane.apply(Command::SetShares(without(share())));
+    next.plane.apply(Command::SetShards(without(shard())));
     next.plane.apply(Command::Hold(only()));
     [owner, next]
 }
 
 /// The owner stops; the other begins with what it is told.
 fn hand_over(owner: &mut Gateway, next: &mut Gateway) {
-    owner.plane.apply(Command::SetShares(without(share())));
+    owner.plane.apply(Command::SetShards(without(shard())));
     let handled = take_notes(owner).into_iter().map(|digest| (digest, false)).collect();
     let floor = (owner.inbound.spi(), owner.inbound.window().top());
     next.plane.apply(Command::TakeIn(Box::new([floor])));
     next.plane.apply(Command::Handled(only(), handled));
-    next.plane.apply(Command::Hold(ShareSet::EMPTY));
-    next.plane.apply(Command::SetShares(ShareSet::ALL));
+    next.plane.apply(Command::Hold(ShardSet::EMPTY));
+    next.plane.apply(Command::SetShards(ShardSet::ALL));
 }
 
 proptest! {
@@ -79,8 +79,8 @@ proptest! {
         let held = out(&mut next, kept);
         prop_assert!(held.iter().all(|(verdict, _)| *verdict == Verdict::Held));
         prop_assert_eq!(held.iter().map(|(_, packet)| packet).collect::<Vec<_>>(), kept.iter().collect::<Vec<_>>());
-        // Its share has gone, and its notes have not been fetched yet.
-        owner.plane.apply(Command::SetShares(without(share())));
+        // Its shard has gone, and its notes have not been fetched yet.
+        owner.plane.apply(Command::SetShards(without(shard())));
         let late = out(&mut owner, &packets[stop..]);
         hand_over(&mut owner, &mut next);
         prop_assert!(late.iter().all(|(verdict, _)| *verdict == Verdict::Drop(DropReason::OtherNode)));

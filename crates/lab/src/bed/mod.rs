@@ -32,7 +32,7 @@ pub struct BedOptions {
     pub nodes: u8,
     /// What each peer runs.
     pub peers: Vec<Kind>,
-    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and the nodes' pulses there.
+    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and the nodes' heartbeats there.
     pub outside: Family,
     /// Further lines of `[cluster]`.
     pub cluster: String,
@@ -164,7 +164,7 @@ impl Bed {
 
     /// Waits until no node has anything to say of why something is not as it should be.
     pub fn await_balance(&self) -> Result<()> {
-        wait_until("shares where they belong", LIMIT, || {
+        wait_until("shards where they belong", LIMIT, || {
             let why = |node: &Testudo| Ok(node.cluster()?["why"].clone());
             let why = self.nodes.iter().map(why).collect::<Result<Vec<_>>>()?;
             let well = why.iter().all(|why| why.as_array().is_some_and(Vec::is_empty));

@@ -13,7 +13,7 @@ use crate::trace::{Who, digest};
 use std::net::IpAddr;
 use testudo_cluster::group::Durable;
 use testudo_ike::output::{Event, Path, Reason};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// After how long an engine that refused may be asked again.
 const AGAIN: Nanos = 10 * MILLI;
@@ -192,11 +192,11 @@ impl World {
         let who = Who::Node(index);
         match effect {
             Effect::Multicast(bytes) => self.multicast(index, bytes),
-            Effect::Pulse(to, link, bytes) => {
+            Effect::Heartbeat(to, link, bytes) => {
                 let Some(to) = self.slots.iter().position(|slot| slot.id == to) else { return };
                 let Some(network) = Link::ALL.get(usize::from(link)) else { return };
                 for at in self.network.between(self.now, *network, index, to) {
-                    self.at(at, What::Node(to, Arrival::Input(Input::Pulse(link, bytes.clone()))));
+                    self.at(at, What::Node(to, Arrival::Input(Input::Heartbeat(link, bytes.clone()))));
                 }
             }
             Effect::Ike(path, bytes) => {
@@ -280,14 +280,14 @@ impl World {
 
     fn sent(&mut self, index: usize, sent: Sent) {
         let who = Who::Node(index);
-        let Sent { packet, key, share, provisional } = sent;
+        let Sent { packet, key, shard, provisional } = sent;
         let (esp, to) = (probe::esp(&packet), probe::destination(&packet));
         self.checks.left_outside(self.now, who, esp.as_ref(), to);
         let (Some(esp), Some(key), Some(to)) = (esp, key, to) else { return };
         self.note(who, "sends ESP", u64::from(esp.spi), u64::from(esp.sequence));
         self.checks.esp_sent(self.now, who, key, &esp);
-        if let Some(share) = share {
-            self.check_owner(index, share, provisional);
+        if let Some(shard) = shard {
+            self.check_owner(index, shard, provisional);
         }
         let Some(peer) = config::peer_at(to).filter(|peer| *peer < self.peers.len()) else { return };
         for at in self.network.through(self.now, Link::Outer, index) {
@@ -296,18 +296,18 @@ impl World {
     }
 
     fn taken(&mut self, index: usize, taken: &Taken) {
-        let Taken { key, sequence, share, provisional, unseen } = *taken;
+        let Taken { key, sequence, shard, provisional, unseen } = *taken;
         self.note(Who::Node(index), "takes ESP in", u64::from(sequence), u64::from(provisional));
         let by = Accepted { node: index, boot: self.slots[index].boots, provisional, unseen };
         self.checks.accepted(self.now, key, sequence, by);
-        self.check_owner(index, share, provisional);
+        self.check_owner(index, shard, provisional);
     }
 
-    /// Who carries a suspect's share is the one whom the view names, whomever else it suspects. No two nodes are owners of a share at
+    /// Who carries a suspect's shard is the one whom the view names, whomever else it suspects. No two nodes are owners of a shard at
     /// once; one that is alone without a quorum goes on with what it had, if it may.
-    fn check_owner(&mut self, index: usize, share: Share, provisional: bool) {
-        if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(share)) {
-            let what = format!("carries share {} and is not its heir", share.0);
+    fn check_owner(&mut self, index: usize, shard: Shard, provisional: bool) {
+        if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(shard)) {
+            let what = format!("carries shard {} and is not its standby", shard.0);
             self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
         }
         if provisional || !self.is_quorate(index) {
@@ -318,12 +318,12 @@ impl World {
             *other != index
                 && slot.runs()
                 && self.is_quorate(*other)
-                && slot.host.as_ref().is_some_and(|host| host.owns(now, share))
+                && slot.host.as_ref().is_some_and(|host| host.owns(now, shard))
         };
         if let Some((other, _)) = self.slots.iter().enumerate().find(owns)
             && !self.is_split_brain()
         {
-            let what = format!("node {} owns share {} too", other + 1, share.0);
+            let what = format!("node {} owns shard {} too", other + 1, shard.0);
             self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
         }
     }
@@ -407,7 +407,9 @@ fn describe(input: &Input) -> (&'static str, u64) {
         Input::Engine(EngineEvent::Notice(_)) => ("is told by its engine", 0),
         Input::Refused(bytes) => ("is refused", digest(bytes)),
         Input::Ready => ("may multicast", 0),
-        Input::Pulse(link, bytes) => ("gets a pulse", u64::from(*link) << 32 | digest(bytes) & 0xffff_ffff),
+        Input::Heartbeat(link, bytes) => {
+            ("gets a heartbeat", u64::from(*link) << 32 | digest(bytes) & 0xffff_ffff)
+        }
         Input::Ike(_, bytes) => ("gets IKE", digest(bytes)),
         Input::Esp(packet) => ("gets ESP", digest(packet)),
         Input::Clear(packet) => ("gets clear", digest(packet)),

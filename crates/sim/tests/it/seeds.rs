@@ -63,7 +63,7 @@ fn who_stands_still_for_good_holds_up_nobody() {
 }
 
 #[test]
-fn who_has_lost_a_port_for_good_gives_its_shares_up() {
+fn who_has_lost_a_port_for_good_gives_its_shards_up() {
     for_good(Lasting::Carrier, 2, Kind::Port);
     for_good(Lasting::Silent, 3, Kind::Port);
 }

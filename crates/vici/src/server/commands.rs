@@ -196,7 +196,7 @@ fn unload_shared(request: &Request, control: &mut dyn Control) -> Result<Answer,
     Ok(Answer::Now(done(Ok(()))))
 }
 
-/// Arguments that `initiate` and `terminate` share.
+/// Arguments that `initiate` and `terminate` shard.
 struct Patience {
     /// Negative: answer at once, without a log.
     timeout: i64,

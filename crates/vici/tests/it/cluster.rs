@@ -40,7 +40,7 @@ fn report() -> ClusterReport {
             NodeReport {
                 id: 2,
                 state: NodeState::Suspect,
-                shares: 84,
+                shards: 84,
                 provisional: 11,
                 heard: Some(1031),
                 hears: Some(12),

@@ -65,7 +65,7 @@ pub(super) fn processors() -> usize {
 
 /// What a helper tells of itself. Stretches in which it had no processor do not count: other processes have taken it.
 #[derive(Debug, Default)]
-struct Pulse {
+struct Heartbeat {
     /// When it was last seen, in nanoseconds since the round began.
     seen: AtomicU64,
     /// How often it was away.
@@ -74,7 +74,7 @@ struct Pulse {
     cpu: [AtomicU64; 2],
 }
 
-impl Pulse {
+impl Heartbeat {
     fn beat(&self, now: u64) {
         if !self.is_here(now) {
             self.absences.fetch_add(1, Relaxed);
@@ -150,17 +150,17 @@ impl Rig {
         let Self { owners, helpers, sent, expected } = self;
         let (sas, workers) = (owners.len(), owners.len() + helpers.len());
         let (begun, crowded) = (Instant::now(), workers > processors());
-        let pulses: Vec<Pulse> = helpers.iter().map(|_| Pulse::default()).collect();
+        let heartbeats: Vec<Heartbeat> = helpers.iter().map(|_| Heartbeat::default()).collect();
         // Owners that wait for a processor cannot keep step, and nothing is made of when they
         // begin.
         let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
-        let round = Round { begun, until: begun + time, crowded, pulses: &pulses, gate: &gate };
+        let round = Round { begun, until: begun + time, crowded, heartbeats: &heartbeats, gate: &gate };
         let packets = (sent.as_slice(), expected.as_slice());
         let found: Vec<Result<Stretches, Fault>> = thread::scope(|scope| {
-            for ((place, ends), pulse) in (sas..).zip(helpers).zip(&pulses) {
+            for ((place, ends), heartbeat) in (sas..).zip(helpers).zip(&heartbeats) {
                 scope.spawn(move || {
                     settle(place, workers);
-                    help(ends, pulse, round);
+                    help(ends, heartbeat, round);
                 });
             }
             let owners = owners.iter_mut().enumerate().map(|(place, ends)| {
@@ -185,7 +185,7 @@ struct Round<'r> {
     until: Instant,
     /// More workers than processors.
     crowded: bool,
-    pulses: &'r [Pulse],
+    heartbeats: &'r [Heartbeat],
     gate: &'r Gate,
 }
 
@@ -197,14 +197,15 @@ impl Round<'_> {
     /// How often helpers were away. None if one is; never where not all can be there.
     fn absences(&self) -> Option<u64> {
         let now = self.now();
-        let absences =
-            |pulse: &Pulse| (self.crowded || pulse.is_here(now)).then(|| pulse.absences(self.crowded));
-        self.pulses.iter().map(absences).sum()
+        let absences = |heartbeat: &Heartbeat| {
+            (self.crowded || heartbeat.is_here(now)).then(|| heartbeat.absences(self.crowded))
+        };
+        self.heartbeats.iter().map(absences).sum()
     }
 
     /// Processor time that helpers have spent on others' packets of a direction, in nanoseconds.
     fn helpers_cpu(&self, direction: usize) -> u64 {
-        self.pulses.iter().map(|pulse| pulse.cpu[direction].load(Relaxed)).sum()
+        self.heartbeats.iter().map(|heartbeat| heartbeat.cpu[direction].load(Relaxed)).sum()
     }
 
     /// Turns a worker until all that waits at its ports has left by one.
@@ -278,14 +279,14 @@ fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
 }
 
 /// What a worker does that has none. Of its time counts what it spends on others' packets.
-fn help(ends: &mut Ends, pulse: &Pulse, round: Round<'_>) {
+fn help(ends: &mut Ends, heartbeat: &Heartbeat, round: Round<'_>) {
     // Where all have a processor of their own time is processor time, and quicker to ask for.
     let spent = || if round.crowded { cpu_time() } else { round.begun.elapsed() };
     let (mut idle, mut before) = (0, spent());
     while Instant::now() < round.until {
         let mut any = false;
-        for (node, cpu) in ends.iter_mut().zip(&pulse.cpu) {
-            pulse.beat(round.now());
+        for (node, cpu) in ends.iter_mut().zip(&heartbeat.cpu) {
+            heartbeat.beat(round.now());
             let helped = node.shared_turn();
             let now = spent();
             if helped {

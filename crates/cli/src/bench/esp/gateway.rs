@@ -114,8 +114,8 @@ pub(crate) fn dataplane(
 ) -> Result<Dataplane, Error> {
     let mut dataplane = worker_of(0, &tunnel(side, suite, is_member, path_mtu)?);
     if is_member {
-        let carried = [side.spi().share()].into_iter().collect();
-        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShares(carried)];
+        let carried = [side.spi().shard()].into_iter().collect();
+        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShards(carried)];
         commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     }
     Ok(dataplane)

@@ -92,7 +92,7 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    /// Alone, or a member of a cluster that carries the tunnel's share: behind a fence, with numbers that were granted to it.
+    /// Alone, or a member of a cluster that carries the tunnel's shard: behind a fence, with numbers that were granted to it.
     pub(crate) fn new(
         side: Side,
         library: Library,

@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 }
 
 impl Rig {
-    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's share.
+    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's shard.
     pub(crate) fn new(
         library: Library,
         suite: Suite,

@@ -21,7 +21,7 @@ use testudo_lab::{Error, Lab, Result};
 
 const FILE: &str = "file";
 const LIMIT: Duration = Duration::from_secs(300);
-/// Before a download the nodes are left alone: one that has come back is given back its shares.
+/// Before a download the nodes are left alone: one that has come back is given back its shards.
 const QUIET: Duration = Duration::from_secs(3);
 /// Part of the file after which the node dies.
 const AT: f64 = 0.4;

@@ -2,10 +2,10 @@
 
 use crate::bench::setup::initiator::Initiator;
 use std::fs;
-use testudo_cluster::dispatch::{hash_key, ike_share};
+use testudo_cluster::dispatch::{hash_key, ike_shard};
 use testudo_cluster::group::ClusterKey;
 use testudo_cluster::node::NodeId;
-use testudo_cluster::share::ranks;
+use testudo_cluster::shard::ranks;
 use testudo_cluster::siphash::HashKey;
 use testudo_lab::{Error, Lab, Result};
 
@@ -33,7 +33,7 @@ impl Homes {
 
     /// The number of the node that will answer it.
     pub(super) fn node(&self, initiator: &Initiator) -> Option<u32> {
-        let share = ike_share(self.key, initiator.first_message()?)?;
-        ranks(share, &self.nodes).first().map(|node| u32::from(node.get()))
+        let shard = ike_shard(self.key, initiator.first_message()?)?;
+        ranks(shard, &self.nodes).first().map(|node| u32::from(node.get()))
     }
 }

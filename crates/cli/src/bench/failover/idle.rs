@@ -1,4 +1,4 @@
-//! What nodes use that have nothing to do: corosync, and testudod with its pulses beside one that stands alone.
+//! What nodes use that have nothing to do: corosync, and testudod with its heartbeats beside one that stands alone.
 
 use super::FailoverError;
 use super::figures::Row;

@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const SHOW: Duration = Duration::from_secs(5);
 /// What the nodes log.
 const LEFT: &str = "has left the view";
-const PROVISIONAL: &str = "shares of suspects provisionally";
+const PROVISIONAL: &str = "shards of suspects provisionally";
 
 pub(super) fn measure(
     args: &FailoverArgs,

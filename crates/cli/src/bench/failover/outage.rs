@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::{Lab, Result};
 
-/// Before a failure the nodes hear each other for so long: who has just come up is late with his pulses, and is given more time.
+/// Before a failure the nodes hear each other for so long: who has just come up is late with his heartbeats, and is given more time.
 const QUIET: Duration = Duration::from_secs(3);
 /// Traffic before the failure, and after it: longer than corosync takes to agree who is left.
 const BEFORE: Duration = Duration::from_millis(300);

@@ -1,6 +1,6 @@
 //! What a packet costs the node that carries it, more than a gateway that stands alone.
 //!
-//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one behind a fence, with shares to look
+//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one behind a fence, with shards to look
 //! at and numbers that it was granted, the other without. So both see the same machine, and cycles can be compared.
 
 use super::FailoverError;

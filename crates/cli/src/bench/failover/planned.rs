@@ -1,4 +1,4 @@
-//! What is planned: a node is drained and gets its shares back, and all nodes are restarted one after another. Nothing may be lost.
+//! What is planned: a node is drained and gets its shards back, and all nodes are restarted one after another. Nothing may be lost.
 
 use super::FailoverError;
 use super::figures::{Aim, Row};

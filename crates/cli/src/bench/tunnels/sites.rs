@@ -14,7 +14,7 @@ use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, Key
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// The most tunnels: their outer addresses are those of 198.18.0.0/15.
 pub(super) const MOST: u32 = 1 << 17;
@@ -52,11 +52,11 @@ impl Spoke {
         PolicyId(self.0)
     }
 
-    /// The SPI that either end chose: the shares are used alike, and the slots of each one after the other.
+    /// The SPI that either end chose: the shards are used alike, and the slots of each one after the other.
     fn spi(self) -> Spi {
-        let (share, slot) = (Share(self.0 as u8), (self.0 >> 8) as u16);
+        let (shard, slot) = (Shard(self.0 as u8), (self.0 >> 8) as u16);
         let tag = (self.0.wrapping_mul(0x9e37_79b9) >> 22) as u16 | 0x100;
-        Spi::from_parts(share, slot, tag).expect("such a tag lifts any SPI above those that are reserved")
+        Spi::from_parts(shard, slot, tag).expect("such a tag lifts any SPI above those that are reserved")
     }
 }
 

@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-/// Shares of a node are taken over, until the taker is restarted or begins another view.
+/// Shards of a node are taken over, until the taker is restarted or begins another view.
 struct Takeover {
     by: u8,
     from: u8,

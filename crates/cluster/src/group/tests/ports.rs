@@ -27,7 +27,7 @@ fn a_port_without_carrier_is_told_at_once_and_well_again_after_a_while() {
     let now = net.now;
     net.node(1).group.set_link(now, 2, true);
     net.pass(900);
-    assert_eq!(ill(&net), [1], "a cable that is loose does not have shares go to and fro");
+    assert_eq!(ill(&net), [1], "a cable that is loose does not have shards go to and fro");
     net.pass(200);
     assert!(ill(&net).is_empty());
 }
@@ -135,7 +135,7 @@ fn a_port_that_fails_again_and_again_is_tried_for_longer_each_time() {
 }
 
 #[test]
-fn a_port_that_flaps_stops_moving_shares() {
+fn a_port_that_flaps_stops_moving_shards() {
     let mut net = running(2);
     let mut moves = 0;
     for _ in 0..60 {

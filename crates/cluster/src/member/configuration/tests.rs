@@ -96,7 +96,7 @@ impl Cluster {
         }
         for (to, link, bytes) in datagrams {
             if let Some(member) = self.members.get_mut(&to).filter(|_| self.here.contains(&to)) {
-                member.handle_pulse(self.now, link, &bytes);
+                member.handle_heartbeat(self.now, link, &bytes);
             }
         }
         let Some((from, bytes)) = self.order.pop_front() else { return false };

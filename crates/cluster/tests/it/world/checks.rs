@@ -3,7 +3,7 @@
 use super::{Node, World};
 use crate::config::peer_addr;
 use std::net::IpAddr;
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_ike::message::{ExchangeType, Message, MessageId};
 use testudo_ike::output::Time;
 use testudo_ipsec::number::SequenceBlock;
@@ -38,7 +38,7 @@ impl World {
     /// Where `node` carries packets it sends with numbers behind all that `gone` had. Gives how many Child SAs these are.
     pub(crate) fn assert_sends_behind(&self, node: usize, gone: usize) -> usize {
         let state = &self.nodes[node];
-        let carried = state.numbers.iter().filter(|(spi, _)| state.shares.0.contains(spi.share()));
+        let carried = state.numbers.iter().filter(|(spi, _)| state.shards.0.contains(spi.shard()));
         let had = |spi: &Spi| {
             self.blocks[spi].iter().filter(|(_, (_, of))| *of == gone).map(|(next, _)| *next).max()
         };
@@ -129,20 +129,20 @@ impl World {
             assert_eq!(found.len(), 1, "node {index} has {} children of peer {peer}", found.len());
             assert!(fits(&found[0].0), "node {index}");
         }
-        let share = ours.spi_out.share();
-        let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shares.0.contains(share)).collect();
+        let shard = ours.spi_out.shard();
+        let carriers: Vec<&Node> = self.nodes.iter().filter(|node| node.shards.0.contains(shard)).collect();
         assert_eq!(carriers.len(), 1, "one node carries it");
         let (_, numbers) =
             carriers[0].installed.values().find(|(params, _)| params.spi_in == ours.spi_out).unwrap();
         assert!(!numbers.is_empty(), "and has numbers");
         let owner = self.owner_of(peer).expect("somebody speaks for it");
-        assert!(self.nodes[owner].shares.1.contains(share));
+        assert!(self.nodes[owner].shards.1.contains(shard));
     }
 
-    /// Every share is carried by one node, which speaks its IKE too, and one node is the default host.
-    pub(crate) fn assert_all_shares_once(&self) {
-        let all = |of: &dyn Fn(&Node) -> ShareSet| {
-            let mut union = ShareSet::EMPTY;
+    /// Every shard is carried by one node, which speaks its IKE too, and one node is the default host.
+    pub(crate) fn assert_all_shards_once(&self) {
+        let all = |of: &dyn Fn(&Node) -> ShardSet| {
+            let mut union = ShardSet::EMPTY;
             let mut sum = 0;
             for node in &self.nodes {
                 union = union.union(of(node));
@@ -150,8 +150,8 @@ impl World {
             }
             (union, sum)
         };
-        assert_eq!(all(&|node| node.shares.0), (ShareSet::ALL, 256), "{:?}", self.logs());
-        assert_eq!(all(&|node| node.shares.1), (ShareSet::ALL, 256));
+        assert_eq!(all(&|node| node.shards.0), (ShardSet::ALL, 256), "{:?}", self.logs());
+        assert_eq!(all(&|node| node.shards.1), (ShardSet::ALL, 256));
         let hosts = self.nodes.iter().filter(|node| node.member.is_some() && node.default_host).count();
         assert_eq!(hosts, 1);
     }

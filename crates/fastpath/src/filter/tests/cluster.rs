@@ -4,13 +4,13 @@ use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP};
 use crate::filter::{Class, PrefixUse, Reason};
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 /// A deadline that no test lives to see.
 const ALIVE: u64 = u64::MAX;
 
 const ALL: [u64; 4] = [u64::MAX; 4];
-/// The share of the tests' ESP packets, in a set.
+/// The shard of the tests' ESP packets, in a set.
 const ESP_SHARE: [u64; 4] = [0, 0, 0, 1];
 const ESP_SPI: u32 = 0xc000_0001;
 
@@ -57,12 +57,12 @@ fn a_new_table_is_the_next_packets() {
     bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
     let outcome = bench.run(&frame);
     assert_eq!((outcome.action, outcome.reason), (XDP_REDIRECT, Reason::WorkerEsp));
-    // Speaking for a share is not carrying its packets.
+    // Speaking for a shard is not carrying its packets.
     bench.set_cluster(&ClusterValue { ike: ALL, ..table() });
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
 }
 
-/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node that carries the share still.
+/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node that carries the shard still.
 #[test]
 fn what_is_about_to_come_goes_up_to_the_worker() {
     let bench = Bench::clustered(&table()).with_socket();
@@ -162,7 +162,7 @@ fn every_other_node_remembers_the_highest_number_of_an_sa() {
     let in_udp = udp(4500, 4500, &[&ESP_SPI.to_be_bytes()[..], &[0, 0, 0, 40], &[0; 20]].concat());
     bench.run(&flooded4(&ipv4(PEER4, US4, UDP).packet(&in_udp)));
     assert_eq!(bench.seen(ESP_SPI), Some(40));
-    // Who carries the share has the SA's replay window.
+    // Who carries the shard has the SA's replay window.
     bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
     assert_eq!(receive(41), Reason::WorkerEsp);
     assert_eq!(bench.seen(ESP_SPI), Some(40));
@@ -176,15 +176,15 @@ fn a_prefix_changes_hands_with_its_entry() {
     let bench = Bench::clustered(&ClusterValue { packets: ESP_SHARE, ..table() }).with_socket();
     let frame = flooded4(&ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20]));
     let all_nodes = bench.run(&frame);
-    assert_eq!(all_nodes.reason, Reason::WorkerProtectShared, "nobody knows its home yet");
-    assert_eq!(all_nodes.stamp.map(|stamp| stamp.class), Some(Class::ProtectShared));
+    assert_eq!(all_nodes.reason, Reason::WorkerProtectFlooded, "nobody knows its home yet");
+    assert_eq!(all_nodes.stamp.map(|stamp| stamp.class), Some(Class::ProtectFlooded));
     // What came to this node alone is its own to judge.
     let own = bench.run(&ethernet(0x0800, &ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20])));
     assert_eq!(own.reason, Reason::WorkerProtect);
     assert_eq!(own.stamp.map(|stamp| stamp.class), Some(Class::Protect));
-    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(1)), ..PrefixUse::PROTECT });
+    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Shard(1)), ..PrefixUse::PROTECT });
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
-    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Share(192)), ..PrefixUse::PROTECT });
+    bench.set_prefix("10.2.0.0/16", PrefixUse { home: Some(Shard(192)), ..PrefixUse::PROTECT });
     assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect);
 }
 

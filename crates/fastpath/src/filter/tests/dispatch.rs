@@ -12,29 +12,29 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_cluster::dispatch::{Arrival, Dispatch, Home, Ownership, PrefixHome};
-use testudo_cluster::share::ShareSet;
+use testudo_cluster::shard::ShardSet;
 use testudo_cluster::siphash::HashKey;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 const OWN4: &str = "192.0.2.11";
 const OWN6: &str = "2001:db8:1::11";
-const HOMED: PrefixUse = PrefixUse { home: Some(Share(42)), ..PrefixUse::PROTECT };
+const HOMED: PrefixUse = PrefixUse { home: Some(Shard(42)), ..PrefixUse::PROTECT };
 const PREFIXES: [(&str, u8, PrefixUse); 8] = [
     ("10.2.0.0", 16, HOMED),
     ("10.2.128.0", 17, PrefixUse::PROTECT),
     ("10.2.9.0", 24, PrefixUse::PASS),
-    ("10.4.0.0", 14, PrefixUse { home: Some(Share(200)), ..PrefixUse::PROTECT }),
+    ("10.4.0.0", 14, PrefixUse { home: Some(Shard(200)), ..PrefixUse::PROTECT }),
     ("2001:db8:2::", 48, HOMED),
     ("2001:db8:2:8000::", 49, PrefixUse::PROTECT),
     ("2001:db8:2:9::", 64, PrefixUse::PASS),
-    ("2001:db8:4::", 48, PrefixUse { home: Some(Share(200)), ..PrefixUse::PROTECT }),
+    ("2001:db8:4::", 48, PrefixUse { home: Some(Shard(200)), ..PrefixUse::PROTECT }),
 ];
 
 fn model() -> Dispatch {
     let addr = |text: &str| text.parse::<IpAddr>().unwrap();
     let home = |used: PrefixUse| match (used.protect_to, used.home) {
         (false, _) => PrefixHome::Pass,
-        (true, Some(share)) => PrefixHome::Share(share),
+        (true, Some(shard)) => PrefixHome::Shard(shard),
         (true, None) => PrefixHome::Ambiguous,
     };
     Dispatch {
@@ -130,12 +130,12 @@ fn arb_v6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-fn arb_shares() -> impl Strategy<Value = [u64; 4]> {
+fn arb_shards() -> impl Strategy<Value = [u64; 4]> {
     prop_oneof![any::<[u64; 4]>(), Just([0; 4]), Just([u64::MAX; 4])]
 }
 
-fn share_set(words: [u64; 4]) -> ShareSet {
-    (0..=255u8).map(Share).filter(|s| words[usize::from(s.0) / 64] >> (s.0 % 64) & 1 == 1).collect()
+fn shard_set(words: [u64; 4]) -> ShardSet {
+    (0..=255u8).map(Shard).filter(|s| words[usize::from(s.0) / 64] >> (s.0 % 64) & 1 == 1).collect()
 }
 
 fn kind(home: Home) -> &'static str {
@@ -158,7 +158,7 @@ fn filter_and_model_agree() {
     let case = (
         prop_oneof![arb_v4(), arb_v6()],
         any::<bool>(),
-        [arb_shares(), arb_shares(), arb_shares()],
+        [arb_shards(), arb_shards(), arb_shards()],
         any::<bool>(),
     );
     let mut runner = TestRunner::new(Config { cases: 6000, failure_persistence: None, ..Config::default() });
@@ -172,11 +172,11 @@ fn filter_and_model_agree() {
         let outcome = member.run(&received);
         let arrival = if flooded { Arrival::Flooded } else { Arrival::Own };
         let home = model.home(arrival, &packet);
-        let [packets, ike, held] = [packets, ike, held].map(share_set);
+        let [packets, ike, held] = [packets, ike, held].map(shard_set);
         let ownership = Ownership { packets, ike, held, default_host };
         let expected = match home {
             _ if before.action() == Action::Drop => before,
-            Some(Home::Ambiguous) if flooded => Reason::WorkerProtectShared,
+            Some(Home::Ambiguous) if flooded => Reason::WorkerProtectFlooded,
             Some(home) if ownership.keeps(home) => before,
             Some(_) => Reason::DropOtherNode,
             // What a gateway that stands alone puts together, no node of a cluster would find a home for.

@@ -1,4 +1,4 @@
-//! Packets that wait: for their neighbour, their SA, their share, or the rest of their fragments.
+//! Packets that wait: for their neighbour, their SA, their shard, or the rest of their fragments.
 
 use super::super::channel::WorkerEvent;
 use super::super::drops::WorkerDrop;
@@ -21,16 +21,16 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.count_held();
     }
 
-    /// Has a packet wait until its share comes here.
+    /// Has a packet wait until its shard comes here.
     #[cold]
-    pub(super) fn hold_for_share(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
+    pub(super) fn hold_for_shard(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
         if let Some(oldest) = self.transit.hold(frame, (source, direction), self.now) {
             self.discard(oldest, WorkerDrop::TransitDisplaced);
         }
         self.count_held();
     }
 
-    /// How many packets wait for their shares.
+    /// How many packets wait for their shards.
     pub(in super::super) fn in_transit(&self) -> usize {
         self.transit.len()
     }

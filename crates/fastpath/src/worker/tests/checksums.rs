@@ -1,6 +1,6 @@
 //! Checksums that neighbours have left open.
 
-use super::sharing::{member_with, numbered};
+use super::stealing::{member_with, numbered};
 use super::*;
 
 /// A UDP datagram with its checksum, or with the sum of the pseudo-header in the checksum's place.
@@ -30,7 +30,7 @@ fn filled(worker: &TestWorker) -> u64 {
 
 #[test]
 fn what_is_to_be_protected_is_complete_first() {
-    for class in [Class::Protect, Class::ProtectShared] {
+    for class in [Class::Protect, Class::ProtectFlooded] {
         let mut worker = filling(&[LAN]);
         for open in [true, false, true] {
             arrive(&mut worker, LAN, &udp(CLIENT, PEER, open), class);
@@ -90,7 +90,7 @@ fn a_worker_that_helps_fills_in_what_the_owners_port_asks_for() {
         owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(LAN);
-    assert!(owner.is_sharing() && helper.help());
+    assert!(owner.is_stealing() && helper.help());
     owner.turn(1);
     let mut fields = Vec::new();
     while let Some(frame) = owner.port_mut(WAN).unwrap().sent() {

@@ -14,7 +14,7 @@ use testudo_ipsec::sa::{
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action as Act, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const WORKERS: usize = 3;
 pub(super) const POLICY: PolicyId = PolicyId(0);
@@ -126,7 +126,7 @@ fn net(start: &str, end: &str) -> Vec<TrafficSelector> {
 
 /// The right side's view of the SA; only what goes from left to right is used.
 pub(super) fn params(generation: u16) -> ChildSaParams {
-    let spi = |share| Spi::from_parts(Share(share), generation, generation % 1024).unwrap();
+    let spi = |shard| Spi::from_parts(Shard(shard), generation, generation % 1024).unwrap();
     ChildSaParams {
         spi_in: spi(0xb2),
         spi_out: spi(0xa1),

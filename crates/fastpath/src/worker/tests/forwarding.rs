@@ -35,9 +35,9 @@ fn a_gateway_is_the_neighbour_of_what_lies_behind_it() {
 fn each_class_goes_its_way_through_the_pipeline() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|item| {
-        let shared = item.buf.len() == 61;
-        assert_eq!(item.ingress, if shared { Ingress::Shared } else { Ingress::Port });
-        item.buf.data_mut()[8] = if shared { 12 } else { 11 };
+        let flooded = item.buf.len() == 61;
+        assert_eq!(item.ingress, if flooded { Ingress::Flooded } else { Ingress::Port });
+        item.buf.data_mut()[8] = if flooded { 12 } else { 11 };
         Verdict::Forward
     });
     worker.pipeline_mut().inbound = Some(|item| {
@@ -45,7 +45,7 @@ fn each_class_goes_its_way_through_the_pipeline() {
         Verdict::Forward
     });
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);
-    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 61, true), Class::ProtectShared);
+    arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 61, true), Class::ProtectFlooded);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::Esp);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 60, true), Class::EspInUdp);
     worker.turn(1);

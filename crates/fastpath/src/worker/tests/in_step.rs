@@ -3,7 +3,7 @@
 use super::crew::Gateway;
 use super::replay::{accepted, esp_packets, newcomer};
 use super::*;
-use crate::worker::share::work;
+use crate::worker::steal::work;
 
 const WINDOW: u32 = 64;
 const OWNER: usize = 0;

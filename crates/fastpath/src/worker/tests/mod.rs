@@ -15,8 +15,8 @@ mod inner_route;
 mod joining;
 mod queues;
 mod replay;
-mod sharing;
 mod slow_path;
+mod stealing;
 mod threads;
 mod twice;
 
@@ -53,8 +53,8 @@ struct Scripted {
     outbound: Option<fn(&mut Item<'_>) -> Verdict>,
     inbound: Option<fn(&mut Item<'_>) -> Verdict>,
     judged: Option<fn(&mut Item<'_>) -> Verdict>,
-    /// From when no share is its own any more.
-    shareless: Option<fn(&mut Item<'_>) -> Verdict>,
+    /// From when no shard is its own any more.
+    shardless: Option<fn(&mut Item<'_>) -> Verdict>,
     events: Vec<Event>,
     /// Packets that do not wait for their SA any longer.
     given_up: u64,
@@ -106,8 +106,8 @@ impl Pipeline for Scripted {
     fn apply(&mut self, command: Command) -> Option<Garbage> {
         match command {
             Command::SetSenderId(sender) => Some(Garbage::SenderId(sender)),
-            Command::SetShares(shares) if shares.is_empty() => {
-                self.outbound = self.shareless.or(self.outbound);
+            Command::SetShards(shards) if shards.is_empty() => {
+                self.outbound = self.shardless.or(self.outbound);
                 None
             }
             _ => None,

@@ -93,7 +93,7 @@ fn carry_out(gateway: &mut Gateway, rests: &[u16]) {
                 while idle.load(Acquire) < count {
                     worker.turn(1);
                     let waiting = [LAN, WAN].map(|port| worker.port_mut(port).unwrap().waiting());
-                    if !has_ended && waiting == [0, 0] && !worker.is_sharing() {
+                    if !has_ended && waiting == [0, 0] && !worker.is_stealing() {
                         has_ended = true;
                         idle.fetch_add(1, AcqRel);
                     }

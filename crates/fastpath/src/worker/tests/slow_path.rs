@@ -447,11 +447,11 @@ fn control_hears_of_protected_packets_that_are_too_big() {
     check_and_close(worker);
 }
 
-/// Kept back until control says that the share has come, in order; and for no longer than half a second.
+/// Kept back until control says that the shard has come, in order; and for no longer than half a second.
 #[test]
-fn packets_wait_for_their_share() {
+fn packets_wait_for_their_shard() {
     use testudo_ipsec::dataplane::Command;
-    use testudo_ipsec::share::ShareSet;
+    use testudo_ipsec::shard::ShardSet;
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|_| Verdict::Held);
     for length in 100..104 {
@@ -459,14 +459,14 @@ fn packets_wait_for_their_share() {
     }
     worker.turn(1);
     assert_eq!((worker.counters().totals().held, sent(&mut worker, WAN).len()), (4, 0));
-    // Other shares have moved: these go on waiting.
-    tell(&mut worker, Command::SetShares(ShareSet::EMPTY));
+    // Other shards have moved: these go on waiting.
+    tell(&mut worker, Command::SetShards(ShardSet::EMPTY));
     worker.turn(2);
     assert_eq!(worker.counters().totals().held, 4);
     worker.pipeline_mut().outbound = Some(|_| Verdict::Forward);
     worker.turn(3);
     assert_eq!(worker.counters().totals().held, 4, "nobody has said that anything has come");
-    tell(&mut worker, Command::Hold(ShareSet::EMPTY));
+    tell(&mut worker, Command::Hold(ShardSet::EMPTY));
     worker.turn(4);
     let lengths: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
     assert_eq!((worker.counters().totals().held, lengths), (0, vec![100, 101, 102, 103]));

@@ -1,9 +1,9 @@
 //! Packets that go through the pipeline twice: when one burst becomes many, and when all errands are out, because a helper has the first of
 //! them and no processor.
 
-use super::sharing::{Numbered, NumberingWorker, drain, member_with, numbered};
+use super::stealing::{Numbered, NumberingWorker, drain, member_with, numbered};
 use super::*;
-use crate::worker::share::work;
+use crate::worker::steal::work;
 use testudo_ipsec::dataplane::Ingress;
 use testudo_wire::ipv4::MIN_MTU;
 
@@ -37,7 +37,7 @@ fn pieces_keep_their_order_however_many_bursts_are_out() {
     helper.pipeline_mut().splits = true;
     helper.turn(1);
     arrive_all(&mut owner);
-    assert!(owner.receive(LAN) && owner.is_sharing());
+    assert!(owner.receive(LAN) && owner.is_stealing());
     let (place, mut errand) = helper.seat.as_ref().and_then(|seat| seat.foreign()).expect("an errand");
     let seat = helper.seat.as_ref().unwrap();
     work(&mut errand, seat, place, (&mut helper.pipeline, &mut helper.delivery));
@@ -85,18 +85,18 @@ fn nobody_helps_while_packets_are_split() {
     let mut helper = member_with(FRAMES, 1, Vec::new(), &crew);
     helper.turn(1);
     arrive_all(&mut owner);
-    assert!(owner.receive(LAN) && owner.is_sharing());
+    assert!(owner.receive(LAN) && owner.is_stealing());
     owner.work_off();
     // What is out are the pieces of the first burst, and nothing comes between these and the rest of their packets.
     owner.turn(2);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert!(numbers.len() < 4 * 2 * BURST, "{} packets in one turn", numbers.len());
-    assert!(owner.receive(LAN) && !owner.is_sharing());
+    assert!(owner.receive(LAN) && !owner.is_stealing());
     owner.pipeline_mut().splits = false;
     owner.delivery.set_now(2000);
-    assert!(owner.receive(LAN) && owner.is_sharing(), "a second later");
-    while owner.port_mut(LAN).unwrap().waiting() > 0 || owner.is_sharing() {
+    assert!(owner.receive(LAN) && owner.is_stealing(), "a second later");
+    while owner.port_mut(LAN).unwrap().waiting() > 0 || owner.is_stealing() {
         owner.turn(2001);
         drain(&mut owner, &mut numbers);
     }

@@ -1,4 +1,4 @@
-//! A node: the filter with a table of shares, and who answers for the VIPs.
+//! A node: the filter with a table of shards, and who answers for the VIPs.
 
 use super::{BEYOND, BEYOND6, Side, vips};
 use crate::hosts::{PATIENCE, sysctl};
@@ -55,9 +55,9 @@ impl Node {
     }
 
     /// What the node keeps from now on, without an end.
-    pub fn keep(&self, shares: [u64; 4], default_host: bool) {
+    pub fn keep(&self, shards: [u64; 4], default_host: bool) {
         self.order(move |filter, speaker| {
-            filter.set_shares([shares, shares, [0; 4]], default_host).expect("shares");
+            filter.set_shards([shards, shards, [0; 4]], default_host).expect("shares");
             filter.set_fence(u64::MAX).expect("fence");
             speaker.set_default_host(default_host);
         });

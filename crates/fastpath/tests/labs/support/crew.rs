@@ -29,7 +29,7 @@ use testudo_ipsec::sa::{
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Tunnels between the gateways, one for each address of the server.
 pub const TUNNELS: u16 = 8;
@@ -66,7 +66,7 @@ pub fn server(tunnel: u16) -> Ipv4Addr {
 /// A side's view of the SA of a tunnel.
 fn params(is_left: bool, tunnel: u16, generation: u32) -> ChildSaParams {
     let slot = tunnel * GENERATIONS as u16 + (generation % GENERATIONS) as u16;
-    let spi = |share| Spi::from_parts(Share(share), slot, (generation / GENERATIONS % 1024) as u16).unwrap();
+    let spi = |shard| Spi::from_parts(Shard(shard), slot, (generation / GENERATIONS % 1024) as u16).unwrap();
     let key = |side: u8| {
         let [a, b, c, d] = generation.to_be_bytes();
         KeyMaterial([vec![side, tunnel as u8, a, b, c, d], vec![0x5a; 14]].concat())

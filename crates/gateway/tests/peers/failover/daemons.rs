@@ -88,7 +88,7 @@ fn tcp_streams_outlive_their_node() {
     }
 }
 
-/// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shares to them.
+/// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shards to them.
 #[test]
 fn corosync_is_killed_and_comes_back() {
     let mut trial = Trial::start("kill-corosync", &BedOptions::default());

@@ -35,8 +35,8 @@ fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
 
 #[test]
 fn the_cluster_link_is_cut() {
-    // The engine gives the owner up while it lives: its heir carries with the view, and the owner until it hears of that, by the next
-    // pulse (`group::tests::pulses` shows that it is the first); at the latest until its fence has run out. At a datagram each millisecond
+    // The engine gives the owner up while it lives: its standby carries with the view, and the owner until it hears of that, by the next
+    // heartbeat (`group::tests::heartbeats` shows that it is the first); at the latest until its fence has run out. At a datagram each millisecond
     // that is a few. What a slow machine adds is allowed here.
     let doubled = |what: &str, seen: &Seen| hardly_doubled(what, 300, seen);
     cut_off("cut-cluster", |how| Failure::Link(Net::Cluster, how), doubled);
@@ -49,7 +49,7 @@ fn all_links_are_cut() {
 }
 
 /// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
-/// shares over, and gets them back.
+/// shards over, and gets them back.
 fn port_fails(name: &str, options: &BedOptions, failures: impl IntoIterator<Item = Failure>) {
     let mut trial = Trial::start(name, options);
     for failure in failures {
@@ -64,7 +64,7 @@ fn port_fails(name: &str, options: &BedOptions, failures: impl IntoIterator<Item
         let what = format!("the end of {what}");
         let seen = trial.under_traffic(&what, |bed| {
             bed.mend(owner, failure).unwrap();
-            wait_until("the share to come back", LIMIT, || {
+            wait_until("the shard to come back", LIMIT, || {
                 let back = bed.owner_among(1, &[owner])?.is_some();
                 Ok(if back { Ok(()) } else { Err(format!("node {owner} has not got it")) })
             })
@@ -90,7 +90,7 @@ fn a_port_goes_and_comes_again() {
     port_fails("port-gone", &BedOptions::default(), [Net::Outer, Net::Inner].map(Failure::Gone));
 }
 
-/// Peers and pulses speak IPv6 there.
+/// Peers and heartbeats speak IPv6 there.
 #[test]
 #[ignore = "make test-all: the other family"]
 fn a_port_is_cut_where_all_is_ipv6() {

@@ -34,7 +34,7 @@ mod clear;
 /// For whatever takes a view, and retransmissions of the peer.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Within which another node carries on, at worst. A takeover usually needs a tenth of a second, or
-/// three seconds where a witness has to miss the node first. On a machine that other labs share,
+/// three seconds where a witness has to miss the node first. On a machine that other labs shard,
 /// time proves nothing: the bound only tells a takeover from none. That takeovers are quick is
 /// proven in virtual time (`cluster/tests/it/suspicion.rs`, the simulator) and measured by
 /// `testudo bench failover`.
@@ -206,12 +206,12 @@ pub(crate) enum FormerOwner {
     /// It is dead and cannot send, or one node carries the tunnel all the time: nothing comes
     /// twice.
     Silent,
-    /// It lives, and gives its shares away. It goes on for 10 ms after all nodes know of its offer
+    /// It lives, and gives its shards away. It goes on for 10 ms after all nodes know of its offer
     /// (`cluster/src/member/handover.rs`), and the next owner leaves out what the former one names.
     /// On a machine under load 1 datagram of 1199 was seen twice: at most what comes in those 10 ms
     /// is allowed.
     HandsOver,
-    /// It lives, and was passed over. It stops at the first pulse that says so, and on a busy
+    /// It lives, and was passed over. It stops at the first heartbeat that says so, and on a busy
     /// machine it may be some milliseconds until it has a processor to hear that. That nothing
     /// comes twice otherwise is proven in virtual time, by the simulator.
     PassedOver,

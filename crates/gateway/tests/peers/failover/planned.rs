@@ -1,4 +1,4 @@
-//! What is planned costs no packet: shares are given away before a node goes, and come back as they went.
+//! What is planned costs no packet: shards are given away before a node goes, and come back as they went.
 
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
@@ -44,7 +44,7 @@ fn patient(options: BedOptions) -> BedOptions {
     BedOptions { cluster, ..options }
 }
 
-/// The node gives its shares away because somebody says so at another one, and gets them back.
+/// The node gives its shards away because somebody says so at another one, and gets them back.
 fn drained_and_back(name: &str, options: &BedOptions) {
     let mut trial = Trial::start(name, options);
     for _ in 0..3 {
@@ -58,7 +58,7 @@ fn drained_and_back(name: &str, options: &BedOptions) {
         let shown = trial.bed.node(asked).cluster().unwrap();
         let why = shown["why"].to_string();
         assert!(
-            why.contains(&format!("node {owner} is drained: its shares go to the other nodes, it owns none")),
+            why.contains(&format!("node {owner} is drained: its shards go to the other nodes, it owns none")),
             "{why}"
         );
 
@@ -85,7 +85,7 @@ fn a_node_is_drained_with_testudo_as_the_peer() {
     );
 }
 
-/// SIGTERM of each node in turn, as for a new version: it gives its shares away before it ends, and gets them back when it is up again.
+/// SIGTERM of each node in turn, as for a new version: it gives its shards away before it ends, and gets them back when it is up again.
 fn rolling(name: &str, options: &BedOptions) {
     let mut trial = Trial::start(name, options);
     for node in 1..=options.nodes {
@@ -111,7 +111,7 @@ fn five_nodes_are_stopped_and_started_one_after_another() {
     rolling("rolling-five", &patient(five("forward")));
 }
 
-/// Two nodes end at the same time: the view in which the first is gone begins while the other gives its shares away.
+/// Two nodes end at the same time: the view in which the first is gone begins while the other gives its shards away.
 #[test]
 #[ignore = "make test-all: a long failover"]
 fn two_nodes_of_five_are_stopped_at_once() {
@@ -128,7 +128,7 @@ fn two_nodes_of_five_are_stopped_at_once() {
         }
     });
     not_doubled(what, FormerOwner::HandsOver, &seen);
-    // A view that begins between two steps of a share's way may cost what came meanwhile, a
+    // A view that begins between two steps of a shard's way may cost what came meanwhile, a
     // datagram each millisecond. What a busy machine only delays is not lost.
     let few = seen.probes.iter().all(|summary| summary.lost <= 100);
     assert!(few || !seen.false_alarms.is_empty(), "{what}: {:?}", seen.probes);
@@ -150,7 +150,7 @@ fn a_machine_is_set_back() {
         bed.await_all().unwrap();
         bed.await_balance().unwrap();
     });
-    // It stops by itself and is silent while it joins anew; then its shares come back to it.
+    // It stops by itself and is silent while it joins anew; then its shards come back to it.
     not_doubled(what, FormerOwner::HandsOver, &seen);
     within(what, OUTAGE_LIMIT, &seen);
     assert!(sender(&trial).unwrap() > before, "another sender ID");
@@ -179,5 +179,5 @@ fn nobody_drains_whom_nobody_could_follow() {
     node.drain(&["2"]).unwrap();
     node.drain(&["3"]).unwrap();
     let last = refused(&["1"]);
-    assert!(last.contains("nobody could take the shares of node 1"), "{last}");
+    assert!(last.contains("nobody could take the shards of node 1"), "{last}");
 }

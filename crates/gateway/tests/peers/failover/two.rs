@@ -126,7 +126,7 @@ fn the_network_of_the_cluster_is_cut_with_a_witness() {
 #[test]
 fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
     let mut trial = Trial::start("two-deaf", &witnessed());
-    let what = "corosync's and pulses' way from node to node is cut";
+    let what = "corosync's and heartbeats' way from node to node is cut";
     let deaf = trial.bed.cluster.node(2).clone();
     let seen = trial.under_traffic(what, |bed| {
         let rule = format!("add rule inet lab in iifname {LINK} udp dport {{ 5405, 5406 }} drop");
@@ -149,7 +149,7 @@ fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
     trial.all_is_well(what);
 }
 
-/// Without its witness a cluster of two goes on. A node that is lost then has no heir; and the witness, when it is back, does not make one:
+/// Without its witness a cluster of two goes on. A node that is lost then has no standby; and the witness, when it is back, does not make one:
 /// it may have counted for the other meanwhile.
 #[test]
 fn the_witness_dies_and_then_a_node() {

@@ -160,7 +160,7 @@ impl Endpoint {
         child: &Child,
     ) -> Result<(AskedChild, Vec<Payload>), Reason> {
         let none_left = || Reason::Refused("no free ESP SPI is left".to_owned());
-        let spi_in = self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(none_left)?;
+        let spi_in = self.alloc.esp_spi(now, sa.our_spi().shard()).ok_or_else(none_left)?;
         let dynamic = configuration::dynamic_before_reply(sa, connection);
         let offered = connection.offered(child, sa.path.remote.ip());
         let wanted = Selectors::configured(&offered, &dynamic, &sa.dynamic_remote());

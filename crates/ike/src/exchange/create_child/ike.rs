@@ -40,7 +40,7 @@ impl Endpoint {
         let connection = self.connections.get(&sa.connection);
         let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
         let spi = self
-            .new_ike_spi(Home::Renewing(sa.our_spi().share()))
+            .new_ike_spi(Home::Renewing(sa.our_spi().shard()))
             .ok_or_else(|| refuse("no free SPI is left"))?;
         let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
         let offered = connection.proposals.clone();
@@ -208,7 +208,7 @@ impl Endpoint {
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
         let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
-        let responder = self.new_ike_spi(Home::Renewing(sa.our_spi().share())).ok_or_else(no_spi)?;
+        let responder = self.new_ike_spi(Home::Renewing(sa.our_spi().shard())).ok_or_else(no_spi)?;
         let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
         let link = if exchanges.due().is_some() {
             Some(self.begin_followup(now, sa, FollowupSa::Ike(agreed), exchanges)?)

@@ -109,7 +109,7 @@ impl Endpoint {
         let method = first_method(&child);
         let ke = self.key_for(method)?;
         let spi_in =
-            self.alloc.esp_spi(now, sa.our_spi().share()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
+            self.alloc.esp_spi(now, sa.our_spi().shard()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
         let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
         let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };

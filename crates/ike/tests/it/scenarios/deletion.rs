@@ -233,7 +233,7 @@ fn the_spi_of_a_deleted_child_rests() {
         world.initiate(0);
         world.run_secs(1);
         let new = world.hosts[0].installed.values().next().unwrap().spi_in;
-        assert_ne!((new.share(), new.slot()), (spi.share(), spi.slot()));
+        assert_ne!((new.shard(), new.slot()), (spi.shard(), spi.slot()));
         terminate(&mut world, 0, &Target::All, false);
         world.run_secs(1);
     }

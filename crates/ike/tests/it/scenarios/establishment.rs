@@ -29,7 +29,7 @@ fn two_endpoints_set_up_a_tunnel() {
     let params = world.hosts[0].installed.values().next().unwrap();
     assert_eq!(params.encapsulation, Encapsulation::Plain);
     assert!(params.esn, "preferred by both");
-    assert_eq!(params.spi_in.share(), moon.spi_i.share(), "the child lives where its IKE SA lives");
+    assert_eq!(params.spi_in.shard(), moon.spi_i.shard(), "the child lives where its IKE SA lives");
 }
 
 #[test]

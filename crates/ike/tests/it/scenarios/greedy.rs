@@ -1,4 +1,4 @@
-//! A peer that is authenticated, and wants more than its share.
+//! A peer that is authenticated, and wants more than its shard.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, ts};

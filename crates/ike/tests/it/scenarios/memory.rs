@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use testudo_ike::alloc::Allocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{Output, Path, Time};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const TUNNELS: u64 = 200;
 /// Octets of each, the answer that may have to be repeated included.
@@ -15,9 +15,9 @@ const GATEWAY: &str = "192.0.2.254";
 
 fn endpoint(seed: u64) -> Endpoint {
     let (mut alloc, _) = Watched::new(seed, SenderId(1));
-    // The tables of slots of all shares are there once.
-    for share in 0..=u8::MAX {
-        alloc.claim_esp_spi(Spi::from_parts(Share(share), 1, 0).unwrap());
+    // The tables of slots of all shards are there once.
+    for shard in 0..=u8::MAX {
+        alloc.claim_esp_spi(Spi::from_parts(Shard(shard), 1, 0).unwrap());
     }
     let mut endpoint = Endpoint::new(EndpointConfig::default(), Box::new(alloc));
     endpoint.load_secret(secret("all", b"everybody's key", &[]));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, Lifetime, StartAction};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, Homes, InitiateError, Target};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output};
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
@@ -72,17 +72,17 @@ fn without_a_list_nothing_is_kept() {
     assert_eq!(world.hosts[0].endpoint.take_changed(), []);
 }
 
-/// Who renews an IKE SA, or sets one up in its place, stays in its share.
+/// Who renews an IKE SA, or sets one up in its place, stays in its shard.
 #[test]
 fn renewed_ike_sas_stay_at_home() {
     let mut world = World::pair_of(ADDRS, 3, Weather::FAIR, tracking(), busy);
     let id = world.initiate(0);
     world.run_secs(2000);
-    let homes = |world: &World| -> Vec<Share> {
-        let share = |endpoint: &Endpoint| {
-            endpoint.states().map(|(id, _)| endpoint.outline(id).unwrap().spi.share()).collect::<Vec<_>>()
+    let homes = |world: &World| -> Vec<Shard> {
+        let shard = |endpoint: &Endpoint| {
+            endpoint.states().map(|(id, _)| endpoint.outline(id).unwrap().spi.shard()).collect::<Vec<_>>()
         };
-        world.hosts.iter().flat_map(|host| share(&host.endpoint)).collect()
+        world.hosts.iter().flat_map(|host| shard(&host.endpoint)).collect()
     };
     assert_eq!(homes(&world), [INITIATING, RESPONDING]);
     let [sa] = world.hosts[1].sas().try_into().expect("one IKE SA");
@@ -105,7 +105,7 @@ fn another_attempt_has_the_same_home() {
     let spi = |world: &World| world.hosts[0].endpoint.outline(id).unwrap().spi;
     let first = spi(&world);
     world.run_secs(600);
-    assert!(spi(&world) != first && spi(&world).share() == first.share());
+    assert!(spi(&world) != first && spi(&world).shard() == first.shard());
 }
 
 /// Between any two events an IKE SA leaves, and comes back from its octets under the numbers that it had. No packet, no
@@ -176,23 +176,23 @@ fn drawn_numbers_stay_reserved() {
 fn spis_and_numbers_of_others_are_claimed() {
     let (alloc, in_use) = Watched::new(9, SenderId(9));
     let mut endpoint = Endpoint::new(tracking(), Box::new(alloc));
-    let spi = Spi::from_parts(Share(3), 7, 1).unwrap();
+    let spi = Spi::from_parts(Shard(3), 7, 1).unwrap();
     endpoint.claim_spi(spi);
     assert!(in_use.lock().unwrap().contains(&spi));
     endpoint.release_spi(Default::default(), spi);
     assert!(in_use.lock().unwrap().is_empty());
 }
 
-/// Owns one share.
-struct Own(Share);
+/// Owns one shard.
+struct Own(Shard);
 
 impl Homes for Own {
-    fn share_of(&self, _: &str) -> Share {
+    fn shard_of(&self, _: &str) -> Shard {
         INITIATING
     }
 
-    fn owns(&self, share: Share) -> bool {
-        self.0 == share
+    fn owns(&self, shard: Shard) -> bool {
+        self.0 == shard
     }
 
     fn leases(&self, _: IpAddr) -> bool {
@@ -225,8 +225,8 @@ fn children_start_by_themselves_where_their_connection_is_at_home() {
     world.run_secs(1);
     world.assert_tunnel();
     // It goes and comes again, with the tunnel up: that is not doubled.
-    for share in [RESPONDING, INITIATING] {
-        world.hosts[0].endpoint.set_homes(now, Box::new(Own(share)));
+    for shard in [RESPONDING, INITIATING] {
+        world.hosts[0].endpoint.set_homes(now, Box::new(Own(shard)));
     }
     world.run_secs(1);
     world.assert_tunnel();
@@ -250,13 +250,13 @@ fn a_further_child_comes_where_the_ike_sa_is() {
     world.settle(1);
     world.run_secs(1);
     for host in &world.hosts {
-        let shares = host.installed.values().map(|params| params.spi_in.share()).collect::<Vec<_>>();
-        assert!(shares.len() == 2 && shares[0] == shares[1], "{shares:?}");
+        let shards = host.installed.values().map(|params| params.spi_in.shard()).collect::<Vec<_>>();
+        assert!(shards.len() == 2 && shards[0] == shards[1], "{shards:?}");
     }
 }
 
-/// The peer began, in a share that is ours, with a connection whose home is elsewhere: what it deletes is restarted here all
-/// the same, for nobody else knows of it; but only while the share is ours.
+/// The peer began, in a shard that is ours, with a connection whose home is elsewhere: what it deletes is restarted here all
+/// the same, for nobody else knows of it; but only while the shard is ours.
 #[test]
 fn what_is_lost_here_is_restarted_here() {
     for ours in [true, false] {
@@ -271,7 +271,7 @@ fn what_is_lost_here_is_restarted_here() {
         world.run_secs(1);
         let now = world.now;
         if !ours {
-            world.hosts[1].endpoint.set_homes(now, Box::new(Own(Share(0))));
+            world.hosts[1].endpoint.set_homes(now, Box::new(Own(Shard(0))));
         }
         world.hosts[0].endpoint.terminate(now, &Target::Ike(id), false).unwrap();
         world.settle(0);

@@ -94,7 +94,7 @@ fn esp() -> impl Strategy<Value = Vec<EspProposal>> {
     prop::collection::vec(proposal, 1..4)
 }
 
-fn share<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+fn shard<T: PartialEq>(a: &[T], b: &[T]) -> bool {
     a.iter().any(|one| b.contains(one))
 }
 
@@ -109,11 +109,11 @@ proptest! {
     #[test]
     fn on_an_ike_sa(initiator in ike(), responder in ike()) {
         let common = pair(&initiator, &responder, |a, b| {
-            let integrity = a.integrity.is_empty() || share(&a.integrity, &b.integrity);
+            let integrity = a.integrity.is_empty() || shard(&a.integrity, &b.integrity);
             integrity
-                && share(&a.encryption, &b.encryption)
-                && share(&a.prf, &b.prf)
-                && share(&a.ke, &b.ke)
+                && shard(&a.encryption, &b.encryption)
+                && shard(&a.prf, &b.prf)
+                && shard(&a.ke, &b.ke)
                 && agree_on_additional(&a.additional, &b.additional)
         });
         let offer = offer::ike(&initiator, None);
@@ -137,11 +137,11 @@ proptest! {
             } else {
                 agree_on_additional(&a.additional, &b.additional)
             };
-            let integrity = a.integrity.is_empty() || share(&a.integrity, &b.integrity);
+            let integrity = a.integrity.is_empty() || shard(&a.integrity, &b.integrity);
             integrity
-                && share(&a.encryption, &b.encryption)
-                && share(&a.esn, &b.esn)
-                && (!own_exchange || (none || share(&a.ke, &b.ke)) && additional)
+                && shard(&a.encryption, &b.encryption)
+                && shard(&a.esn, &b.esn)
+                && (!own_exchange || (none || shard(&a.ke, &b.ke)) && additional)
         });
         let offer = offer::esp(&initiator, INITIATOR, exchange);
         let choice = select::esp(&offer, &responder, exchange);
@@ -150,13 +150,13 @@ proptest! {
             prop_assert_eq!(choice.spi, INITIATOR);
             let accepted = accept::esp(&offer, &initiator, &choice.answer(RESPONDER));
             prop_assert_eq!(accepted, Ok((choice.suite, RESPONDER)));
-            let shares = |own: &EspProposal| match choice.suite.algorithm {
+            let shards = |own: &EspProposal| match choice.suite.algorithm {
                 EspAlgorithm::Separate(SeparateAlgorithm { cipher, mac }) => {
                     own.encryption.contains(&EspEncryption::Separate(cipher)) && own.integrity.contains(&mac)
                 }
                 _ => own.integrity.is_empty(),
             };
-            prop_assert!(initiator.iter().any(shares) && responder.iter().any(shares));
+            prop_assert!(initiator.iter().any(shards) && responder.iter().any(shards));
         }
     }
 }

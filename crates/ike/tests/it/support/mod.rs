@@ -1,4 +1,4 @@
-//! What tests of messages and of suites share.
+//! What tests of messages and of suites shard.
 
 pub(crate) mod arbitrary;
 pub(crate) mod capture;

@@ -59,7 +59,7 @@ impl<'s> Planner<'s, '_> {
     }
 
     /// The node that carries ESP asks, wherever the policy is at home: it has the IKE SA by which both SAs come, and with it AH gets
-    /// ESP's share. Nobody else sees a packet that lacks AH.
+    /// ESP's shard. Nobody else sees a packet that lacks AH.
     fn ask_for_cover(&mut self, sa: &OutboundSa, policy: PolicyId) {
         let made = PacketSelector::new(sa.outer.local(), sa.outer.remote(), Protocol::ESP, None);
         if let (Some(made), Some(place)) = (made, self.table.get(policy)) {

@@ -7,7 +7,7 @@ use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
 use crate::dataplane::local::LocalAddrs;
 use crate::dataplane::reply::Replier;
-use crate::dataplane::shares::is_carried;
+use crate::dataplane::shards::is_carried;
 use crate::dataplane::table::{OutboundTable, Place};
 use crate::dataplane::transit::Transit;
 use crate::drops::DropReason;
@@ -16,7 +16,7 @@ use crate::flow::Path;
 use crate::inner::Inner;
 use crate::packet_selector::PacketSelector;
 use crate::sa::OutboundSa;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd, is_everything};
 use testudo_wire::icmp::Kind;
@@ -64,8 +64,8 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) local: &'d LocalAddrs,
     /// If there are bundles.
     pub(super) bundles: Option<&'d Spd>,
-    pub(super) shares: &'d ShareSet,
-    /// If shares come or go.
+    pub(super) shards: &'d ShardSet,
+    /// If shards come or go.
     pub(super) transit: Option<&'d mut Transit>,
     pub(super) pairs: HashKey,
     pub(super) replier: Replier<'d>,
@@ -162,33 +162,33 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
-    /// True unless the packet's share comes or goes, and it must wait or has been worked on elsewhere.
+    /// True unless the packet's shard comes or goes, and it must wait or has been worked on elsewhere.
     #[cold]
     fn transit_lets_pass(&mut self, item: &mut Item<'_>, inner: &Inner, path: Path) -> bool {
-        let share = match path {
+        let shard = match path {
             Path::Protect(policy) | Path::OutsideSa(policy) => {
-                self.table.sa(policy).map(|sa| sa.pair.share())
+                self.table.sa(policy).map(|sa| sa.pair.shard())
             }
-            Path::Bypass if item.ingress.is_shared() => {
+            Path::Bypass if item.ingress.is_flooded() => {
                 Some(self.pairs.pair(inner.flow.local(), inner.flow.remote()))
             }
             _ => None,
         };
-        let (Some(share), Some(transit)) = (share, &mut self.transit) else { return true };
-        let here = is_carried(share, self.shares);
-        transit.lets_pass(item, (share, here, self.now), self.pairs, &self.counters.outbound)
+        let (Some(shard), Some(transit)) = (shard, &mut self.transit) else { return true };
+        let here = is_carried(shard, self.shards);
+        transit.lets_pass(item, (shard, here, self.now), self.pairs, &self.counters.outbound)
     }
 
     /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
     #[inline]
     pub(super) fn is_home(&self, sa: &OutboundSa) -> bool {
-        is_carried(sa.pair.share(), self.shares)
+        is_carried(sa.pair.shard(), self.shards)
     }
 
     /// True unless the packet has reached all nodes and another one lets it pass.
     fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
-        let share = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
-        !item.ingress.is_shared() || is_carried(share(), self.shares)
+        let shard = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
+        !item.ingress.is_flooded() || is_carried(shard(), self.shards)
     }
 
     /// True for what this host itself sends, where policies for whatever address alone hold it back
@@ -204,7 +204,7 @@ impl<'s> Planner<'s, '_> {
         let Some(place) = self.table.get(policy) else {
             return DropReason::NoSa;
         };
-        if place.home.is_some_and(|home| !is_carried(home, self.shares)) {
+        if place.home.is_some_and(|home| !is_carried(home, self.shards)) {
             return DropReason::OtherNode;
         }
         self.ask_for_sa(place, policy, packet);

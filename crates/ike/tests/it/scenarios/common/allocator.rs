@@ -7,15 +7,15 @@ use testudo_ike::alloc::{Allocator, CookieSecret, Home, SingleNodeAllocator};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Share, Spi};
+use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// The ESP SPIs in use.
 pub(crate) type InUse = Arc<Mutex<BTreeSet<Spi>>>;
 
 /// Where IKE SAs are at home that the peer has begun.
-pub(crate) const RESPONDING: Share = Share(0x11);
+pub(crate) const RESPONDING: Shard = Shard(0x11);
 /// Where those are that began here.
-pub(crate) const INITIATING: Share = Share(0x22);
+pub(crate) const INITIATING: Shard = Shard(0x22);
 
 pub(crate) struct Watched {
     inner: SingleNodeAllocator<Random>,
@@ -38,15 +38,15 @@ impl Entropy for Watched {
 
 impl Allocator for Watched {
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi {
-        let share = match home {
+        let shard = match home {
             Home::Responding(_) => RESPONDING,
             Home::Initiating(_) => INITIATING,
-            Home::Renewing(share) => share,
+            Home::Renewing(shard) => shard,
         };
-        IkeSpi(self.inner.ike_spi(home).0 << 8 >> 8 | u64::from(share.0) << 56)
+        IkeSpi(self.inner.ike_spi(home).0 << 8 >> 8 | u64::from(shard.0) << 56)
     }
 
-    fn esp_spi(&mut self, now: Time, home: Share) -> Option<Spi> {
+    fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi> {
         let spi = self.inner.esp_spi(now, home)?;
         assert!(self.in_use.lock().unwrap().insert(spi), "{spi} is given out once");
         Some(spi)

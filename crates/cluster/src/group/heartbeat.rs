@@ -1,14 +1,14 @@
-//! What a pulse says: every node to every other, over every link, a hundred times a second.
+//! What a heartbeat says: every node to every other, over every link, a hundred times a second.
 
 use super::datagram::{Ack, Reader};
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::time::Duration;
 
 /// What a node tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pulse {
-    /// Counts this boot's pulses; the same over all links.
+pub(super) struct Heartbeat {
+    /// Counts this boot's heartbeats; the same over all links.
     pub(super) seq: u64,
     pub(super) stance: Stance,
     /// Its ring, and if the view has begun its epoch and what it holds of it.
@@ -21,8 +21,8 @@ pub(super) struct Pulse {
     pub(super) links: u32,
     /// How much of one processor it takes, in thousandths.
     pub(super) load: u16,
-    /// The shares whose packets it carries provisionally.
-    pub(super) provisional: ShareSet,
+    /// The shards whose packets it carries provisionally.
+    pub(super) provisional: ShardSet,
     pub(super) heard: Vec<Heard>,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Heard {
     pub(super) node: u8,
     /// The lower half of that node's boot number.
     pub(super) boot: u32,
-    /// The newest pulse.
+    /// The newest heartbeat.
     pub(super) seq: u64,
     /// Milliseconds since.
     pub(super) age: u16,
-    /// That node may rely on it: the sender takes none of its shares for as long as the fence lasts. 0: it may not.
+    /// That node may rely on it: the sender takes none of its shards for as long as the fence lasts. 0: it may not.
     pub(super) proof: u64,
     /// The links on which it was heard lately, as bits.
     pub(super) links: u8,
@@ -71,7 +71,7 @@ pub(super) fn age(age: Duration) -> u16 {
     u16::try_from(age.as_millis()).unwrap_or(u16::MAX)
 }
 
-impl Pulse {
+impl Heartbeat {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.seq.to_be_bytes());
         out.push(u8::from(self.stance.quorate) | u8::from(self.stance.running) << 1);
@@ -98,7 +98,7 @@ impl Pulse {
         let ack = Ack::read(from)?;
         let members = from.u32()?;
         let (base, links, load) = (from.array()?, from.u32()?, u16::from_be_bytes(from.array()?));
-        let provisional = ShareSet::from_words([from.u64()?, from.u64()?, from.u64()?, from.u64()?]);
+        let provisional = ShardSet::from_words([from.u64()?, from.u64()?, from.u64()?, from.u64()?]);
         let mut heard = Vec::new();
         while !from.0.is_empty() {
             let (node, boot, seq) = (from.u8()?, from.u32()?, from.u64()?);

@@ -1,12 +1,12 @@
-//! Pulses, suspicion, the fence.
+//! Heartbeats, suspicion, the fence.
 
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
 use crate::group::NoQuorum;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::time::Duration;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Share;
+use testudo_ipsec::spi::Shard;
 
 const FENCE: Duration = Duration::from_millis(50);
 
@@ -21,7 +21,7 @@ fn forward(count: u8) -> Net {
     running(Net::tuned(count, |config| config.no_quorum = NoQuorum::Forward))
 }
 
-/// All in one view, and pulses for five seconds.
+/// All in one view, and heartbeats for five seconds.
 fn running(mut net: Net) -> Net {
     let all = net.all.clone();
     net.view(&all, true);
@@ -46,7 +46,7 @@ fn who_falls_silent_is_suspected_soon_and_trusted_again_when_it_is_heard() {
     assert_eq!(net.node(2).suspects, [3].into());
     net.lost.clear();
     net.pass(10);
-    assert_eq!(net.node(1).suspects, [3].into(), "one pulse is not enough");
+    assert_eq!(net.node(1).suspects, [3].into(), "one heartbeat is not enough");
     net.pass(15);
     assert!(net.nodes.values().all(|node| node.suspects.is_empty()));
 }
@@ -60,7 +60,7 @@ fn one_link_of_two_is_enough() {
     assert!(net.all.iter().all(|node| ends_in(&net, *node) > FENCE / 2));
     let ticket = net.publish(1, b"update");
     net.pass(11);
-    assert_eq!(net.node(1).stable, ticket, "pulses acknowledge too");
+    assert_eq!(net.node(1).stable, ticket, "heartbeats acknowledge too");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_a_node_tells_of_itself_arrives() {
     assert!(net.node(2).told.is_empty());
     let now = net.now;
     net.node(1).group.set_link(now, 1, false);
-    net.node(1).group.set_load(700, [Share(3), Share(4)].into_iter().collect());
+    net.node(1).group.set_load(700, [Shard(3), Shard(4)].into_iter().collect());
     net.pass(20);
     let links = !2;
     assert_eq!(net.node(2).told, [(1, links, 2)]);
@@ -117,13 +117,13 @@ fn what_a_node_tells_of_itself_arrives() {
     assert_eq!((peer.links, peer.load, peer.provisional.len(), peer.suspected), (links, 700, 2, false));
     assert!(net.now.since(peer.heard.unwrap()) <= Duration::from_millis(10));
     assert!(peer.hears.unwrap() <= Duration::from_millis(10));
-    net.node(1).group.set_load(700, ShareSet::EMPTY);
+    net.node(1).group.set_load(700, ShardSet::EMPTY);
     net.pass(20);
     assert_eq!(net.node(2).told.last(), Some(&(1, links, 0)));
 }
 
-/// Pulses of nodes 2 and 3, as somebody on the way keeps them.
-fn keep_pulses_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
+/// Heartbeats of nodes 2 and 3, as somebody on the way keeps them.
+fn keep_heartbeats_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
     let mut kept = Vec::new();
     for _ in 0..12 {
         net.pass_without_carrying(1);
@@ -135,10 +135,10 @@ fn keep_pulses_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
 }
 
 #[test]
-fn forged_and_repeated_pulses_prove_nothing() {
+fn forged_and_repeated_heartbeats_prove_nothing() {
     let mut net = stop(3);
     net.collect();
-    let kept = keep_pulses_to_1(&mut net);
+    let kept = keep_heartbeats_to_1(&mut net);
     let before = net.node(1).group.status().counters;
     net.isolate(1);
     let mut heard = net.now;
@@ -238,7 +238,7 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
     net.view(&[2, 3], true);
     net.settle();
     net.pass(11);
-    assert_eq!(ends_in(&net, 1), Duration::ZERO, "the first pulse tells it");
+    assert_eq!(ends_in(&net, 1), Duration::ZERO, "the first heartbeat tells it");
     let until = net.node(1).fence;
     net.pass(2000);
     assert_eq!(net.node(1).fence, until);
@@ -251,7 +251,7 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
 fn who_was_put_out_stays_still_until_a_view_has_it_again() {
     let mut net = forward(3);
     let now = net.now;
-    // The others are in one view and in no other: that is what being put out tells, whatever pulses do not.
+    // The others are in one view and in no other: that is what being put out tells, whatever heartbeats do not.
     net.isolate(1);
     net.node(1).group.handle_event(now, EngineEvent::PutOut);
     net.node(1).ring = None;
@@ -304,7 +304,7 @@ fn takeovers_wait_for_what_was_promised() {
     assert_eq!(wait, FENCE * 9 / 8, "who has been restarted may have promised anything");
 }
 
-/// Without quorum a node grants itself what nobody has promised. Those who take its shares when all meet again wait for that too.
+/// Without quorum a node grants itself what nobody has promised. Those who take its shards when all meet again wait for that too.
 #[test]
 fn takeovers_wait_for_what_a_node_without_quorum_has_granted_itself() {
     let mut net = forward(3);
@@ -340,7 +340,7 @@ fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     assert_eq!(net.node(2).last_view().fresh, [id(1)]);
 }
 
-/// The engine of one node is cut off, and its ports work. Before it says so, the others' pulses do.
+/// The engine of one node is cut off, and its ports work. Before it says so, the others' heartbeats do.
 #[test]
 fn who_hears_that_the_others_have_gone_on_stops_at_once() {
     for (net, slow_disk) in [(forward(3), false), (stop(3), true), (forward(5), false)] {
@@ -350,7 +350,7 @@ fn who_hears_that_the_others_have_gone_on_stops_at_once() {
         assert!(ends_in(&net, 1) > FENCE / 2);
         net.view(&others, true);
         net.settle();
-        assert_eq!(ends_in(&net, 1), Duration::ZERO, "before the next pulse is due");
+        assert_eq!(ends_in(&net, 1), Duration::ZERO, "before the next heartbeat is due");
         assert!(net.node(1).log.iter().any(|line| line.contains("a view without this one")));
         let until = net.node(1).fence;
         net.pass(1000);
@@ -382,15 +382,15 @@ fn who_was_passed_over_goes_on_alone_when_the_others_are_gone() {
     assert!(ends_in(&net, 1) > FENCE / 2);
 }
 
-/// Pulses of a view without a node that somebody has kept, or that come late, do not stop it when it is back.
+/// Heartbeats of a view without a node that somebody has kept, or that come late, do not stop it when it is back.
 #[test]
-fn pulses_of_a_view_that_is_over_stop_nobody() {
+fn heartbeats_of_a_view_that_is_over_stop_nobody() {
     for heard_since in [false, true] {
         let mut net = stop(3);
         net.lost = [(2, 1), (3, 1)].into();
         net.view(&[2, 3], true);
         net.settle();
-        let kept = keep_pulses_to_1(&mut net);
+        let kept = keep_heartbeats_to_1(&mut net);
         net.view(&[1, 2, 3], true);
         net.settle();
         if heard_since {

@@ -36,22 +36,22 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
 
     /// True while errands are out.
     #[inline]
-    pub(super) fn is_sharing(&self) -> bool {
-        self.seat.as_ref().is_some_and(Seat::is_sharing)
+    pub(super) fn is_stealing(&self) -> bool {
+        self.seat.as_ref().is_some_and(Seat::is_stealing)
     }
 
     /// True if ports may be looked at: what comes finds room, and does not go far ahead of pieces.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let is_apart = self.is_sharing() && self.delivery.is_splitting();
+        let is_apart = self.is_stealing() && self.delivery.is_splitting();
         self.seat.as_ref().is_none_or(Seat::has_room) && !is_apart
     }
 
     /// Lays a burst from a port out, unread, if that is of use. False if it is still there.
     #[inline]
-    pub(super) fn shares(&mut self, received: &mut FrameBurst, place: usize) -> bool {
+    pub(super) fn steals(&mut self, received: &mut FrameBurst, place: usize) -> bool {
         let is_full = received.is_full() && !self.delivery.is_splitting();
-        if !self.seat.as_mut().is_some_and(|seat| seat.shares(is_full)) {
+        if !self.seat.as_mut().is_some_and(|seat| seat.steals(is_full)) {
             return false;
         }
         // There are at most `MOST_PORTS`.
@@ -100,7 +100,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// Works on what nobody has fetched, and ends what has its turn.
     #[inline]
     pub(super) fn work_off(&mut self) {
-        if !self.is_sharing() {
+        if !self.is_stealing() {
             return;
         }
         while let Some(errand) = self.seat.as_ref().and_then(Seat::own) {
@@ -175,7 +175,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     pub(super) fn end_all(&mut self, patience: Option<Duration>) {
         let begun = Instant::now();
         let mut looks = 0;
-        while self.is_sharing() {
+        while self.is_stealing() {
             self.work_off();
             let stopped = self.delivery.channel.is_stopped();
             let limit = if stopped { Some(LAST_WAIT) } else { patience };
@@ -280,12 +280,12 @@ fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>
     *fates = match *task {
         Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
         Task::Received { place, rules } => {
-            let from = |shared| Source::Port { place, shared, joined: false };
+            let from = |flooded| Source::Port { place, flooded, joined: false };
             let fate = |frame: &mut Frame| match delivery.admit(frame, rules) {
                 Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),
                 Ok(Arrived::Clear) => pending(from(false), Direction::Clear),
                 Ok(Arrived::Outbound) => pending(from(false), Direction::Outbound),
-                Ok(Arrived::OutboundShared) => pending(from(true), Direction::Outbound),
+                Ok(Arrived::OutboundFlooded) => pending(from(true), Direction::Outbound),
                 Err(reason) => Fate::Lost(reason),
             };
             frames.iter_mut().map(fate).collect()

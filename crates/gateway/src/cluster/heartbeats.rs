@@ -1,4 +1,4 @@
-//! The UDP sockets of pulses and acknowledgements: one a link, bound to this node's address there, so that each link proves
+//! The UDP sockets of heartbeats and acknowledgements: one a link, bound to this node's address there, so that each link proves
 //! itself.
 
 use crate::config::ClusterSettings;
@@ -32,25 +32,25 @@ pub(crate) enum Received {
 
 /// Sockets by link, and where the other nodes are on each.
 #[derive(Debug)]
-pub(crate) struct Pulses {
+pub(crate) struct Heartbeats {
     links: Vec<UdpSocket>,
     /// Whose turn it is: a flood on one link must not hide the others.
     at: Cell<usize>,
     others: BTreeMap<NodeId, Vec<SocketAddr>>,
 }
 
-impl Pulses {
+impl Heartbeats {
     /// Opens a socket on every link; `mark` keeps its packets out of the protected routes. While
     /// interfaces are missing (`incomplete`) an address that this host does not have is waited for.
     pub(crate) fn open(settings: &ClusterSettings, mark: u32, incomplete: bool) -> Result<Self, String> {
-        let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.pulse_port);
+        let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.heartbeat_port);
         let mut all: BTreeMap<NodeId, Vec<SocketAddr>> =
             settings.nodes.iter().map(|node| (node.id, node.addresses.iter().map(at).collect())).collect();
         let own = all.remove(&settings.node).unwrap_or_default();
         let open = |local: &SocketAddr| {
             let opened = match open(*local, mark, false) {
                 Err(e) if incomplete && e.raw_os_error() == Some(nix::libc::EADDRNOTAVAIL) => {
-                    tracing::warn!("{} is no address of this host yet; pulses wait for it", local.ip());
+                    tracing::warn!("{} is no address of this host yet; heartbeats wait for it", local.ip());
                     open(*local, mark, true)
                 }
                 opened => opened,
@@ -60,7 +60,7 @@ impl Pulses {
                     Some(nix::libc::EADDRNOTAVAIL) => " (is it an address of this host?)",
                     _ => "",
                 };
-                format!("cannot open UDP {local} for pulses: {e}{hint}")
+                format!("cannot open UDP {local} for heartbeats: {e}{hint}")
             })
         };
         let links: Vec<UdpSocket> = own.iter().map(open).collect::<Result<_, _>>()?;
@@ -101,14 +101,14 @@ impl Pulses {
         self.others.values().any(|addresses| addresses.get(link) == Some(&from))
     }
 
-    /// Sends to another node. A link that is down, or full, loses the datagram: the next pulse is near.
+    /// Sends to another node. A link that is down, or full, loses the datagram: the next heartbeat is near.
     pub(crate) fn send(&self, to: NodeId, link: u8, bytes: &[u8]) {
         let link = usize::from(link);
         let address = self.others.get(&to).and_then(|addresses| addresses.get(link));
         if let (Some(socket), Some(address)) = (self.links.get(link), address)
             && let Err(error) = socket.send_to(bytes, address)
         {
-            tracing::trace!("no pulse to node {to} at {address}: {error}");
+            tracing::trace!("no heartbeat to node {to} at {address}: {error}");
         }
     }
 }
@@ -155,12 +155,12 @@ mod tests {
             replicate_config: true,
             protocol: 0,
             timers: Timers {
-                pulse: Duration::ZERO,
+                heartbeat: Duration::ZERO,
                 fence: Duration::ZERO,
                 suspicion_min: Duration::ZERO,
                 suspicion_max: Duration::ZERO,
             },
-            pulse_port: port,
+            heartbeat_port: port,
             state: "/state".into(),
             message_id_sync: false,
             generation: None,
@@ -169,20 +169,20 @@ mod tests {
     }
 
     /// Two nodes, and their port: one that was free on the first address, if it is so on the others.
-    fn nodes() -> ([Pulses; 2], u16) {
+    fn nodes() -> ([Heartbeats; 2], u16) {
         let attempt = || {
             let free = UdpSocket::bind("127.9.0.1:0").unwrap().local_addr().unwrap().port();
-            let open = |node| Pulses::open(&settings(node, free), 7, false);
+            let open = |node| Heartbeats::open(&settings(node, free), 7, false);
             Ok(([open(1)?, open(2)?], free))
         };
         let mut attempts = (0..100).map(|_| attempt());
         attempts.find(Result::is_ok).unwrap_or_else(attempt).unwrap_or_else(|e: String| panic!("{e}"))
     }
 
-    fn receive(pulses: &Pulses) -> Option<(u8, Vec<u8>)> {
+    fn receive(heartbeats: &Heartbeats) -> Option<(u8, Vec<u8>)> {
         let (mut buffer, start) = ([0; 64], Instant::now());
         while start.elapsed() < Duration::from_secs(60) {
-            if let Some(Received::Node { link, len }) = pulses.receive(&mut buffer) {
+            if let Some(Received::Node { link, len }) = heartbeats.receive(&mut buffer) {
                 return Some((link, buffer[..len].to_vec()));
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn pulses_go_by_their_link_and_strangers_are_not_heard() {
+    fn heartbeats_go_by_their_link_and_strangers_are_not_heard() {
         let ([one, two], port) = nodes();
         let stranger = UdpSocket::bind("127.9.1.77:0").unwrap();
         stranger.send_to(b"forged", ("127.9.1.2", port)).unwrap();
@@ -209,7 +209,7 @@ mod tests {
         for _ in 0..50 {
             stranger.send_to(b"forged", ("127.9.0.2", port)).unwrap();
         }
-        one.send(NodeId::new(2).unwrap(), 1, b"pulse");
+        one.send(NodeId::new(2).unwrap(), 1, b"heartbeat");
         let looks: Vec<_> = std::iter::from_fn(|| two.receive(&mut [0; 64])).take(100).collect();
         let heard = looks.iter().position(|found| *found == Received::Node { link: 1, len: 5 });
         assert!(heard.is_some_and(|at| at <= 2), "{looks:?}");
@@ -220,8 +220,8 @@ mod tests {
     fn an_address_of_another_host_is_named() {
         let mut elsewhere = settings(1, 5406);
         elsewhere.nodes[0].addresses[1] = "192.0.2.77".parse().unwrap();
-        let error = Pulses::open(&elsewhere, 7, false).unwrap_err();
-        assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for pulses"), "{error}");
+        let error = Heartbeats::open(&elsewhere, 7, false).unwrap_err();
+        assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for heartbeats"), "{error}");
         assert!(error.ends_with("(is it an address of this host?)"), "{error}");
     }
 
@@ -231,10 +231,10 @@ mod tests {
             let mut elsewhere = settings(1, 0);
             elsewhere.nodes[0].addresses[1] = absent.parse().unwrap();
             elsewhere.nodes[1].addresses[1] = absent.parse().unwrap();
-            let pulses = Pulses::open(&elsewhere, 7, true).unwrap();
+            let heartbeats = Heartbeats::open(&elsewhere, 7, true).unwrap();
             // Nothing leaves, and nothing breaks.
-            pulses.send(NodeId::new(2).unwrap(), 1, b"pulse");
-            assert_eq!(pulses.links(), 2);
+            heartbeats.send(NodeId::new(2).unwrap(), 1, b"heartbeat");
+            assert_eq!(heartbeats.links(), 2);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Pulses go out, and come in.
+//! Heartbeats go out, and come in.
 
 use super::datagram::{Ack, Body, Sender};
+use super::heartbeat::{self, Heard, Heartbeat, Stance, mask};
 use super::peers::{NO_RING, Peer};
 use super::ports;
-use super::pulse::{self, Heard, Pulse, Stance, mask};
 use super::view::Stage;
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
-use crate::share::ShareSet;
+use crate::shard::ShardSet;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
@@ -22,8 +22,8 @@ impl Group {
         self.look_at_ports(now);
     }
 
-    /// What this node's pulses tell: its load in thousandths, and the shares whose packets it carries provisionally.
-    pub fn set_load(&mut self, load: u16, provisional: ShareSet) {
+    /// What this node's heartbeats tell: its load in thousandths, and the shards whose packets it carries provisionally.
+    pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
         (self.load, self.provisional) = (load, provisional);
     }
 
@@ -36,7 +36,8 @@ impl Group {
 
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come meanwhile, and others are not silent.
     pub(super) fn attend(&mut self, now: Time) {
-        let late = now.since(self.next_pulse) > self.config.pulse.max(self.config.suspicion.floor / 2);
+        let late =
+            now.since(self.next_heartbeat) > self.config.heartbeat.max(self.config.suspicion.floor / 2);
         if late && !self.late {
             self.counters.late += 1;
             (self.late, self.attentive) = (true, now);
@@ -44,19 +45,19 @@ impl Group {
         }
     }
 
-    /// Sends pulses if it is time, and notes who has been silent for too long.
+    /// Sends heartbeats if it is time, and notes who has been silent for too long.
     pub(super) fn tick(&mut self, now: Time) {
-        if self.next_pulse <= now {
+        if self.next_heartbeat <= now {
             self.late = false;
             self.look_at_ports(now);
-            self.pulse(now);
-            let next = self.next_pulse.plus(self.config.pulse);
-            self.next_pulse = if next > now { next } else { now.plus(self.config.pulse) };
+            self.heartbeat(now);
+            let next = self.next_heartbeat.plus(self.config.heartbeat);
+            self.next_heartbeat = if next > now { next } else { now.plus(self.config.heartbeat) };
             self.extend_alone(now);
         }
         let members = self.stage.view().map(|view| mask(&view.members)).unwrap_or_default();
         for (node, peer) in &mut self.peers.all {
-            if pulse::within(members, *node) && peer.listener.suspect(now, &self.config.suspicion) {
+            if heartbeat::within(members, *node) && peer.listener.suspect(now, &self.config.suspicion) {
                 self.counters.suspicions += 1;
                 self.outputs.push_back(GroupOutput::Suspected(*node));
             }
@@ -70,17 +71,17 @@ impl Group {
         peers.filter_map(|peer| peer.listener.due(&self.config.suspicion)).min()
     }
 
-    pub(super) fn pulse(&mut self, now: Time) {
+    pub(super) fn heartbeat(&mut self, now: Time) {
         if self.peers.all.is_empty() {
             return;
         }
-        let pulse = Body::Pulse(Box::new(self.compose(now)));
+        let heartbeat = Body::Heartbeat(Box::new(self.compose(now)));
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
         let links = self.links_up();
-        self.tell_by_datagram(&to, links, &pulse);
+        self.tell_by_datagram(&to, links, &heartbeat);
     }
 
-    fn compose(&mut self, now: Time) -> Pulse {
+    fn compose(&mut self, now: Time) -> Heartbeat {
         let seq = self.peers.send(now);
         let view = self.stage.view();
         let ring = view.map_or(NO_RING, |view| view.ring);
@@ -88,12 +89,12 @@ impl Group {
         let waits = matches!(&self.stage, Stage::Forming(exchange) if exchange.waits());
         let (lately, up) = (self.lately(now), self.links as u8);
         let heard = |(node, peer): (&NodeId, &Peer)| {
-            let (boot, at) = (pulse::half(peer.boot?), peer.at?);
-            let age = pulse::age(now.since(at));
+            let (boot, at) = (heartbeat::half(peer.boot?), peer.at?);
+            let age = heartbeat::age(now.since(at));
             let links = ports::hearing(peer, lately) & up;
             Some(Heard { node: node.get(), boot, seq: peer.seq, age, proof: peer.proof, links })
         };
-        Pulse {
+        Heartbeat {
             seq,
             stance: Stance {
                 quorate: view.is_some_and(|view| view.quorate) && !waits,
@@ -114,11 +115,11 @@ impl Group {
         self.held.digest(self.synced)
     }
 
-    /// A pulse has come.
-    pub(super) fn pulsed(&mut self, now: Time, sender: Sender, pulse: &Pulse) {
+    /// A heartbeat has come.
+    pub(super) fn pulsed(&mut self, now: Time, sender: Sender, heartbeat: &Heartbeat) {
         let from = sender.node;
-        let hears = self.hears(pulse);
-        // Else it might be an old pulse that somebody has kept.
+        let hears = self.hears(heartbeat);
+        // Else it might be an old heartbeat that somebody has kept.
         let sent = hears.and_then(|heard| self.peers.sent(heard.seq));
         let lately = sent.is_some_and(|sent| now.since(sent) <= FRESH);
         let Some(peer) = self.peers.all.get_mut(&from) else {
@@ -126,26 +127,26 @@ impl Group {
             return;
         };
         if peer.boot != Some(sender.boot) {
-            match lately && pulse.stance.quorate {
+            match lately && heartbeat.stance.quorate {
                 true => peer.quorate = Some(now),
                 false => self.counters.unproven += 1,
             }
             return;
         }
-        if !peer.admit(now, sender.link, pulse.seq) {
+        if !peer.admit(now, sender.link, heartbeat.seq) {
             self.counters.replayed += 1;
             return;
         }
-        if pulse.seq > peer.seq {
-            (peer.seq, peer.at) = (pulse.seq, Some(now));
-            let told = (pulse.links, pulse.provisional);
+        if heartbeat.seq > peer.seq {
+            (peer.seq, peer.at) = (heartbeat.seq, Some(now));
+            let told = (heartbeat.links, heartbeat.provisional);
             let trusted = peer.listener.heard(now, &self.config.suspicion);
             let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
             let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
-            peer.load = pulse.load;
-            peer.hearing = ports::of(&pulse.heard, self.config.node);
+            peer.load = heartbeat.load;
+            peer.hearing = ports::of(&heartbeat.heard, self.config.node);
             peer.hears = hears.map(|heard| Duration::from_millis(heard.age.into()));
-            peer.quorate = if pulse.stance.quorate { Some(now) } else { peer.quorate };
+            peer.quorate = if heartbeat.stance.quorate { Some(now) } else { peer.quorate };
             if trusted {
                 self.outputs.push_back(GroupOutput::Trusted(from));
             }
@@ -153,20 +154,20 @@ impl Group {
                 let (links, provisional) = told;
                 self.outputs.push_back(GroupOutput::Told { from, links, provisional });
             }
-            self.vouch(now, from, pulse);
+            self.vouch(now, from, heartbeat);
             if lately {
-                self.look_for_successors(now, from, pulse);
+                self.look_for_successors(now, from, heartbeat);
             }
         }
-        if pulse.stance.running {
-            self.acknowledged(from, sender.boot, &pulse.ack);
+        if heartbeat.stance.running {
+            self.acknowledged(from, sender.boot, &heartbeat.ack);
         }
-        self.echo(from, pulse);
+        self.echo(from, heartbeat);
     }
 
-    /// What a pulse says of this node's own.
-    pub(super) fn hears<'a>(&self, pulse: &'a Pulse) -> Option<&'a Heard> {
-        let us = (self.config.node.get(), pulse::half(self.boot));
-        pulse.heard.iter().find(|heard| (heard.node, heard.boot) == us)
+    /// What a heartbeat says of this node's own.
+    pub(super) fn hears<'a>(&self, heartbeat: &'a Heartbeat) -> Option<&'a Heard> {
+        let us = (self.config.node.get(), heartbeat::half(self.boot));
+        heartbeat.heard.iter().find(|heard| (heard.node, heard.boot) == us)
     }
 }

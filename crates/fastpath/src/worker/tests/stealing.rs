@@ -1,7 +1,7 @@
 //! Workers that help each other: nothing is lost, and what comes by one queue leaves in its order.
 
 use super::*;
-use crate::worker::share::work;
+use crate::worker::steal::work;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
     let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, OCTETS, false), Class::Protect as u8);
     owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     owner.turn(1);
-    assert!(!owner.is_sharing() && !helper.help());
+    assert!(!owner.is_stealing() && !helper.help());
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert_eq!(numbers.len(), 1);
@@ -236,7 +236,7 @@ fn what_a_helper_has_not_heard_of_is_for_the_owner() {
         owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(WAN);
-    assert!(owner.is_sharing() && helper.help());
+    assert!(owner.is_stealing() && helper.help());
     owner.turn(1);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
@@ -265,7 +265,7 @@ fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
         owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(LAN);
-    assert!(owner.is_sharing() && helper.help());
+    assert!(owner.is_stealing() && helper.help());
     owner.turn(1);
     let dropped = |reason| owner.counters().dropped(reason);
     assert_eq!((dropped(WorkerDrop::NoStamp), dropped(WorkerDrop::SpoofedSource)), (16, 16));
