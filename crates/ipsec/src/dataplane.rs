@@ -171,5 +171,4 @@ impl Dataplane {
 }
 
 #[cfg(test)]
-#[path = "dataplane/tests.rs"]
 mod tests;

@@ -119,5 +119,4 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "flow_tests.rs"]
 mod tests;

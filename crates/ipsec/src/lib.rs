@@ -25,8 +25,6 @@ pub mod packet_selector;
 pub mod pmtu;
 pub mod reassembly;
 pub mod replay;
-#[cfg(test)]
-mod replay_tests;
 pub mod sa;
 pub mod sad;
 pub mod selector;

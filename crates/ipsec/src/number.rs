@@ -3,7 +3,7 @@
 mod iv;
 mod sequence;
 #[cfg(test)]
-mod sequence_tests;
+mod tests;
 
 pub use iv::{IvAllocator, ReservedIvs, WorkerId};
 pub use sequence::{Reserved, SequenceAllocator, SequenceBlock};

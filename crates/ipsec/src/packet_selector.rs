@@ -212,5 +212,4 @@ fn ports_of(protocol: Protocol, payload: &[u8]) -> Result<Option<(u16, u16)>, Er
 }
 
 #[cfg(test)]
-#[path = "packet_selector_tests.rs"]
 mod tests;

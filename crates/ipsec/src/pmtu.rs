@@ -198,5 +198,4 @@ impl Learned {
 }
 
 #[cfg(test)]
-#[path = "pmtu_tests.rs"]
 mod tests;

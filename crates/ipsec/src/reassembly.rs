@@ -376,5 +376,4 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
 }
 
 #[cfg(test)]
-#[path = "reassembly_tests.rs"]
 mod tests;

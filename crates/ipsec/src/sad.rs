@@ -110,5 +110,4 @@ impl Sad {
 }
 
 #[cfg(test)]
-#[path = "sad_tests.rs"]
 mod tests;

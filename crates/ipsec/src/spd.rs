@@ -269,5 +269,4 @@ fn check_numbers(policies: &[Policy]) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-#[path = "spd/tests.rs"]
 mod tests;

@@ -229,5 +229,4 @@ impl<'a> Route<'a> {
 }
 
 #[cfg(test)]
-#[path = "ah_tests.rs"]
 mod tests;

@@ -153,5 +153,4 @@ fn answer_v6(
 }
 
 #[cfg(test)]
-#[path = "icmp/tests.rs"]
 mod tests;

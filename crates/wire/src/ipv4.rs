@@ -269,5 +269,4 @@ pub fn is_df(packet: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "ipv4/tests.rs"]
 mod tests;

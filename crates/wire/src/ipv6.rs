@@ -282,5 +282,4 @@ impl Fields {
 }
 
 #[cfg(test)]
-#[path = "ipv6/tests.rs"]
 mod tests;

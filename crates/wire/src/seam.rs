@@ -144,5 +144,4 @@ impl Iterator for Seams<'_> {
 const _: () = assert!(ipv4::HEADER > PROTOCOL_AT && ipv6::HEADER > NEXT_HEADER_AT);
 
 #[cfg(test)]
-#[path = "seam_tests.rs"]
 mod tests;

@@ -365,5 +365,4 @@ fn header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol) -> [u8; ipv6::HEA
 }
 
 #[cfg(test)]
-#[path = "outer_tests.rs"]
 mod tests;

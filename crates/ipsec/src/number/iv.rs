@@ -95,5 +95,4 @@ impl IvAllocator {
 }
 
 #[cfg(test)]
-#[path = "iv_tests.rs"]
 mod tests;

@@ -14,7 +14,7 @@ mod error {
     pub(crate) use testudo_ipsec::Error;
 }
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests do not use all of it")]
-#[path = "../../src/replay.rs"]
+#[path = "../../src/replay/window.rs"]
 mod replay;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the tests do not use all of it")]
 #[path = "../../src/number/sequence.rs"]

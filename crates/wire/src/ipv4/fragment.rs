@@ -106,5 +106,4 @@ impl Fragments<'_> {
 }
 
 #[cfg(test)]
-#[path = "fragment_tests.rs"]
 mod tests;

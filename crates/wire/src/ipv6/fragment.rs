@@ -77,5 +77,4 @@ impl Fragments<'_> {
 }
 
 #[cfg(test)]
-#[path = "fragment_tests.rs"]
 mod tests;

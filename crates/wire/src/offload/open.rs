@@ -146,5 +146,4 @@ fn may_have_home_address(header: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "open_tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 //! Numbers that must not repeat, at the ends of their ranges and between threads.
 
-use super::sequence::{Reserved, SequenceAllocator, SequenceBlock};
+use super::{Reserved, SequenceAllocator, SequenceBlock};
 use crate::error::Error;
 use proptest::prelude::*;
 use std::collections::HashSet;
