@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The maps. All ports shard them, and all are pinned: they are the policy that stands while no daemon runs. */
+/* The maps. All ports share them, and all are pinned: they are the policy that stands while no daemon runs. */
 #ifndef TESTUDO_MAPS_H
 #define TESTUDO_MAPS_H
 

@@ -38,7 +38,7 @@ impl Prefix {
         self.addr
     }
 
-    /// Number of leading bits that all addresses of the prefix shard.
+    /// Number of leading bits that all addresses of the prefix share.
     pub fn length(&self) -> u8 {
         self.len
     }

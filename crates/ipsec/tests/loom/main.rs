@@ -1,4 +1,4 @@
-//! The state that workers shard, in every order of events that the memory model allows: the sources themselves, built on loom's
+//! The state that workers share, in every order of events that the memory model allows: the sources themselves, built on loom's
 //! atomics in place of the processor's.
 //!
 //! A program of its own: those sources stand at its root, and `it` has an allocator that counts.
