@@ -8,7 +8,6 @@ mod channel;
 mod classify;
 mod config;
 mod counters;
-mod crew;
 mod deliver;
 mod drops;
 mod early;
@@ -20,15 +19,17 @@ mod hold;
 mod host;
 mod inbox;
 mod join;
-mod order;
 mod origin;
 mod outbox;
 mod pipeline;
+mod pool;
 mod port_changes;
 mod route;
+mod sequencer;
 mod source;
 mod split;
 mod steal;
+mod task;
 #[cfg(test)]
 mod tests;
 mod transit;
@@ -37,12 +38,12 @@ mod wait;
 pub use channel::{WorkerCommand, WorkerEvent, WorkerGarbage};
 pub use config::WorkerConfig;
 pub use counters::{PortTotals, WorkerCounters, WorkerTotals};
-pub use crew::Crew;
 pub use drops::WorkerDrop;
 pub use fence::{Fence, boottime};
 pub use handle::WorkerHandle;
 pub use host::HostPort;
 pub use pipeline::Pipeline;
+pub use pool::WorkerPool;
 pub use port_changes::{PortChange, PortChanges};
 
 use crate::error::{Error, Result};
@@ -52,43 +53,44 @@ use crate::port::{BURST, FrameBurst, Port};
 use arrayvec::ArrayVec;
 use channel::Channel;
 use classify::{Arrived, Direction, Rules};
-use crew::Seat;
 use deliver::Delivery;
 use inbox::Inbox;
-use origin::{Context, Kept, Source};
+use origin::{Context, KeptPacket, Source};
+use pool::PoolSlot;
 use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 use testudo_ipsec::shard::ShardSet;
 use testudo_ipsec::spd::PolicyId;
 
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.
-const MOST_PORTS: usize = 256;
+const MAX_PORTS_PER_WORKER: usize = 256;
 
-/// Bursts from each port in one turn at most, while others help.
-const SHARED_BURSTS: usize = 16;
+/// Bursts from each port in one turn, while others steal from this worker.
+const MAX_BURSTS_PER_TURN: usize = 16;
 
-/// Turns that a worker stays awake for after it has helped, or was woken: some milliseconds. Who wants help looks for it once a burst.
-const KEEN: u32 = 20_000;
+/// Turns without work that a worker stays awake for after it has stolen a task, or was woken: some
+/// milliseconds. A worker that wants help looks for idle ones once a burst.
+const AWAKE_TURNS: u32 = 20_000;
 
 /// Milliseconds between two looks at timers.
-const TICK: u64 = 100;
+const TICK_MS: u64 = 100;
 /// Milliseconds between two looks at slow things.
-const SLOW_TICK: u64 = 1000;
+const SLOW_TICK_MS: u64 = 1000;
 
 /// Ports, TUN and pipeline, and the frames between them.
 #[derive(Debug)]
 pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
-    seat: Option<Seat>,
+    slot: Option<PoolSlot>,
     /// Shards of which it is noted what is worked on, because they are about to go to another node.
     leaving: ShardSet,
     /// Shards have come or gone since what waits for them was looked at.
     shards_moved: bool,
-    /// Turns without work that it stays awake for, because others may want help.
-    keen: u32,
+    /// Turns without work for which it stays awake yet, because others may want help.
+    awake_turns: u32,
     /// Turns in a row in which others had all that there was to do.
-    waited: u32,
+    waiting_turns: u32,
     delivery: Delivery<P, H>,
     changes: Option<Arc<PortChanges<P>>>,
     inbox: Inbox,
@@ -128,20 +130,24 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         fib: Arc<Fib>,
         pipeline: D,
     ) -> Result<Self> {
-        if ports.len() > MOST_PORTS {
-            return Err(Error::TooManyPorts { worker: config.id, found: ports.len(), limit: MOST_PORTS });
+        if ports.len() > MAX_PORTS_PER_WORKER {
+            return Err(Error::TooManyPorts {
+                worker: config.id,
+                found: ports.len(),
+                limit: MAX_PORTS_PER_WORKER,
+            });
         }
         let channel = Arc::new(Channel::new()?);
         let inbox = Inbox::new(host.is_some());
-        let delivery = Delivery::new(&config, ports, host, pool, (fib, channel));
+        let delivery = Delivery::new(&config, ports, host, pool, fib, channel);
         let mut worker = Self {
             config,
             pipeline,
-            seat: None,
+            slot: None,
             leaving: ShardSet::EMPTY,
             shards_moved: false,
-            keen: 0,
-            waited: 0,
+            awake_turns: 0,
+            waiting_turns: 0,
             delivery,
             changes: None,
             inbox,
@@ -220,8 +226,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.delivery.flush();
         self.tell_control();
         self.delivery.counters.turns.add(1);
-        if let Some(seat) = &self.seat {
-            self.delivery.counters.away.set(seat.packets() as u64);
+        if let Some(slot) = &self.slot {
+            self.delivery.counters.away.set(slot.packets() as u64);
         }
         debug_assert!(
             self.delivery.counters.totals().is_balanced(),
@@ -231,34 +237,34 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         busy
     }
 
-    /// Bursts from all ports. As long as others help and there is room, more of them: what they do needs no more of this worker
-    /// than what lies around the cipher.
+    /// Bursts from all ports. As long as others steal and there is room, more of them: a stolen task
+    /// needs no more of this worker than what lies around the cipher.
     fn receive_all(&mut self) -> bool {
         let mut any = false;
-        for _ in 0..SHARED_BURSTS {
+        for _ in 0..MAX_BURSTS_PER_TURN {
             let mut received = false;
             for place in 0..self.delivery.egress.len() {
                 received |= self.has_room() && self.receive(place);
             }
             any |= received;
-            if !received || !self.is_stealing() {
+            if !received || !self.has_tasks() {
                 break;
             }
-            self.work_ahead();
+            self.work_on_surplus();
         }
-        let stealing = self.is_stealing();
-        self.work_off();
-        let helped = !any && self.help();
-        self.keen = if helped { KEEN } else { self.keen.saturating_sub(1) };
-        if let Some(seat) = &mut self.seat {
-            seat.set_spare(!any);
+        let had_tasks = self.has_tasks();
+        self.work_on_queue();
+        let stole = !any && self.steal();
+        self.awake_turns = if stole { AWAKE_TURNS } else { self.awake_turns.saturating_sub(1) };
+        if let Some(slot) = &mut self.slot {
+            slot.set_idle(!any);
         }
-        if any || helped {
-            self.waited = 0;
-        } else if self.is_stealing() {
+        if any || stole {
+            self.waiting_turns = 0;
+        } else if self.has_tasks() {
             self.wait_for_others();
         }
-        any || helped || stealing
+        any || stole || had_tasks
     }
 
     /// Applies what control has asked for, as long as control takes the garbage away.
@@ -270,8 +276,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             if self.gives_up(&command) {
                 self.empty_ports();
             }
-            if self.is_stealing() {
-                self.end_all(None);
+            if self.has_tasks() {
+                self.end_tasks(None);
             }
             let garbage = match command {
                 WorkerCommand::Ipsec(command) => self.apply(command).map(WorkerGarbage::Ipsec),
@@ -283,8 +289,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                     None
                 }
             };
-            if let Some(seat) = &mut self.seat {
-                seat.count_command();
+            if let Some(slot) = &mut self.slot {
+                slot.count_command();
             }
             if let Some(garbage) = garbage {
                 self.delivery.told = true;
@@ -325,7 +331,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if received.is_empty() {
             return false;
         }
-        if self.steals(&mut received, place) {
+        if self.offer(&mut received, place) {
             return true;
         }
         let rules = self.rules(place);
@@ -340,7 +346,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
                 Err(reason) => self.delivery.discard(frame, reason),
             }
         }
-        // There are at most `MOST_PORTS`.
+        // There are at most `MAX_PORTS_PER_WORKER`.
         let from = |flooded| Source::Port { place: place as u8, flooded, joined: false };
         self.run_here(&mut outbound, Direction::Outbound, from(false));
         self.run_here(&mut flooded, Direction::Outbound, from(true));
@@ -401,10 +407,10 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     fn run_in_bursts(
         &mut self,
         burst: &mut FrameBurst,
-        mut next: impl FnMut(&mut Delivery<P, H>) -> Option<Kept>,
+        mut next: impl FnMut(&mut Delivery<P, H>) -> Option<KeptPacket>,
     ) {
         let mut way = None;
-        while let Some((frame, source, direction)) = next(&mut self.delivery) {
+        while let Some(KeptPacket { frame, source, direction }) = next(&mut self.delivery) {
             if let Some((source, direction)) = way
                 .replace((source, direction))
                 .filter(|last| *last != (source, direction) || burst.is_full())
@@ -418,14 +424,14 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst of IP packets through the pipeline, behind those that are away.
+    /// A burst of IP packets through the pipeline, behind those in tasks.
     #[inline]
     fn run(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         if frames.is_empty() {
             return;
         }
-        if self.is_stealing() {
-            self.begin(frames, direction, source);
+        if self.has_tasks() {
+            self.enqueue_behind(frames, direction, source);
         } else {
             self.run_here(frames, direction, source);
         }
@@ -460,11 +466,11 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     #[inline]
     fn tick(&mut self, now: u64) {
         if now >= self.tick_due {
-            self.tick_due = now + TICK;
+            self.tick_due = now + TICK_MS;
             self.delivery.tick();
         }
         if now >= self.slow_tick_due {
-            self.slow_tick_due = now + SLOW_TICK;
+            self.slow_tick_due = now + SLOW_TICK_MS;
             self.delivery.slow_tick();
         }
     }
@@ -481,7 +487,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
 
     /// Ends the worker; returns the number of frames that are missing then.
     pub fn close(mut self) -> usize {
-        self.leave_crew();
+        self.leave_pool();
         self.delivery.close()
     }
 }

@@ -1,6 +1,6 @@
 //! What a worker counts. One writer, any number of readers, no locked instruction.
 
-use super::MOST_PORTS;
+use super::MAX_PORTS_PER_WORKER;
 use super::drops::WorkerDrop;
 use crate::fib::PortIndex;
 use crate::port::PortStatistics;
@@ -194,7 +194,7 @@ impl WorkerTotals {
 impl WorkerCounters {
     pub(super) fn new(ports: impl IntoIterator<Item = PortIndex>) -> Self {
         let this = Self {
-            ports: (0..MOST_PORTS).map(|_| PortCounters::default()).collect(),
+            ports: (0..MAX_PORTS_PER_WORKER).map(|_| PortCounters::default()).collect(),
             from_tun: Counter::default(),
             to_tun: Counter::default(),
             generated: Counter::default(),

@@ -11,7 +11,7 @@ use super::drops::WorkerDrop;
 use super::early::EarlyQueue;
 use super::egress::Egress;
 use super::fence::Fence;
-use super::hold::{HoldQueue, Waiter};
+use super::hold::{HoldQueue, NeighbourWaiter};
 use super::host::HostPort;
 use super::join::Joining;
 use super::origin::{Context, Source};
@@ -19,7 +19,7 @@ use super::outbox::Outbox;
 use super::pipeline::Pipeline;
 use super::port_changes::PortChange;
 use super::route::{Hop, Router, SendHop};
-use super::split::{Identifications, split};
+use super::split::{FragmentIds, split};
 use super::transit::TransitQueue;
 use crate::fib::{Fib, PortIndex, PortSet};
 use crate::frame::{Frame, FramePool};
@@ -31,14 +31,15 @@ use testudo_ipsec::dataplane::Verdict;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4, ipv6};
 
-/// Packets that may wait for their second way through the pipeline: a burst, of which each packet has become a burst of pieces.
-const AGAIN: usize = BURST * BURST;
-/// Of so many jumbo frames one at most may wait for an SA, and one for a neighbour: there may be few.
-const HELD_PART: usize = 4;
-/// Milliseconds for which a worker does its own work after it has made pieces.
-const ALONE: u64 = 1000;
+/// Packets that may wait for their second way through the pipeline: a burst, of which each packet has
+/// become a burst of pieces.
+const MAX_RESUBMITTED: usize = BURST * BURST;
+/// One of so many jumbo frames may wait for an SA, and one for a neighbour: there may be few.
+const JUMBO_HELD_FRACTION: usize = 4;
+/// How long a worker lets nobody steal from it after it has made pieces, in milliseconds.
+const SPLITTING_HOLDOFF_MS: u64 = 1000;
 /// ICMP errors that the worker itself makes between two ticks.
-const ANSWERS: u32 = 100;
+const MAX_ANSWERS_PER_TICK: u32 = 100;
 
 /// The source of an ICMP error is the offending packet's destination.
 const NO_SOURCES: Sources = Sources { v4: None, v6: None };
@@ -61,7 +62,7 @@ pub(super) struct Delivery<P, H> {
     given_up: u64,
     again: VecDeque<Frame>,
     onward: FrameBurst,
-    ids: Identifications,
+    ids: FragmentIds,
     answers_left: u32,
     told_too_big: bool,
     /// When packets were last split to be protected.
@@ -77,14 +78,15 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         ports: Vec<P>,
         host: Option<H>,
         pool: FramePool,
-        (fib, channel): (Arc<Fib>, Arc<Channel>),
+        fib: Arc<Fib>,
+        channel: Arc<Channel>,
     ) -> Self {
         let infos = || ports.iter().map(Port::info);
         let counters = Arc::new(WorkerCounters::new(infos().map(|info| info.index)));
         let router = Router::new(fib, infos().map(|info| (info.index, info.limit)));
-        let most_jumbo = pool.jumbo_total() / HELD_PART;
-        let early = EarlyQueue::new(most_jumbo);
-        let hold = HoldQueue::new(pool.total(), most_jumbo.max(1));
+        let max_jumbo = pool.jumbo_total() / JUMBO_HELD_FRACTION;
+        let early = EarlyQueue::new(max_jumbo);
+        let hold = HoldQueue::new(pool.total(), max_jumbo.max(1));
         Self {
             egress: Egress::new(ports),
             joining: Joining::new(pool.total()),
@@ -99,10 +101,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             hold,
             early,
             given_up: 0,
-            again: VecDeque::with_capacity(AGAIN),
+            again: VecDeque::with_capacity(MAX_RESUBMITTED),
             onward: FrameBurst::new(),
-            ids: Identifications::new(config.id),
-            answers_left: ANSWERS,
+            ids: FragmentIds::new(config.id),
+            answers_left: MAX_ANSWERS_PER_TICK,
             told_too_big: false,
             split_at: None,
             told: false,
@@ -222,7 +224,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Some(Hop::Send(hop)) => self.too_big(frame, &hop, context),
             Some(Hop::Host) => self.give_to_host(frame, context),
-            Some(Hop::Wait { port, neighbour, .. }) => self.wait(Waiter { frame, context }, port, neighbour),
+            Some(Hop::Wait { port, neighbour, .. }) => {
+                self.wait(NeighbourWaiter { frame, context }, port, neighbour)
+            }
             Some(Hop::Discard(reason)) => self.discard(frame, reason),
             None => self.discard(frame, WorkerDrop::BadEthernet),
         }
@@ -290,7 +294,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// Has a packet protected in the worker's next round.
     fn submit_again(&mut self, frame: Frame) {
-        if self.again.len() == AGAIN {
+        if self.again.len() == MAX_RESUBMITTED {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
         self.again.push_back(frame);
@@ -322,7 +326,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// `ipfrag_max_dist`, 64 fragments).
     #[inline]
     pub(super) fn is_splitting(&self) -> bool {
-        self.split_at.is_some_and(|at| self.now.saturating_sub(at) < ALONE)
+        self.split_at.is_some_and(|at| self.now.saturating_sub(at) < SPLITTING_HOLDOFF_MS)
     }
 
     /// Splits a packet and gives each piece to `next`.
@@ -401,7 +405,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             let Some(waiters) = self.hold.release(|port, neighbour| router.knows(port, neighbour)) else {
                 break;
             };
-            for Waiter { frame, context } in waiters {
+            for NeighbourWaiter { frame, context } in waiters {
                 self.forward(frame, context, pipeline);
             }
         }
@@ -420,7 +424,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         match self.egress.occupy(port) {
             Ok(place) => {
                 self.counters.name(place, index);
-                self.router.set_port(place, (index, limit));
+                self.router.set_port(place, index, limit);
             }
             Err(port) => port.close(&mut self.pool),
         }
@@ -451,7 +455,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// What is due about ten times a second.
     pub(super) fn tick(&mut self) {
-        self.answers_left = ANSWERS;
+        self.answers_left = MAX_ANSWERS_PER_TICK;
         self.told_too_big = false;
         self.egress.retry();
         self.hold.tick();
@@ -488,8 +492,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         while let Some(frame) = self.early.clear() {
             self.give_up_early(frame);
         }
-        while let Some((frame, ..)) = self.transit.take() {
-            self.discard(frame, WorkerDrop::TransitTimeout);
+        while let Some(packet) = self.transit.take() {
+            self.discard(packet.frame, WorkerDrop::TransitTimeout);
         }
         let counters = &self.counters;
         self.joining.clear(&mut self.pool, &mut |reason| counters.count_drop(reason));

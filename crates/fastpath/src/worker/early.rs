@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 use testudo_ipsec::spi::Spi;
 
 /// Packets that wait at a time.
-pub(super) const PACKETS: usize = 128;
-/// How long they wait, in milliseconds: as long as an answer may take on a busy machine.
-pub(super) const PATIENCE: u64 = 1000;
+pub(super) const MAX_EARLY_PACKETS: usize = 128;
+/// How long packets wait, in milliseconds: as long as an answer may take on a busy machine.
+pub(super) const EARLY_TIMEOUT_MS: u64 = 1000;
 
 /// A packet that waits.
 #[derive(Debug)]
-struct Waiter {
+struct SaWaiter {
     frame: Frame,
     spi: Spi,
     source: Source,
@@ -30,16 +30,16 @@ struct Waiter {
 /// All packets that wait, oldest first.
 #[derive(Debug)]
 pub(super) struct EarlyQueue {
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<SaWaiter>,
     /// Of these in jumbo frames, and how many may be.
     jumbo: usize,
-    most_jumbo: usize,
+    max_jumbo: usize,
 }
 
 impl EarlyQueue {
     /// At most so many in jumbo frames, of which there may be few, and others need them.
-    pub(super) fn new(most_jumbo: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(PACKETS), jumbo: 0, most_jumbo }
+    pub(super) fn new(max_jumbo: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(MAX_EARLY_PACKETS), jumbo: 0, max_jumbo }
     }
 
     /// Packets that wait.
@@ -50,18 +50,18 @@ impl EarlyQueue {
     /// Lets a packet wait. Gives back the oldest, where there are too many.
     pub(super) fn hold(&mut self, frame: Frame, spi: Spi, source: Source, now: u64) -> Option<Frame> {
         let is_jumbo = frame.is_jumbo();
-        let oldest = if is_jumbo && self.jumbo == self.most_jumbo {
+        let oldest = if is_jumbo && self.jumbo == self.max_jumbo {
             let Some(at) = self.waiting.iter().position(|waiter| waiter.frame.is_jumbo()) else {
                 return Some(frame);
             };
             self.take(at)
-        } else if self.waiting.len() == PACKETS {
+        } else if self.waiting.len() == MAX_EARLY_PACKETS {
             self.take(0)
         } else {
             None
         };
         self.jumbo += usize::from(is_jumbo);
-        self.waiting.push_back(Waiter { frame, spi, source, since: now, ready: false });
+        self.waiting.push_back(SaWaiter { frame, spi, source, since: now, ready: false });
         oldest.map(|waiter| waiter.frame)
     }
 
@@ -78,7 +78,7 @@ impl EarlyQueue {
 
     /// Takes a packet that has waited for too long.
     pub(super) fn expire(&mut self, now: u64) -> Option<Frame> {
-        let late = |waiter: &Waiter| now.saturating_sub(waiter.since) >= PATIENCE;
+        let late = |waiter: &SaWaiter| now.saturating_sub(waiter.since) >= EARLY_TIMEOUT_MS;
         if self.waiting.front().is_some_and(late) { self.clear() } else { None }
     }
 
@@ -87,7 +87,7 @@ impl EarlyQueue {
         self.take(0).map(|waiter| waiter.frame)
     }
 
-    fn take(&mut self, at: usize) -> Option<Waiter> {
+    fn take(&mut self, at: usize) -> Option<SaWaiter> {
         let waiter = self.waiting.remove(at)?;
         self.jumbo -= usize::from(waiter.frame.is_jumbo());
         Some(waiter)

@@ -1,6 +1,6 @@
 //! The ports of a worker and the frames collected for them during a turn.
 
-use super::MOST_PORTS;
+use super::MAX_PORTS_PER_WORKER;
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::fence::Fence;
@@ -59,8 +59,8 @@ impl<P: Port> Egress<P> {
         self.lanes.iter_mut().filter_map(|lane| lane.port.as_mut())
     }
 
-    pub(super) fn port_mut(&mut self, slot: usize) -> Option<&mut P> {
-        self.lanes.get_mut(slot).and_then(|lane| lane.port.as_mut())
+    pub(super) fn port_mut(&mut self, place: usize) -> Option<&mut P> {
+        self.lanes.get_mut(place).and_then(|lane| lane.port.as_mut())
     }
 
     /// True if a port still has frames that the kernel would not take.
@@ -72,15 +72,15 @@ impl<P: Port> Egress<P> {
     #[inline]
     pub(super) fn receive(
         &mut self,
-        slot: usize,
+        place: usize,
         burst: &mut FrameBurst,
         pool: &mut FramePool,
         counters: &WorkerCounters,
     ) {
-        let Some(port) = &mut self.lanes[slot].port else { return };
+        let Some(port) = &mut self.lanes[place].port else { return };
         port.rx(burst, pool);
         if !burst.is_empty() {
-            let port = &counters.ports[slot];
+            let port = &counters.ports[place];
             port.rx_packets.add(burst.len() as u64);
             port.rx_bytes.add(burst.iter().map(|frame| u64::from(frame.len())).sum());
         }
@@ -95,8 +95,8 @@ impl<P: Port> Egress<P> {
         pool: &mut FramePool,
         counters: &WorkerCounters,
     ) {
-        let slot = usize::from(hop.slot);
-        let lane = &mut self.lanes[slot];
+        let place = usize::from(hop.place);
+        let lane = &mut self.lanes[place];
         if lane.state == Flushed::Down {
             counters.count_drop(WorkerDrop::PortDown);
             return pool.give(frame);
@@ -110,7 +110,7 @@ impl<P: Port> Egress<P> {
         }
         frame.data_mut()[..HEADER].copy_from_slice(&hop.header);
         if lane.staged.is_full() {
-            lane.submit(slot, &self.fence, pool, counters);
+            lane.submit(place, &self.fence, pool, counters);
         }
         lane.octets += u64::from(frame.len());
         lane.staged.push(frame);
@@ -119,11 +119,11 @@ impl<P: Port> Egress<P> {
     /// Sends what is staged, brings sent frames back, and lends free ones for receiving.
     #[inline]
     pub(super) fn flush(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
-        for (slot, lane) in self.lanes.iter_mut().enumerate() {
+        for (place, lane) in self.lanes.iter_mut().enumerate() {
             let due = if lane.staged.is_empty() {
                 lane.state == Flushed::Later && self.fence.is_open()
             } else {
-                lane.submit(slot, &self.fence, pool, counters)
+                lane.submit(place, &self.fence, pool, counters)
             };
             let Some(port) = &mut lane.port else { continue };
             if due {
@@ -170,12 +170,12 @@ impl<P: Port> Egress<P> {
     pub(super) fn occupy(&mut self, port: P) -> std::result::Result<usize, P> {
         let index = port.info().index;
         let vacant = |lane: &Lane<P>| lane.index == index && lane.port.is_none();
-        if let Some((slot, lane)) = self.lanes.iter_mut().enumerate().find(|(_, lane)| vacant(lane)) {
+        if let Some((place, lane)) = self.lanes.iter_mut().enumerate().find(|(_, lane)| vacant(lane)) {
             lane.port = Some(port);
             lane.state = Flushed::All;
-            return Ok(slot);
+            return Ok(place);
         }
-        if self.lanes.len() == MOST_PORTS {
+        if self.lanes.len() == MAX_PORTS_PER_WORKER {
             return Err(port);
         }
         self.lanes.push(Lane::new(port));
@@ -209,7 +209,7 @@ impl<P: Port> Lane<P> {
     /// be kept back, so the fence is looked at once more: false if it is shut.
     fn submit(
         &mut self,
-        slot: usize,
+        place: usize,
         fence: &Fence,
         pool: &mut FramePool,
         counters: &WorkerCounters,
@@ -229,7 +229,7 @@ impl<P: Port> Lane<P> {
             port.reclaim(pool);
             port.tx(&mut self.staged);
         }
-        let port = &counters.ports[slot];
+        let port = &counters.ports[place];
         port.tx_packets.add((staged - self.staged.len()) as u64);
         for frame in self.staged.drain(..) {
             self.octets -= u64::from(frame.len());

@@ -5,8 +5,8 @@ use crate::port::xdp::RING;
 use crate::port::{BURST, FrameBurst, Port};
 use testudo_ipsec::dataplane::Command;
 
-/// Bursts from each port that are taken before shards go: what the largest ring holds.
-const A_RING: usize = (RING as usize).div_ceil(BURST);
+/// Bursts from each port that are taken before shards go: as many as the largest ring holds.
+const BURSTS_PER_RING: usize = (RING as usize).div_ceil(BURST);
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// True if shards go to another node with that.
@@ -21,15 +21,15 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// waits here for longer is nobody else's.
     #[cold]
     pub(super) fn empty_ports(&mut self) {
-        self.end_all(None);
+        self.end_tasks(None);
         self.receive_early();
         self.receive_from_transit();
-        for _ in 0..A_RING {
+        for _ in 0..BURSTS_PER_RING {
             let mut any = false;
             for place in 0..self.delivery.egress.len() {
                 any |= self.delivery.is_open() && self.has_room() && self.receive(place);
             }
-            self.end_all(None);
+            self.end_tasks(None);
             self.delivery.flush();
             if !any {
                 return;

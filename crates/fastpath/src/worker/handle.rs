@@ -166,7 +166,7 @@ fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize 
     while !channel.is_stopped() {
         if worker.turn(milliseconds()) {
             idle = Idle::default();
-        } else if idle.goes_on(&worker.config) || worker.keen > 0 {
+        } else if idle.goes_on(&worker.config) || worker.awake_turns > 0 {
             worker.look();
             std::hint::spin_loop();
         } else {
@@ -205,7 +205,7 @@ fn pin(worker: u8, cpu: usize) {
 
 fn be_prompt(config: &WorkerConfig) {
     if let Err(error) = thread::be_prompt(config.priority) {
-        tracing::warn!(worker = config.id, priority = config.priority, %error, "worker waits like any other thread");
+        tracing::warn!(worker = config.id, priority = config.priority, %error, "cannot raise worker priority");
     }
 }
 

@@ -10,29 +10,30 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 /// Neighbours that packets wait for at a time.
-pub(super) const NEIGHBOURS: usize = 32;
+pub(super) const MAX_NEIGHBOURS: usize = 32;
 /// Packets that wait for one neighbour: what comes while it is asked for.
-const PACKETS: usize = 256;
-/// So many may in any case.
-const AT_LEAST: usize = 8;
-/// Beyond those, all together are one of so many frames at most.
-pub(super) const PART: usize = 16;
-/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is asked for too.
-pub(super) const PER_TICK: u32 = 100;
-/// How long they wait, in milliseconds: as long as the kernel asks, three times at intervals of a second. The first question, or the
-/// answer to it, may get lost, or be late where a machine is busy.
-pub(super) const PATIENCE: u64 = 3000;
+const MAX_PACKETS_PER_NEIGHBOUR: usize = 256;
+/// Packets that may wait for one neighbour however many wait in all.
+const MIN_PACKETS_PER_NEIGHBOUR: usize = 8;
+/// Beyond those, one of so many frames may hold a packet that waits.
+pub(super) const HELD_FRACTION: usize = 16;
+/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is
+/// asked for too.
+pub(super) const MAX_DISPLACED_PER_TICK: u32 = 100;
+/// How long packets wait, in milliseconds: as long as the kernel asks, three times at intervals of a
+/// second. The first question, or the answer to it, may get lost, or be late where a machine is busy.
+pub(super) const NEIGHBOUR_TIMEOUT_MS: u64 = 3000;
 
 /// A packet that waits, and what is known of it.
 #[derive(Debug)]
-pub(super) struct Waiter {
+pub(super) struct NeighbourWaiter {
     pub(super) frame: Frame,
     pub(super) context: Context,
 }
 
 /// What became of a packet that was to wait.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum HoldOutcome {
     /// It is the first for its neighbour, which somebody should ask for.
     First,
     /// It waits with others.
@@ -40,41 +41,41 @@ pub(super) enum Held {
     /// It waits, and this older one had to go.
     InsteadOf(Frame),
     /// It is the first for its neighbour, and took the place of the neighbour that had been waited for longest.
-    InsteadOfNeighbour(VecDeque<Waiter>),
+    InsteadOfNeighbour(VecDeque<NeighbourWaiter>),
     /// Too many neighbours are waited for, and too many have had to go of late.
     TableFull(Frame),
 }
 
 /// The packets for one neighbour.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingNeighbour {
     port: PortIndex,
     neighbour: IpAddr,
     since: u64,
-    packets: VecDeque<Waiter>,
+    packets: VecDeque<NeighbourWaiter>,
 }
 
 /// All packets that wait.
 #[derive(Debug)]
 pub(super) struct HoldQueue {
     /// Oldest first.
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingNeighbour>,
     /// Neighbours that may still take the place of an older one.
     places_left: u32,
     /// Packets that may wait in jumbo frames.
-    most_jumbo: usize,
+    max_jumbo: usize,
     /// Packets that may wait, but for a few of each neighbour.
-    most: usize,
+    max_packets: usize,
 }
 
 impl HoldQueue {
     /// Of so many frames; at most so many in jumbo frames, of which there may be few, and others need them.
-    pub(super) fn new(frames: usize, most_jumbo: usize) -> Self {
+    pub(super) fn new(frames: usize, max_jumbo: usize) -> Self {
         Self {
-            waiting: Vec::with_capacity(NEIGHBOURS),
-            places_left: PER_TICK,
-            most_jumbo,
-            most: frames / PART,
+            waiting: Vec::with_capacity(MAX_NEIGHBOURS),
+            places_left: MAX_DISPLACED_PER_TICK,
+            max_jumbo,
+            max_packets: frames / HELD_FRACTION,
         }
     }
 
@@ -90,58 +91,69 @@ impl HoldQueue {
     /// Takes a packet out that would be one too many, should that frame wait: the neighbour waited for longest has the first one in a
     /// jumbo frame. It is waited for nevertheless.
     pub(super) fn make_room(&mut self, frame: &Frame) -> Option<Frame> {
-        let is_jumbo = |waiter: &Waiter| waiter.frame.is_jumbo();
+        let is_jumbo = |waiter: &NeighbourWaiter| waiter.frame.is_jumbo();
         let jumbo = || self.waiting.iter().flat_map(|entry| &entry.packets).filter(|waiter| is_jumbo(waiter));
-        if !frame.is_jumbo() || jumbo().count() < self.most_jumbo {
+        if !frame.is_jumbo() || jumbo().count() < self.max_jumbo {
             return None;
         }
-        self.waiting.iter_mut().find_map(|Waiting { packets, .. }| {
+        self.waiting.iter_mut().find_map(|WaitingNeighbour { packets, .. }| {
             let at = packets.iter().position(is_jumbo)?;
             packets.remove(at).map(|waiter| waiter.frame)
         })
     }
 
     /// Lets an IP packet wait for a neighbour.
-    pub(super) fn hold(&mut self, port: PortIndex, neighbour: IpAddr, waiter: Waiter, now: u64) -> Held {
-        let is_full = self.len() >= self.most;
+    pub(super) fn hold(
+        &mut self,
+        port: PortIndex,
+        neighbour: IpAddr,
+        waiter: NeighbourWaiter,
+        now: u64,
+    ) -> HoldOutcome {
+        let is_full = self.len() >= self.max_packets;
         let known = self.waiting.iter_mut().find(|entry| entry.port == port && entry.neighbour == neighbour);
         if let Some(entry) = known {
             let packets = &mut entry.packets;
-            let is_full = packets.len() >= PACKETS || is_full && packets.len() >= AT_LEAST;
+            let is_full = packets.len() >= MAX_PACKETS_PER_NEIGHBOUR
+                || is_full && packets.len() >= MIN_PACKETS_PER_NEIGHBOUR;
             let oldest = packets.pop_front_if(|_| is_full).map(|waiter| waiter.frame);
             packets.push_back(waiter);
-            return oldest.map_or(Held::Behind, Held::InsteadOf);
+            return oldest.map_or(HoldOutcome::Behind, HoldOutcome::InsteadOf);
         }
-        let full = self.waiting.len() == NEIGHBOURS;
+        let full = self.waiting.len() == MAX_NEIGHBOURS;
         if full && self.places_left == 0 {
-            return Held::TableFull(waiter.frame);
+            return HoldOutcome::TableFull(waiter.frame);
         }
         let oldest = full.then(|| self.waiting.remove(0).packets);
         self.places_left -= u32::from(full);
         let packets = VecDeque::from_iter([waiter]);
-        self.waiting.push(Waiting { port, neighbour, since: now, packets });
-        oldest.map_or(Held::First, Held::InsteadOfNeighbour)
+        self.waiting.push(WaitingNeighbour { port, neighbour, since: now, packets });
+        oldest.map_or(HoldOutcome::First, HoldOutcome::InsteadOfNeighbour)
     }
 
     /// About ten times a second: lets neighbours take the place of others again.
     pub(super) fn tick(&mut self) {
-        self.places_left = PER_TICK;
+        self.places_left = MAX_DISPLACED_PER_TICK;
     }
 
     /// Takes the packets of a neighbour for which `ready` holds, oldest first.
-    pub(super) fn release(&mut self, ready: impl Fn(PortIndex, IpAddr) -> bool) -> Option<VecDeque<Waiter>> {
+    pub(super) fn release(
+        &mut self,
+        ready: impl Fn(PortIndex, IpAddr) -> bool,
+    ) -> Option<VecDeque<NeighbourWaiter>> {
         let at = self.waiting.iter().position(|entry| ready(entry.port, entry.neighbour))?;
         Some(self.waiting.remove(at).packets)
     }
 
     /// Takes the packets of a neighbour that has been waited for too long.
-    pub(super) fn expire(&mut self, now: u64) -> Option<VecDeque<Waiter>> {
-        let at = self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= PATIENCE)?;
+    pub(super) fn expire(&mut self, now: u64) -> Option<VecDeque<NeighbourWaiter>> {
+        let at =
+            self.waiting.iter().position(|entry| now.saturating_sub(entry.since) >= NEIGHBOUR_TIMEOUT_MS)?;
         Some(self.waiting.remove(at).packets)
     }
 
     /// Takes all packets, neighbour by neighbour.
-    pub(super) fn clear(&mut self) -> Option<VecDeque<Waiter>> {
+    pub(super) fn clear(&mut self) -> Option<VecDeque<NeighbourWaiter>> {
         self.waiting.pop().map(|entry| entry.packets)
     }
 }

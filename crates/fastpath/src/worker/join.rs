@@ -2,7 +2,7 @@
 
 use super::classify::Direction;
 use super::drops::WorkerDrop;
-use super::origin::{Context, Kept, Source};
+use super::origin::{Context, KeptPacket, Source};
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -10,29 +10,31 @@ use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
 use testudo_ipsec::siphash::HashKey;
 use testudo_wire::fragment::Fragment;
 
-/// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes: fragments are a poor way to
-/// send ESP, and only what else can bear the loss should rely on them.
-const DATAGRAMS: usize = 256;
-/// Those of one source.
-const PER_SOURCE: usize = 32;
-/// And its part of the fragments.
-const PART: usize = 4;
+/// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes:
+/// fragments are a poor way to send ESP, and only traffic that can bear the loss should rely on them.
+const MAX_DATAGRAMS: usize = 256;
+/// Datagrams of one source that wait at a time.
+const MAX_DATAGRAMS_PER_SOURCE: usize = 32;
+/// One source may have one of so many of the fragments.
+const SOURCE_FRACTION: usize = 4;
 /// Fragments that wait at a time; of a small pool an eighth.
-const FRAGMENTS: usize = 512;
-/// How long they wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer of today uses every
-/// identification of IPv4 many times (RFC 4963): no path keeps fragments of one packet apart for as long as this.
-const PATIENCE: u64 = 2000;
-/// After so long a first fragment is of another packet than what waits: no peer whose packets we could carry uses all
-/// identifications in less, and few networks have fragments overtake each other by more.
-const STALE: u64 = 100;
-/// Packets that have come together in one burst.
-const WHOLE: usize = 64;
+const MAX_FRAGMENTS: usize = 512;
+/// How long fragments wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer of
+/// today uses every identification of IPv4 many times (RFC 4963): no path keeps fragments of one
+/// packet apart for as long as this.
+const REASSEMBLY_TIMEOUT_MS: u64 = 2000;
+/// After so many milliseconds a first fragment belongs to another packet than the fragments that wait:
+/// no peer whose packets we could carry uses all identifications in less, and few networks have
+/// fragments overtake each other by more.
+const STALE_AFTER_MS: u64 = 100;
+/// Packets of one burst whose last fragment has come.
+const MAX_WHOLE: usize = 64;
 
 /// A fragment's packet in its frame.
 #[derive(Debug)]
-struct Waiting(Frame);
+struct WaitingFragment(Frame);
 
-impl AsRef<[u8]> for Waiting {
+impl AsRef<[u8]> for WaitingFragment {
     fn as_ref(&self) -> &[u8] {
         self.0.data()
     }
@@ -41,26 +43,26 @@ impl AsRef<[u8]> for Waiting {
 /// All fragments that wait.
 #[derive(Debug)]
 pub(super) struct Joining {
-    reassembler: Reassembler<Waiting>,
-    whole: VecDeque<Kept>,
+    reassembler: Reassembler<WaitingFragment>,
+    whole: VecDeque<KeptPacket>,
 }
 
 impl Joining {
     pub(super) fn new(frames: usize) -> Self {
-        let fragments = FRAGMENTS.min(frames / 8).max(1);
+        let fragments = MAX_FRAGMENTS.min(frames / 8).max(1);
         let limits = Limits {
-            datagrams: DATAGRAMS,
-            per_source: PER_SOURCE,
+            datagrams: MAX_DATAGRAMS,
+            per_source: MAX_DATAGRAMS_PER_SOURCE,
             fragments,
-            fragments_per_source: fragments.div_ceil(PART),
+            fragments_per_source: fragments.div_ceil(SOURCE_FRACTION),
             octets: JUMBO_MTU as usize,
-            patience: PATIENCE,
-            stale: STALE,
+            patience: REASSEMBLY_TIMEOUT_MS,
+            stale: STALE_AFTER_MS,
         };
         let key =
             u128::from(RandomState::new().hash_one(())) << 64 | u128::from(RandomState::new().hash_one(1));
         let reassembler = Reassembler::new(limits, HashKey::new(key.to_le_bytes()));
-        Self { reassembler, whole: VecDeque::with_capacity(WHOLE) }
+        Self { reassembler, whole: VecDeque::with_capacity(MAX_WHOLE) }
     }
 
     /// Fragments that wait.
@@ -88,33 +90,34 @@ impl Joining {
             pool.give(frame);
             return None;
         };
-        let fragment = (Waiting(frame), fragment);
+        let fragment = (WaitingFragment(frame), fragment);
         let way = way(context);
-        let whole = self.reassembler.add(fragment, way, now, &mut |waiting: Waiting, why| {
+        let whole = self.reassembler.add(fragment, way, now, &mut |waiting: WaitingFragment, why| {
             lost(reason(why));
             pool.give(waiting.0);
         });
         let whole = whole?;
         let fragments = whole.fragments();
-        let frame = if self.whole.len() < WHOLE { copy(&whole, pool) } else { None };
+        let frame = if self.whole.len() < MAX_WHOLE { copy(&whole, pool) } else { None };
         whole.into_packets().for_each(|waiting| pool.give(waiting.0));
         let Some(frame) = frame else {
             (0..fragments).for_each(|_| lost(WorkerDrop::NoFrame));
             return None;
         };
-        self.whole.push_back((frame, context.source.joined(), context.direction));
+        let Context { source, direction, .. } = context;
+        self.whole.push_back(KeptPacket { frame, source: source.joined(), direction });
         Some(fragments as u64)
     }
 
     /// Takes the next packet that is whole.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Kept> {
+    pub(super) fn take(&mut self) -> Option<KeptPacket> {
         self.whole.pop_front()
     }
 
     /// Lets go of what has waited for too long.
     pub(super) fn expire(&mut self, now: u64, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
-        self.reassembler.expire(now, &mut |waiting: Waiting, why| {
+        self.reassembler.expire(now, &mut |waiting: WaitingFragment, why| {
             lost(reason(why));
             pool.give(waiting.0);
         });
@@ -122,7 +125,7 @@ impl Joining {
 
     /// Lets go of everything.
     pub(super) fn clear(&mut self, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
-        self.reassembler.clear(&mut |waiting: Waiting, why| {
+        self.reassembler.clear(&mut |waiting: WaitingFragment, why| {
             lost(reason(why));
             pool.give(waiting.0);
         });
@@ -130,7 +133,7 @@ impl Joining {
 }
 
 /// The packet in the smallest frame that it fits.
-fn copy(whole: &Whole<Waiting>, pool: &mut FramePool) -> Option<Frame> {
+fn copy(whole: &Whole<WaitingFragment>, pool: &mut FramePool) -> Option<Frame> {
     let len = whole.packet_len();
     let mut frame = pool.take_for(len)?;
     let start = usize::from(HEADROOM);

@@ -54,7 +54,12 @@ impl Source {
 }
 
 /// A packet that is kept for later, and where it goes on then.
-pub(super) type Kept = (Frame, Source, Direction);
+#[derive(Debug)]
+pub(super) struct KeptPacket {
+    pub(super) frame: Frame,
+    pub(super) source: Source,
+    pub(super) direction: Direction,
+}
 
 /// What is known of a packet besides its octets.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 
 /// Changes that may wait for a worker: all queues that a worker may have, closed and opened.
-const CHANGES: usize = 2 * super::MOST_PORTS;
+const MAX_CHANGES: usize = 2 * super::MAX_PORTS_PER_WORKER;
 
 /// A change of a worker's ports.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct PortChanges<P>(ArrayQueue<PortChange<P>>);
 
 impl<P> Default for PortChanges<P> {
     fn default() -> Self {
-        Self(ArrayQueue::new(CHANGES))
+        Self(ArrayQueue::new(MAX_CHANGES))
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) enum Hop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendHop {
     /// Place of the port among the worker's ports.
-    pub(super) slot: u8,
+    pub(super) place: u8,
     /// Largest IP packet that may go there.
     pub(super) mtu: u16,
     /// Nothing but the default route leads there.
@@ -46,17 +46,17 @@ impl Hop {
 }
 
 /// Entries of a cache, a power of two.
-pub(super) const ENTRIES: usize = 256;
+pub(super) const CACHE_ENTRIES: usize = 256;
 
 /// An address in words. An [`IpAddr`] is written in parts and read as a whole, for which a processor has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct AddressKey {
     pub(super) v6: bool,
     pub(super) high: u64,
     pub(super) low: u64,
 }
 
-impl Key {
+impl AddressKey {
     /// Of no packet.
     pub(super) const NONE: Self = Self { v6: false, high: 0, low: 0 };
 
@@ -101,15 +101,15 @@ impl Key {
     #[inline]
     pub(super) fn place(self) -> usize {
         let mixed = (self.high ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 56) as usize % ENTRIES
+        (mixed >> 56) as usize % CACHE_ENTRIES
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct HopEntry {
     /// The entry counts only in this epoch. 0 is none.
     epoch: u64,
-    key: Key,
+    key: AddressKey,
     hop: Hop,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Router {
     limits: Vec<u16>,
     /// An address of each port in either family.
     addresses: Vec<Sources>,
-    cache: Box<[Entry; ENTRIES]>,
+    cache: Box<[HopEntry; CACHE_ENTRIES]>,
     sources: SourceCache,
     /// The last answer that is not worth keeping.
     other: Hop,
@@ -135,8 +135,8 @@ impl Router {
     pub(super) fn new(fib: Arc<Fib>, ports: impl IntoIterator<Item = (PortIndex, u16)>) -> Self {
         let (ports, limits): (Vec<_>, Vec<_>) = ports.into_iter().unzip();
 
-        let nothing = Entry { epoch: 0, key: Key::NONE, hop: Hop::Host };
-        let cache = Box::new([nothing; ENTRIES]);
+        let nothing = HopEntry { epoch: 0, key: AddressKey::NONE, hop: Hop::Host };
+        let cache = Box::new([nothing; CACHE_ENTRIES]);
         let addresses = ports.iter().map(|port| fib.sources(*port)).collect();
         Self { fib, ports, limits, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
@@ -151,7 +151,7 @@ impl Router {
     }
 
     /// A port has a queue at a place: one of those that there are, or the next.
-    pub(super) fn set_port(&mut self, place: usize, (port, limit): (PortIndex, u16)) {
+    pub(super) fn set_port(&mut self, place: usize, port: PortIndex, limit: u16) {
         if place == self.ports.len() {
             self.ports.push(port);
             self.limits.push(limit);
@@ -182,14 +182,14 @@ impl Router {
     /// the pipeline has a name for that.
     #[inline]
     pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
-        let Some(key) = Key::source(packet) else { return true };
+        let Some(key) = AddressKey::source(packet) else { return true };
         self.sources.knows(self.epoch, key, port) || self.sources.learn(self.epoch, key, port, &self.fib)
     }
 
     /// The port that a next hop lies behind, if the default route leads there.
     pub(super) fn default_port(&self, hop: &Hop) -> Option<PortIndex> {
         match *hop {
-            Hop::Send(SendHop { slot, by_default: true, .. }) => self.port(slot.into()),
+            Hop::Send(SendHop { place, by_default: true, .. }) => self.port(place.into()),
             Hop::Wait { port, by_default: true, .. } => Some(port),
             _ => None,
         }
@@ -208,7 +208,7 @@ impl Router {
     /// The next hop of an IP packet. `None` if it is none.
     #[inline]
     pub(super) fn hop_of(&mut self, packet: &[u8]) -> Option<&Hop> {
-        let key = Key::destination(packet)?;
+        let key = AddressKey::destination(packet)?;
         let place = key.place();
         let entry = &self.cache[place];
         if entry.epoch == self.epoch && entry.key == key {
@@ -219,11 +219,11 @@ impl Router {
 
     /// Asks the table, and keeps the answer if it can be used again.
     #[cold]
-    fn learn(&mut self, key: Key) -> &Hop {
+    fn learn(&mut self, key: AddressKey) -> &Hop {
         let hop = self.resolve(key.addr());
         let entry = &mut self.cache[key.place()];
         if matches!(hop, Hop::Send(_) | Hop::Host) {
-            *entry = Entry { epoch: self.epoch, key, hop };
+            *entry = HopEntry { epoch: self.epoch, key, hop };
             &entry.hop
         } else {
             self.other = hop;
@@ -246,8 +246,8 @@ impl Router {
 
     fn through(&self, port: PortIndex, neighbour: IpAddr, mtu: u16, destination: IpAddr) -> Hop {
         // Of several queues of a port the first.
-        let slot = self.ports.iter().position(|&own| own == port);
-        let (Some(slot), Some(link)) = (slot, self.fib.port(port)) else {
+        let place = self.ports.iter().position(|&own| own == port);
+        let (Some(place), Some(link)) = (place, self.fib.port(port)) else {
             return Hop::Discard(WorkerDrop::NoPort);
         };
         let by_default = self.fib.is_by_default(destination);
@@ -256,13 +256,13 @@ impl Router {
         };
         let ethertype = if destination.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         let header = Ethernet { dst: mac, src: link.mac, ethertype }.to_bytes();
-        // A worker has at most `MOST_PORTS`.
-        let mtu = mtu.min(link.mtu).min(self.limits[slot]);
-        Hop::Send(SendHop { slot: slot as u8, mtu, by_default, header })
+        // A worker has at most `MAX_PORTS_PER_WORKER`.
+        let mtu = mtu.min(link.mtu).min(self.limits[place]);
+        Hop::Send(SendHop { place: place as u8, mtu, by_default, header })
     }
 }
 
 /// The destination in an IP header.
 pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    Key::destination(packet).map(Key::addr)
+    AddressKey::destination(packet).map(AddressKey::addr)
 }

@@ -3,47 +3,47 @@
 //!
 //! Only sources that fit are kept, so that forged ones cannot push them out of the cache. It forgets with the hops.
 
-use super::route::{ENTRIES, Key};
+use super::route::{AddressKey, CACHE_ENTRIES};
 use crate::fib::{Fib, PortIndex};
 
 /// A source that was found behind the port that its packets came in by. Three words, compared at once.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct SourceEntry {
     /// Epoch, in which alone the entry counts, then port:16 and IPv6:1. 0 is none.
     scope: u64,
     high: u64,
     low: u64,
 }
 
-impl Entry {
+impl SourceEntry {
     #[inline]
-    fn new(epoch: u64, key: Key, port: PortIndex) -> Self {
-        let Key { v6, high, low } = key;
+    fn new(epoch: u64, key: AddressKey, port: PortIndex) -> Self {
+        let AddressKey { v6, high, low } = key;
         Self { scope: epoch << 17 | u64::from(port.0) << 1 | u64::from(v6), high, low }
     }
 }
 
 /// The latest sources that fit.
 #[derive(Debug)]
-pub(super) struct SourceCache(Box<[Entry; ENTRIES]>);
+pub(super) struct SourceCache(Box<[SourceEntry; CACHE_ENTRIES]>);
 
 impl SourceCache {
     pub(super) fn new() -> Self {
-        Self(Box::new([Entry::default(); ENTRIES]))
+        Self(Box::new([SourceEntry::default(); CACHE_ENTRIES]))
     }
 
     #[inline]
-    pub(super) fn knows(&self, epoch: u64, key: Key, port: PortIndex) -> bool {
-        let (kept, wanted) = (&self.0[key.place()], Entry::new(epoch, key, port));
+    pub(super) fn knows(&self, epoch: u64, key: AddressKey, port: PortIndex) -> bool {
+        let (kept, wanted) = (&self.0[key.place()], SourceEntry::new(epoch, key, port));
         (kept.scope ^ wanted.scope) | (kept.high ^ wanted.high) | (kept.low ^ wanted.low) == 0
     }
 
     /// Asks the table, and keeps a source that fits.
     #[cold]
-    pub(super) fn learn(&mut self, epoch: u64, key: Key, port: PortIndex, fib: &Fib) -> bool {
+    pub(super) fn learn(&mut self, epoch: u64, key: AddressKey, port: PortIndex, fib: &Fib) -> bool {
         let fits = fib.leads_through(port, key.addr());
         if fits {
-            self.0[key.place()] = Entry::new(epoch, key, port);
+            self.0[key.place()] = SourceEntry::new(epoch, key, port);
         }
         fits
     }

@@ -10,22 +10,22 @@ use testudo_wire::{Error, ip, ipv4, ipv6};
 /// guess them (RFC 7739 §5.1), and come again after 2^26 packets. The top six bits are the worker's number: no two workers have one
 /// in common.
 #[derive(Debug)]
-pub(super) struct Identifications {
+pub(super) struct FragmentIds {
     worker: u32,
     next: u32,
 }
 
-/// Bits that count.
-const COUNTED: u32 = 26;
+/// Bits of an identification that count; the others are the worker.
+const COUNTER_BITS: u32 = 26;
 
-impl Identifications {
+impl FragmentIds {
     pub(super) fn new(worker: u8) -> Self {
-        Self { worker: u32::from(worker) << COUNTED, next: RandomState::new().hash_one(()) as u32 }
+        Self { worker: u32::from(worker) << COUNTER_BITS, next: RandomState::new().hash_one(()) as u32 }
     }
 
     fn next(&mut self) -> u32 {
         self.next = self.next.wrapping_add(1);
-        self.worker | self.next & ((1 << COUNTED) - 1)
+        self.worker | self.next & ((1 << COUNTER_BITS) - 1)
     }
 }
 
@@ -33,22 +33,23 @@ impl Identifications {
 pub(super) fn split(
     frame: &Frame,
     mtu: u16,
-    ids: &mut Identifications,
+    ids: &mut FragmentIds,
     pool: &mut FramePool,
 ) -> Result<FrameBurst, WorkerDrop> {
     let refused = |_| WorkerDrop::NotSplit;
     if ip::version(frame.data()) == Some(6) {
         let mut fragments = ipv6::fragment(frame.data(), mtu, ids.next()).map_err(refused)?;
-        fill((fragments.remaining(), mtu), pool, |out| fragments.write_next(out))
+        fill(fragments.remaining(), mtu, pool, |out| fragments.write_next(out))
     } else {
         let mut fragments = ipv4::fragment(frame.data(), mtu).map_err(refused)?;
-        fill((fragments.remaining(), mtu), pool, |out| fragments.write_next(out))
+        fill(fragments.remaining(), mtu, pool, |out| fragments.write_next(out))
     }
 }
 
 /// Takes as many frames as are wanted, each for a packet of that length, and has them written.
 fn fill(
-    (wanted, len): (usize, u16),
+    wanted: usize,
+    len: u16,
     pool: &mut FramePool,
     mut write_next: impl FnMut(&mut [u8]) -> Result<Option<usize>, Error>,
 ) -> Result<FrameBurst, WorkerDrop> {
@@ -83,10 +84,10 @@ mod tests {
     #[test]
     fn workers_have_no_identification_in_common() {
         for worker in [0, 1, 63] {
-            let mut ids = Identifications { next: u32::MAX - 2, ..Identifications::new(worker) };
+            let mut ids = FragmentIds { next: u32::MAX - 2, ..FragmentIds::new(worker) };
             let first = ids.next();
-            assert!((0..5).all(|_| ids.next() >> COUNTED == u32::from(worker)));
-            assert!(first >> COUNTED == u32::from(worker) && first != ids.next());
+            assert!((0..5).all(|_| ids.next() >> COUNTER_BITS == u32::from(worker)));
+            assert!(first >> COUNTER_BITS == u32::from(worker) && first != ids.next());
         }
     }
 }

@@ -1,10 +1,12 @@
-//! What a worker of a crew does: lays bursts out, works on them, sends them in order, and helps others.
+//! The work of a worker in a pool: it queues bursts, works on them, sends them in order, and steals
+//! tasks from others.
 
 use super::classify::{Arrived, Direction};
-use super::crew::{Crew, Errand, Fate, Seat, Task};
 use super::deliver::Delivery;
 use super::drops::WorkerDrop;
 use super::origin::{Context, Source};
+use super::pool::{PoolSlot, WorkerPool};
+use super::task::{Fate, Task, TaskInput};
 use super::{HostPort, Outcome, Pipeline, Worker};
 use crate::frame::Frame;
 use crate::port::{BURST, FrameBurst, Port};
@@ -13,134 +15,136 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testudo_ipsec::dataplane::{Item, Turn, Verdict};
 
-/// How long a worker that ends waits for errands that others have.
-const LAST_WAIT: Duration = Duration::from_secs(1);
-/// Turns in a row in which there is nothing to do but to wait for others, before the processor is left to them: about as long as
-/// they need for a burst.
-const PATIENCE: u32 = 4096;
-/// Looks at what others have before the processor is left to them.
-const LOOKS: u32 = 1000;
+/// How long a worker that ends waits for tasks that others have stolen.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Turns in a row in which a worker only waits for others, before it leaves the processor to them:
+/// about as long as they need for a burst.
+const WAITING_TURNS_BEFORE_YIELD: u32 = 4096;
+/// Looks at what others have done before the processor is left to them.
+const SPINS_BEFORE_YIELD: u32 = 1000;
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// The worker as a member of a crew, at a place of its own.
+    /// The worker in a slot of a pool.
     ///
     /// # Panics
-    /// If the crew has no such place, or it is taken.
+    /// If the pool has no such slot, or it is taken.
     #[must_use]
-    pub fn joining(mut self, crew: Arc<Crew>, place: usize) -> Self {
-        let seat = Seat::take(crew, place, &self.delivery.channel, self.delivery.pool.total());
-        assert!(seat.is_some(), "place {place} of the crew is not free");
-        self.seat = seat;
+    pub fn in_pool(mut self, pool: Arc<WorkerPool>, index: usize) -> Self {
+        let slot = PoolSlot::take(pool, index, &self.delivery.channel, self.delivery.pool.total());
+        assert!(slot.is_some(), "slot {index} of the pool is not free");
+        self.slot = slot;
         self
     }
 
-    /// True while errands are out.
+    /// True while tasks of this worker are out.
     #[inline]
-    pub(super) fn is_stealing(&self) -> bool {
-        self.seat.as_ref().is_some_and(Seat::is_stealing)
+    pub(super) fn has_tasks(&self) -> bool {
+        self.slot.as_ref().is_some_and(PoolSlot::has_tasks)
     }
 
-    /// True if ports may be looked at: what comes finds room, and does not go far ahead of pieces.
+    /// True if ports may be read: what comes finds room, and does not overtake pieces by far.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let is_apart = self.is_stealing() && self.delivery.is_splitting();
-        self.seat.as_ref().is_none_or(Seat::has_room) && !is_apart
+        let is_apart = self.has_tasks() && self.delivery.is_splitting();
+        self.slot.as_ref().is_none_or(PoolSlot::has_room) && !is_apart
     }
 
-    /// Lays a burst from a port out, unread, if that is of use. False if it is still there.
+    /// Queues a burst from a port, unread, if others may help with it. False if it is still there.
     #[inline]
-    pub(super) fn steals(&mut self, received: &mut FrameBurst, place: usize) -> bool {
+    pub(super) fn offer(&mut self, received: &mut FrameBurst, place: usize) -> bool {
         let is_full = received.is_full() && !self.delivery.is_splitting();
-        if !self.seat.as_mut().is_some_and(|seat| seat.steals(is_full)) {
+        if !self.slot.as_mut().is_some_and(|slot| slot.wants_help(is_full)) {
             return false;
         }
-        // There are at most `MOST_PORTS`.
+        // There are at most `MAX_PORTS_PER_WORKER`.
         let (place, rules) = (place as u8, self.rules(place));
-        self.lay_out(received, Task::Received { place, rules })
+        self.enqueue(received, TaskInput::Received { place, rules })
     }
 
-    /// Lays out what belongs behind all that is out already. Room for it is kept, except where most of what comes has to go twice: then it
-    /// waits.
-    pub(super) fn begin(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
-        let is_backed_up = self.seat.as_ref().is_some_and(Seat::is_backed_up);
-        if (is_backed_up || !self.lay_out(frames, Task::Packets { source, direction }))
-            && let Some(seat) = &mut self.seat
+    /// Queues packets that belong behind all tasks that are out already. There is room for them, except
+    /// where most packets have to go twice: then they wait.
+    pub(super) fn enqueue_behind(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
+        let is_backed_up = self.slot.as_ref().is_some_and(PoolSlot::is_backed_up);
+        if (is_backed_up || !self.enqueue(frames, TaskInput::Packets { source, direction }))
+            && let Some(slot) = &mut self.slot
         {
-            seat.put_off(frames, source, direction);
+            slot.defer(frames, source, direction);
         }
     }
 
-    /// Lays out what waits, as far as errands have come back.
+    /// Queues packets that wait, as far as tasks are free again.
     #[inline]
-    fn catch_up(&mut self) {
+    fn enqueue_deferred(&mut self) {
         let mut burst = FrameBurst::new();
         while let Some((source, direction)) =
-            self.seat.as_mut().and_then(|seat| seat.take_waiting(&mut burst))
+            self.slot.as_mut().and_then(|slot| slot.take_deferred(&mut burst))
         {
-            self.lay_out(&mut burst, Task::Packets { source, direction });
+            self.enqueue(&mut burst, TaskInput::Packets { source, direction });
         }
     }
 
-    fn lay_out(&mut self, frames: &mut FrameBurst, task: Task) -> bool {
-        let Some(seat) = &mut self.seat else { return false };
-        let sources = self.delivery.error_sources(task.source());
-        let Some(errand) = seat.blank(frames, task, sources) else { return false };
-        seat.lay_out(errand);
+    fn enqueue(&mut self, frames: &mut FrameBurst, input: TaskInput) -> bool {
+        let Some(slot) = &mut self.slot else { return false };
+        let sources = self.delivery.error_sources(input.source());
+        let Some(task) = slot.fill(frames, input, sources) else { return false };
+        slot.enqueue(task);
         true
     }
 
-    /// Works on what others will hardly come to fetch: the more lies on the desk, the less of it is still in this worker's caches.
+    /// Works on tasks that others will hardly steal: the longer the queue, the less of it is still in
+    /// this worker's caches.
     #[inline]
-    pub(super) fn work_ahead(&mut self) {
-        while let Some(errand) = self.seat.as_ref().and_then(Seat::surplus) {
-            self.work_on_own(errand);
+    pub(super) fn work_on_surplus(&mut self) {
+        while let Some(task) = self.slot.as_ref().and_then(PoolSlot::dequeue_surplus) {
+            self.work_on_own(task);
         }
     }
 
-    /// Works on what nobody has fetched, and ends what has its turn.
+    /// Works on the tasks that nobody has stolen, and sends the packets of those whose turn it is.
     #[inline]
-    pub(super) fn work_off(&mut self) {
-        if !self.is_stealing() {
+    pub(super) fn work_on_queue(&mut self) {
+        if !self.has_tasks() {
             return;
         }
-        while let Some(errand) = self.seat.as_ref().and_then(Seat::own) {
-            self.work_on_own(errand);
+        while let Some(task) = self.slot.as_ref().and_then(PoolSlot::dequeue) {
+            self.work_on_own(task);
         }
-        self.end_next();
+        self.deliver_done();
     }
 
-    fn work_on_own(&mut self, mut errand: Box<Errand>) {
-        if let Some(seat) = &mut self.seat {
-            work(&mut errand, seat, seat.place(), (&mut self.pipeline, &mut self.delivery));
-            seat.put_back(errand);
+    fn work_on_own(&mut self, mut task: Box<Task>) {
+        if let Some(slot) = &mut self.slot {
+            work(&mut task, slot, slot.index(), &mut self.pipeline, &mut self.delivery);
+            slot.finish(task);
         }
-        self.end_next();
+        self.deliver_done();
     }
 
-    /// Sends on the errands whose turn it is.
-    fn end_next(&mut self) {
-        let Some(seat) = &mut self.seat else { return };
-        let by_others = seat.take_in();
+    /// Delivers the packets of the tasks whose turn it is.
+    fn deliver_done(&mut self) {
+        let Some(slot) = &mut self.slot else { return };
+        let by_others = slot.collect_done();
         self.delivery.counters.helped_by_others.add(by_others as u64);
-        while let Some(mut errand) = self.seat.as_mut().and_then(Seat::next_done) {
-            let (mut early, source) = (FrameBurst::new(), errand.task.source());
-            self.deliver_errand(&mut errand, &mut early);
-            if let Some(seat) = &mut self.seat {
-                seat.retire(errand);
+        while let Some(mut task) = self.slot.as_mut().and_then(PoolSlot::next_done) {
+            let (mut early, source) = (FrameBurst::new(), task.input.source());
+            self.deliver_task(&mut task, &mut early);
+            if let Some(slot) = &mut self.slot {
+                slot.recycle(task);
             }
-            self.catch_up();
+            self.enqueue_deferred();
             self.run_here(&mut early, Direction::Inbound, source);
             self.run_again();
         }
     }
 
-    /// `early` gets what a helper has not found the SA of. This worker knows it no better, but counts what it holds.
-    fn deliver_errand(&mut self, errand: &mut Errand, early: &mut FrameBurst) {
-        let Errand { frames, fates, foreign, .. } = errand;
+    /// Delivers the packets of a task. `early` gets those whose SA another worker has not found: this
+    /// worker does not know the SA either, but counts what it holds.
+    fn deliver_task(&mut self, task: &mut Task, early: &mut FrameBurst) {
+        let Task { frames, fates, stolen, .. } = task;
         for (frame, fate) in frames.drain(..).zip(fates.drain(..)) {
             match fate {
                 Fate::Lost(reason) => self.delivery.discard(frame, reason),
-                Fate::Decided { verdict: Verdict::Early(_), .. } if *foreign => early.push(frame),
+                Fate::Decided { verdict: Verdict::Early(_), .. } if *stolen => early.push(frame),
                 Fate::Decided { verdict, context } => {
                     self.delivery.deliver(frame, verdict, context, &self.pipeline);
                 }
@@ -148,76 +152,80 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Does an errand of another worker. False if there is none.
+    /// Steals a task and does it. False if there is none.
     #[inline]
-    pub(super) fn help(&mut self) -> bool {
-        let Some(seat) = &self.seat else { return false };
-        let Some((place, mut errand)) = seat.foreign() else { return false };
-        work(&mut errand, seat, place, (&mut self.pipeline, &mut self.delivery));
-        if let Some((packets, octets)) = early_of(&errand) {
+    pub(super) fn steal(&mut self) -> bool {
+        let Some(slot) = &self.slot else { return false };
+        let Some((owner, mut task)) = slot.steal() else { return false };
+        work(&mut task, slot, owner, &mut self.pipeline, &mut self.delivery);
+        if let Some((packets, octets)) = early_of(&task) {
             self.pipeline.pass_early(packets, octets);
         }
-        self.delivery.counters.helped_others.add(errand.frames.len() as u64);
-        seat.give_back(place, errand);
+        self.delivery.counters.helped_others.add(task.frames.len() as u64);
+        slot.give_back(owner, task);
         true
     }
 
-    /// Others have what there is to do. From time to time the processor is left to them: they may have none.
+    /// Waits for others, which have all tasks. From time to time the processor is left to them: they
+    /// may have none.
     pub(super) fn wait_for_others(&mut self) {
-        self.waited = self.waited.wrapping_add(1);
-        if self.waited.is_multiple_of(PATIENCE) {
+        self.waiting_turns = self.waiting_turns.wrapping_add(1);
+        if self.waiting_turns.is_multiple_of(WAITING_TURNS_BEFORE_YIELD) {
             std::thread::yield_now();
         }
     }
 
-    /// Ends everything that has begun: what comes now must not meet it.
+    /// Ends all tasks that have begun: what comes now must not meet them. `timeout` is how long it may
+    /// take while the worker is to go on.
     #[cold]
-    pub(super) fn end_all(&mut self, patience: Option<Duration>) {
+    pub(super) fn end_tasks(&mut self, timeout: Option<Duration>) {
         let begun = Instant::now();
-        let mut looks = 0;
-        while self.is_stealing() {
-            self.work_off();
+        let mut spins = 0;
+        while self.has_tasks() {
+            self.work_on_queue();
             let stopped = self.delivery.channel.is_stopped();
-            let limit = if stopped { Some(LAST_WAIT) } else { patience };
+            let limit = if stopped { Some(CLOSE_TIMEOUT) } else { timeout };
             if limit.is_some_and(|limit| begun.elapsed() > limit) {
                 return;
             }
-            looks += 1;
-            match looks % LOOKS {
+            spins += 1;
+            match spins % SPINS_BEFORE_YIELD {
                 0 => std::thread::yield_now(),
                 _ => std::hint::spin_loop(),
             }
         }
     }
 
-    /// Brings home what can be had of what has begun.
-    pub(super) fn leave_crew(&mut self) {
-        self.end_all(Some(LAST_WAIT));
-        while let Some(frame) = self.seat.as_mut().and_then(Seat::give_up_waiting) {
+    /// Leaves the pool, with as many of the worker's packets as others give back in time.
+    pub(super) fn leave_pool(&mut self) {
+        self.end_tasks(Some(CLOSE_TIMEOUT));
+        while let Some(frame) = self.slot.as_mut().and_then(PoolSlot::give_up_deferred) {
             self.delivery.discard(frame, WorkerDrop::Resubmitted);
         }
-        self.seat = None;
+        self.slot = None;
     }
 }
 
-/// Packets whose SA nobody has heard of, and their octets: they wait at the owner, who asks for it once more.
-fn early_of(errand: &Errand) -> Option<(u64, u64)> {
+/// Packets whose SA the worker does not know, and their octets: they wait at the owner, which looks for
+/// the SA once more.
+fn early_of(task: &Task) -> Option<(u64, u64)> {
     let is_early = |fate: &Fate| matches!(fate, Fate::Decided { verdict: Verdict::Early(_), .. });
-    let early = errand.frames.iter().zip(&errand.fates).filter(|(_, fate)| is_early(fate));
+    let early = task.frames.iter().zip(&task.fates).filter(|(_, fate)| is_early(fate));
     early.map(|(frame, _)| (1, u64::from(frame.len()))).reduce(|all, one| (all.0 + one.0, all.1 + one.1))
 }
 
-/// An errand of the desk at that place through a pipeline.
+/// Takes a task from the queue with the index `owner` through a pipeline.
 pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
-    errand: &mut Errand,
-    seat: &Seat,
-    place: usize,
-    (pipeline, delivery): (&mut D, &mut Delivery<P, H>),
+    task: &mut Task,
+    slot: &PoolSlot,
+    owner: usize,
+    pipeline: &mut D,
+    delivery: &mut Delivery<P, H>,
 ) {
-    sort(errand, delivery);
-    let [mut numbering, mut accepting] = seat.turns(place, errand.number);
-    let Errand { frames, fates, sources, .. } = errand;
-    let (mut outbound, mut inbound, mut clear) = (Burst::new(), Burst::new(), Burst::new());
+    sort(task, delivery);
+    let [mut numbering, mut accepting] = slot.turns(owner, task.number);
+    let Task { frames, fates, sources, .. } = task;
+    let (mut outbound, mut inbound, mut clear) = (PerPacket::new(), PerPacket::new(), PerPacket::new());
     for (frame, fate) in frames.iter_mut().zip(fates.iter()) {
         match fate {
             Fate::Lost(_) => {}
@@ -231,7 +239,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
             }
         }
     }
-    // Who has nothing to number, or to accept, waits for nobody.
+    // A task with nothing to number, or to accept, waits for no other.
     if inbound.is_empty() {
         accepting.end();
     }
@@ -264,22 +272,24 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
     }
 }
 
-type Burst<T> = ArrayVec<T, BURST>;
+type PerPacket<T> = ArrayVec<T, BURST>;
 
-fn outcomes(items: Burst<Item<'_>>) -> Burst<Outcome> {
+fn outcomes(items: PerPacket<Item<'_>>) -> PerPacket<Outcome> {
     items.iter().map(Outcome::of).collect()
 }
 
-/// Which way each frame goes.
-fn sort<P: Port, H: HostPort>(errand: &mut Errand, delivery: &mut Delivery<P, H>) {
-    let Errand { frames, task, fates, .. } = errand;
+/// Finds the way through the pipeline of each frame.
+fn sort<P: Port, H: HostPort>(task: &mut Task, delivery: &mut Delivery<P, H>) {
+    let Task { frames, input, fates, .. } = task;
     let pending = |source, direction| {
         let context = Context { source, direction, clear: false, inside: None };
         Fate::Decided { verdict: Verdict::Pending, context }
     };
-    *fates = match *task {
-        Task::Packets { source, direction } => frames.iter().map(|_| pending(source, direction)).collect(),
-        Task::Received { place, rules } => {
+    *fates = match *input {
+        TaskInput::Packets { source, direction } => {
+            frames.iter().map(|_| pending(source, direction)).collect()
+        }
+        TaskInput::Received { place, rules } => {
             let from = |flooded| Source::Port { place, flooded, joined: false };
             let fate = |frame: &mut Frame| match delivery.admit(frame, rules) {
                 Ok(Arrived::Inbound) => pending(from(false), Direction::Inbound),

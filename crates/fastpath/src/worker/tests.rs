@@ -3,7 +3,6 @@
 mod accounting;
 mod changing;
 mod checksums;
-mod crew;
 mod early;
 mod fenced;
 mod forwarding;
@@ -13,6 +12,7 @@ mod host;
 mod in_step;
 mod inner_route;
 mod joining;
+mod pool;
 mod queues;
 mod replay;
 mod slow_path;

@@ -1,15 +1,15 @@
 //! Sleeping while there is nothing to do.
 
-use super::{HostPort, KEEN, MOST_PORTS, Pipeline, TICK, Worker};
+use super::{AWAKE_TURNS, HostPort, MAX_PORTS_PER_WORKER, Pipeline, TICK_MS, Worker};
 use crate::port::Port;
 use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Descriptors to wait for at most: ports, the TUN and the wake-up of control.
-const DESCRIPTORS: usize = MOST_PORTS + 2;
-/// Milliseconds of sleep at most with nothing due, so that slow ticks go on. In unit tests it is longer than any of them waits:
-/// what a sleeping worker does in time there, it was woken for.
-const LONGEST: u16 = if cfg!(test) { u16::MAX } else { 1000 };
+/// Descriptors to wait for: ports, the TUN and the wake-up of control.
+const MAX_DESCRIPTORS: usize = MAX_PORTS_PER_WORKER + 2;
+/// How long the worker sleeps with nothing due, so that slow ticks go on. In unit tests it is longer than
+/// any of them waits: what a sleeping worker does in time there, it was woken for.
+const MAX_SLEEP_MS: u16 = if cfg!(test) { u16::MAX } else { 1000 };
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// Has the kernel look at the devices, where this worker polls them.
@@ -22,26 +22,26 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// Sleeps until something arrives or is due.
     pub(super) fn sleep(&mut self) {
         let delivery = &self.delivery;
-        let mut descriptors: ArrayVec<PollFd<'_>, DESCRIPTORS> = ArrayVec::new();
+        let mut descriptors: ArrayVec<PollFd<'_>, MAX_DESCRIPTORS> = ArrayVec::new();
         let tun = delivery.host.as_ref().and_then(HostPort::fd);
         let ports = delivery.egress.ports().filter_map(Port::fd);
         let fds = tun.into_iter().chain([delivery.channel.worker_fd()]).chain(ports);
-        descriptors.extend(fds.take(DESCRIPTORS).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        descriptors.extend(fds.take(MAX_DESCRIPTORS).map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let timeout = if delivery.egress.has_backlog() || self.inbox.is_waiting() {
             PollTimeout::from(1u8)
         } else if delivery.is_holding() {
-            PollTimeout::from(TICK as u8)
+            PollTimeout::from(TICK_MS as u8)
         } else {
-            PollTimeout::from(LONGEST)
+            PollTimeout::from(MAX_SLEEP_MS)
         };
         delivery.counters.sleeps.add(1);
-        if let Some(seat) = &mut self.seat {
-            seat.set_asleep(true);
+        if let Some(slot) = &mut self.slot {
+            slot.set_asleep(true);
         }
         // An interrupted sleep is a short one.
         let _ = poll(&mut descriptors, timeout);
-        if let Some(seat) = &mut self.seat {
-            seat.set_asleep(false);
+        if let Some(slot) = &mut self.slot {
+            slot.set_asleep(false);
         }
         let is_ready = |at: usize| descriptors.get(at).is_some_and(|fd| fd.any() == Some(true));
         let woken = is_ready(usize::from(tun.is_some()));
@@ -49,7 +49,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             self.turns_to_tun = 0;
         }
         if woken {
-            self.keen = if self.seat.is_some() { KEEN } else { 0 };
+            self.awake_turns = if self.slot.is_some() { AWAKE_TURNS } else { 0 };
             self.delivery.channel.quiet_worker();
         }
     }

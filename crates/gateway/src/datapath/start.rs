@@ -24,7 +24,7 @@ use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::tun::{self, Tun};
 use testudo_fastpath::vip::host;
-use testudo_fastpath::worker::{Crew, Fence, PortChanges, Worker, WorkerConfig, WorkerHandle};
+use testudo_fastpath::worker::{Fence, PortChanges, Worker, WorkerConfig, WorkerHandle, WorkerPool};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
@@ -259,10 +259,10 @@ impl Barracks<'_> {
             .map(|((id, post), tun)| self.worker(id, post, tun, (&mut *guard, &mut *ports)))
             .collect::<Result<Vec<_>, String>>()?;
         if workers.len() > 1 {
-            let crew = Crew::new(workers.len());
-            let places = workers.into_iter().enumerate();
-            workers = places
-                .map(|(place, (worker, bay))| (worker.joining(Arc::clone(&crew), place), bay))
+            let pool = WorkerPool::new(workers.len());
+            let indexed = workers.into_iter().enumerate();
+            workers = indexed
+                .map(|(index, (worker, bay))| (worker.in_pool(Arc::clone(&pool), index), bay))
                 .collect();
         }
         let run = |(worker, post): (_, &Post)| self.run(worker, post);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 use testudo_crypto::Library;
-use testudo_fastpath::worker::Crew;
+use testudo_fastpath::worker::WorkerPool;
 use testudo_ipsec::dataplane::Command;
 
 /// Bursts that wait at a port together: more than a worker lays out at a time, and than its caches hold, so that packets are as far from
@@ -115,24 +115,24 @@ impl Rig {
         size: u16,
     ) -> Result<Self, SetupError> {
         let sides = [Side::Near, Side::Far];
-        let owner = |crews: &[Arc<Crew>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
+        let owner = |pools: &[Arc<WorkerPool>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
             let [near, far] = sides.map(|side| tunnel(side, (library, suite), false, MTU));
             let tunnels = [near?, far?];
             let node = |end: usize| {
                 let node = Node::with_depth(sides[end], &tunnels[end], PACKETS)?;
-                Ok::<_, SetupError>(node.joining(Arc::clone(&crews[end]), 0))
+                Ok::<_, SetupError>(node.in_pool(Arc::clone(&pools[end]), 0))
             };
             Ok(([node(0)?, node(1)?], tunnels))
         };
-        // Who has packets of an SA of its own needs no help, and gives none.
-        let size_of_crew = if sas > 1 { 1 } else { workers };
-        let crews: Vec<[Arc<Crew>; 2]> =
-            (0..sas).map(|_| [Crew::new(size_of_crew), Crew::new(size_of_crew)]).collect();
-        let owners: Vec<_> = crews.iter().map(owner).collect::<Result<_, SetupError>>()?;
-        let helper = |place: usize| {
+        // A worker with packets of an SA of its own needs no help, and gives none.
+        let pool_size = if sas > 1 { 1 } else { workers };
+        let pools: Vec<[Arc<WorkerPool>; 2]> =
+            (0..sas).map(|_| [WorkerPool::new(pool_size), WorkerPool::new(pool_size)]).collect();
+        let owners: Vec<_> = pools.iter().map(owner).collect::<Result<_, SetupError>>()?;
+        let helper = |index: usize| {
             let node = |end: usize| {
-                let node = Node::without_ports(sides[end], &owners[0].1[end], place as u8)?;
-                Ok::<_, SetupError>(node.joining(Arc::clone(&crews[0][end]), place))
+                let node = Node::without_ports(sides[end], &owners[0].1[end], index as u8)?;
+                Ok::<_, SetupError>(node.in_pool(Arc::clone(&pools[0][end]), index))
             };
             Ok([node(0)?, node(1)?])
         };
@@ -214,7 +214,7 @@ impl Round<'_> {
         let (absences, helped, helpers) = (self.absences(), node.helped(), self.helpers_cpu(direction));
         let (before, begun) = (cpu_time(), self.begun.elapsed());
         // A packet that is lost is found to be missing behind the clock.
-        watch.measure(PACKETS, || while node.sent(to) < PACKETS && node.shared_turn() {});
+        watch.measure(PACKETS, || while node.sent(to) < PACKETS && node.turn_in_pool() {});
         let ended = self.begun.elapsed();
         let own = cpu_time().saturating_sub(before);
         let others = (self.helpers_cpu(direction) - helpers) as f64;
@@ -287,7 +287,7 @@ fn help(ends: &mut Ends, heartbeat: &Heartbeat, round: Round<'_>) {
         let mut any = false;
         for (node, cpu) in ends.iter_mut().zip(&heartbeat.cpu) {
             heartbeat.beat(round.now());
-            let helped = node.shared_turn();
+            let helped = node.turn_in_pool();
             let now = spent();
             if helped {
                 cpu.fetch_add(now.saturating_sub(before).as_nanos() as u64, Relaxed);

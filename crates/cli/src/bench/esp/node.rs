@@ -15,7 +15,7 @@ use testudo_fastpath::port::fake::FakePort;
 use testudo_fastpath::port::{Port, PortInfo};
 use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun::Tun;
-use testudo_fastpath::worker::{Crew, Fence, Worker, WorkerConfig, boottime};
+use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, WorkerPool, boottime};
 use testudo_ipsec::dataplane::{Command, Dataplane};
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
@@ -131,10 +131,10 @@ impl Node {
         })
     }
 
-    /// At a place of a crew that nobody else has.
+    /// The node with its worker in a slot of a pool that no other has.
     #[must_use]
-    pub(crate) fn joining(self, crew: Arc<Crew>, place: usize) -> Self {
-        Self { worker: self.worker.joining(crew, place), ..self }
+    pub(crate) fn in_pool(self, pool: Arc<WorkerPool>, index: usize) -> Self {
+        Self { worker: self.worker.in_pool(pool, index), ..self }
     }
 
     fn with_mtu(fib: Fib, pipeline: Dataplane, mtu: u16, depth: usize) -> Result<Self, SetupError> {
@@ -167,9 +167,10 @@ impl Node {
         self.worker.turn(self.now);
     }
 
-    /// The same in a crew, where it may be more bursts, or somebody else's. False if there was nothing to do.
+    /// One turn of a worker in a pool: it may be more bursts, or those of another worker. False if there
+    /// was nothing to do.
     #[inline]
-    pub(crate) fn shared_turn(&mut self) -> bool {
+    pub(crate) fn turn_in_pool(&mut self) -> bool {
         self.worker.turn(self.now)
     }
 

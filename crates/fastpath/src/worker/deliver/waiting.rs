@@ -2,9 +2,9 @@
 
 use super::super::channel::WorkerEvent;
 use super::super::drops::WorkerDrop;
-use super::super::hold::{Held, Waiter};
+use super::super::hold::{HoldOutcome, NeighbourWaiter};
 use super::super::host::HostPort;
-use super::super::origin::{Context, Kept, Source};
+use super::super::origin::{Context, KeptPacket, Source};
 use super::Delivery;
 use crate::fib::PortIndex;
 use crate::frame::Frame;
@@ -24,7 +24,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     /// Has a packet wait until its shard comes here.
     #[cold]
     pub(super) fn hold_for_shard(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
-        if let Some(oldest) = self.transit.hold(frame, (source, direction), self.now) {
+        if let Some(oldest) = self.transit.hold(KeptPacket { frame, source, direction }, self.now) {
             self.discard(oldest, WorkerDrop::TransitDisplaced);
         }
         self.count_held();
@@ -36,7 +36,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     /// Takes the oldest of them.
-    pub(in super::super) fn take_from_transit(&mut self) -> Option<Kept> {
+    pub(in super::super) fn take_from_transit(&mut self) -> Option<KeptPacket> {
         let taken = self.transit.take()?;
         self.count_held();
         Some(taken)
@@ -60,7 +60,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
 
     /// Takes a packet of which all fragments have come.
     #[inline]
-    pub(in super::super) fn take_joined(&mut self) -> Option<Kept> {
+    pub(in super::super) fn take_joined(&mut self) -> Option<KeptPacket> {
         self.joining.take()
     }
 
@@ -94,21 +94,21 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     #[cold]
-    pub(super) fn wait(&mut self, waiter: Waiter, port: PortIndex, neighbour: IpAddr) {
+    pub(super) fn wait(&mut self, waiter: NeighbourWaiter, port: PortIndex, neighbour: IpAddr) {
         if let Some(oldest) = self.hold.make_room(&waiter.frame) {
             self.discard(oldest, WorkerDrop::NeighbourQueueFull);
         }
         match self.hold.hold(port, neighbour, waiter, self.now) {
-            Held::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
-            Held::Behind => {}
-            Held::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
-            Held::InsteadOfNeighbour(oldest) => {
+            HoldOutcome::First => self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour }),
+            HoldOutcome::Behind => {}
+            HoldOutcome::InsteadOf(oldest) => self.discard(oldest, WorkerDrop::NeighbourQueueFull),
+            HoldOutcome::InsteadOfNeighbour(oldest) => {
                 self.tell(WorkerEvent::NeighbourMissing { port, addr: neighbour });
                 for waiter in oldest {
                     self.discard(waiter.frame, WorkerDrop::NeighbourTableFull);
                 }
             }
-            Held::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
+            HoldOutcome::TableFull(frame) => self.discard(frame, WorkerDrop::NeighbourTableFull),
         }
         self.count_held();
     }

@@ -80,9 +80,9 @@ fn esp_and_forged_packets_are_not_looked_at() {
 /// Its own ports have other numbers, or it has none.
 #[test]
 fn a_worker_that_helps_fills_in_what_the_owners_port_asks_for() {
-    let crew = numbered(2);
-    let mut owner = member_with(2 * FRAMES, 0, vec![deep(0), deep(1)], &crew);
-    let mut helper = member_with(2 * FRAMES, 1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = member_with(2 * FRAMES, 0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member_with(2 * FRAMES, 1, Vec::new(), &pool);
     owner.config.fills = [PortIndex(LAN as u16)].into_iter().collect();
     helper.turn(1);
     for _ in 0..BURST {
@@ -90,7 +90,7 @@ fn a_worker_that_helps_fills_in_what_the_owners_port_asks_for() {
         owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(LAN);
-    assert!(owner.is_stealing() && helper.help());
+    assert!(owner.has_tasks() && helper.steal());
     owner.turn(1);
     let mut fields = Vec::new();
     while let Some(frame) = owner.port_mut(WAN).unwrap().sent() {

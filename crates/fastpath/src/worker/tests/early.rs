@@ -1,6 +1,6 @@
 //! Packets that come before their SA.
 
-use super::super::early::{PACKETS, PATIENCE};
+use super::super::early::{EARLY_TIMEOUT_MS, MAX_EARLY_PACKETS};
 use super::*;
 use std::net::SocketAddr;
 use testudo_crypto::Library;
@@ -115,9 +115,9 @@ fn it_is_given_up_after_a_second() {
     let mut worker = without_sa();
     arrive(&mut worker, WAN, &packet(60), Class::Esp);
     worker.turn(5000);
-    worker.turn(5000 + PATIENCE - 1);
+    worker.turn(5000 + EARLY_TIMEOUT_MS - 1);
     assert_eq!(counted(&mut worker), (1, 0, 0));
-    worker.turn(5000 + PATIENCE + TICK);
+    worker.turn(5000 + EARLY_TIMEOUT_MS + TICK_MS);
     assert_eq!(counted(&mut worker), (0, 1, 1));
     install(&mut worker, SPI);
     worker.turn(6200);
@@ -132,11 +132,14 @@ fn a_flood_takes_few_frames_and_the_latest_stay() {
         arrive(&mut worker, WAN, &packet(60 + length), Class::Esp);
         worker.turn(1);
     }
-    assert_eq!(counted(&mut worker), (PACKETS as u64, 300 - PACKETS as u64, 300 - PACKETS as u64));
-    assert_eq!(worker.pool_mut().available(), FRAMES - PACKETS);
+    assert_eq!(
+        counted(&mut worker),
+        (MAX_EARLY_PACKETS as u64, 300 - MAX_EARLY_PACKETS as u64, 300 - MAX_EARLY_PACKETS as u64)
+    );
+    assert_eq!(worker.pool_mut().available(), FRAMES - MAX_EARLY_PACKETS);
     install(&mut worker, SPI);
     worker.turn(2);
-    assert_eq!(lengths(&mut worker), (360 - PACKETS..360).collect::<Vec<_>>());
+    assert_eq!(lengths(&mut worker), (360 - MAX_EARLY_PACKETS..360).collect::<Vec<_>>());
     check_and_close(worker);
 }
 

@@ -1,6 +1,6 @@
 //! Packets that wait for a neighbour.
 
-use super::super::hold::{NEIGHBOURS, PART, PER_TICK};
+use super::super::hold::{HELD_FRACTION, MAX_DISPLACED_PER_TICK, MAX_NEIGHBOURS};
 use super::*;
 
 fn events(worker: &TestWorker) -> Vec<WorkerEvent> {
@@ -92,7 +92,7 @@ fn a_neighbour_that_stays_silent_is_given_up_after_three_seconds() {
 
 #[test]
 fn a_neighbours_latest_packets_are_kept() {
-    const PACKETS: usize = FRAMES / PART;
+    const PACKETS: usize = FRAMES / HELD_FRACTION;
     let mut worker = worker(fib(&[]));
     for length in 60..120 {
         arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, length, true), Class::Esp);
@@ -114,10 +114,14 @@ fn a_scan_of_the_network_does_not_take_all_frames() {
         arrive(&mut worker, WAN, &ipv4(PEER, &format!("10.0.0.{last}"), 60, true), Class::Esp);
         worker.turn(1);
     }
-    assert_eq!(worker.counters().totals().held, NEIGHBOURS as u64);
-    assert_eq!(dropped(&worker, WorkerDrop::NeighbourTableFull), 254 - NEIGHBOURS as u64);
-    assert_eq!(events(&worker).len(), NEIGHBOURS + PER_TICK as usize, "nor all of the kernel's time");
-    assert_eq!(worker.pool_mut().available(), FRAMES - NEIGHBOURS);
+    assert_eq!(worker.counters().totals().held, MAX_NEIGHBOURS as u64);
+    assert_eq!(dropped(&worker, WorkerDrop::NeighbourTableFull), 254 - MAX_NEIGHBOURS as u64);
+    assert_eq!(
+        events(&worker).len(),
+        MAX_NEIGHBOURS + MAX_DISPLACED_PER_TICK as usize,
+        "nor all of the kernel's time"
+    );
+    assert_eq!(worker.pool_mut().available(), FRAMES - MAX_NEIGHBOURS);
     check_and_close(worker);
 }
 
@@ -125,7 +129,7 @@ fn a_scan_of_the_network_does_not_take_all_frames() {
 #[test]
 fn a_scan_of_the_network_does_not_hide_a_new_neighbour() {
     let mut worker = worker(fib(&[]));
-    for last in 100..100 + NEIGHBOURS {
+    for last in 100..100 + MAX_NEIGHBOURS {
         arrive(&mut worker, WAN, &ipv4(PEER, &format!("10.0.0.{last}"), 60, true), Class::Esp);
         worker.turn(1);
     }
@@ -154,9 +158,9 @@ fn room_for_new_neighbours_comes_back_with_time() {
         events(&worker).len()
     };
     let all = [scan(1), scan(50), scan(150)];
-    assert_eq!(all[0], NEIGHBOURS + PER_TICK as usize);
+    assert_eq!(all[0], MAX_NEIGHBOURS + MAX_DISPLACED_PER_TICK as usize);
     assert_eq!(all[1], 0);
-    assert_eq!(all[2], PER_TICK as usize);
+    assert_eq!(all[2], MAX_DISPLACED_PER_TICK as usize);
     check_and_close(worker);
 }
 

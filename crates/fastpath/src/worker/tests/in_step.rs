@@ -1,6 +1,6 @@
 //! Commands get to one worker before the other, while bursts of the SA that they are about come in. Its window is as large as one burst.
 
-use super::crew::Gateway;
+use super::pool::Gateway;
 use super::replay::{accepted, esp_packets, newcomer};
 use super::*;
 use crate::worker::steal::work;
@@ -20,12 +20,12 @@ fn two_bursts(gateway: &mut Gateway, packets: &[Vec<u8>], owner_first: bool) -> 
     let owner = &mut gateway.workers[OWNER];
     owner.receive(WAN);
     owner.receive(WAN);
-    let seat = owner.seat.as_mut().unwrap();
-    if owner_first && let Some(mut errand) = seat.own() {
-        work(&mut errand, seat, OWNER, (&mut owner.pipeline, &mut owner.delivery));
-        seat.put_back(errand);
+    let slot = owner.slot.as_mut().unwrap();
+    if owner_first && let Some(mut task) = slot.dequeue() {
+        work(&mut task, slot, OWNER, &mut owner.pipeline, &mut owner.delivery);
+        slot.finish(task);
     }
-    let helped = gateway.workers[HELPER].help();
+    let helped = gateway.workers[HELPER].steal();
     gateway.turn(OWNER);
     helped
 }

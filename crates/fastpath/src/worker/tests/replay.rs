@@ -1,7 +1,7 @@
-//! Anti-replay through a crew: whoever has which burst in hand, and for how long, what is accepted is what a gateway accepts that takes
+//! Anti-replay through a pool: whoever has which burst in hand, and for how long, what is accepted is what a gateway accepts that takes
 //! one packet after the other.
 
-use super::crew::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
+use super::pool::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -53,7 +53,7 @@ pub(super) fn esp_packets() -> Vec<Vec<u8>> {
     packets
 }
 
-/// A gateway that receives them, by so many workers; a crew if they are several.
+/// A gateway that receives them, by so many workers; a pool if they are several.
 fn receiver(workers: usize, replay_window: u32) -> Gateway {
     let mut gateway = newcomer(workers, replay_window);
     gateway.settle();
@@ -66,9 +66,9 @@ pub(super) fn newcomer(workers: usize, replay_window: u32) -> Gateway {
     let inbound = Arc::new(InboundSa::new(&params, POLICY, 1500, Library::detect()).unwrap());
     let mut gateway = Gateway::new(workers, PEER, 2, &behind_fib());
     if workers > 1 {
-        let crew = Crew::new(workers);
+        let pool = WorkerPool::new(workers);
         let members = std::mem::take(&mut gateway.workers).into_iter().enumerate();
-        gateway.workers = members.map(|(place, worker)| worker.joining(Arc::clone(&crew), place)).collect();
+        gateway.workers = members.map(|(place, worker)| worker.in_pool(Arc::clone(&pool), place)).collect();
     }
     gateway.tell([Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))), Command::AddInbound(inbound)]);
     gateway
@@ -93,7 +93,7 @@ fn carry_out(gateway: &mut Gateway, rests: &[u16]) {
                 while idle.load(Acquire) < count {
                     worker.turn(1);
                     let waiting = [LAN, WAN].map(|port| worker.port_mut(port).unwrap().waiting());
-                    if !has_ended && waiting == [0, 0] && !worker.is_stealing() {
+                    if !has_ended && waiting == [0, 0] && !worker.has_tasks() {
                         has_ended = true;
                         idle.fetch_add(1, AcqRel);
                     }
@@ -155,14 +155,14 @@ proptest! {
         rests in rests(),
     ) {
         let arriving = reordered(&esp_packets(), &late, &copies);
-        let (mut crew, mut alone) = (receiver(WORKERS, 64), receiver(1, 64));
+        let (mut pool, mut alone) = (receiver(WORKERS, 64), receiver(1, 64));
         for packet in &arriving {
-            crew.arrive(0, WAN, packet, Class::Esp);
+            pool.arrive(0, WAN, packet, Class::Esp);
             alone.arrive(0, WAN, packet, Class::Esp);
         }
-        carry_out(&mut crew, &rests);
+        carry_out(&mut pool, &rests);
         carry_out(&mut alone, &[]);
-        prop_assert_eq!(accepted(&mut crew, 0), accepted(&mut alone, 0));
+        prop_assert_eq!(accepted(&mut pool, 0), accepted(&mut alone, 0));
     }
 
     #[test]
@@ -173,12 +173,12 @@ proptest! {
         rests in rests(),
     ) {
         let arriving = reordered(&esp_packets(), &late, &copies);
-        let mut crew = receiver(WORKERS, 1024);
+        let mut pool = receiver(WORKERS, 1024);
         for (packet, queue) in arriving.iter().zip(queues) {
-            crew.arrive(queue, WAN, packet, Class::Esp);
+            pool.arrive(queue, WAN, packet, Class::Esp);
         }
-        carry_out(&mut crew, &rests);
-        let mut all: Vec<u32> = (0..WORKERS).flat_map(|worker| accepted(&mut crew, worker)).collect();
+        carry_out(&mut pool, &rests);
+        let mut all: Vec<u32> = (0..WORKERS).flat_map(|worker| accepted(&mut pool, worker)).collect();
         all.sort_unstable();
         prop_assert!(all.into_iter().eq(0..SENT));
     }

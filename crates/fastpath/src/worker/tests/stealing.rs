@@ -99,15 +99,15 @@ impl Pipeline for Numbering {
 
 pub(super) type NumberingWorker = Worker<FakePort, FakeTun, Numbering>;
 
-/// The crew, and the numbers that its workers have in common.
-pub(super) type Numbered = (Arc<Crew>, Arc<AtomicU32>);
+/// The pool, and the numbers that its workers have in common.
+pub(super) type Numbered = (Arc<WorkerPool>, Arc<AtomicU32>);
 
 pub(super) fn numbered(workers: usize) -> Numbered {
-    (Crew::new(workers), Arc::new(AtomicU32::new(1)))
+    (WorkerPool::new(workers), Arc::new(AtomicU32::new(1)))
 }
 
-fn member(id: u8, ports: Vec<FakePort>, crew: &Numbered) -> NumberingWorker {
-    member_with(2 * FRAMES, id, ports, crew)
+fn member(id: u8, ports: Vec<FakePort>, pool: &Numbered) -> NumberingWorker {
+    member_with(2 * FRAMES, id, ports, pool)
 }
 
 /// The same with so many frames.
@@ -115,12 +115,12 @@ pub(super) fn member_with(
     frames: usize,
     id: u8,
     ports: Vec<FakePort>,
-    (crew, next): &Numbered,
+    (workers, next): &Numbered,
 ) -> NumberingWorker {
     let pool = FramePool::new(frames, ChunkSize::K2).unwrap();
     let pipeline = Numbering { next: Arc::clone(next), ..Numbering::default() };
     let worker = Worker::new(WorkerConfig::new(id), ports, None, pool, full_fib(), pipeline).unwrap();
-    worker.joining(Arc::clone(crew), usize::from(id))
+    worker.in_pool(Arc::clone(workers), usize::from(id))
 }
 
 /// Lets as many packets arrive as the port and the pool take; returns the number of the next.
@@ -149,13 +149,13 @@ pub(super) fn drain(worker: &mut NumberingWorker, numbers: &mut Vec<(u32, u32)>)
 
 /// Turns the owner until all packets have passed, while helpers turn on threads of their own.
 fn pass(helpers: u8) -> (NumberingWorker, Vec<(u32, u32)>, u64) {
-    let crew = numbered(usize::from(helpers) + 1);
-    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
+    let pool = numbered(usize::from(helpers) + 1);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
     let done = AtomicBool::new(false);
     let mut numbers = Vec::new();
     let helped = std::thread::scope(|scope| {
         let help = |id| {
-            let mut helper = member(id, Vec::new(), &crew);
+            let mut helper = member(id, Vec::new(), &pool);
             let done = &done;
             scope.spawn(move || {
                 while !done.load(Acquire) {
@@ -207,14 +207,14 @@ fn order_is_kept_however_many_help() {
 
 #[test]
 fn a_burst_that_is_not_full_stays_with_its_owner() {
-    let crew = numbered(2);
-    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = member(1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member(1, Vec::new(), &pool);
     helper.turn(1);
     let frame = stamped(owner.pool_mut(), &ipv4(CLIENT, PEER, OCTETS, false), Class::Protect as u8);
     owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     owner.turn(1);
-    assert!(!owner.is_stealing() && !helper.help());
+    assert!(!owner.has_tasks() && !helper.steal());
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert_eq!(numbers.len(), 1);
@@ -223,9 +223,9 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
 
 #[test]
 fn what_a_helper_has_not_heard_of_is_for_the_owner() {
-    let crew = numbered(2);
-    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = member(1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member(1, Vec::new(), &pool);
     helper.pipeline_mut().knows_nothing = true;
     helper.turn(1);
     let count = BURST as u32;
@@ -236,7 +236,7 @@ fn what_a_helper_has_not_heard_of_is_for_the_owner() {
         owner.port_mut(WAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(WAN);
-    assert!(owner.is_stealing() && helper.help());
+    assert!(owner.has_tasks() && helper.steal());
     owner.turn(1);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
@@ -249,9 +249,9 @@ fn what_a_helper_has_not_heard_of_is_for_the_owner() {
 
 #[test]
 fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
-    let crew = numbered(2);
-    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = member(1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member(1, Vec::new(), &pool);
     helper.turn(1);
     for number in 0..BURST {
         // No stamp, a source that is behind the other port, in clear, or as it should be.
@@ -265,7 +265,7 @@ fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
         owner.port_mut(LAN).unwrap().deliver(frame).unwrap();
     }
     owner.receive(LAN);
-    assert!(owner.is_stealing() && helper.help());
+    assert!(owner.has_tasks() && helper.steal());
     owner.turn(1);
     let dropped = |reason| owner.counters().dropped(reason);
     assert_eq!((dropped(WorkerDrop::NoStamp), dropped(WorkerDrop::SpoofedSource)), (16, 16));
@@ -279,13 +279,13 @@ fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
 
 #[test]
 fn commands_wait_for_what_has_begun() {
-    let crew = numbered(2);
-    let mut owner = member(0, vec![deep(0), deep(1)], &crew);
-    let mut helper = member(1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = member(0, vec![deep(0), deep(1)], &pool);
+    let mut helper = member(1, Vec::new(), &pool);
     helper.turn(1);
     fill(&mut owner, PACKETS - 200);
     owner.receive(LAN);
-    let (place, mut errand) = helper.seat.as_ref().and_then(|seat| seat.foreign()).expect("an errand");
+    let (place, mut task) = helper.slot.as_ref().and_then(|slot| slot.steal()).expect("a task");
     // A command comes while a burst is out.
     owner.delivery.channel.commands.push(WorkerCommand::Fib(full_fib())).unwrap();
     let channel = Arc::clone(&owner.delivery.channel);
@@ -300,9 +300,9 @@ fn commands_wait_for_what_has_begun() {
             }
             std::thread::sleep(Duration::from_millis(20));
             assert!(channel.garbage.is_empty(), "applied too early");
-            let seat = helper.seat.as_ref().unwrap();
-            work(&mut errand, seat, place, (&mut helper.pipeline, &mut helper.delivery));
-            seat.give_back(place, errand);
+            let slot = helper.slot.as_ref().unwrap();
+            work(&mut task, slot, place, &mut helper.pipeline, &mut helper.delivery);
+            slot.give_back(place, task);
         });
         owner.turn(1);
     });

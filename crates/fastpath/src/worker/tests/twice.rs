@@ -1,4 +1,4 @@
-//! Packets that go through the pipeline twice: when one burst becomes many, and when all errands are out, because a helper has the first of
+//! Packets that go through the pipeline twice: when one burst becomes many, and when all tasks are out, because a helper has the first of
 //! them and no processor.
 
 use super::stealing::{Numbered, NumberingWorker, drain, member_with, numbered};
@@ -7,14 +7,14 @@ use crate::worker::steal::work;
 use testudo_ipsec::dataplane::Ingress;
 use testudo_wire::ipv4::MIN_MTU;
 
-/// Bursts that find room on a desk.
+/// Bursts that find room on a queue.
 const BURSTS: usize = 17;
 /// Octets of a packet that becomes two.
 const OCTETS: usize = 100;
 
-fn owner(crew: &Numbered) -> NumberingWorker {
+fn owner(pool: &Numbered) -> NumberingWorker {
     let ports = [0, 1].map(|index| FakePort::new(port(index).info().clone(), 4 * BURSTS * BURST));
-    let mut owner = member_with(8 * BURSTS * BURST, 0, ports.into(), crew);
+    let mut owner = member_with(8 * BURSTS * BURST, 0, ports.into(), pool);
     owner.pipeline_mut().splits = true;
     owner
 }
@@ -31,21 +31,21 @@ fn arrive_all(owner: &mut NumberingWorker) {
 
 #[test]
 fn pieces_keep_their_order_however_many_bursts_are_out() {
-    let crew = numbered(2);
-    let mut owner = owner(&crew);
-    let mut helper = member_with(FRAMES, 1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = owner(&pool);
+    let mut helper = member_with(FRAMES, 1, Vec::new(), &pool);
     helper.pipeline_mut().splits = true;
     helper.turn(1);
     arrive_all(&mut owner);
-    assert!(owner.receive(LAN) && owner.is_stealing());
-    let (place, mut errand) = helper.seat.as_ref().and_then(|seat| seat.foreign()).expect("an errand");
-    let seat = helper.seat.as_ref().unwrap();
-    work(&mut errand, seat, place, (&mut helper.pipeline, &mut helper.delivery));
+    assert!(owner.receive(LAN) && owner.has_tasks());
+    let (place, mut task) = helper.slot.as_ref().and_then(|slot| slot.steal()).expect("a task");
+    let slot = helper.slot.as_ref().unwrap();
+    work(&mut task, slot, place, &mut helper.pipeline, &mut helper.delivery);
     owner.turn(1);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert!(numbers.is_empty() && !owner.has_room());
-    helper.seat.as_ref().unwrap().give_back(place, errand);
+    helper.slot.as_ref().unwrap().give_back(place, task);
     for turn in 2..10 {
         owner.turn(turn);
         drain(&mut owner, &mut numbers);
@@ -80,23 +80,23 @@ fn a_burst_of_packets_that_become_many_goes_through_whole() {
 
 #[test]
 fn nobody_helps_while_packets_are_split() {
-    let crew = numbered(2);
-    let mut owner = owner(&crew);
-    let mut helper = member_with(FRAMES, 1, Vec::new(), &crew);
+    let pool = numbered(2);
+    let mut owner = owner(&pool);
+    let mut helper = member_with(FRAMES, 1, Vec::new(), &pool);
     helper.turn(1);
     arrive_all(&mut owner);
-    assert!(owner.receive(LAN) && owner.is_stealing());
-    owner.work_off();
+    assert!(owner.receive(LAN) && owner.has_tasks());
+    owner.work_on_queue();
     // What is out are the pieces of the first burst, and nothing comes between these and the rest of their packets.
     owner.turn(2);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);
     assert!(numbers.len() < 4 * 2 * BURST, "{} packets in one turn", numbers.len());
-    assert!(owner.receive(LAN) && !owner.is_stealing());
+    assert!(owner.receive(LAN) && !owner.has_tasks());
     owner.pipeline_mut().splits = false;
     owner.delivery.set_now(2000);
-    assert!(owner.receive(LAN) && owner.is_stealing(), "a second later");
-    while owner.port_mut(LAN).unwrap().waiting() > 0 || owner.is_stealing() {
+    assert!(owner.receive(LAN) && owner.has_tasks(), "a second later");
+    while owner.port_mut(LAN).unwrap().waiting() > 0 || owner.has_tasks() {
         owner.turn(2001);
         drain(&mut owner, &mut numbers);
     }

@@ -1,0 +1,383 @@
+//! Workers that steal work from each other: one SA on many cores.
+//!
+//! Packets of one SA and one flow come by one queue of the port to one worker, their *owner*. The
+//! owner alone takes them from the port and sends them. Any worker may do what lies between: when a
+//! whole burst waits at the port and some worker is idle, the owner puts bursts into its queue as
+//! *tasks*, unread, takes the next burst from the port, and works on the tasks that nobody has
+//! stolen. An idle worker looks at the queues of the others and takes a task through its own
+//! pipeline: look-up, cipher and all. Sequence numbers and replay windows are used in the order in
+//! which tasks were queued (see [`sequencer`](super::sequencer)), and the owner sends the packets in
+//! that order too. Packets that enter the pipeline meanwhile, from the TUN or for the second time,
+//! are queued last, or wait where all tasks are in use.
+//!
+//! If one worker knew an SA and another did not, packets of one task would be put off while those
+//! behind them are accepted. So an owner queues tasks only while all others have applied as many
+//! commands as it has, and a worker that has applied more steals nothing. As commands are the same
+//! for all workers, and none is applied while tasks are out, whoever works on a task knows what its
+//! owner knows.
+//!
+//! Traffic that is spread over queues therefore costs nothing more, and one flow gets every idle
+//! worker. Tasks circulate: nothing is allocated, and a queue has room for all tasks of its worker.
+
+use super::channel::Channel;
+use super::classify::Direction;
+use super::origin::{KeptPacket, Source};
+use super::sequencer::{Sequencer, TaskTurn};
+use super::task::{Task, TaskInput};
+use crate::frame::Frame;
+use crate::port::FrameBurst;
+use arrayvec::ArrayVec;
+use crossbeam_queue::ArrayQueue;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use testudo_ipsec::dataplane::Sources;
+
+/// Tasks of one worker.
+pub(super) const TASKS_PER_WORKER: usize = 24;
+/// Tasks that a burst from a port becomes as a rule at most: one for each way through the pipeline,
+/// and some more for packets that go through it a second time.
+const MAX_TASKS_PER_BURST: usize = 8;
+/// Queued tasks that an owner leaves to each idle worker.
+const TASKS_LEFT_PER_IDLE_WORKER: usize = 4;
+/// By how many full bursts without an idle worker must outnumber other bursts before a sleeping worker
+/// is woken.
+const FULL_BURSTS_BEFORE_WAKING: u32 = 16;
+
+/// The task queues of workers that steal from each other.
+#[derive(Debug)]
+pub struct WorkerPool {
+    queues: Box<[TaskQueue]>,
+    /// Workers that are awake and have nothing of their own to do.
+    idle: AtomicUsize,
+    /// A worker has panicked over a task.
+    broken: AtomicBool,
+}
+
+/// What one worker shares with the others.
+struct TaskQueue {
+    /// Tasks that any worker may take.
+    open: ArrayQueue<Box<Task>>,
+    /// Tasks that others have done.
+    done: ArrayQueue<Box<Task>>,
+    /// Wakes the worker.
+    channel: OnceLock<Arc<Channel>>,
+    asleep: AtomicBool,
+    /// Commands that the worker has applied. `u64::MAX` without a worker, so that nobody waits for it.
+    applied: AtomicU64,
+    /// Orders the numbering of its tasks' packets.
+    numbering: Sequencer,
+    /// Orders the replay checks of its tasks' packets.
+    accepting: Sequencer,
+}
+
+impl std::fmt::Debug for TaskQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TaskQueue({} open, {} done)", self.open.len(), self.done.len())
+    }
+}
+
+impl WorkerPool {
+    /// Queues for so many workers.
+    pub fn new(workers: usize) -> Arc<Self> {
+        let queue = || TaskQueue {
+            open: ArrayQueue::new(TASKS_PER_WORKER),
+            done: ArrayQueue::new(TASKS_PER_WORKER),
+            channel: OnceLock::new(),
+            asleep: AtomicBool::new(false),
+            applied: AtomicU64::new(u64::MAX),
+            numbering: Sequencer::new(),
+            accepting: Sequencer::new(),
+        };
+        let queues = (0..workers).map(|_| queue()).collect();
+        Arc::new(Self { queues, idle: AtomicUsize::new(0), broken: AtomicBool::new(false) })
+    }
+
+    /// Wakes a worker that sleeps, other than the one with this index.
+    #[cold]
+    fn wake_one(&self, index: usize) {
+        let others = self.queues.iter().enumerate().filter(|(other, _)| *other != index);
+        let asleep = others.map(|(_, queue)| queue).find(|queue| queue.asleep.load(Acquire));
+        if let Some(channel) = asleep.and_then(|queue| queue.channel.get()) {
+            channel.wake_worker();
+        }
+    }
+}
+
+/// A worker's slot in a pool: its queue, and the tasks that it owns.
+pub(super) struct PoolSlot {
+    pool: Arc<WorkerPool>,
+    /// Of its queue in the pool.
+    index: usize,
+    /// Tasks that are not in use.
+    free: ArrayVec<Box<Task>, TASKS_PER_WORKER>,
+    /// Tasks that have begun and not ended, in order: `None` while one is not done.
+    begun: VecDeque<Option<Box<Task>>>,
+    /// Number of the first of these.
+    first: u64,
+    /// Packets in them.
+    packets: usize,
+    is_idle: bool,
+    /// By how many full bursts that found no idle worker outnumber other bursts.
+    full_bursts: u32,
+    /// Commands that have been applied, and whether all others are known to have applied as many.
+    applied: u64,
+    is_in_step: bool,
+    /// Packets that wait for a free task, as many as there are frames at most.
+    waiting: VecDeque<KeptPacket>,
+}
+
+impl std::fmt::Debug for PoolSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PoolSlot({}: {} tasks)", self.index, self.begun.len())
+    }
+}
+
+impl PoolSlot {
+    /// Takes a slot before the first command comes, for a worker with so many frames. `None` if the
+    /// pool has no such slot, or it is taken.
+    pub(super) fn take(
+        pool: Arc<WorkerPool>,
+        index: usize,
+        channel: &Arc<Channel>,
+        frames: usize,
+    ) -> Option<Self> {
+        let queue = pool.queues.get(index)?;
+        queue.channel.set(Arc::clone(channel)).ok()?;
+        queue.applied.store(0, Release);
+        Some(Self {
+            pool,
+            index,
+            free: (0..TASKS_PER_WORKER).map(|_| Task::empty()).collect(),
+            begun: VecDeque::with_capacity(TASKS_PER_WORKER),
+            first: 0,
+            packets: 0,
+            is_idle: false,
+            full_bursts: 0,
+            applied: 0,
+            is_in_step: false,
+            waiting: VecDeque::with_capacity(frames),
+        })
+    }
+
+    /// True while tasks of this worker are queued, being worked on, or waiting for their turn.
+    #[inline]
+    pub(super) fn has_tasks(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Packets in tasks, and those that wait for a task.
+    pub(super) fn packets(&self) -> usize {
+        self.packets + self.waiting.len()
+    }
+
+    /// True if another burst from a port finds room.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.free.len() >= MAX_TASKS_PER_BURST
+    }
+
+    /// Moves packets into a free task. `None` if all tasks are in use.
+    pub(super) fn fill(
+        &mut self,
+        frames: &mut FrameBurst,
+        input: TaskInput,
+        sources: &Sources,
+    ) -> Option<Box<Task>> {
+        let mut task = self.free.pop()?;
+        (task.input, task.sources, task.stolen) = (input, *sources, false);
+        std::mem::swap(&mut task.frames, frames);
+        Some(task)
+    }
+
+    /// True if a burst is to be queued: because earlier ones are, or because more waits behind it and
+    /// some worker is idle.
+    #[inline]
+    pub(super) fn wants_help(&mut self, is_full: bool) -> bool {
+        if self.has_tasks() {
+            return true;
+        }
+        if !is_full {
+            self.full_bursts = self.full_bursts.saturating_sub(1);
+            return false;
+        }
+        if self.pool.idle.load(Relaxed) > 0 {
+            return self.is_in_step();
+        }
+        self.full_bursts += 1;
+        if self.full_bursts >= FULL_BURSTS_BEFORE_WAKING {
+            self.full_bursts = 0;
+            self.pool.wake_one(self.index);
+        }
+        false
+    }
+
+    /// True if all others have applied the commands that this worker has.
+    #[inline]
+    fn is_in_step(&mut self) -> bool {
+        if !self.is_in_step {
+            self.is_in_step =
+                self.pool.queues.iter().all(|queue| queue.applied.load(Acquire) >= self.applied);
+        }
+        self.is_in_step
+    }
+
+    /// Counts a command that has been applied while no tasks were out.
+    pub(super) fn count_command(&mut self) {
+        self.applied += 1;
+        self.is_in_step = false;
+        self.queue().applied.store(self.applied, Release);
+    }
+
+    /// True if packets wait for a task: later packets belong behind them.
+    #[inline]
+    pub(super) fn is_backed_up(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Has packets wait for a task.
+    #[cold]
+    pub(super) fn defer(&mut self, frames: &mut FrameBurst, source: Source, direction: Direction) {
+        self.waiting.extend(frames.drain(..).map(|frame| KeptPacket { frame, source, direction }));
+    }
+
+    /// Takes the next waiting packets of one source and direction, if there is a free task for them.
+    pub(super) fn take_deferred(&mut self, burst: &mut FrameBurst) -> Option<(Source, Direction)> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let &KeptPacket { source, direction, .. } = self.waiting.front()?;
+        let same = |next: &mut KeptPacket| (next.source, next.direction) == (source, direction);
+        while !burst.is_full()
+            && let Some(packet) = self.waiting.pop_front_if(same)
+        {
+            burst.push(packet.frame);
+        }
+        Some((source, direction))
+    }
+
+    /// Takes a waiting packet that will find no task any more.
+    pub(super) fn give_up_deferred(&mut self) -> Option<Frame> {
+        self.waiting.pop_front().map(|packet| packet.frame)
+    }
+
+    /// Puts a task at the end of the queue.
+    pub(super) fn enqueue(&mut self, mut task: Box<Task>) {
+        task.number = self.first + self.begun.len() as u64;
+        self.packets += task.frames.len();
+        self.begun.push_back(None);
+        // A queue has room for all tasks of its worker.
+        if let Err(task) = self.queue().open.push(task) {
+            self.finish(task);
+        }
+    }
+
+    fn queue(&self) -> &TaskQueue {
+        &self.pool.queues[self.index]
+    }
+
+    /// The next queued task, if there are more than the idle workers will need soon.
+    pub(super) fn dequeue_surplus(&self) -> Option<Box<Task>> {
+        let enough = TASKS_LEFT_PER_IDLE_WORKER * self.pool.idle.load(Relaxed);
+        if self.queue().open.len() > enough { self.dequeue() } else { None }
+    }
+
+    /// The next queued task.
+    pub(super) fn dequeue(&self) -> Option<Box<Task>> {
+        self.queue().open.pop()
+    }
+
+    /// A task from the queue of another worker that has applied all commands that this worker has, and
+    /// the index of that queue.
+    pub(super) fn steal(&self) -> Option<(usize, Box<Task>)> {
+        let others = self.pool.queues.iter().enumerate().filter(|(index, _)| *index != self.index);
+        // Read first: what the owner has applied since, this worker had applied before the owner
+        // queued the task.
+        let mut known = others.filter(|(_, queue)| queue.applied.load(Acquire) >= self.applied);
+        let (index, task) = known.find_map(|(index, queue)| Some((index, queue.open.pop()?)))?;
+        task.prefetch();
+        Some((index, task))
+    }
+
+    /// The turns of a task from the queue with this index: to number its packets, and to accept them.
+    pub(super) fn turns(&self, index: usize, number: u64) -> [TaskTurn<'_>; 2] {
+        let TaskQueue { numbering, accepting, .. } = &self.pool.queues[index];
+        [numbering, accepting].map(|sequencer| TaskTurn::new(sequencer, number, &self.pool.broken))
+    }
+
+    /// Index of this worker's queue.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Gives a stolen task that is done back to the queue with this index.
+    pub(super) fn give_back(&self, index: usize, mut task: Box<Task>) {
+        task.stolen = true;
+        // A queue has room for all tasks of its worker.
+        let refused = self.pool.queues[index].done.push(task);
+        debug_assert!(refused.is_ok(), "more tasks than there are");
+    }
+
+    /// Puts a task of this worker that is done where its turn will find it.
+    pub(super) fn finish(&mut self, task: Box<Task>) {
+        let at = task.number - self.first;
+        if let Some(begun) = self.begun.get_mut(at as usize) {
+            *begun = Some(task);
+        }
+    }
+
+    /// Takes back the tasks that others have done. Returns how many packets they hold.
+    pub(super) fn collect_done(&mut self) -> usize {
+        let mut packets = 0;
+        while let Some(task) = self.queue().done.pop() {
+            packets += task.frames.len();
+            task.prefetch();
+            self.finish(task);
+        }
+        packets
+    }
+
+    /// The task whose turn it is, if it is done.
+    pub(super) fn next_done(&mut self) -> Option<Box<Task>> {
+        self.begun.front()?.as_ref()?;
+        let task = self.begun.pop_front()??;
+        self.first += 1;
+        self.packets -= task.frames.len();
+        Some(task)
+    }
+
+    /// Makes a task free again.
+    pub(super) fn recycle(&mut self, mut task: Box<Task>) {
+        task.frames.clear();
+        task.fates.clear();
+        self.free.push(task);
+    }
+
+    /// Tells the others whether this worker has nothing of its own to do.
+    #[inline]
+    pub(super) fn set_idle(&mut self, is_idle: bool) {
+        if self.is_idle != is_idle {
+            self.is_idle = is_idle;
+            match is_idle {
+                true => self.pool.idle.fetch_add(1, AcqRel),
+                false => self.pool.idle.fetch_sub(1, AcqRel),
+            };
+        }
+    }
+
+    /// Tells the others that this worker is about to sleep, or has woken up.
+    pub(super) fn set_asleep(&mut self, is_asleep: bool) {
+        if is_asleep {
+            self.set_idle(false);
+        }
+        self.queue().asleep.store(is_asleep, Release);
+    }
+}
+
+impl Drop for PoolSlot {
+    fn drop(&mut self) {
+        self.set_idle(false);
+        self.queue().applied.store(u64::MAX, Release);
+    }
+}
