@@ -230,7 +230,7 @@ impl Node {
     /// Up to where packets were taken in on the SAs of these shards.
     fn edges_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
         let children = self.plane.children().filter(|(spi, _)| shards.contains(spi.shard()));
-        let edge = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().top()));
+        let edge = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().high_water_mark()));
         children.filter_map(edge).collect()
     }
 

@@ -257,12 +257,12 @@ impl Sas {
     /// Up to where packets have been taken in, by SA of a shard.
     pub(super) fn edges(&self, shard: Shard) -> impl Iterator<Item = (Spi, u64)> + '_ {
         let of_shard = self.by_spi.range(shard.spis()).filter_map(|(_, child)| self.installed.get(child));
-        of_shard.map(|sa| (sa.inbound.spi(), sa.inbound.window().top()))
+        of_shard.map(|sa| (sa.inbound.spi(), sa.inbound.window().high_water_mark()))
     }
 
     /// The same of those that have moved since this was asked last.
     pub(super) fn moved_edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
-        self.installed.values().filter_map(|sa| Some((sa.inbound.spi(), sa.inbound.take_edge()?)))
+        self.installed.values().filter_map(|sa| Some((sa.inbound.spi(), sa.inbound.take_high_water_mark()?)))
     }
 
     /// What came in and went out through a Child SA.

@@ -331,7 +331,7 @@ fn accept(run: &mut [Plan<'_>]) {
     let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
     if sa.encapsulation == Encapsulation::Udp {
-        find_newest(run, sa.window.top());
+        find_newest(run, sa.window.high_water_mark());
     }
 }
 

@@ -54,11 +54,11 @@ impl Model {
     }
 }
 
-/// A window whose right edge stands at `top`, and its model.
+/// A window whose high-water mark is `top`, and its model.
 fn at(size: u32, esn: bool, top: u64) -> (ReplayWindow, Model) {
     let mut window = ReplayWindow::new(size, esn).unwrap();
     let mut snapshot = window.snapshot();
-    snapshot.top = top;
+    snapshot.high_water_mark = top;
     window.restore(&snapshot).unwrap();
     let size = i128::from(size.next_multiple_of(64));
     let mut model = Model { size, esn, top: 0, seen: HashSet::new(), floor: 0 };
@@ -78,7 +78,7 @@ fn step(window: &ReplayWindow, model: &mut Model, low: u32, authentic: bool) {
         assert_eq!(window.accept(sequence), Err(DropReason::Replayed), "at once again");
         model.accept(sequence);
     }
-    assert_eq!(i128::from(window.top()), model.top);
+    assert_eq!(i128::from(window.high_water_mark()), model.top);
 }
 
 const SIZES: [u32; 9] = [1, 64, 65, 128, 192, 1024, 4096, 8128, 8192];
@@ -152,8 +152,8 @@ fn a_raised_window_takes_nothing_up_to_its_floor_and_everything_behind_it() {
                 }
                 window.raise(floor);
                 model.raise(floor);
-                let edge = model.top as u32;
-                for low in (edge.saturating_sub(9000)..edge + 200).chain(floor as u32..floor as u32 + 10_000)
+                let mark = model.top as u32;
+                for low in (mark.saturating_sub(9000)..mark + 200).chain(floor as u32..floor as u32 + 10_000)
                 {
                     step(&window, &mut model, low, true);
                 }
@@ -175,20 +175,20 @@ fn an_unchecked_window_only_learns_where_the_numbers_stand() {
 fn a_floor_beyond_32_bits_does_not_reach_an_sa_that_has_no_more() {
     let window = ReplayWindow::new(64, false).unwrap();
     window.raise(1 << 40);
-    assert_eq!(window.top(), u64::from(u32::MAX));
+    assert_eq!(window.high_water_mark(), u64::from(u32::MAX));
 }
 
 #[test]
 fn a_floor_is_what_was_told_or_seen_within_reach() {
-    let edge = (5 << 32) - 10;
+    let mark = (5 << 32) - 10;
     let low = |number: u64| Some(number as u32);
-    assert_eq!(floor(edge, None, 1000, true), edge);
+    assert_eq!(floor(mark, None, 1000, true), mark);
     // Seen ahead, also beyond the end of a subspace; seen behind; and what cannot be.
-    assert_eq!(floor(edge, low(edge + 5), 1000, true), edge + 5);
-    assert_eq!(floor(edge, low(edge + 20), 1000, true), edge + 20);
-    assert_eq!(floor(edge, low(edge - 500), 1000, true), edge);
-    assert_eq!(floor(edge, low(edge + (1 << 30)), 1000, true), edge + 1000);
-    assert_eq!(floor(edge, low(edge + (3 << 30)), 1000, true), edge, "this low it is behind");
+    assert_eq!(floor(mark, low(mark + 5), 1000, true), mark + 5);
+    assert_eq!(floor(mark, low(mark + 20), 1000, true), mark + 20);
+    assert_eq!(floor(mark, low(mark - 500), 1000, true), mark);
+    assert_eq!(floor(mark, low(mark + (1 << 30)), 1000, true), mark + 1000);
+    assert_eq!(floor(mark, low(mark + (3 << 30)), 1000, true), mark, "this low it is behind");
     assert_eq!(floor(3, low(u64::from(u32::MAX)), 1000, true), 3, "before the first");
     assert_eq!(floor(u64::MAX - 2, low(5), 1000, true), u64::MAX);
     // Without ESN there is nothing to infer.
@@ -212,9 +212,9 @@ fn a_snapshot_read_while_the_window_is_raised_gives_no_number_away() {
         });
         let mut restored = ReplayWindow::new(1024, true).unwrap();
         while done.load(Acquire) == 0 {
-            // The edge goes first: the number at the edge itself may be accepted only while the snapshot is taken.
-            let edge = window.top();
-            let floor = edge - edge % STEP;
+            // The mark goes first: the number at the mark itself may be accepted only while the snapshot is taken.
+            let mark = window.high_water_mark();
+            let floor = mark - mark % STEP;
             restored.restore(&window.snapshot()).unwrap();
             for sequence in (1..=floor).rev().take(900) {
                 assert!(restored.accept(sequence).is_err(), "{sequence}, floor {floor}");
@@ -262,11 +262,11 @@ fn a_snapshot_read_while_the_window_moves_gives_no_number_away() {
         });
         let mut restored = ReplayWindow::new(1024, true).unwrap();
         while done.load(Acquire) == 0 {
-            // The edge goes first: the number at the edge itself may be accepted only while the snapshot is taken. Those before
+            // The mark goes first: the number at the mark itself may be accepted only while the snapshot is taken. Those before
             // it were accepted before.
-            let edge = window.top();
+            let mark = window.high_water_mark();
             restored.restore(&window.snapshot()).unwrap();
-            for sequence in (1..=edge).rev().step_by(STEP).skip(1).take(1024 / STEP) {
+            for sequence in (1..=mark).rev().step_by(STEP).skip(1).take(1024 / STEP) {
                 assert!(restored.accept(sequence).is_err(), "{sequence} of {restored:?}");
             }
         }
@@ -340,7 +340,7 @@ proptest! {
         accepted.sort_unstable();
         expected.sort_unstable();
         prop_assert_eq!(accepted, expected);
-        prop_assert_eq!(i128::from(window.top()), model.top);
+        prop_assert_eq!(i128::from(window.high_water_mark()), model.top);
     }
 }
 

@@ -1,14 +1,17 @@
 //! The anti-replay window (RFC 4303 §3.4.3) and the inference of extended sequence numbers (appendix A2).
 //!
 //! The bits form a ring of words, a block longer than the window, so that no number inside the window is forgotten before its
-//! word stands for another block (the idea of RFC 6479, but exact). Any number of workers accept at once, without a lock. A word is
-//! 32 bits and the *round* of the ring that they belong to, in one atomic: who accepts a number sets its bit, or begins a new round
-//! in place of an old one, by one compare-exchange, so that of all who try the same number one succeeds. Nothing clears words
-//! ahead of the edge: a word of an earlier round counts as clear.
+//! word stands for another block (the idea of RFC 6479, but exact). Any number of workers accept at
+//! once, without a lock. A word is 32 bits and the *round* of the ring that they belong to, in one
+//! atomic: a worker accepts a number by setting its bit, or begins a new round in place of an old one,
+//! by one compare-exchange, so that of all that try the same number one succeeds. Nothing clears words
+//! ahead of the high-water mark: a word of an earlier round counts as clear.
 //!
-//! Two rules make that exact. *The edge goes first*: `top` is raised, and then the word is changed (Release). So who finds a
-//! word of another round (Acquire) can tell by `top` whether it is of an earlier one, to be taken, or of a later one, which means
-//! that its own number has become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never found clear.
+//! Two rules make that exact. *The high-water mark goes first*: it is raised, and then the word is
+//! changed (Release). So a worker that finds a word of another round (Acquire) can tell by the mark
+//! whether it is of an earlier one, to be taken, or of a later one, which means that its own number has
+//! become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never found
+//! clear.
 //!
 //! Packets of one burst are accepted by the run: those of one block cost two locked instructions together.
 
@@ -24,16 +27,17 @@ use testudo_planted::{Plant, planted};
 /// The largest window, in packets.
 pub const MAX_WINDOW: u32 = 8192;
 
-/// How far behind an extended number may lie where no window is kept: as far as appendix A2 allows.
+/// How many numbers behind the high-water mark an extended number may lie where no window is kept: as
+/// many as appendix A2 allows.
 const UNCHECKED_REACH: u64 = 1 << 31;
-/// Numbers of a block: those that share a word.
-const BLOCK: u64 = 32;
+/// Numbers of a block: those whose bits share a word.
+const NUMBERS_PER_BLOCK: u64 = 32;
 
 /// Which sequence numbers have been accepted.
 #[derive(Debug)]
 pub struct ReplayWindow {
     /// The highest number accepted, or about to be.
-    top: AtomicU64,
+    high_water_mark: AtomicU64,
     /// Numbers that the window spans; for an unchecked SA, how far the inference of high bits reaches back.
     size: u64,
     esn: bool,
@@ -50,7 +54,7 @@ pub struct ReplayWindow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSnapshot {
     /// The highest number accepted.
-    pub top: u64,
+    pub high_water_mark: u64,
     /// The bits of 64 numbers each, as a ring: those of the numbers n are in word n / 64, modulo their count.
     pub words: Vec<u64>,
 }
@@ -63,9 +67,9 @@ impl ReplayWindow {
         }
         let checked = size != 0;
         let size = u64::from(size.next_multiple_of(64));
-        let words = if checked { (size / BLOCK + 1).next_power_of_two() } else { 2 };
+        let words = if checked { (size / NUMBERS_PER_BLOCK + 1).next_power_of_two() } else { 2 };
         Ok(Self {
-            top: AtomicU64::new(0),
+            high_water_mark: AtomicU64::new(0),
             size: if checked { size } else { UNCHECKED_REACH },
             esn,
             checked,
@@ -75,24 +79,24 @@ impl ReplayWindow {
         })
     }
 
-    /// Asks for the bits around the edge.
+    /// Prefetches the bits around the high-water mark.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        if let Some(word) = self.word(self.top.load(Relaxed) / BLOCK) {
+        if let Some(word) = self.word(self.high_water_mark.load(Relaxed) / NUMBERS_PER_BLOCK) {
             prefetch(word, size_of_val(word));
         }
     }
 
     /// The highest number accepted so far.
-    pub fn top(&self) -> u64 {
-        self.top.load(Acquire)
+    pub fn high_water_mark(&self) -> u64 {
+        self.high_water_mark.load(Acquire)
     }
 
     /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be asked before decryption;
     /// nothing changes, because the packet may be forged.
     #[inline]
     pub fn check(&self, low: u32) -> Result<u64, DropReason> {
-        let top = self.top.load(Relaxed);
+        let top = self.high_water_mark.load(Relaxed);
         let sequence = if self.esn { self.infer(top, low)? } else { u64::from(low) };
         // The first packet of an SA has number 1 (RFC 4303 §3.3.3).
         if sequence == 0 {
@@ -106,7 +110,7 @@ impl ReplayWindow {
     /// one that is almost 2^32 numbers ahead (appendix A2), and fails; a real leap that long is far less likely.
     #[cold]
     pub fn blame(&self, sequence: u64) -> DropReason {
-        let ahead = sequence.saturating_sub(self.top.load(Relaxed));
+        let ahead = sequence.saturating_sub(self.high_water_mark.load(Relaxed));
         if self.esn && ahead > 1 << 31 { DropReason::ReplayTooOld } else { DropReason::AuthFailed }
     }
 
@@ -128,7 +132,7 @@ impl ReplayWindow {
         number: impl Fn(&T) -> Option<u64>,
         mut refuse: impl FnMut(&mut T, DropReason),
     ) {
-        let block = |packet: &T| number(packet).map(|number| number / BLOCK);
+        let block = |packet: &T| number(packet).map(|number| number / NUMBERS_PER_BLOCK);
         for group in run.chunk_by_mut(|a, b| block(a) == block(b)) {
             if let Some(block) = group.first().and_then(block) {
                 self.accept_group(block, group, &number, &mut refuse);
@@ -146,9 +150,9 @@ impl ReplayWindow {
         mut refuse: impl FnMut(&mut T, DropReason),
     ) {
         let newest = group.iter().filter_map(&number).max().unwrap_or_default();
-        let mut top = self.top.load(Relaxed);
+        let mut top = self.high_water_mark.load(Relaxed);
         if newest > top {
-            self.top.fetch_max(newest, Relaxed);
+            self.high_water_mark.fetch_max(newest, Relaxed);
             top = newest;
         }
         if !self.checked {
@@ -170,7 +174,8 @@ impl ReplayWindow {
         }
     }
 
-    /// Sets bits of a block: returns those that were set before, or none if a later round has begun. The edge has passed all of them.
+    /// Sets bits of a block: returns those that were set before, or none if a later round has begun. The
+    /// high-water mark has passed all of them.
     #[inline]
     fn mark(&self, block: u64, wanted: u32) -> Option<u32> {
         let place = self.word(block)?;
@@ -178,7 +183,9 @@ impl ReplayWindow {
         loop {
             let seen = if self.is_of(word, block) {
                 word as u32
-            } else if self.top.load(Relaxed) / BLOCK >= block + self.words.len() as u64 {
+            } else if self.high_water_mark.load(Relaxed) / NUMBERS_PER_BLOCK
+                >= block + self.words.len() as u64
+            {
                 return None;
             } else {
                 0
@@ -200,12 +207,12 @@ impl ReplayWindow {
             return;
         }
         let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };
-        // A snapshot that has the new edge has the floor, though not all words say it yet.
+        // A snapshot that has the new high-water mark has the floor, though not all words say it yet.
         self.floor.fetch_max(floor, Release);
-        self.top.fetch_max(floor, Release);
+        self.high_water_mark.fetch_max(floor, Release);
         if self.checked {
-            let last = floor / BLOCK;
-            // Every word, so that a worker that has judged a number by the old edge finds its round over.
+            let last = floor / NUMBERS_PER_BLOCK;
+            // Every word, so that a worker that has judged a number by the old mark finds its round over.
             for block in (last + 1).saturating_sub(self.words.len() as u64)..=last {
                 self.mark(block, seen_up_to(floor, block));
             }
@@ -243,8 +250,8 @@ impl ReplayWindow {
         if top - sequence >= self.size {
             return Err(DropReason::ReplayTooOld);
         }
-        let word = self.word(sequence / BLOCK).map_or(0, |word| word.load(Relaxed));
-        let seen = self.is_of(word, sequence / BLOCK) && word as u32 & bit(sequence) != 0;
+        let word = self.word(sequence / NUMBERS_PER_BLOCK).map_or(0, |word| word.load(Relaxed));
+        let seen = self.is_of(word, sequence / NUMBERS_PER_BLOCK) && word as u32 & bit(sequence) != 0;
         if seen { Err(DropReason::Replayed) } else { Ok(()) }
     }
 
@@ -273,8 +280,8 @@ impl ReplayWindow {
     /// The window now: all that was accepted before this was asked.
     pub fn snapshot(&self) -> WindowSnapshot {
         let words: Vec<u64> = self.words.iter().map(|word| word.load(Acquire)).collect();
-        // Later than the words, so that none of them is of a later round than this edge tells.
-        let top = self.top.load(Acquire);
+        // Later than the words, so that none of them is of a later round than this mark tells.
+        let top = self.high_water_mark.load(Acquire);
         let floor = self.floor.load(Relaxed);
         let bits = |block: u64| {
             let word = words.get(block as usize & (words.len() - 1)).filter(|word| self.is_of(**word, block));
@@ -282,10 +289,10 @@ impl ReplayWindow {
         };
         let pairs = words.len() / 2;
         let both = |place: usize| {
-            latest(top / (2 * BLOCK), place, pairs)
+            latest(top / (2 * NUMBERS_PER_BLOCK), place, pairs)
                 .map_or(0, |pair| bits(2 * pair + 1) << 32 | bits(2 * pair))
         };
-        WindowSnapshot { top, words: (0..pairs).map(both).collect() }
+        WindowSnapshot { high_water_mark: top, words: (0..pairs).map(both).collect() }
     }
 
     /// Puts a snapshot of a window of the same size in place.
@@ -294,25 +301,26 @@ impl ReplayWindow {
         if found != expected {
             return Err(Error::Snapshot { found, expected });
         }
-        let top = snapshot.top;
+        let top = snapshot.high_water_mark;
         for (at, word) in self.words.iter().enumerate() {
             let pair = snapshot.words.get(at / 2).copied().unwrap_or(u64::MAX);
             let bits = if at % 2 == 0 { pair as u32 } else { (pair >> 32) as u32 };
-            let value = match latest(top / BLOCK, at, self.words.len()) {
+            let value = match latest(top / NUMBERS_PER_BLOCK, at, self.words.len()) {
                 None => 0,
-                // The snapshot may fall between the edge and the bit of its number. Beyond the edge nothing may be set.
-                Some(block) if block == top / BLOCK => {
+                // The snapshot may fall between the mark and the bit of its number. Beyond the mark nothing
+                // may be set.
+                Some(block) if block == top / NUMBERS_PER_BLOCK => {
                     self.filled(block, (bits | bit(top)) & seen_up_to(top, block))
                 }
-                // The other half of the edge's pair: what it stood for before is behind the window.
-                Some(block) if latest(top / (2 * BLOCK), at / 2, found) != Some(block / 2) => {
+                // The other half of the mark's pair: what it stood for before is behind the window.
+                Some(block) if latest(top / (2 * NUMBERS_PER_BLOCK), at / 2, found) != Some(block / 2) => {
                     self.filled(block, u32::MAX)
                 }
                 Some(block) => self.filled(block, bits),
             };
             word.store(value, Relaxed);
         }
-        self.top.store(top, Relaxed);
+        self.high_water_mark.store(top, Relaxed);
         self.floor.store(0, Relaxed);
         Ok(())
     }
@@ -325,15 +333,15 @@ fn latest(last: u64, place: usize, len: usize) -> Option<u64> {
 
 #[inline]
 fn bit(number: u64) -> u32 {
-    1 << (number % BLOCK)
+    1 << (number % NUMBERS_PER_BLOCK)
 }
 
 /// The bits of a block for the numbers up to that one. Without a floor there is none, not even 0.
 fn seen_up_to(number: u64, block: u64) -> u32 {
-    match block.cmp(&(number / BLOCK)) {
+    match block.cmp(&(number / NUMBERS_PER_BLOCK)) {
         _ if number == 0 => 0,
         Ordering::Less => u32::MAX,
-        Ordering::Equal => u32::MAX >> (BLOCK - 1 - number % BLOCK),
+        Ordering::Equal => u32::MAX >> (NUMBERS_PER_BLOCK - 1 - number % NUMBERS_PER_BLOCK),
         Ordering::Greater => 0,
     }
 }

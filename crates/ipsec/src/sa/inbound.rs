@@ -33,8 +33,8 @@ pub struct InboundSa {
     /// The largest packet that fits the way back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
-    /// Where the window's edge stood when it was told last.
-    told_edge: AtomicU64,
+    /// The window's high-water mark when it was told last.
+    told_high_water_mark: AtomicU64,
     pub(crate) key: SaKey,
     pub(crate) selectors: SelectorPair,
     pub(crate) counters: SaCounters,
@@ -77,7 +77,7 @@ impl InboundSa {
             is_everything: [false, true].map(|v6| selectors.is_local_everything(v6)),
             inner_mtu: AtomicU16::new(overhead.inner_mtu(path_mtu)?),
             window: ReplayWindow::new(params.replay_window, params.esn)?,
-            told_edge: AtomicU64::new(0),
+            told_high_water_mark: AtomicU64::new(0),
             key: SaKey::take(params.algorithm, &params.key_in, library)?,
             selectors,
             counters: SaCounters::new(Direction::In),
@@ -181,10 +181,11 @@ impl InboundSa {
         &self.window
     }
 
-    /// The highest number accepted, if it has moved since this was asked last: what a cluster's other nodes are told now and then.
-    pub fn take_edge(&self) -> Option<u64> {
-        let edge = self.window.top();
-        (self.told_edge.fetch_max(edge, Relaxed) < edge).then_some(edge)
+    /// The highest number accepted, if it has moved since this was asked last: the owner tells the other
+    /// nodes of a cluster now and then.
+    pub fn take_high_water_mark(&self) -> Option<u64> {
+        let mark = self.window.high_water_mark();
+        (self.told_high_water_mark.fetch_max(mark, Relaxed) < mark).then_some(mark)
     }
 
     /// What the SA has counted.

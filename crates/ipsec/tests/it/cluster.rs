@@ -74,7 +74,7 @@ fn a_standby_goes_on_where_no_number_can_collide() {
         let third = forwarded(owner.outbound(&burst(20)));
         let sent = [first, second, third].concat();
         assert_eq!(forwarded(peer.inbound(&sent)).len(), 60);
-        assert_eq!(peer.inbound.window().top(), 2019);
+        assert_eq!(peer.inbound.window().high_water_mark(), 2019);
         assert_eq!(sent.iter().collect::<HashSet<_>>().len(), 60);
     }
 }
@@ -86,9 +86,9 @@ fn who_takes_an_sa_in_accepts_nothing_that_may_have_been_accepted() {
     let mut peer = peer(&tunnel);
     let sent = forwarded(peer.outbound(&back(200)));
     assert_eq!(forwarded(owner.inbound(&sent[..100])).len(), 100);
-    let edge = owner.inbound.take_edge();
-    assert_eq!(edge, Some(100));
-    let floors = vec![(Spi(0x7777_7777), 5), (SPI_A, edge.unwrap())];
+    let mark = owner.inbound.take_high_water_mark();
+    assert_eq!(mark, Some(100));
+    let floors = vec![(Spi(0x7777_7777), 5), (SPI_A, mark.unwrap())];
     let garbage = standby.plane.apply(Command::TakeIn(floors.clone().into()));
     assert!(matches!(&garbage, Some(Garbage::TakenIn(done)) if done[..] == floors), "{garbage:?}");
     let found = verdicts(&standby.inbound(&sent));
@@ -104,12 +104,12 @@ fn who_takes_an_sa_in_accepts_nothing_that_may_have_been_accepted() {
 fn an_edge_is_told_when_it_has_moved() {
     let tunnel = Tunnel::default();
     let (mut a, mut peer) = (node(&tunnel, block(1, 1000)), peer(&tunnel));
-    assert_eq!(a.inbound.take_edge(), None);
+    assert_eq!(a.inbound.take_high_water_mark(), None);
     let sent = forwarded(peer.outbound(&back(8)));
     a.inbound(&sent[..4]);
-    assert_eq!((a.inbound.take_edge(), a.inbound.take_edge()), (Some(4), None));
+    assert_eq!((a.inbound.take_high_water_mark(), a.inbound.take_high_water_mark()), (Some(4), None));
     a.inbound(&sent);
-    assert_eq!((a.inbound.take_edge(), a.inbound.take_edge()), (Some(8), None));
+    assert_eq!((a.inbound.take_high_water_mark(), a.inbound.take_high_water_mark()), (Some(8), None));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn packets_of_shards_that_others_carry_are_left_to_them() {
         let sent = forwarded(peer.outbound(&back(3)));
         assert!(a.plane.apply(Command::SetShards(without(SPI_A.shard()))).is_none());
         assert_eq!(verdicts(&a.inbound(&sent)), [OTHER_NODE; 3]);
-        assert_eq!(a.inbound.window().top(), 0);
+        assert_eq!(a.inbound.window().high_water_mark(), 0);
         // Nobody answers for them: exactly one node sends an error.
         let last_hop = v4_with(|f| f.ttl = 1, Protocol(99), &[7; 50]);
         let too_big = v4_with(|f| f.df = true, Protocol(99), &[7; 1490]);
@@ -221,7 +221,7 @@ fn a_shut_pipeline_touches_nothing() {
         // What no policy holds back is not sent either.
         set_spd(&mut a.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
         assert_eq!(verdicts(&a.outbound(&burst(1))), [FENCED]);
-        assert_eq!((a.inbound.window().top(), a.outbound.numbers().block().next), (0, 1));
+        assert_eq!((a.inbound.window().high_water_mark(), a.outbound.numbers().block().next), (0, 1));
         assert_eq!(a.plane.counters().dropped_inbound(DropReason::Fenced), 3);
         assert_eq!(a.plane.counters().dropped_outbound(DropReason::Fenced), 71);
         assert!(is_balanced(&a));

@@ -139,7 +139,7 @@ fn a_forged_number_does_not_move_the_window() {
     let mut outer = forwarded(a.outbound(&vec![sized(false, 100); 2]));
     outer[0][24..28].copy_from_slice(&1_000_000u32.to_be_bytes());
     refused(&mut b, &outer[0], DropReason::AuthFailed);
-    assert_eq!(b.inbound.window().top(), 0);
+    assert_eq!(b.inbound.window().high_water_mark(), 0);
     assert_eq!(forwarded(b.inbound(&outer[1..])).len(), 1);
 }
 

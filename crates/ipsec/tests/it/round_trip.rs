@@ -64,14 +64,14 @@ fn numbers_go_on_across_two_to_the_32() {
         let mut b = Gateway::new(&params.mirrored(), library);
         // B learns where A is by a snapshot, as a node does that takes an SA over.
         let mut snapshot = b.inbound.snapshot();
-        snapshot.window.top = next - 1;
+        snapshot.window.high_water_mark = next - 1;
         let restored = InboundSa::restore(&params.mirrored(), POLICY, PATH_MTU, &snapshot, library);
         b.inbound = Arc::new(restored.unwrap());
         b.plane.apply(Command::AddInbound(b.inbound.clone()));
         let packets = vec![sized(false, 100); 40];
         let outer = forwarded(a.outbound(&packets));
         assert_eq!(forwarded(b.inbound(&outer)).len(), 40);
-        assert_eq!(b.inbound.window().top(), next + 39);
+        assert_eq!(b.inbound.window().high_water_mark(), next + 39);
     }
 }
 
@@ -89,7 +89,7 @@ fn an_sa_that_moves_goes_on_counting() {
     a.plane.apply(Command::SetOutbound(POLICY, sa.clone()));
     let after = forwarded(a.outbound(&packets));
     assert_eq!(forwarded(b.inbound(&before)).len(), 3);
-    assert_eq!(b.inbound.window().top(), 3);
+    assert_eq!(b.inbound.window().high_water_mark(), 3);
     // UDP destination port, behind the IPv4 header.
     assert!(after.iter().all(|packet| packet[22..24] == 61_000u16.to_be_bytes()));
     assert_eq!(sa.numbers().block().next, 7);

@@ -171,7 +171,7 @@ fn compare(scapy: &mut Scapy, runner: &mut TestRunner, params: &ChildSaParams, i
     a.outbound.set_path_mtu(PATH).unwrap();
     // A has heard from B up to here.
     let mut snapshot = a.inbound.snapshot();
-    snapshot.window.top = first - 1;
+    snapshot.window.high_water_mark = first - 1;
     a.inbound = Arc::new(InboundSa::restore(params, POLICY, PATH, &snapshot, library).unwrap());
     a.inbound.expand_key().unwrap();
     a.plane.apply(Change::AddInbound(a.inbound.clone()));

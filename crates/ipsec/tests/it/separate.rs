@@ -71,7 +71,7 @@ fn every_bit_of_a_packet_counts() {
             let verdict = b.inbound(&[bad])[0].0;
             assert!(matches!(verdict, Verdict::Drop(_)), "{tunnel:?}, octet {at}: {verdict:?}");
         }
-        assert_eq!(b.inbound.window().top(), 0);
+        assert_eq!(b.inbound.window().high_water_mark(), 0);
         assert_eq!(forwarded(b.inbound(&[good])).len(), 1);
     }
 }

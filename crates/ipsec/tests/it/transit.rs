@@ -52,7 +52,7 @@ fn two(tunnel: &Tunnel) -> [Gateway; 2] {
 fn hand_over(owner: &mut Gateway, next: &mut Gateway) {
     owner.plane.apply(Command::SetShards(without(shard())));
     let handled = take_notes(owner).into_iter().map(|digest| (digest, false)).collect();
-    let floor = (owner.inbound.spi(), owner.inbound.window().top());
+    let floor = (owner.inbound.spi(), owner.inbound.window().high_water_mark());
     next.plane.apply(Command::TakeIn(Box::new([floor])));
     next.plane.apply(Command::Handled(only(), handled));
     next.plane.apply(Command::Hold(ShardSet::EMPTY));

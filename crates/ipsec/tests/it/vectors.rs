@@ -49,7 +49,7 @@ impl Vector {
         let mut gateway = Gateway::new(&params, library);
         let mut snapshot = gateway.inbound.snapshot();
         let sequence = self.aad[4..].iter().fold(0, |number, octet| number << 8 | u64::from(*octet));
-        snapshot.window.top = sequence.saturating_sub(1);
+        snapshot.window.high_water_mark = sequence.saturating_sub(1);
         let sa = InboundSa::restore(&params, POLICY, PATH_MTU, &snapshot, library).unwrap();
         gateway.inbound = Arc::new(sa);
         gateway.plane.apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));

@@ -41,7 +41,7 @@ fn each_number_once(preemptions: usize) {
         // The same word, twice the same number, and the word of the next block.
         let accepted = accept(&window, &[&[5, 6, 40], &[6, 5], &[33, 6]]);
         assert_eq!(sorted(&accepted), [5, 6, 33, 40]);
-        assert_eq!(window.top(), 40);
+        assert_eq!(window.high_water_mark(), 40);
     });
 }
 
