@@ -16,7 +16,7 @@ pub(crate) struct Schedule(LessSafeKey, bool);
 
 thread_local! {
     /// What GMAC authenticates, in one piece; as large as this thread's largest so far.
-    static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static GMAC_INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Gives GMAC's data (RFC 4543 §3.3): what stands before the IV, IV and text.
@@ -29,7 +29,7 @@ fn with_whole(nonce: &[u8; NONCE_LEN], aad: &[u8], text: &[u8], work: impl FnOnc
         work(&whole)
     };
     // On a thread that ends no packet is good.
-    WHOLE.try_with(whole).unwrap_or(false)
+    GMAC_INPUT.try_with(whole).unwrap_or(false)
 }
 
 impl Schedule {

@@ -4,13 +4,13 @@
 //! once, they come side by side, where one after the other each would be waited for.
 
 /// Octets of a cache line.
-const LINE: usize = 64;
+const CACHE_LINE_LEN: usize = 64;
 
 /// Asks for the first `octets` of a value, or all of it if it is shorter. Nothing is read.
 #[inline(always)]
 pub fn prefetch<T>(value: &T, octets: usize) {
     let first = std::ptr::from_ref(value).cast::<i8>();
-    for offset in (0..octets.min(size_of::<T>())).step_by(LINE) {
+    for offset in (0..octets.min(size_of::<T>())).step_by(CACHE_LINE_LEN) {
         // The offset lies within the value.
         hint(first.wrapping_add(offset));
     }
@@ -20,7 +20,7 @@ pub fn prefetch<T>(value: &T, octets: usize) {
 #[inline(always)]
 pub fn prefetch_slice<T>(values: &[T]) {
     let first = values.as_ptr().cast::<i8>();
-    for offset in (0..size_of_val(values)).step_by(LINE) {
+    for offset in (0..size_of_val(values)).step_by(CACHE_LINE_LEN) {
         hint(first.wrapping_add(offset));
     }
 }

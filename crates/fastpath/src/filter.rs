@@ -76,7 +76,7 @@ impl Filter {
         let pins = PinDir::create(instance)?;
         let inherited = cleanup::take_over(instance, &pins, netns)?;
         let loaded = Loaded::pinned(&pins)?;
-        loaded.layout.set(&FIRST, &layout_value(LAYOUT_VERSION, netns), &"version")?;
+        loaded.layout.set(&FIRST_KEY, &layout_value(LAYOUT_VERSION, netns), &"version")?;
         let cluster = ClusterValue::default();
         let (vips, unselected) = (BTreeSet::new(), BTreeSet::new());
         let mut this = Self { pins, loaded, inherited, claims: BTreeMap::new(), cluster, vips, unselected };
@@ -193,7 +193,8 @@ impl Filter {
     }
 }
 
-const FIRST: [u8; 4] = [0; 4];
+/// Key of the first entry of an array.
+const FIRST_KEY: [u8; 4] = [0; 4];
 
 fn socket_key(port: PortIndex, queue: u16) -> Result<[u8; 4]> {
     ports::check_index(port)?;

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering::Acquire;
 /// What a vmclock page begins with: "VCLK", little-endian (vmclock-abi.h).
 const MAGIC: [u8; 4] = *b"VCLK";
 /// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of changes.
-const MARKER: usize = 16;
+const MARKER_OFFSET: usize = 16;
 /// Octets that are mapped.
-const LEN: usize = 4096;
+const MAPPED_LEN: usize = 4096;
 
 static WATCHED: OnceLock<Word> = OnceLock::new();
 
@@ -35,7 +35,7 @@ pub fn watch(path: &Path) -> io::Result<()> {
     if is_file && file.metadata()?.len() < size_of::<u64>() as u64 {
         return Err(io::Error::other("found fewer than eight octets, expected a number of eight"));
     }
-    let mapping = Mapping::read_only(file.as_fd(), LEN)?;
+    let mapping = Mapping::read_only(file.as_fd(), MAPPED_LEN)?;
     let mut magic = [0; MAGIC.len()];
     if !is_file {
         // SAFETY: the mapping has more octets, and a device's page is never smaller.
@@ -46,7 +46,7 @@ pub fn watch(path: &Path) -> io::Result<()> {
             )));
         }
     }
-    let at = if is_file { 0 } else { MARKER };
+    let at = if is_file { 0 } else { MARKER_OFFSET };
     WATCHED
         .set(Word { mapping, at })
         .map_err(|_| io::Error::other("the generation is watched elsewhere already"))

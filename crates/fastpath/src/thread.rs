@@ -6,13 +6,13 @@ use nix::unistd::Pid;
 use std::io;
 
 /// Where a worker and another thread want the same processor, this leaves a tenth of it to the other.
-const NICE: libc::c_int = 10;
+const WORKER_NICE: libc::c_int = 10;
 
 /// The calling thread runs at a lower priority than workers from now on, and not on the processors that they are pinned to,
 /// unless there is no other.
 pub fn give_way(pinned: &[usize]) -> Result<()> {
     // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (setpriority(2)).
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } != 0 {
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, WORKER_NICE) } != 0 {
         return Err(Error::System { call: "lowering a priority", source: io::Error::last_os_error() });
     }
     if pinned.is_empty() {
@@ -28,19 +28,19 @@ pub fn give_way(pinned: &[usize]) -> Result<()> {
 }
 
 /// What decides for others within milliseconds and computes little.
-const AHEAD: libc::c_int = -10;
+const PROMPT_NICE: libc::c_int = -10;
 
 /// The calling thread is preferred to workers and others from now on. Needs CAP_SYS_NICE.
 pub fn go_ahead() -> Result<()> {
     // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (setpriority(2)).
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, AHEAD) } != 0 {
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROMPT_NICE) } != 0 {
         return Err(Error::System { call: "raising a priority", source: io::Error::last_os_error() });
     }
     Ok(())
 }
 
 /// The time slice of a worker, in nanoseconds: the least that the kernel grants.
-const SLICE: u64 = 100_000;
+const WORKER_SLICE_NS: u64 = 100_000;
 
 /// The calling thread asks for short time slices. When packets wake it while others compute, the kernel gives it the processor at once
 /// instead of when the other's slice of some milliseconds is over, as long as it has not had more than its share: what it gets in
@@ -57,7 +57,7 @@ pub fn be_prompt(priority: u8) -> Result<()> {
         sched_flags: 0,
         sched_nice: nice.max(-20),
         sched_priority: 0,
-        sched_runtime: SLICE,
+        sched_runtime: WORKER_SLICE_NS,
         sched_deadline: 0,
         sched_period: 0,
     };
@@ -87,7 +87,7 @@ mod tests {
                 expected.remove(0);
             }
             assert_eq!(cpus(&sched_getaffinity(Pid::from_raw(0)).unwrap()), expected);
-            assert_eq!(own(), NICE);
+            assert_eq!(own(), WORKER_NICE);
         })
         .join()
         .unwrap();
@@ -107,7 +107,7 @@ mod tests {
             let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
             assert_eq!((result, now.sched_nice), (0, -2));
             // Kernels before 6.12 tell 0.
-            assert!([0, SLICE].contains(&now.sched_runtime), "{}", now.sched_runtime);
+            assert!([0, WORKER_SLICE_NS].contains(&now.sched_runtime), "{}", now.sched_runtime);
         })
         .join()
         .unwrap();

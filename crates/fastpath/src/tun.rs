@@ -23,11 +23,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use testudo_wire::offload::{HEADER, Offload};
 
 /// Pieces that a packet for the kernel may lie in.
-pub const PIECES: usize = 65;
+pub const MAX_PIECES: usize = 65;
 
 const DEVICE: &str = "/dev/net/tun";
 const MULTI_QUEUE: libc::c_int = libc::IFF_MULTI_QUEUE;
-const ATTACHING: &str = "cannot make it, or attach to it";
+const ATTACH_FAILED: &str = "cannot make it, or attach to it";
 
 nix::ioctl_write_ptr_bad!(
     /// Makes the TUN, or attaches to it.
@@ -112,11 +112,11 @@ impl Tun {
         }
     }
 
-    /// Gives a packet to the kernel that lies in at most [`PIECES`] pieces. False if it has no room just now.
+    /// Gives a packet to the kernel that lies in at most [`MAX_PIECES`] pieces. False if it has no room just now.
     #[inline]
     pub fn write(&self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
         let header = offload.to_bytes();
-        let mut parts: ArrayVec<IoSlice<'_>, { PIECES + 1 }> = ArrayVec::new();
+        let mut parts: ArrayVec<IoSlice<'_>, { MAX_PIECES + 1 }> = ArrayVec::new();
         parts.push(IoSlice::new(&header));
         parts.try_extend_from_slice(pieces).map_err(|_| io::ErrorKind::InvalidInput)?;
         would_block((&self.file).write_vectored(&parts)).map(|written| written.is_some())
@@ -175,7 +175,7 @@ fn attach_alone(name: &str) -> Result<File> {
         }
         attached => attached,
     };
-    let busy = || TunError::because(name, ATTACHING)(io::Error::from_raw_os_error(libc::EBUSY));
+    let busy = || TunError::because(name, ATTACH_FAILED)(io::Error::from_raw_os_error(libc::EBUSY));
     attached.and_then(|file| if is_in_use { Err(busy()) } else { Ok(file) })
 }
 
@@ -186,7 +186,8 @@ fn attach(name: &str, queues: libc::c_int) -> Result<File> {
     let fd = nix::fcntl::open(DEVICE, flags, Mode::empty())
         .map_err(|e| failed("cannot open /dev/net/tun")(e.into()))?;
     // SAFETY: the descriptor is that of the TUN driver, and the request outlives the call.
-    unsafe { set_interface(fd.as_raw_fd(), &raw const request) }.map_err(|e| failed(ATTACHING)(e.into()))?;
+    unsafe { set_interface(fd.as_raw_fd(), &raw const request) }
+        .map_err(|e| failed(ATTACH_FAILED)(e.into()))?;
     Ok(File::from(fd))
 }
 

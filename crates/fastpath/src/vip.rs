@@ -23,9 +23,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::ethernet::EtherType;
 
 /// Frames of a socket that are looked at in one turn: whoever asks for more at once has to ask again.
-const BURST: usize = 64;
+const MAX_FRAMES_PER_TURN: usize = 64;
 /// Longer than any question.
-const LONGEST: usize = 256;
+const MAX_QUESTION_LEN: usize = 256;
 
 /// A link on which VIPs are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +114,8 @@ impl Speaker {
     pub fn answer(&mut self) -> Result<()> {
         for open in &self.links {
             for (socket, answer) in [(&open.arp, arp::answer as Answer), (&open.nd, nd::answer)] {
-                for _ in 0..BURST {
-                    let mut buffer = [0; LONGEST];
+                for _ in 0..MAX_FRAMES_PER_TURN {
+                    let mut buffer = [0; MAX_QUESTION_LEN];
                     let frame = socket.receive(&mut buffer);
                     // The link may be down for a while.
                     let Some(frame) =

@@ -8,7 +8,7 @@
 use crate::config::{Config, PortConfig};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
-use testudo_fastpath::port::xdp::{RING, XdpConfig};
+use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
 use testudo_fastpath::port::{Queues, queues_of};
 
 /// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds that many.
@@ -81,7 +81,7 @@ pub(crate) fn of_worker(queues: u32, worker: usize, own: usize) -> impl Iterator
 /// A queue of a port of which a worker has so many.
 pub(crate) fn sharing(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
     // The largest power of two that so many of them share a ring's worth of packets by.
-    let ring = (RING / of_port.max(1) as u32).max(SMALLEST_RING);
+    let ring = (RING_ENTRIES / of_port.max(1) as u32).max(SMALLEST_RING);
     let ring = 1 << ring.ilog2();
     XdpConfig { queue: u32::from(queue), rx_ring: ring, tx_ring: ring, ..usual }
 }

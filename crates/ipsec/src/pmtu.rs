@@ -13,13 +13,13 @@ use std::time::Duration;
 /// A path may have become better after this long (RFC 1191 §6.3, RFC 8201 §4).
 pub const LIFETIME: Duration = Duration::from_secs(600);
 /// An IPv4 path that is said to take less is taken for this (RFC 1122 §3.3.3): less would only multiply packets.
-pub(crate) const SMALLEST_IPV4: u16 = 576;
+pub(crate) const MIN_IPV4_MTU: u16 = 576;
 /// A packet too big for less than this is an error of the router's (RFC 8201 §4).
-const SMALLEST_IPV6: u16 = 1280;
+const MIN_IPV6_MTU: u16 = 1280;
 /// So many sequence numbers may have been sent since the quoted one: a second's worth of a fast line.
-const LATELY: u64 = 1 << 21;
+const MAX_NUMBERS_SINCE_QUOTED: u64 = 1 << 21;
 /// Paths that are remembered at most. Behind the last a large packet is lost now and then, no more.
-const MOST: usize = 1 << 16;
+const MAX_PATHS: usize = 1 << 16;
 
 const ESP: u8 = 50;
 const AH: u8 = 51;
@@ -62,7 +62,7 @@ impl TooBig {
         let protocol = *quoted.get(9)?;
         let ([local, remote], payload) = ipv4(quoted, protocol)?;
         let (spi, sequence) = esp(protocol, payload)?;
-        let mtu = mtu.max(SMALLEST_IPV4);
+        let mtu = mtu.max(MIN_IPV4_MTU);
         let udp = protocol == UDP;
         Some(Self { local: local.into(), remote: remote.into(), spi, sequence, udp, mtu })
     }
@@ -74,7 +74,7 @@ impl TooBig {
         let mtu = u16::try_from(u32::from_be_bytes(mtu)).ok()?;
         let (ip, payload) = quoted.split_first_chunk::<40>()?;
         let length = usize::from(u16::from_be_bytes([ip[4], ip[5]])) + ip.len();
-        if ip[0] >> 4 != 6 || mtu < SMALLEST_IPV6 || length <= mtu.into() {
+        if ip[0] >> 4 != 6 || mtu < MIN_IPV6_MTU || length <= mtu.into() {
             return None;
         }
         let addr = |at: usize| ip.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets));
@@ -88,7 +88,7 @@ impl TooBig {
     pub(crate) fn is_recent(&self, used: &Range<u64>) -> bool {
         let behind = (used.end as u32).wrapping_sub(self.sequence);
         // The first has number 1: zero, which anyone can guess, was never sent.
-        behind != 0 && u64::from(behind) <= LATELY.min(used.end.saturating_sub(used.start))
+        behind != 0 && u64::from(behind) <= MAX_NUMBERS_SINCE_QUOTED.min(used.end.saturating_sub(used.start))
     }
 }
 
@@ -150,7 +150,7 @@ impl PathMtus {
     /// A path was found to take so much, at that time. More than is known tells nothing: another router, or an old message. The same
     /// again, and it stays known for longer.
     pub fn learn(&mut self, at: Duration, remote: IpAddr, mtu: u16) {
-        let mtu = mtu.max(if remote.is_ipv6() { SMALLEST_IPV6 } else { SMALLEST_IPV4 });
+        let mtu = mtu.max(if remote.is_ipv6() { MIN_IPV6_MTU } else { MIN_IPV4_MTU });
         let known = self.0.get(&remote).copied().filter(|known| known.is_fresh(at));
         let same = known.filter(|known| known.mtu == mtu);
         if known.is_none_or(|known| mtu <= known.mtu) && self.has_room(at, remote) {
@@ -168,10 +168,10 @@ impl PathMtus {
     }
 
     fn has_room(&mut self, now: Duration, remote: IpAddr) -> bool {
-        if self.0.len() >= MOST && !self.0.contains_key(&remote) {
+        if self.0.len() >= MAX_PATHS && !self.0.contains_key(&remote) {
             self.expire(now);
         }
-        self.0.len() < MOST || self.0.contains_key(&remote)
+        self.0.len() < MAX_PATHS || self.0.contains_key(&remote)
     }
 
     /// What a path takes, if that was learned lately.

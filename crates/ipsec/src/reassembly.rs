@@ -17,10 +17,10 @@ use testudo_wire::fragment::{Datagram, Fragment, joined_ecn};
 use testudo_wire::ip::Ecn;
 
 /// Fragments of one datagram at most: one of 16 KiB over links that take 576 octets.
-pub const PIECES: usize = 32;
+pub const MAX_FRAGMENTS: usize = 32;
 /// A fragment that is not the last one has as much payload at least: what the smallest IPv4 link takes (RFC 791 §3.2). Smaller
 /// ones are made to hide a header, or to keep us busy (RFC 1858).
-const LEAST: u16 = 48;
+const MIN_FRAGMENT_LEN: u16 = 48;
 
 /// What is kept at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +149,7 @@ pub struct Reassembler<F> {
 /// A datagram of which all fragments are there.
 #[derive(Debug)]
 pub struct Whole<F> {
-    list: ArrayVec<Piece<F>, PIECES>,
+    list: ArrayVec<Piece<F>, MAX_FRAGMENTS>,
     octets: usize,
     ecn: Ecn,
 }

@@ -11,26 +11,26 @@ use testudo_crypto::prefetch;
 /// Bits of an SPI behind its shard and slot.
 const TAG_BITS: u32 = 10;
 /// Slots of a block, as a power of two.
-const BLOCK_BITS: u32 = 6;
-const BLOCK: usize = 1 << BLOCK_BITS;
-const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - BLOCK_BITS);
+const SLOTS_PER_BLOCK_BITS: u32 = 6;
+const SLOTS_PER_BLOCK: usize = 1 << SLOTS_PER_BLOCK_BITS;
+const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - SLOTS_PER_BLOCK_BITS);
 
 /// Neighbouring slots of one shard, all empty at first.
 #[derive(Clone, Debug)]
 pub struct SlotBlock {
     number: usize,
-    slots: [Option<Arc<InboundSa>>; BLOCK],
+    slots: [Option<Arc<InboundSa>>; SLOTS_PER_BLOCK],
 }
 
 impl SlotBlock {
     /// The empty block that has the slot of that SPI.
     pub fn of(spi: Spi) -> Self {
-        Self { number: Self::number_of(spi), slots: [const { None }; BLOCK] }
+        Self { number: Self::number_of(spi), slots: [const { None }; SLOTS_PER_BLOCK] }
     }
 
     /// Which block has the slot of an SPI.
     pub fn number_of(spi: Spi) -> usize {
-        (spi.0 >> (TAG_BITS + BLOCK_BITS)) as usize
+        (spi.0 >> (TAG_BITS + SLOTS_PER_BLOCK_BITS)) as usize
     }
 
     /// Which block it is.
@@ -40,7 +40,7 @@ impl SlotBlock {
 }
 
 fn slot(spi: Spi) -> usize {
-    (spi.0 >> TAG_BITS) as usize % BLOCK
+    (spi.0 >> TAG_BITS) as usize % SLOTS_PER_BLOCK
 }
 
 /// Inbound SAs of one worker.

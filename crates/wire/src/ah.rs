@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const HEADER: usize = 12;
 
 /// The largest ICV with its padding.
-const MOST_ICV: usize = 64;
+const MAX_ICV_LEN: usize = 64;
 const ZEROS: [u8; 256] = [0; 256];
 
 /// An AH header whose length has been checked against the octets that are there.
@@ -83,7 +83,7 @@ pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8]
     };
     let ah = packet.get(at..total).ok_or(Error::Truncated { found: total, expected: at })?;
     let parsed = Ah::parse(ah)?;
-    if parsed.icv.len() < icv || icv > MOST_ICV {
+    if parsed.icv.len() < icv || icv > MAX_ICV_LEN {
         return Err(Error::Length { found: parsed.icv.len(), expected: icv });
     }
     let (head, rest) =

@@ -13,9 +13,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Octets of an ICMP error's own header.
 const ICMP_HEADER: usize = 8;
 /// The longest ICMP error over IPv4 (RFC 1812 §4.3.2.3).
-const MAX_V4: usize = 576;
+const MAX_V4_LEN: usize = 576;
 /// The longest ICMPv6 error (RFC 4443 §2.4(c)).
-const MAX_V6: usize = ipv6::MIN_MTU as usize;
+const MAX_V6_LEN: usize = ipv6::MIN_MTU as usize;
 /// TOS of ICMP errors: precedence "internetwork control" (RFC 1812 §4.3.2.5).
 const TOS: u8 = 0xc0;
 const TTL: u8 = 64;
@@ -103,7 +103,7 @@ fn answer_v4(buf: &mut PacketBuf<'_>, kind: Kind, source: Option<Ipv4Addr>) -> R
     const HEADERS: usize = ipv4::HEADER + ICMP_HEADER;
     let packet = Ipv4::parse(buf.data())?;
     let (src, dst) = (source.unwrap_or(packet.dst()), packet.src());
-    let len = reshape(buf, packet.total_len(), MAX_V4, HEADERS)?;
+    let len = reshape(buf, packet.total_len(), MAX_V4_LEN, HEADERS)?;
     let fields = ipv4::Fields {
         tos: TOS,
         total_len: len as u16,
@@ -135,7 +135,7 @@ fn answer_v6(
     }
     let packet = Ipv6::parse(buf.data())?;
     let (src, dst) = (source.unwrap_or(packet.dst()), packet.src());
-    let len = reshape(buf, packet.total_len(), MAX_V6, HEADERS)? - ipv6::HEADER;
+    let len = reshape(buf, packet.total_len(), MAX_V6_LEN, HEADERS)? - ipv6::HEADER;
     let fields = ipv6::Fields {
         traffic_class: TOS,
         payload_len: len as u16,

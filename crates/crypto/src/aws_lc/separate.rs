@@ -11,7 +11,7 @@ use aws_lc_rs::cipher::{
 };
 use aws_lc_rs::iv::FixedLength;
 
-const BLOCK: usize = 16;
+const BLOCK_LEN: usize = 16;
 
 /// Expanded keys.
 pub(crate) struct Schedule {
@@ -51,7 +51,7 @@ impl Schedule {
         match &self.cipher {
             Expanded::Null => {}
             Expanded::Aes(keys) => {
-                let zero = EncryptionContext::Iv128(FixedLength::from([0; BLOCK]));
+                let zero = EncryptionContext::Iv128(FixedLength::from([0; BLOCK_LEN]));
                 if keys.0.less_safe_encrypt(blocks, zero).is_err() {
                     return false;
                 }
@@ -73,7 +73,7 @@ impl Schedule {
         match &self.cipher {
             Expanded::Null => true,
             Expanded::Aes(keys) => {
-                let Some((iv, text)) = blocks.split_first_chunk_mut::<BLOCK>() else { return false };
+                let Some((iv, text)) = blocks.split_first_chunk_mut::<BLOCK_LEN>() else { return false };
                 let iv = DecryptionContext::Iv128(FixedLength::from(*iv));
                 keys.1.decrypt(text, iv).is_ok()
             }

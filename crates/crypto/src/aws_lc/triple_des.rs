@@ -3,8 +3,8 @@
 use des::TdesEde3;
 use des::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 
-const BLOCK: usize = 8;
-type Block = [u8; BLOCK];
+const BLOCK_LEN: usize = 8;
+type Block = [u8; BLOCK_LEN];
 
 /// An expanded key; `des` overwrites it when it is dropped.
 pub(super) struct TripleDes(TdesEde3);
@@ -17,7 +17,7 @@ impl TripleDes {
 
     /// Encrypts whole blocks, with an IV of zeros.
     pub(super) fn encrypt(&self, text: &mut [u8]) {
-        let mut chain = [0; BLOCK];
+        let mut chain = [0; BLOCK_LEN];
         for block in text.as_chunks_mut().0 {
             add(block, &chain);
             self.0.encrypt_block(block.into());

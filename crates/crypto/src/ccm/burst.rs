@@ -5,7 +5,7 @@ use crate::aead::IV_LEN;
 use crate::burst::Aad;
 #[cfg(ipsec_mb)]
 use crate::ipsec_mb::ccm;
-use crate::separate::burst::{Direction, LIMIT};
+use crate::separate::burst::{Direction, MAX_JOBS};
 use zeroize::Zeroize;
 
 /// A packet to encrypt, or to verify and decrypt.
@@ -37,7 +37,7 @@ pub fn open_ccm_burst(jobs: &mut [CcmJob<'_>]) {
 }
 
 fn work(jobs: &mut [CcmJob<'_>], direction: Direction) {
-    for part in jobs.chunks_mut(LIMIT) {
+    for part in jobs.chunks_mut(MAX_JOBS) {
         let mut multi: u64 = 0;
         for (at, job) in part.iter_mut().enumerate() {
             job.ok = false;

@@ -5,7 +5,7 @@
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
-use crate::separate::burst::{Direction, LIMIT, SeparateJob, picked_of};
+use crate::separate::burst::{Direction, MAX_JOBS, SeparateJob, picked_of};
 use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
 use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
@@ -23,13 +23,13 @@ const MAX_STATE: usize = 64;
 /// Octets of the round keys of AES-128.
 const MAC_ROUND_KEYS: usize = 11 * 16;
 /// Octets of the two other keys of a MAC of AES, one behind the other.
-const MAC_OTHERS: usize = 2 * 16;
+const MAC_SUBKEYS_LEN: usize = 2 * 16;
 /// Octets of the longest ICV.
 const MAX_ICV_LEN: usize = Mac::HmacSha512_256.icv_len();
 /// A nonce that is encrypted has no IV.
 static NO_IV: [u8; 16] = [0; 16];
 /// Octets of the upper half of a sequence number.
-const HIGH_LEN: usize = 4;
+const SEQUENCE_HIGH_LEN: usize = 4;
 
 /// Expanded keys.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -49,7 +49,7 @@ struct MacSchedule {
     first: [u8; MAC_ROUND_KEYS],
     second: [u8; MAX_STATE],
 }
-const _: () = assert!(MAX_STATE <= MAC_ROUND_KEYS && MAC_OTHERS <= MAX_STATE);
+const _: () = assert!(MAX_STATE <= MAC_ROUND_KEYS && MAC_SUBKEYS_LEN <= MAX_STATE);
 
 impl Schedule {
     pub(crate) fn new(
@@ -130,7 +130,7 @@ impl MacSchedule {
 
     /// `key` has 16 octets, as has been looked at.
     fn expand_xcbc(&mut self, functions: &Functions, key: &[u8]) {
-        let (whole, filled) = self.second.split_at_mut(MAC_OTHERS / 2);
+        let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
         // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
         unsafe {
             (functions.xcbc)(
@@ -145,7 +145,7 @@ impl MacSchedule {
     /// `key` has 16 octets, as has been looked at.
     fn expand_cmac(&mut self, functions: &Functions, key: &[u8]) {
         let mut unused = MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] };
-        let (whole, filled) = self.second.split_at_mut(MAC_OTHERS / 2);
+        let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
         // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
         unsafe {
             let round_keys = self.first.as_mut_ptr();
@@ -247,7 +247,7 @@ pub(super) fn with_manager(work: impl FnOnce(&Manager)) {
     let _ended = MANAGER.try_with(|manager| manager.get_or_init(Manager::new).as_ref().map(work));
 }
 
-/// Works on the jobs whose bits are set: at most [`LIMIT`], all of this algorithm and of whole packets. `once` is the schedule of an only
+/// Works on the jobs whose bits are set: at most [`MAX_JOBS`], all of this algorithm and of whole packets. `once` is the schedule of an only
 /// job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
 pub(crate) fn work(
     jobs: &mut [SeparateJob<'_>],
@@ -288,7 +288,7 @@ impl Burst<'_> {
             return true;
         }
         let none = CipherJob { keys: ptr::null(), iv: ptr::null(), text: ptr::null_mut(), len: 0 };
-        let (mut raw, mut count) = ([none; LIMIT], 0);
+        let (mut raw, mut count) = ([none; MAX_JOBS], 0);
         for job in picked_of(jobs, self.picked).filter(|job| encrypt || job.ok) {
             let schedule = self.once.or(job.key.multi());
             let blocks = job.icv_at().and_then(|icv_at| job.packet.get_mut(HEADER_LEN..icv_at));
@@ -322,13 +322,13 @@ impl Burst<'_> {
             len: 0,
             icv: ptr::null_mut(),
         };
-        let (mut icvs, mut beneath) = ([[0; MAX_ICV_LEN]; LIMIT], [[0; HIGH_LEN]; LIMIT]);
-        let (mut raw, mut count) = ([none; LIMIT], 0);
+        let (mut icvs, mut beneath) = ([[0; MAX_ICV_LEN]; MAX_JOBS], [[0; SEQUENCE_HIGH_LEN]; MAX_JOBS]);
+        let (mut raw, mut count) = ([none; MAX_JOBS], 0);
         for ((job, icv), beneath) in picked_of(jobs, self.picked).zip(&mut icvs).zip(&mut beneath) {
             let schedule = self.once.or(job.key.multi());
             let high_len = job.high.map_or(0, |high| {
                 *beneath = high.to_be_bytes();
-                HIGH_LEN
+                SEQUENCE_HIGH_LEN
             });
             swap_high(job, beneath);
             let message = job.icv_at().and_then(|icv_at| job.packet.get(..icv_at + high_len));
@@ -367,9 +367,9 @@ impl Burst<'_> {
 /// Exchanges four octets for those at the ICV's place, if the job has the upper half of a sequence number: there it is hashed as if it
 /// were sent.
 #[inline]
-fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; HIGH_LEN]) {
+fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; SEQUENCE_HIGH_LEN]) {
     if job.high.is_some()
-        && let Some(place) = job.icv_at().and_then(|at| job.packet.get_mut(at..at + HIGH_LEN))
+        && let Some(place) = job.icv_at().and_then(|at| job.packet.get_mut(at..at + SEQUENCE_HIGH_LEN))
     {
         place.swap_with_slice(octets);
     }

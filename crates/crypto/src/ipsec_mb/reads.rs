@@ -6,7 +6,7 @@ use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use std::sync::OnceLock;
 
 /// Octets by which the lengths of one class differ.
-const STEP: usize = 64;
+const CLASS_WIDTH: usize = 64;
 /// Longer texts need all lines.
 const CLASSES: usize = 12;
 /// The associated data of ESP with short sequence numbers: whole blocks count.
@@ -29,7 +29,7 @@ pub(super) fn learn(functions: &Functions) {
 #[inline]
 pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
     let of_key = TABLE.get().map(|table| &table[usize::from(algorithm != AeadAlgorithm::Aes128Gcm)]);
-    of_key.and_then(|of_key| of_key.get(len.saturating_sub(1) / STEP)).copied().unwrap_or(u32::MAX)
+    of_key.and_then(|of_key| of_key.get(len.saturating_sub(1) / CLASS_WIDTH)).copied().unwrap_or(u32::MAX)
 }
 
 /// Damages one line after the other: what changes the result is read.
@@ -40,8 +40,8 @@ fn try_all(functions: &Functions, algorithm: AeadAlgorithm) -> [u32; CLASSES] {
     let calls = functions.expand(algorithm, &key[..algorithm.key_len()], schedule);
     std::array::from_fn(|class| {
         let seal = |schedule: &[Line]| {
-            let (mut text, mut tag) = ([0; CLASSES * STEP], [0; TAG_LEN]);
-            calls.seal(schedule, &[3; NONCE_LEN], &AAD, &mut text[..(class + 1) * STEP], &mut tag);
+            let (mut text, mut tag) = ([0; CLASSES * CLASS_WIDTH], [0; TAG_LEN]);
+            calls.seal(schedule, &[3; NONCE_LEN], &AAD, &mut text[..(class + 1) * CLASS_WIDTH], &mut tag);
             (text, tag)
         };
         let intact = seal(schedule);
@@ -68,9 +68,9 @@ mod tests {
         for algorithm in [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm] {
             let of = |len| (lines(algorithm, len) & all).count_ones();
             assert!((3..=8).contains(&of(68)), "{algorithm:?}: {} of {all:b}", of(68));
-            let counts: Vec<u32> = (1..=CLASSES).map(|class| of(class * STEP)).collect();
+            let counts: Vec<u32> = (1..=CLASSES).map(|class| of(class * CLASS_WIDTH)).collect();
             assert!(counts.is_sorted(), "{counts:?}");
-            assert_eq!(of(CLASSES * STEP + 1), all.count_ones());
+            assert_eq!(of(CLASSES * CLASS_WIDTH + 1), all.count_ones());
             // The round keys of all rounds, whatever the length.
             let keys = if algorithm == AeadAlgorithm::Aes128Gcm { 0b111 } else { 0b1111 };
             assert_eq!(lines(algorithm, 1) & keys, keys);

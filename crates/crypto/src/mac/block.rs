@@ -6,8 +6,8 @@ use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-const BLOCK: usize = 16;
-type Block = [u8; BLOCK];
+const BLOCK_LEN: usize = 16;
+type Block = [u8; BLOCK_LEN];
 
 /// An expanded key; `aes` overwrites its part of it.
 #[derive(Clone)]
@@ -31,13 +31,13 @@ impl BlockMac {
         let root = Aes128::new_from_slice(key).ok()?;
         match mac {
             Mac::AesXcbc96 => {
-                let [mut first, whole, filled] = [1, 2, 3].map(|octet| encrypted(&root, [octet; BLOCK]));
+                let [mut first, whole, filled] = [1, 2, 3].map(|octet| encrypted(&root, [octet; BLOCK_LEN]));
                 let aes = Aes128::new(&first.into());
                 first.zeroize();
                 Some(Self { aes, last: Last { whole, filled } })
             }
             Mac::AesCmac96 => {
-                let whole = doubled(encrypted(&root, [0; BLOCK]));
+                let whole = doubled(encrypted(&root, [0; BLOCK_LEN]));
                 Some(Self { aes: root, last: Last { whole, filled: doubled(whole) } })
             }
             _ => None,
@@ -46,7 +46,7 @@ impl BlockMac {
 
     /// Begins a message.
     pub(crate) fn begin(&self) -> State<'_> {
-        State { key: self, chain: [0; BLOCK], used: 0 }
+        State { key: self, chain: [0; BLOCK_LEN], used: 0 }
     }
 }
 
@@ -73,11 +73,11 @@ impl State<'_> {
     /// Its next octets.
     pub(crate) fn push(&mut self, mut octets: &[u8]) {
         while !octets.is_empty() {
-            if self.used == BLOCK {
+            if self.used == BLOCK_LEN {
                 self.chain = encrypted(&self.key.aes, self.chain);
                 self.used = 0;
             }
-            let (now, later) = octets.split_at(octets.len().min(BLOCK - self.used));
+            let (now, later) = octets.split_at(octets.len().min(BLOCK_LEN - self.used));
             add(self.chain.get_mut(self.used..).unwrap_or_default(), now);
             self.used += now.len();
             octets = later;

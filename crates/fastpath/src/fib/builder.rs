@@ -1,6 +1,6 @@
 //! Putting a table together.
 
-use super::table::{Entry, NOTHING, RangeTable, Tier};
+use super::table::{Entry, NO_ANSWER, RangeTable, Tier};
 use super::{Fib, NO_PATHS, Neighbour, NextHop, Out, Paths, PortIndex, PortLink, PortSet, Route, Routing};
 use crate::mac::MacAddr;
 use crate::prefix::Prefix;
@@ -14,7 +14,7 @@ pub struct FibBuilder {
     generation: u64,
     ports: Vec<PortLink>,
     routes: Vec<Paths>,
-    /// Where each route stands in the finished table, in which [`NOTHING`] comes before all others.
+    /// Where each route stands in the finished table, in which [`NO_ANSWER`] comes before all others.
     numbers: HashMap<Paths, u32>,
     entries: Vec<Entry>,
     addresses: Vec<IpAddr>,
@@ -69,7 +69,7 @@ impl FibBuilder {
         // Thousands of prefixes share a handful of routers: one copy of each keeps the table small.
         let value = *self.numbers.entry(paths).or_insert_with(|| {
             self.routes.push(paths);
-            u32::try_from(self.routes.len()).unwrap_or(NOTHING)
+            u32::try_from(self.routes.len()).unwrap_or(NO_ANSWER)
         });
         self.entries.push(Entry { tier, prefix, value });
         self

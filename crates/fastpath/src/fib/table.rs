@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 /// Number of the answer for what no prefix holds.
-pub(super) const NOTHING: u32 = 0;
+pub(super) const NO_ANSWER: u32 = 0;
 
 /// An address as a number.
 pub(super) trait Address: Copy + Ord {
@@ -67,10 +67,12 @@ impl<A: Address> RangeTable<A> {
     #[inline]
     pub(super) fn lookup(&self, addr: A) -> u32 {
         let top = usize::from(addr.top());
-        let (Some(&from), Some(&to)) = (self.index.get(top), self.index.get(top + 1)) else { return NOTHING };
+        let (Some(&from), Some(&to)) = (self.index.get(top), self.index.get(top + 1)) else {
+            return NO_ANSWER;
+        };
         let candidates = self.starts.get(from as usize..to as usize).unwrap_or_default();
         let above = from as usize + candidates.partition_point(|&start| start <= addr);
-        above.checked_sub(1).and_then(|i| self.values.get(i)).copied().unwrap_or(NOTHING)
+        above.checked_sub(1).and_then(|i| self.values.get(i)).copied().unwrap_or(NO_ANSWER)
     }
 }
 
@@ -119,7 +121,7 @@ fn span(entry: &Entry) -> Span {
 
 /// Cuts nested spans, outer before inner, into ranges: the start of each and its answer.
 fn cut(spans: Vec<Span>) -> Vec<(u128, u32)> {
-    let mut ranges = vec![(0, NOTHING)];
+    let mut ranges = vec![(0, NO_ANSWER)];
     // The spans that hold the current address; `rank` and `value` are those of the best so far.
     let mut open: Vec<Span> = Vec::new();
     for span in spans {
@@ -136,7 +138,7 @@ fn cut(spans: Vec<Span>) -> Vec<(u128, u32)> {
 fn close_before(open: &mut Vec<Span>, limit: Option<u128>, ranges: &mut Vec<(u128, u32)>) {
     while let Some(ended) = open.pop_if(|s| limit.is_none_or(|l| s.last < l)) {
         if let Some(next) = ended.last.checked_add(1) {
-            start_range(ranges, next, open.last().map_or(NOTHING, |outer| outer.value));
+            start_range(ranges, next, open.last().map_or(NO_ANSWER, |outer| outer.value));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::bpffs::{Instance, PinDir};
 use super::error::{FilterError, Result};
 use super::layout::{LAYOUT_VERSION, is_vip, read_address, read_layout};
-use super::{FIRST, ports};
+use super::{FIRST_KEY, ports};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -67,10 +67,10 @@ fn pinned_layout(pins: &PinDir) -> Result<Option<(u32, u64)>> {
         source,
     };
     let map = MapHandle::from_pinned_path(&path).map_err(failed)?;
-    if map.key_size() as usize != FIRST.len() {
+    if map.key_size() as usize != FIRST_KEY.len() {
         return Ok(None);
     }
-    let value = map.lookup(&FIRST, MapFlags::ANY).map_err(failed)?;
+    let value = map.lookup(&FIRST_KEY, MapFlags::ANY).map_err(failed)?;
     Ok(value.as_deref().and_then(read_layout))
 }
 

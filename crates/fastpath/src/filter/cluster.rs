@@ -2,7 +2,7 @@
 
 use super::error::Result;
 use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP, address_key};
-use super::{FIRST, Filter};
+use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -57,7 +57,7 @@ impl Filter {
     }
 
     fn write_cluster(&self) -> Result<()> {
-        self.loaded.cluster.set(&FIRST, &self.cluster.encode(), &"of this node")
+        self.loaded.cluster.set(&FIRST_KEY, &self.cluster.encode(), &"of this node")
     }
 
     /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another node carries its shard;

@@ -72,14 +72,14 @@ pub struct FrameMemory {
 }
 
 impl FrameMemory {
-    /// Most frames of one chunk in a region, and most chunks of jumbo frames.
-    pub const LIMIT: usize = 1 << 20;
+    /// Frames of one chunk that a region may have, and chunks of jumbo frames.
+    pub const MAX_FRAMES: usize = 1 << 20;
 
     pub(super) fn new(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
         let jumbo_chunks = jumbo.saturating_mul(size.in_jumbo());
         let most = frames.max(jumbo_chunks);
-        if frames == 0 || most > Self::LIMIT {
-            return Err(Error::FrameCount { found: most, limit: Self::LIMIT });
+        if frames == 0 || most > Self::MAX_FRAMES {
+            return Err(Error::FrameCount { found: most, limit: Self::MAX_FRAMES });
         }
         let chunks = frames + jumbo_chunks;
         let octets = (chunks * size.octets()).next_multiple_of(HUGE_PAGE);

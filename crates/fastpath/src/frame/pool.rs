@@ -5,7 +5,7 @@ use crate::error::Result;
 use std::sync::Arc;
 
 /// Jumbo frames of a pool that needs none otherwise, for packets that are put together: half a MiB.
-const FOR_FRAGMENTS: usize = 32;
+const JUMBO_FRAMES_FOR_REASSEMBLY: usize = 32;
 
 /// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first out, so that the
 /// chunk taken next is the one most likely still in the cache. Ports receive into frames of one chunk; jumbo frames, if
@@ -30,7 +30,7 @@ impl FramePool {
     /// them, else a few for packets that come in fragments.
     pub fn for_mtu(mtu: u32, frames: usize, jumbo: usize) -> Result<Self> {
         match ChunkSize::for_mtu(mtu) {
-            Some(size) => Self::with_jumbo(frames, FOR_FRAGMENTS, size),
+            Some(size) => Self::with_jumbo(frames, JUMBO_FRAMES_FOR_REASSEMBLY, size),
             None => Self::with_jumbo(frames, jumbo, ChunkSize::K4),
         }
     }

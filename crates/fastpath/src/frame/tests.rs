@@ -28,12 +28,12 @@ fn every_frame_is_another_chunk_and_comes_home() {
 #[test]
 fn the_most_frames_leave_room_for_jumbo_frames() {
     for mtu in [1500, 9000] {
-        let mut pool = FramePool::for_mtu(mtu, FrameMemory::LIMIT, 2560).unwrap();
+        let mut pool = FramePool::for_mtu(mtu, FrameMemory::MAX_FRAMES, 2560).unwrap();
         let frame = pool.take_jumbo().expect("a jumbo frame");
         pool.give(frame);
-        assert!(pool.total() > FrameMemory::LIMIT);
+        assert!(pool.total() > FrameMemory::MAX_FRAMES);
     }
-    let refused = FramePool::for_mtu(1500, FrameMemory::LIMIT + 1, 0).unwrap_err().to_string();
+    let refused = FramePool::for_mtu(1500, FrameMemory::MAX_FRAMES + 1, 0).unwrap_err().to_string();
     assert!(refused.contains("1048577 frames, expected 1 to 1048576"), "{refused}");
 }
 
@@ -146,5 +146,5 @@ fn a_frame_is_as_large_as_its_packet_needs() {
 #[test]
 fn a_pool_needs_a_possible_number_of_frames() {
     assert!(FramePool::new(0, ChunkSize::K2).is_err());
-    assert!(FramePool::new(FrameMemory::LIMIT + 1, ChunkSize::K2).is_err());
+    assert!(FramePool::new(FrameMemory::MAX_FRAMES + 1, ChunkSize::K2).is_err());
 }

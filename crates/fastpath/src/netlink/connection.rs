@@ -11,11 +11,11 @@ use nix::sys::time::TimeVal;
 use std::io;
 
 /// The kernel fills at most this much at a time.
-const BUFFER: usize = 65536;
+const BUFFER_LEN: usize = 65536;
 /// The kernel answers at once; this only keeps a lost answer from stopping us.
 const TIMEOUT_SECONDS: libc::time_t = 5;
 /// A dump during which the table changed is asked for again, but not forever: another change is announced anyway.
-const DUMP_ATTEMPTS: usize = 4;
+const MAX_DUMP_ATTEMPTS: usize = 4;
 
 /// A socket for requests.
 pub(crate) struct Connection {
@@ -28,7 +28,7 @@ impl Connection {
     /// Opens a connection in the thread's network namespace.
     pub(crate) fn open() -> Result<Self> {
         let socket = open_socket().map_err(request_failed("cannot open a netlink socket"))?;
-        Ok(Self { socket, sequence: 0, buffer: vec![0; BUFFER] })
+        Ok(Self { socket, sequence: 0, buffer: vec![0; BUFFER_LEN] })
     }
 
     /// Asks for a change and waits until it is made. `operation` says in an error what was tried.
@@ -52,7 +52,7 @@ impl Connection {
         mut each: impl FnMut(&mut S, RouteNetlinkMessage),
     ) -> Result<S> {
         let mut collected = S::default();
-        for _ in 0..DUMP_ATTEMPTS {
+        for _ in 0..MAX_DUMP_ATTEMPTS {
             collected = S::default();
             let sent = self.send(message.clone(), NLM_F_REQUEST | NLM_F_DUMP);
             let sequence = sent.map_err(request_failed(operation))?;
@@ -130,7 +130,9 @@ pub(super) fn receive_from_kernel(socket: &Socket, buffer: &mut [u8]) -> io::Res
     loop {
         let (length, sender) = socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC)?;
         if length > buffer.len() {
-            return Err(io::Error::other(format!("an answer of {length} octets, expected at most {BUFFER}")));
+            return Err(io::Error::other(format!(
+                "an answer of {length} octets, expected at most {BUFFER_LEN}"
+            )));
         }
         if sender.port_number() == 0 {
             return Ok(length);
@@ -146,7 +148,7 @@ impl Iterator for Messages<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let claimed = u32::from_ne_bytes(*self.0.first_chunk()?) as usize;
-        let Some((message, _)) = self.0.split_at_checked(claimed).filter(|_| claimed >= HEADER) else {
+        let Some((message, _)) = self.0.split_at_checked(claimed).filter(|_| claimed >= HEADER_LEN) else {
             let found = format!("a message of {claimed} octets where {} are left", self.0.len());
             self.0 = &[];
             return Some(Err(found));
@@ -157,7 +159,7 @@ impl Iterator for Messages<'_> {
 }
 
 /// Octets of a netlink message header.
-const HEADER: usize = 16;
+const HEADER_LEN: usize = 16;
 
 fn request_failed(operation: &str) -> impl FnOnce(io::Error) -> NetlinkError {
     let operation = operation.to_owned();

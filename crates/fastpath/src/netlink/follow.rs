@@ -2,7 +2,7 @@
 //!
 //! Neighbours change often, one at a time, and are followed message by message. Anything else that changes makes it
 //! read those tables anew: the kernel does not announce the IPv4 routes that fall with a link or an address, so
-//! messages alone would not do. How often is bounded: changes within [`QUIET`] make one table, and reading takes at
+//! messages alone would not do. How often is bounded: changes within [`COALESCE_TIME`] make one table, and reading takes at
 //! most a fifth of the time.
 
 use super::connection::{Connection, Messages, receive_from_kernel};
@@ -24,19 +24,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Changes within this time make one table.
-const QUIET: Duration = Duration::from_millis(5);
+const COALESCE_TIME: Duration = Duration::from_millis(5);
 /// Reading the tables takes at most one part in this many of the time.
-const READING_SHARE: u32 = 5;
+const READING_FRACTION: u32 = 5;
 /// How often the kernel is told which neighbours are in use.
-const REFRESH: Duration = Duration::from_secs(5);
+const IN_USE_INTERVAL: Duration = Duration::from_secs(5);
 /// One neighbour is asked for once in this time, however many packets wait for it.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Different neighbours asked for in that time: someone who scans our links must not flood the kernel's table.
-const ASKED_AT_MOST: usize = 1024;
+const MAX_ASKED: usize = 1024;
 /// After a failure, before the tables are read again.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Datagrams taken before other things get their turn.
-const HEARD_AT_ONCE: usize = 1024;
+const MAX_DATAGRAMS_PER_TURN: usize = 1024;
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Follows the kernel until dropped.
@@ -126,8 +126,8 @@ impl State {
             due: None,
             earliest: now,
             asked: HashSet::new(),
-            ask_again: now + ASK_AGAIN,
-            refresh: now + REFRESH,
+            ask_again: now + ASK_INTERVAL,
+            refresh: now + IN_USE_INTERVAL,
         })
     }
 
@@ -144,16 +144,16 @@ impl State {
             self.hear(shared);
             let now = Instant::now();
             if now >= self.ask_again {
-                self.ask_again = now + ASK_AGAIN;
+                self.ask_again = now + ASK_INTERVAL;
                 self.asked.clear();
             }
             self.ask(shared);
             if now >= self.refresh {
-                self.refresh = now + REFRESH;
+                self.refresh = now + IN_USE_INTERVAL;
                 self.tell_used(shared);
             }
             if self.changes.any() {
-                let due = *self.due.get_or_insert((now + QUIET).max(self.earliest));
+                let due = *self.due.get_or_insert((now + COALESCE_TIME).max(self.earliest));
                 if now >= due {
                     self.publish(shared);
                 }
@@ -176,7 +176,7 @@ impl State {
 
     /// Takes what the kernel has announced, and leaves some for later if it does not stop.
     fn hear(&mut self, shared: &Shared) {
-        for _ in 0..HEARD_AT_ONCE {
+        for _ in 0..MAX_DATAGRAMS_PER_TURN {
             match receive_from_kernel(&self.events, &mut self.buffer) {
                 Ok(length) => {
                     for message in Messages(self.buffer.get(..length).unwrap_or_default()) {
@@ -211,7 +211,7 @@ impl State {
         for (port, addr) in shared.take_requests() {
             let ifindex = ports.iter().find(|(_, p)| **p == port).map(|(ifindex, _)| *ifindex);
             let Some(ifindex) = ifindex else { continue };
-            if self.asked.len() < ASKED_AT_MOST && self.asked.insert((ifindex, addr)) {
+            if self.asked.len() < MAX_ASKED && self.asked.insert((ifindex, addr)) {
                 count_probe(shared, probe(&mut self.connection, (ifindex, addr)));
             }
         }
@@ -232,11 +232,11 @@ impl State {
             tracing::warn!("{error}; trying again");
             shared.statistics.errors.fetch_add(1, Ordering::Relaxed);
             self.changes.lost = true;
-            self.earliest = Instant::now() + RETRY;
+            self.earliest = Instant::now() + RETRY_DELAY;
             return;
         }
         let now = Instant::now();
-        self.earliest = now + now.duration_since(begun) * (READING_SHARE - 1);
+        self.earliest = now + now.duration_since(begun) * (READING_FRACTION - 1);
     }
 
     fn update(&mut self, changes: Changes, shared: &Shared) -> Result<()> {

@@ -22,9 +22,9 @@ use std::path::Path;
 /// Who made our routes and rules, in the numbers of `/etc/iproute2/rt_protos`: T, for Testudo.
 pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(84);
 /// Metric of the route that counts.
-const FIRST: u32 = 16;
-/// Metric of the route that counts without it.
-const LAST: u32 = 65536;
+const PREFERRED_METRIC: u32 = 16;
+/// Metric of the route that counts where the preferred one is gone.
+const FALLBACK_METRIC: u32 = 65536;
 
 /// Where the table is, and what does not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Guard {
     /// Our routes as they are.
     pub fn routes(&mut self) -> Result<GuardRoutes> {
         let current = self.current()?;
-        let first = current.into_iter().filter(|((_, metric), _)| *metric == FIRST);
+        let first = current.into_iter().filter(|((_, metric), _)| *metric == PREFERRED_METRIC);
         let uses = first.filter_map(|((prefix, _), target)| match target {
             Target::Throw => Some((prefix, GuardUse::Exempt)),
             Target::Interface { mtu, source, .. } => {
@@ -182,7 +182,7 @@ pub fn remove(config: &GuardConfig) -> Result<()> {
 }
 
 /// What never goes into a tunnel, whatever prefix covers it: it does not leave its link, or is no unicast.
-const NEVER: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
+const NEVER_TUNNELLED: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
 
 /// The kernel's routes that `routes` stand for.
 fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<Place, Target> {
@@ -235,12 +235,12 @@ fn targets(
             (exempt.then_some(Target::Throw), None)
         }
     };
-    [(FIRST, first), (LAST, last)]
+    [(PREFERRED_METRIC, first), (FALLBACK_METRIC, last)]
 }
 
 /// What never goes into a tunnel.
 fn never() -> impl Iterator<Item = Prefix> {
-    NEVER.iter().filter_map(|prefix| prefix.parse().ok())
+    NEVER_TUNNELLED.iter().filter_map(|prefix| prefix.parse().ok())
 }
 
 /// Other daemons use the table too.
@@ -307,9 +307,9 @@ mod tests {
         let places = places(&routes, 9);
         let tun = Target::Interface { ifindex: 9, gateway: None, mtu: None, source: None };
         let expected = [
-            ((prefix("10.0.0.0/8"), FIRST), tun),
-            ((prefix("10.0.0.0/8"), LAST), Target::Unreachable),
-            ((prefix("10.1.0.0/16"), FIRST), Target::Throw),
+            ((prefix("10.0.0.0/8"), PREFERRED_METRIC), tun),
+            ((prefix("10.0.0.0/8"), FALLBACK_METRIC), Target::Unreachable),
+            ((prefix("10.1.0.0/16"), PREFERRED_METRIC), Target::Throw),
         ];
         assert_eq!(places, BTreeMap::from(expected));
     }
@@ -318,8 +318,8 @@ mod tests {
     fn protecting_everything_leaves_the_links_alone() {
         let routes = GuardRoutes::from([(prefix("0.0.0.0/0"), PROTECT), (prefix("::/0"), PROTECT)]);
         let places = places(&routes, 9);
-        for never in NEVER {
-            assert_eq!(places.get(&(prefix(never), FIRST)), Some(&Target::Throw), "{never}");
+        for never in NEVER_TUNNELLED {
+            assert_eq!(places.get(&(prefix(never), PREFERRED_METRIC)), Some(&Target::Throw), "{never}");
         }
         assert_eq!(places.len(), 8);
     }

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Neighbours that can be asked for at a time. Who finds no room asks again with the next packet.
-const REQUESTS: usize = 256;
+/// Neighbours that can be asked for at a time. A worker that finds no room asks again with the next packet.
+const MAX_REQUESTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -51,7 +51,7 @@ impl Shared {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         Ok(Self {
             fib: ArcSwap::from_pointee(fib),
-            requests: ArrayQueue::new(REQUESTS),
+            requests: ArrayQueue::new(MAX_REQUESTS),
             woken: AtomicBool::new(false),
             wake: event()?,
             changed: event()?,

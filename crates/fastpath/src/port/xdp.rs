@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Entries of rings of the usual size, which is the largest that a gateway asks for.
-pub const RING: u32 = 2048;
+pub const RING_ENTRIES: u32 = 2048;
 
 /// How to open an [`XdpPort`].
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ impl XdpConfig {
             index,
             interface: interface.to_owned(),
             queue: 0,
-            rx_ring: RING,
-            tx_ring: RING,
+            rx_ring: RING_ENTRIES,
+            tx_ring: RING_ENTRIES,
             busy_poll: false,
             zero_copy: false,
             patient: true,
@@ -248,7 +248,7 @@ impl Port for XdpPort {
     /// too early would send what its next user wrote into it. Should they not complete, all that the port holds is
     /// given up for lost.
     fn close(mut self, pool: &mut FramePool) {
-        let give_up = Instant::now() + SEND_PATIENCE;
+        let give_up = Instant::now() + CLOSE_TIMEOUT;
         while self.in_flight != 0 && self.flush() != Flushed::Down && Instant::now() < give_up {
             self.reclaim(pool);
             std::thread::sleep(Duration::from_millis(1));
@@ -292,4 +292,4 @@ fn by_kernel(kernel: &libc::xdp_statistics) -> PortStatistics {
 }
 
 /// How long closing waits for frames to leave.
-const SEND_PATIENCE: Duration = Duration::from_millis(200);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);

@@ -5,9 +5,9 @@ use crate::mac::MacAddr;
 use std::net::{IpAddr, Ipv4Addr};
 use testudo_wire::ethernet::{EtherType, Ethernet};
 
-const PACKET: usize = 28;
+const PACKET_LEN: usize = 28;
 /// Ethernet, IPv4, and how long their addresses are.
-const KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const ADDRESS_KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: [u8; 2] = [0, 1];
 const REPLY: [u8; 2] = [0, 2];
 
@@ -17,13 +17,13 @@ pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
     if ethernet.ethertype != EtherType::ARP {
         return None;
     }
-    let packet: &[u8; PACKET] = packet.first_chunk()?;
+    let packet: &[u8; PACKET_LEN] = packet.first_chunk()?;
     let (kinds, rest) = packet.split_first_chunk()?;
     let (operation, rest) = rest.split_first_chunk()?;
     let (asker, rest): (&[u8; 6], _) = rest.split_first_chunk()?;
     let (asker_address, rest): (&[u8; 4], _) = rest.split_first_chunk()?;
     let wanted = Ipv4Addr::from(*rest.last_chunk::<4>()?);
-    if *kinds != KINDS || *operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
+    if *kinds != ADDRESS_KINDS || *operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
         return None;
     }
     // Announcements are requests too, and no question: another node's, or a thief's.
@@ -50,7 +50,7 @@ fn frame_of(
     let (target, target_address) = target;
     [
         &ethernet[..],
-        &KINDS,
+        &ADDRESS_KINDS,
         &operation,
         &link.cluster_mac.0,
         &vip.octets(),
@@ -70,13 +70,14 @@ mod tests {
     fn request(asker: [u8; 4], wanted: [u8; 4]) -> Vec<u8> {
         let to = MacAddr::BROADCAST;
         let ethernet = Ethernet { dst: to, src: MacAddr(ASKER), ethertype: EtherType::ARP }.to_bytes();
-        [&ethernet[..], &KINDS, &REQUEST, &ASKER, &asker, &[0; 6], &wanted, &[0; 18]].concat()
+        [&ethernet[..], &ADDRESS_KINDS, &REQUEST, &ASKER, &asker, &[0; 6], &wanted, &[0; 18]].concat()
     }
 
     #[test]
     fn a_request_for_a_vip_is_answered_with_the_clusters_address() {
         let reply = answer(&link(), &request([192, 0, 2, 9], VIP)).unwrap();
-        let expected = [&ASKER[..], &OWN, &[8, 6], &KINDS, &REPLY, &CLUSTER, &VIP, &ASKER, &[192, 0, 2, 9]];
+        let expected =
+            [&ASKER[..], &OWN, &[8, 6], &ADDRESS_KINDS, &REPLY, &CLUSTER, &VIP, &ASKER, &[192, 0, 2, 9]];
         assert_eq!(reply, expected.concat());
         assert!(
             answer(&link(), &request([0; 4], VIP)).is_some(),
@@ -89,7 +90,7 @@ mod tests {
         let good = request([192, 0, 2, 9], VIP);
         assert_eq!(answer(&link(), &request([192, 0, 2, 9], [192, 0, 2, 2])), None);
         assert_eq!(answer(&link(), &request(VIP, VIP)), None, "an announcement is no question");
-        for length in 0..14 + PACKET {
+        for length in 0..14 + PACKET_LEN {
             assert_eq!(answer(&link(), &good[..length]), None);
         }
         for at in (12..22).filter(|at| *at != 21) {

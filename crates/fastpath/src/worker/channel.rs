@@ -12,9 +12,9 @@ use std::time::Instant;
 use testudo_ipsec::dataplane;
 
 /// Commands that may wait for a worker. Also the garbage that may wait for control: one command makes one piece at most.
-const COMMANDS: usize = 4096;
+const MAX_COMMANDS: usize = 4096;
 /// Events that may wait for control.
-const EVENTS: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 /// What control asks of a worker. Applied between two bursts, in order.
 #[derive(Clone, Debug)]
@@ -77,9 +77,9 @@ impl Channel {
                 .map_err(|errno| Error::System { call: "eventfd", source: errno.into() })
         };
         Ok(Self {
-            commands: ArrayQueue::new(COMMANDS),
-            garbage: ArrayQueue::new(COMMANDS),
-            events: ArrayQueue::new(EVENTS),
+            commands: ArrayQueue::new(MAX_COMMANDS),
+            garbage: ArrayQueue::new(MAX_COMMANDS),
+            events: ArrayQueue::new(MAX_EVENTS),
             stop: AtomicBool::new(false),
             to_worker: eventfd()?,
             to_control: eventfd()?,

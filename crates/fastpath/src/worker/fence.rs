@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 /// No deadline.
-const NEVER: u64 = u64::MAX;
+const NO_DEADLINE: u64 = u64::MAX;
 
 /// What a worker looks at and the cluster thread moves.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Fence {
 impl Fence {
     /// Always open: the gateway stands alone.
     pub fn open() -> Self {
-        Self { deadline: AtomicU64::new(NEVER), generation: None, granted_in: AtomicU64::new(0) }
+        Self { deadline: AtomicU64::new(NO_DEADLINE), generation: None, granted_in: AtomicU64::new(0) }
     }
 
     /// Shut until [`Self::extend`] opens it.
@@ -52,9 +52,9 @@ impl Fence {
 
     /// Packets may leave until then, on the clock [`boottime`]. A deadline that has passed, zero for instance, shuts the fence.
     pub fn extend(&self, deadline: Duration) {
-        let nanoseconds = u64::try_from(deadline.as_nanos()).unwrap_or(NEVER);
+        let nanoseconds = u64::try_from(deadline.as_nanos()).unwrap_or(NO_DEADLINE);
         // Whoever sees the deadline finds the commands that were sent before it in the queue.
-        self.deadline.store(nanoseconds.min(NEVER - 1), Release);
+        self.deadline.store(nanoseconds.min(NO_DEADLINE - 1), Release);
     }
 
     /// What this node held before the machine was set back has been granted anew, in that generation.
@@ -68,7 +68,7 @@ impl Fence {
         // The deadline before the clock: who is stopped between the two reads a clock that is late, and stays shut. The other way
         // round a deadline of later would be compared with the time before.
         let deadline = self.deadline.load(Acquire);
-        (deadline == NEVER || deadline > now()) && self.is_same_machine()
+        (deadline == NO_DEADLINE || deadline > now()) && self.is_same_machine()
     }
 
     #[inline]
@@ -86,7 +86,7 @@ pub fn boottime() -> Duration {
 #[inline]
 fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .map_or(NEVER, |now| (now.tv_sec() as u64).saturating_mul(1_000_000_000) + now.tv_nsec() as u64)
+        .map_or(NO_DEADLINE, |now| (now.tv_sec() as u64).saturating_mul(1_000_000_000) + now.tv_nsec() as u64)
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
         assert!(!fence.is_open());
         fence.extend(Duration::MAX);
         assert!(fence.is_open(), "far away, and still a deadline");
-        assert_ne!(fence.deadline.into_inner(), NEVER);
+        assert_ne!(fence.deadline.into_inner(), NO_DEADLINE);
     }
 
     #[test]

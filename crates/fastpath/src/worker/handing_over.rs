@@ -1,12 +1,12 @@
 //! Shards that go to another node, and that come from one: what had come before.
 
 use super::{HostPort, Pipeline, Worker, WorkerCommand};
-use crate::port::xdp::RING;
+use crate::port::xdp::RING_ENTRIES;
 use crate::port::{BURST, FrameBurst, Port};
 use testudo_ipsec::dataplane::Command;
 
 /// Bursts from each port that are taken before shards go: as many as the largest ring holds.
-const BURSTS_PER_RING: usize = (RING as usize).div_ceil(BURST);
+const BURSTS_PER_RING: usize = (RING_ENTRIES as usize).div_ceil(BURST);
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     /// True if shards go to another node with that.

@@ -11,7 +11,7 @@ pub trait HostPort {
     /// at the moment. A packet that says nothing sensible of itself is lost, with [`io::ErrorKind::InvalidData`].
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>>;
 
-    /// Gives the kernel a packet that lies in at most [`crate::tun::PIECES`] pieces.
+    /// Gives the kernel a packet that lies in at most [`crate::tun::MAX_PIECES`] pieces.
     fn write(&mut self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<()>;
 
     /// Readable when there is a packet. `None` if one cannot wait for it.

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use testudo_wire::offload::{Cutter, Offload, complete};
 
 /// Octets of the largest packet that a kernel makes.
-const LARGEST: usize = 1 << 16;
+const MAX_KERNEL_PACKET_LEN: usize = 1 << 16;
 
 /// What is to be put into frames.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Inbox {
 impl Inbox {
     /// With room for a packet, if there will be any.
     pub(super) fn new(has_host: bool) -> Self {
-        Self { buffer: vec![0; if has_host { LARGEST } else { 0 }].into(), work: None }
+        Self { buffer: vec![0; if has_host { MAX_KERNEL_PACKET_LEN } else { 0 }].into(), work: None }
     }
 
     /// True if a packet waits for frames.

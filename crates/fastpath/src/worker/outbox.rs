@@ -5,7 +5,7 @@ use super::drops::WorkerDrop;
 use super::host::HostPort;
 use crate::frame::{Frame, FramePool};
 use crate::port::{BURST, FrameBurst};
-use crate::tun::PIECES;
+use crate::tun::MAX_PIECES;
 use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
 use testudo_wire::offload::{Look, Offload, Train, look};
@@ -124,7 +124,7 @@ fn write<'a, H: HostPort>(
     let Some((headers, len, offload)) = merged else {
         return host.write(Offload::None, &[IoSlice::new(head.data())]);
     };
-    let mut pieces: ArrayVec<IoSlice<'_>, PIECES> = ArrayVec::new();
+    let mut pieces: ArrayVec<IoSlice<'_>, MAX_PIECES> = ArrayVec::new();
     pieces.push(IoSlice::new(&headers[..len]));
     pieces.extend([head].into_iter().chain(members).map(|frame| IoSlice::new(&frame.data()[len..])));
     host.write(offload, &pieces)

@@ -12,10 +12,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Fewest and most entries of a ring. The kernel allows more; nothing here needs them.
-const RING_SIZES: (u32, u32) = (64, 1 << 15);
+const RING_SIZE_LIMITS: (u32, u32) = (64, 1 << 15);
 
 /// A queue whose socket was closed just now is released by deferred work: EBUSY until then.
-const REBIND_PATIENCE: Duration = Duration::from_secs(3);
+const REBIND_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSocket> {
     let at = |call| move |source| Error::Interface { interface: config.interface.to_owned(), call, source };
@@ -43,7 +43,7 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
 }
 
 fn check_sizes(config: &XskConfig<'_>) -> Result<()> {
-    let (least, most) = RING_SIZES;
+    let (least, most) = RING_SIZE_LIMITS;
     for found in [config.fill_ring, config.rx_ring, config.tx_ring] {
         if !found.is_power_of_two() || !(least..=most).contains(&found) {
             return Err(Error::RingSize { interface: config.interface.to_owned(), found, least, most });
@@ -129,7 +129,7 @@ fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> 
     let mode = if config.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
     let scatter = if config.scatter { libc::XDP_USE_SG } else { 0 };
     let flags = mode | scatter | libc::XDP_USE_NEED_WAKEUP;
-    let patience = if config.patient { REBIND_PATIENCE } else { Duration::ZERO };
+    let patience = if config.patient { REBIND_TIMEOUT } else { Duration::ZERO };
     let give_up = Instant::now() + patience;
     loop {
         match sys::bind(fd, config.ifindex, config.queue, flags) {

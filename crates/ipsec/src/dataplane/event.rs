@@ -8,14 +8,14 @@ use arrayvec::ArrayVec;
 use std::net::SocketAddr;
 
 /// How often control hears about one missing SA, in milliseconds.
-pub(super) const NO_SA_INTERVAL: u64 = 1000;
+pub(super) const NO_SA_INTERVAL_MS: u64 = 1000;
 /// How often control hears that the same numbers run low, in milliseconds.
-pub(super) const LOW_INTERVAL: u64 = 30_000;
+pub(super) const LOW_INTERVAL_MS: u64 = 30_000;
 /// How often control hears that an SA waits for its next block, in milliseconds.
-pub(super) const NO_BLOCK_INTERVAL: u64 = 1000;
+pub(super) const NO_BLOCK_INTERVAL_MS: u64 = 1000;
 /// Events kept until control takes them. All of them are raised again or can be seen in counters, so that losing one
 /// does no harm.
-const KEPT: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// Something that control should know, and perhaps act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum Event {
 
 /// Events that wait for control.
 #[derive(Debug)]
-pub(super) struct Events(ArrayVec<Event, KEPT>);
+pub(super) struct Events(ArrayVec<Event, MAX_EVENTS>);
 
 impl Events {
     /// Tells control if the SA with these counters has carried what it wants to hear of.

@@ -4,9 +4,9 @@
 use super::BURST;
 
 /// As many as a burst needs come one after the other.
-const SPAN: u16 = BURST as u16;
+const SPAN_LEN: u16 = BURST as u16;
 /// Of so many spans a worker has every n-th.
-const SPANS: u16 = (u16::MAX / SPAN) + 1;
+const SPANS: u16 = (u16::MAX / SPAN_LEN) + 1;
 
 /// The identifications of one worker.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ impl Identifications {
     /// So many more, at most a burst's: they follow the answer.
     #[inline]
     pub(super) fn take(&mut self, count: u16) -> u16 {
-        if self.used + count > SPAN {
+        if self.used + count > SPAN_LEN {
             let next = self.span + self.step;
             self.span = if next < SPANS { next } else { self.first };
             self.used = 0;
         }
-        let before = (self.span * SPAN + self.used).wrapping_sub(1);
+        let before = (self.span * SPAN_LEN + self.used).wrapping_sub(1);
         self.used += count;
         before
     }

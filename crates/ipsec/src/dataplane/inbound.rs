@@ -30,9 +30,9 @@ use testudo_wire::icmp::Sources;
 use testudo_wire::ipv4::Likeness;
 
 /// Octets of ESP before the ciphertext of an AEAD.
-const BEFORE_TEXT: usize = esp::HEADER + IV_LEN;
+const TEXT_OFFSET: usize = esp::HEADER + IV_LEN;
 /// Padding and trailer take a word at least.
-const MIN_TEXT: usize = 4;
+const MIN_TEXT_LEN: usize = 4;
 
 /// An ESP packet whose SA is known and whose number may be accepted.
 struct Plan<'s> {
@@ -355,9 +355,10 @@ fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>, key: &'a AeadKey) -> Option<Op
     let Plan { sa, sequence, arrived, .. } = plan;
     let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
     let esp = packet.get_mut(start..start + len)?;
-    let (head, body) = esp.split_first_chunk_mut::<BEFORE_TEXT>()?;
+    let (head, body) = esp.split_first_chunk_mut::<TEXT_OFFSET>()?;
     let (_, iv) = head.split_last_chunk::<IV_LEN>()?;
-    let (text, tag) = body.split_last_chunk_mut::<TAG_LEN>().filter(|(text, _)| text.len() >= MIN_TEXT)?;
+    let (text, tag) =
+        body.split_last_chunk_mut::<TAG_LEN>().filter(|(text, _)| text.len() >= MIN_TEXT_LEN)?;
     let aad = Aad::of_esp(sa.spi.0, *sequence, sa.esn);
     Some(OpenJob { key, iv: *iv, aad, text, tag, ok: false })
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use testudo_crypto::prefetch;
 
 /// Policies of a block.
-const BLOCK: usize = 1024;
-const BLOCKS: usize = PolicyId::LIMIT as usize / BLOCK;
+const POLICIES_PER_BLOCK: usize = 1024;
+const BLOCKS: usize = PolicyId::LIMIT as usize / POLICIES_PER_BLOCK;
 
 /// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by a worker: a worker has as
 /// many blocks as the numbers in use need, and never all of them moves.
@@ -54,12 +54,12 @@ impl Sample {
 impl PolicyBlock {
     /// The empty block that has the place of that policy.
     pub fn of(policy: PolicyId) -> Self {
-        let places = (0..BLOCK).map(|_| Place::default()).collect();
-        Self { number: policy.index() / BLOCK, places }
+        let places = (0..POLICIES_PER_BLOCK).map(|_| Place::default()).collect();
+        Self { number: policy.index() / POLICIES_PER_BLOCK, places }
     }
 
     /// Policies of a block: the first of each has a number that is divisible by it.
-    pub const LENGTH: u32 = BLOCK as u32;
+    pub const LENGTH: u32 = POLICIES_PER_BLOCK as u32;
 }
 
 /// The outbound SAs of a worker.
@@ -87,8 +87,8 @@ impl OutboundTable {
 
     #[inline]
     pub(super) fn get(&self, policy: PolicyId) -> Option<&Place> {
-        let block = self.blocks.get(policy.index() / BLOCK)?.as_ref()?;
-        block.places.get(policy.index() % BLOCK)
+        let block = self.blocks.get(policy.index() / POLICIES_PER_BLOCK)?.as_ref()?;
+        block.places.get(policy.index() % POLICIES_PER_BLOCK)
     }
 
     /// Asks for the SAs of policies, step by step: what the next step reads is on its way before the first of it is needed. Beside each
@@ -110,7 +110,7 @@ impl OutboundTable {
     }
 
     pub(super) fn get_mut(&mut self, policy: PolicyId) -> Option<&mut Place> {
-        let block = self.blocks.get_mut(policy.index() / BLOCK)?.as_mut()?;
-        block.places.get_mut(policy.index() % BLOCK)
+        let block = self.blocks.get_mut(policy.index() / POLICIES_PER_BLOCK)?.as_mut()?;
+        block.places.get_mut(policy.index() % POLICIES_PER_BLOCK)
     }
 }

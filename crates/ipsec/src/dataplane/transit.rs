@@ -11,7 +11,7 @@ use crate::siphash::HashKey;
 use crate::spi::Shard;
 
 /// For so many milliseconds after a shard has come a packet may still lie before the worker that came when the old node had the shard.
-const MEMORY: u64 = 300;
+const FORMER_OWNER_MS: u64 = 300;
 
 /// A clear packet that a node has worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Transit {
         now: u64,
     ) -> Box<[(u64, bool)]> {
         digests.sort_unstable();
-        (self.came, self.until) = (shards, now + MEMORY);
+        (self.came, self.until) = (shards, now + FORMER_OWNER_MS);
         std::mem::replace(&mut self.handled, digests)
     }
 

@@ -9,15 +9,15 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6::Ipv6;
 use testudo_wire::{esp, ipv4, ipv6, udp};
 
-/// TTL and hop limit of outer packets.
-const TTL: u8 = 64;
+/// OUTER_TTL and hop limit of outer packets.
+const OUTER_TTL: u8 = 64;
 /// The longest prefix with an IV of an AEAD: IPv6, UDP, ESP header, IV.
 const MAX_AEAD_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
 /// The longest prefix, with a block for the IV.
 const MAX_PREFIX: usize = MAX_AEAD_PREFIX + 8;
 /// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that a router is believed, so that
 /// none makes an SA impossible, whatever its algorithms.
-const MIN_INNER: u16 = 478;
+const MIN_INNER_MTU: u16 = 478;
 
 /// What each packet puts into its outer header.
 #[derive(Clone, Copy, Debug)]
@@ -303,7 +303,7 @@ pub(crate) struct Overhead {
 impl Overhead {
     /// The same where less is left than any path leaves, because other headers stand around it: the least that is worth it.
     pub(crate) fn inner_mtu_within(self, path_mtu: u16) -> u16 {
-        self.inner_mtu(path_mtu).unwrap_or(MIN_INNER)
+        self.inner_mtu(path_mtu).unwrap_or(MIN_INNER_MTU)
     }
 
     /// The largest inner packet whose outer packet is no larger than `path_mtu`.
@@ -311,8 +311,8 @@ impl Overhead {
         let Self { octets, clear, align, trailer } = self;
         let text = path_mtu.saturating_sub(octets + clear) & !(align - 1);
         let inner = (clear + text).saturating_sub(trailer);
-        if inner < MIN_INNER {
-            let least = MIN_INNER + trailer - clear;
+        if inner < MIN_INNER_MTU {
+            let least = MIN_INNER_MTU + trailer - clear;
             let expected = least.next_multiple_of(align) + octets + clear;
             return Err(Error::PathMtu { found: path_mtu, expected });
         }
@@ -352,15 +352,21 @@ fn copy<const LEN: usize>(to: &mut [u8], from: &[u8; LEN]) {
 
 /// The header with every field zero that changes from packet to packet.
 fn header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol) -> [u8; ipv4::HEADER] {
-    let fields = ipv4::Fields { tos: 0, total_len: 0, id: 0, df: false, ttl: TTL, protocol, src, dst };
+    let fields = ipv4::Fields { tos: 0, total_len: 0, id: 0, df: false, ttl: OUTER_TTL, protocol, src, dst };
     let mut bytes = fields.to_bytes();
     bytes[10..12].fill(0);
     bytes
 }
 
 fn header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: Protocol) -> [u8; ipv6::HEADER] {
-    let fields =
-        ipv6::Fields { traffic_class: 0, payload_len: 0, next_header: protocol, hop_limit: TTL, src, dst };
+    let fields = ipv6::Fields {
+        traffic_class: 0,
+        payload_len: 0,
+        next_header: protocol,
+        hop_limit: OUTER_TTL,
+        src,
+        dst,
+    };
     fields.to_bytes()
 }
 

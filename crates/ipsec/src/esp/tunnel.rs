@@ -1,15 +1,15 @@
-//! Traffic class across the tunnel: DSCP by RFC 4301 §5.1.2, ECN by RFC 6040.
+//! Traffic class across the tunnel: DSCP_MASK by RFC 4301 §5.1.2, ECN by RFC 6040.
 
 use crate::sa::HeaderCopy;
 use testudo_wire::ip::Ecn;
 
-const DSCP: u8 = 0xfc;
+const DSCP_MASK: u8 = 0xfc;
 
 /// Traffic class of the outer header (RFC 6040 §4.1: normal mode copies ECN, compatibility mode sends Not-ECT).
 #[inline]
 pub(crate) fn outer_class(copy: HeaderCopy, inner: u8) -> u8 {
-    let dscp = if copy.dscp_out { inner & DSCP } else { 0 };
-    let ecn = if copy.ecn { inner & !DSCP } else { 0 };
+    let dscp = if copy.dscp_out { inner & DSCP_MASK } else { 0 };
+    let ecn = if copy.ecn { inner & !DSCP_MASK } else { 0 };
     dscp | ecn
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn outer_class(copy: HeaderCopy, inner: u8) -> u8 {
 /// inner packet cannot tell it on (RFC 6040 §4.2).
 #[inline]
 pub(crate) fn inner_class(copy: HeaderCopy, outer: u8, inner: u8) -> Option<u8> {
-    let dscp = if copy.dscp_in { outer & DSCP } else { inner & DSCP };
+    let dscp = if copy.dscp_in { outer & DSCP_MASK } else { inner & DSCP_MASK };
     Some(dscp | decapsulated(Ecn::of(outer), Ecn::of(inner))?.bits())
 }
 

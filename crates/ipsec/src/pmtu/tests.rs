@@ -112,8 +112,8 @@ fn ipv6_tells_the_same() {
 #[test]
 fn only_what_was_sent_lately_is_quoted() {
     let quoted = |sequence| TooBig { sequence, ..too_big(1400) };
-    assert!(quoted(1).is_recent(&(1..2)) && quoted(1).is_recent(&(1..LATELY + 1)));
-    assert!(!quoted(1).is_recent(&(1..LATELY + 2)), "long ago");
+    assert!(quoted(1).is_recent(&(1..2)) && quoted(1).is_recent(&(1..MAX_NUMBERS_SINCE_QUOTED + 1)));
+    assert!(!quoted(1).is_recent(&(1..MAX_NUMBERS_SINCE_QUOTED + 2)), "long ago");
     assert!(!quoted(2).is_recent(&(1..2)) && !quoted(9).is_recent(&(1..2)), "not yet");
     assert!(!quoted(u32::MAX).is_recent(&(1..5)), "before the first");
     for next in [0, 1, 2, 100] {
@@ -173,16 +173,16 @@ fn not_more_paths_are_remembered_than_there_is_room_for() {
     let mut paths = PathMtus::default();
     let addr = |number: usize| IpAddr::from(Ipv4Addr::from(number as u32));
     let (then, now) = (Duration::ZERO, Duration::from_secs(599));
-    for number in 0..MOST + 10 {
+    for number in 0..MAX_PATHS + 10 {
         paths.learn(then, addr(number), 1400);
     }
-    assert_eq!(paths.0.len(), MOST);
-    assert_eq!((paths.get(now, addr(0)), paths.get(now, addr(MOST))), (Some(1400), None));
+    assert_eq!(paths.0.len(), MAX_PATHS);
+    assert_eq!((paths.get(now, addr(0)), paths.get(now, addr(MAX_PATHS))), (Some(1400), None));
     paths.learn(now, addr(0), 1300);
     assert_eq!(paths.get(now, addr(0)), Some(1300), "what is known may become less");
-    paths.learn(LIFETIME, addr(MOST), 1400);
+    paths.learn(LIFETIME, addr(MAX_PATHS), 1400);
     assert_eq!(
-        (paths.get(LIFETIME, addr(MOST)), paths.0.len()),
+        (paths.get(LIFETIME, addr(MAX_PATHS)), paths.0.len()),
         (Some(1400), 2),
         "what is too old makes room"
     );

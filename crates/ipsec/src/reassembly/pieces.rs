@@ -1,6 +1,6 @@
 //! The fragments of one datagram.
 
-use super::{LEAST, Loss, PIECES};
+use super::{Loss, MAX_FRAGMENTS, MIN_FRAGMENT_LEN};
 use arrayvec::ArrayVec;
 use testudo_wire::fragment::Fragment;
 
@@ -14,7 +14,7 @@ pub(super) struct Piece<F> {
 /// The fragments of one datagram, in the order of their places.
 #[derive(Debug)]
 pub(super) struct Pieces<F> {
-    pub(super) list: ArrayVec<Piece<F>, PIECES>,
+    pub(super) list: ArrayVec<Piece<F>, MAX_FRAGMENTS>,
     /// Of all payloads.
     pub(super) octets: usize,
     /// Where the datagram ends, once its last fragment is there.
@@ -40,7 +40,8 @@ pub(super) fn flaw(fragment: &Fragment) -> Option<Loss> {
     if fragment.len == 0 || beyond || fragment.more && !fragment.len.is_multiple_of(8) {
         return Some(Loss::Invalid);
     }
-    let hides = fragment.more && fragment.len < LEAST || fragment.offset != 0 && fragment.offset < LEAST;
+    let hides = fragment.more && fragment.len < MIN_FRAGMENT_LEN
+        || fragment.offset != 0 && fragment.offset < MIN_FRAGMENT_LEN;
     hides.then_some(Loss::Tiny)
 }
 

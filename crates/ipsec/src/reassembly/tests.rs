@@ -205,10 +205,10 @@ fn what_no_link_makes_is_refused() {
 #[test]
 fn too_many_fragments_are_refused() {
     let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
-    for at in 0..=PIECES {
+    for at in 0..=MAX_FRAGMENTS {
         give(&mut reassembler, &[forged(48 * at as u16, true, 48)], 0, &mut lost);
     }
-    assert_eq!(reasons(&lost), [Loss::TooLarge; PIECES + 1]);
+    assert_eq!(reasons(&lost), [Loss::TooLarge; MAX_FRAGMENTS + 1]);
     assert_eq!(reassembler.held(), 0);
 }
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The most reasons that one half counts. The other reasons come before there is an SA to count for: with tens of thousands of
 /// SAs, room for them would be megabytes, and so would be room in each half for what only the other one meets.
-const MOST: usize = INBOUND.len();
+const MAX_REASONS: usize = INBOUND_REASONS.len();
 
 /// Why an SA refuses what has come. What both halves may meet stands first, at one place in both.
-const INBOUND: [DropReason; 16] = [
+const INBOUND_REASONS: [DropReason; 16] = [
     DropReason::Dummy,
     DropReason::AhNotCovered,
     DropReason::SequenceInvalid,
@@ -31,7 +31,7 @@ const INBOUND: [DropReason; 16] = [
 ];
 
 /// Why an SA does not take what is to leave.
-const OUTBOUND: [DropReason; 11] = [
+const OUTBOUND_REASONS: [DropReason; 11] = [
     DropReason::Dummy,
     DropReason::AhNotCovered,
     DropReason::OutsideSa,
@@ -44,7 +44,7 @@ const OUTBOUND: [DropReason; 11] = [
     DropReason::IvExhausted,
     DropReason::NoSender,
 ];
-const _: () = assert!(OUTBOUND.len() <= MOST);
+const _: () = assert!(OUTBOUND_REASONS.len() <= MAX_REASONS);
 
 fn place_in(reasons: &[DropReason], reason: DropReason) -> Option<usize> {
     reasons.iter().position(|counted| *counted == reason)
@@ -52,7 +52,7 @@ fn place_in(reasons: &[DropReason], reason: DropReason) -> Option<usize> {
 
 /// Where the reason is counted, whichever half it is that counts it: so the place is known where the reason is a constant.
 fn place(reason: DropReason) -> Option<usize> {
-    place_in(&INBOUND, reason).or_else(|| place_in(&OUTBOUND, reason))
+    place_in(&INBOUND_REASONS, reason).or_else(|| place_in(&OUTBOUND_REASONS, reason))
 }
 
 /// Counters of one SA in one direction, written by workers and read by anybody.
@@ -68,7 +68,7 @@ pub struct SaCounters {
     /// Of packets of this direction.
     half: Direction,
     /// Saturating: as large ones would be as much memory as the rest.
-    drops: [AtomicU32; MOST],
+    drops: [AtomicU32; MAX_REASONS],
 }
 
 /// The values of an SA's counters at one moment.
@@ -91,7 +91,7 @@ impl SaCounters {
             mark_packets: AtomicU64::new(u64::MAX),
             mark_bytes: AtomicU64::new(u64::MAX),
             half,
-            drops: [const { AtomicU32::new(0) }; MOST],
+            drops: [const { AtomicU32::new(0) }; MAX_REASONS],
         }
     }
 
@@ -113,8 +113,8 @@ impl SaCounters {
     /// The place of a reason that this half counts.
     fn place(&self, reason: DropReason) -> Option<usize> {
         match self.half {
-            Direction::In => place_in(&INBOUND, reason),
-            Direction::Out => place_in(&OUTBOUND, reason),
+            Direction::In => place_in(&INBOUND_REASONS, reason),
+            Direction::Out => place_in(&OUTBOUND_REASONS, reason),
         }
     }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_half_counts_its_reasons_and_no_other() {
-        for (half, counted) in [(Direction::In, &INBOUND[..]), (Direction::Out, &OUTBOUND)] {
+        for (half, counted) in [(Direction::In, &INBOUND_REASONS[..]), (Direction::Out, &OUTBOUND_REASONS)] {
             let counters = SaCounters::new(half);
             for (times, reason) in (1..).zip(counted) {
                 (0..times).for_each(|_| counters.add_drop(*reason));

@@ -9,7 +9,7 @@ use crate::checksum::Sum;
 /// Refused if Don't Fragment is set or `mtu` leaves no room for eight octets of payload.
 pub fn fragment(packet: &[u8], mtu: u16) -> Result<Fragments<'_>, Error> {
     let packet = Ipv4::parse(packet)?;
-    let mut repeated = [0; options::MAX];
+    let mut repeated = [0; options::MAX_LEN];
     let repeated_len = options::copied(packet.options(), &mut repeated);
     let mtu = usize::from(mtu);
     let smallest = packet.header_len() + 8;
@@ -27,7 +27,7 @@ pub struct Fragments<'a> {
     /// Octets of payload already written, a multiple of eight.
     done: usize,
     /// Options of all fragments but the first.
-    repeated: [u8; options::MAX],
+    repeated: [u8; options::MAX_LEN],
     repeated_len: usize,
 }
 

@@ -4,8 +4,8 @@
 use super::{HEADER, MIN_COMPARED, Sum};
 
 /// Length, identification and checksum are its own in each packet; options are not compared, so there are none.
-const FIRST: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff]);
-const SECOND: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+const FIRST_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff]);
+const SECOND_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff]);
 
 /// What the packets of a train have in common: a header without options, but for length, identification and checksum, and the four
 /// octets behind it: ports, where the protocol has them.
@@ -25,7 +25,7 @@ impl Likeness {
     fn read(compared: &[u8; MIN_COMPARED]) -> Self {
         let (words, _) = compared.as_chunks::<8>();
         let [first, second, third] = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));
-        Self([first & FIRST, second & SECOND, third])
+        Self([first & FIRST_MASK, second & SECOND_MASK, third])
     }
 
     /// Total length of a packet that is like this one, if its own length and its checksum are right: a parser would accept it, and find

@@ -10,7 +10,7 @@ const STRICT_SOURCE_ROUTE: u8 = 137;
 const COPIED: u8 = 0x80;
 
 /// Octets of options that a header has room for.
-pub(super) const MAX: usize = 40;
+pub(super) const MAX_LEN: usize = 40;
 
 /// An option with its type and length octets, and what follows it.
 pub(crate) type Split<'a> = (&'a [u8], &'a [u8]);
@@ -54,7 +54,7 @@ pub(super) fn check(mut options: &[u8]) -> Result<(), Error> {
 }
 
 /// Writes the options that later fragments repeat, padded to words; returns their octets. The options have been checked.
-pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX]) -> usize {
+pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX_LEN]) -> usize {
     let mut len = 0;
     while let Ok(Some((option, rest))) = next(options) {
         if option[0] & COPIED != 0

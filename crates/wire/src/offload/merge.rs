@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Most octets of a merged packet's headers: IPv6, and TCP with all its options.
 pub const MERGED_HEADERS: usize = ipv6::HEADER + 60;
 /// Most octets of a merged packet.
-const LONGEST: usize = 65_535;
+const MAX_MERGED_LEN: usize = 65_535;
 
 /// Addresses and ports of a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ impl Train {
             && self.flow == *flow
             && segment.seq == self.next_seq
             && segment.payload <= self.first.payload
-            && self.len + segment.payload <= LONGEST
+            && self.len + segment.payload <= MAX_MERGED_LEN
             && segment.id == self.last_id.map(|id| id.wrapping_add(1))
             && has_same_headers(head, packet, self.first, *segment);
         if follows {

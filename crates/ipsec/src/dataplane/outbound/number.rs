@@ -4,7 +4,7 @@ use super::Burst;
 use super::plan::Plan;
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
-use crate::dataplane::event::{Event, Events, LOW_INTERVAL, NO_BLOCK_INTERVAL};
+use crate::dataplane::event::{Event, Events, LOW_INTERVAL_MS, NO_BLOCK_INTERVAL_MS};
 use crate::dataplane::table::{OutboundTable, Sample};
 use crate::drops::DropReason;
 use crate::number::IvAllocator;
@@ -67,7 +67,8 @@ impl Low<'_> {
         let Some(place) = self.table.get(sa.policy()) else {
             return;
         };
-        let interval = if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL } else { LOW_INTERVAL };
+        let interval =
+            if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL_MS } else { LOW_INTERVAL_MS };
         // At once for each block; again after a time, because the event may have got lost.
         let news = sa.numbers().take_news();
         if !news && !self.is_due(place.told.get(), interval) {
@@ -85,7 +86,7 @@ impl Low<'_> {
     #[cold]
     fn tell_ivs(&mut self, ivs: &IvAllocator) {
         if ivs.sender().is_some()
-            && self.is_due(*self.iv_told, LOW_INTERVAL)
+            && self.is_due(*self.iv_told, LOW_INTERVAL_MS)
             && self.events.raise(Event::IvLow)
         {
             *self.iv_told = Some(self.now);

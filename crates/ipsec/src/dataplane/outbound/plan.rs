@@ -4,7 +4,7 @@ use super::Burst;
 use super::train::{Member, Train};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
-use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL};
+use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL_MS};
 use crate::dataplane::local::LocalAddrs;
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shards::is_carried;
@@ -213,7 +213,7 @@ impl<'s> Planner<'s, '_> {
 
     /// Tells control now and then that the policy's SA is missing.
     pub(super) fn ask_for_sa(&mut self, place: &Place, policy: PolicyId, packet: PacketSelector) {
-        let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL);
+        let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL_MS);
         if due && self.events.raise(Event::NoSa { policy, packet }) {
             place.told.set(Some(self.now));
         }

@@ -104,7 +104,7 @@ fn whatever_stays_in_clear_what_is_said_to_fit_does() {
 #[test]
 fn no_path_that_is_believed_is_too_small() {
     for outer in all() {
-        let smallest = if outer.is_ipv6() { 1280 } else { crate::pmtu::SMALLEST_IPV4 };
+        let smallest = if outer.is_ipv6() { 1280 } else { crate::pmtu::MIN_IPV4_MTU };
         assert!(outer.overhead().inner_mtu(smallest).is_ok());
     }
 }
