@@ -131,10 +131,10 @@ fn load() -> Result<Functions, CryptoError> {
 /// Memory as the library wants it: aligned to a cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Line([u8; 64]);
+pub(crate) struct CacheLine([u8; 64]);
 
 /// Room for `struct gcm_context_data`; `ipsec_mb.c` asserts that it is enough.
-type Context = MaybeUninit<[Line; 2]>;
+type Context = MaybeUninit<[CacheLine; 2]>;
 
 /// What works with the schedules of one algorithm.
 #[derive(Clone, Copy)]
@@ -146,7 +146,7 @@ pub(crate) struct Calls {
 /// An expanded key.
 pub(crate) struct Schedule {
     /// `struct gcm_key_data`, or the key of ChaCha20; only ever read after its making.
-    lines: Box<[Line]>,
+    lines: Box<[CacheLine]>,
     calls: Calls,
 }
 
@@ -157,10 +157,10 @@ const MAX_LINES: usize = 32;
 pub(crate) fn with_schedule(
     algorithm: AeadAlgorithm,
     key: &[u8],
-    work: impl FnOnce(&[Line], Calls) -> bool,
+    work: impl FnOnce(&[CacheLine], Calls) -> bool,
 ) -> bool {
     let Ok(functions) = functions() else { return false };
-    let mut lines = [Line([0; 64]); MAX_LINES];
+    let mut lines = [CacheLine([0; 64]); MAX_LINES];
     let result = match lines.get_mut(..functions.lines()) {
         Some(lines) if key.len() == algorithm.key_len() => {
             let calls = functions.expand(algorithm, key, lines);
@@ -175,15 +175,15 @@ pub(crate) fn with_schedule(
 impl Functions {
     /// Octets of a schedule.
     pub(crate) fn schedule_len(&self) -> usize {
-        self.lines() * size_of::<Line>()
+        self.lines() * size_of::<CacheLine>()
     }
 
     fn lines(&self) -> usize {
-        self.schedule_size.div_ceil(size_of::<Line>())
+        self.schedule_size.div_ceil(size_of::<CacheLine>())
     }
 
     /// Writes the schedule of a key, which must be as long as the algorithm's, into as many lines as it needs.
-    fn expand(&self, algorithm: AeadAlgorithm, key: &[u8], lines: &mut [Line]) -> Calls {
+    fn expand(&self, algorithm: AeadAlgorithm, key: &[u8], lines: &mut [CacheLine]) -> Calls {
         assert!(key.len() == algorithm.key_len() && lines.len() >= self.lines());
         let (expand, seal, open) = match algorithm {
             AeadAlgorithm::Aes128Gcm => (self.expand128, self.seal128, self.open128),
@@ -207,7 +207,7 @@ impl Schedule {
         if key.len() != algorithm.key_len() {
             return Err(CryptoError::KeyRefused { library: Library::IpsecMb });
         }
-        let mut lines = vec![Line([0; 64]); functions.lines()].into_boxed_slice();
+        let mut lines = vec![CacheLine([0; 64]); functions.lines()].into_boxed_slice();
         let calls = functions.expand(algorithm, key, &mut lines);
         Ok(Self { lines, calls })
     }
@@ -218,7 +218,7 @@ impl Schedule {
         let needed = reads::lines(algorithm, len);
         for (at, line) in self.lines.iter().enumerate() {
             if needed & 1 << at != 0 {
-                prefetch(line, size_of::<Line>());
+                prefetch(line, size_of::<CacheLine>());
             }
         }
     }
@@ -254,7 +254,7 @@ impl Calls {
     #[inline]
     pub(crate) fn seal(
         self,
-        schedule: &[Line],
+        schedule: &[CacheLine],
         nonce: &[u8; NONCE_LEN],
         aad: &[u8],
         text: &mut [u8],
@@ -267,7 +267,7 @@ impl Calls {
     #[inline]
     pub(crate) fn open(
         self,
-        schedule: &[Line],
+        schedule: &[CacheLine],
         nonce: &[u8; NONCE_LEN],
         aad: &[u8],
         text: &mut [u8],
@@ -288,7 +288,7 @@ impl Calls {
 #[inline]
 fn call(
     crypt: Crypt,
-    schedule: &[Line],
+    schedule: &[CacheLine],
     nonce: &[u8; NONCE_LEN],
     aad: &[u8],
     text: &mut [u8],

@@ -8,9 +8,9 @@ use aws_lc_sys::{
 use std::ptr::NonNull;
 
 /// A private key of AWS-LC, which is freed, and cleansed by that, when this is dropped.
-struct Key(NonNull<EVP_PKEY>);
+struct RsaKey(NonNull<EVP_PKEY>);
 
-impl Key {
+impl RsaKey {
     fn parse(pkcs8: &[u8]) -> Option<Self> {
         let mut input = CBS { data: pkcs8.as_ptr(), len: pkcs8.len() };
         // SAFETY: `input` names octets that live until the call returns; the key that it gives is
@@ -20,7 +20,7 @@ impl Key {
     }
 }
 
-impl Drop for Key {
+impl Drop for RsaKey {
     fn drop(&mut self) {
         // SAFETY: nobody else has the key, and nothing refers to it any more.
         unsafe { EVP_PKEY_free(self.0.as_ptr()) }
@@ -31,7 +31,7 @@ impl Drop for Key {
 /// sign.
 pub fn sign(pkcs8: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, message);
-    let key = Key::parse(pkcs8)?;
+    let key = RsaKey::parse(pkcs8)?;
     // SAFETY: the key lives as long as `key`, and what this gives belongs to it.
     let rsa = NonNull::new(unsafe { EVP_PKEY_get0_RSA(key.0.as_ptr()) })?;
     // SAFETY: `rsa` is the valid key of above.

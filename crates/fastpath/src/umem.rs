@@ -28,7 +28,7 @@ pub(crate) enum Redeemed {
 
 /// A packet on loan, chunk by chunk.
 #[derive(Debug)]
-pub(crate) struct Pieces {
+pub(crate) struct FrameDescriptors {
     address: u64,
     left: u32,
     chunk: u64,
@@ -36,18 +36,18 @@ pub(crate) struct Pieces {
 
 /// What of a packet lies in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct FrameDescriptor {
     pub(crate) address: u64,
     pub(crate) len: u32,
     /// It is not the last one.
     pub(crate) more: bool,
 }
 
-impl Iterator for Pieces {
-    type Item = Piece;
+impl Iterator for FrameDescriptors {
+    type Item = FrameDescriptor;
 
     #[inline]
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<FrameDescriptor> {
         if self.left == 0 {
             return None;
         }
@@ -56,7 +56,7 @@ impl Iterator for Pieces {
         let len = room.min(self.left);
         self.address += u64::from(len);
         self.left -= len;
-        Some(Piece { address, len, more: self.left != 0 })
+        Some(FrameDescriptor { address, len, more: self.left != 0 })
     }
 }
 
@@ -95,12 +95,12 @@ impl Umem {
     /// # Panics
     /// If the frame is of another memory.
     #[inline]
-    pub(crate) fn lend(&mut self, frame: Frame) -> Pieces {
+    pub(crate) fn lend(&mut self, frame: Frame) -> FrameDescriptors {
         debug_assert!(!frame.is_empty(), "nothing would come back for a packet without octets");
         let first = u32::from(frame.start()) >> self.memory.chunk_size().shift();
         let address = self.lend_chunks(&frame, first, self.chunks_of(&frame));
         let chunk = self.memory.chunk_size().octets() as u64;
-        Pieces { address: address + u64::from(frame.start()), left: u32::from(frame.len()), chunk }
+        FrameDescriptors { address: address + u64::from(frame.start()), left: u32::from(frame.len()), chunk }
     }
 
     /// Lends chunks of a frame. Answers the address of its first one.
@@ -247,7 +247,7 @@ mod tests {
             {
                 let mut frame = pool.take_jumbo().unwrap();
                 assert!(frame.set_extent(start, len));
-                let pieces: Vec<Piece> = umem.lend(frame).collect();
+                let pieces: Vec<FrameDescriptor> = umem.lend(frame).collect();
                 let wanted = (start + len - 1) / chunk - start / chunk + 1;
                 assert_eq!((pieces.len(), umem.count()), (wanted, wanted));
                 assert_eq!(pieces.iter().map(|piece| piece.len as usize).sum::<usize>(), len);

@@ -29,7 +29,7 @@ const MAX_QUESTION_LEN: usize = 256;
 
 /// A link on which VIPs are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Link {
+pub struct VipLink {
     /// Name of the interface.
     pub name: String,
     /// Number of the interface in the kernel.
@@ -42,7 +42,7 @@ pub struct Link {
     pub vips: BTreeSet<IpAddr>,
 }
 
-impl Link {
+impl VipLink {
     fn has(&self, addr: IpAddr) -> bool {
         self.vips.contains(&addr)
     }
@@ -63,7 +63,7 @@ pub struct Speaker {
 
 #[derive(Debug)]
 struct Open {
-    link: Link,
+    link: VipLink,
     arp: PacketSocket,
     nd: PacketSocket,
     /// Keeps the groups by which the VIPs are asked for; none without IPv6 ones.
@@ -73,7 +73,7 @@ struct Open {
 impl Speaker {
     /// Listens on the links and has their interfaces receive what is for the cluster. Silent until this node is the default
     /// host.
-    pub fn open(links: Vec<Link>) -> Result<Self> {
+    pub fn open(links: Vec<VipLink>) -> Result<Self> {
         let links = links.into_iter().map(Open::new).collect::<Result<_>>()?;
         Ok(Self { links, default_host: false, answered: 0 })
     }
@@ -91,7 +91,7 @@ impl Speaker {
     /// Interfaces have gone or come, or have other addresses: listens on these links from now on,
     /// and no longer on those that have changed. The default host announces the VIPs on each that
     /// is new. Answers what is readable there; what fails is tried again with the next call.
-    pub fn follow(&mut self, links: Vec<Link>) -> (Vec<BorrowedFd<'_>>, Result<()>) {
+    pub fn follow(&mut self, links: Vec<VipLink>) -> (Vec<BorrowedFd<'_>>, Result<()>) {
         self.links.retain(|open| links.contains(&open.link));
         let (before, mut result) = (self.links.len(), Ok(()));
         for link in links {
@@ -149,7 +149,7 @@ impl Speaker {
     }
 }
 
-type Answer = fn(&Link, &[u8]) -> Option<Vec<u8>>;
+type Answer = fn(&VipLink, &[u8]) -> Option<Vec<u8>>;
 
 /// A link that is down or has no room just now is no reason to fail.
 fn passing<T: Default>(error: io::Error) -> io::Result<T> {
@@ -162,7 +162,7 @@ fn passing<T: Default>(error: io::Error) -> io::Result<T> {
 }
 
 impl Open {
-    fn new(link: Link) -> Result<Self> {
+    fn new(link: VipLink) -> Result<Self> {
         let failed = |call| link.failed(call);
         let arp =
             PacketSocket::open(link.ifindex, EtherType::ARP, None).map_err(failed("listening for ARP"))?;
@@ -218,8 +218,8 @@ mod tests {
     pub(super) const VIP: [u8; 4] = [192, 0, 2, 1];
     pub(super) const VIP6: &str = "2001:db8:1::1";
 
-    pub(super) fn link() -> Link {
-        Link {
+    pub(super) fn link() -> VipLink {
+        VipLink {
             name: "outer0".to_owned(),
             ifindex: 2,
             mac: MacAddr(OWN),

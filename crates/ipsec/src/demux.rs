@@ -26,7 +26,7 @@ pub(crate) enum Form {
 
 /// An ESP packet found in an outer packet, or AH.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Arrived {
+pub(crate) struct FoundEsp {
     pub(crate) spi: u32,
     /// The low 32 bits of the sequence number.
     pub(crate) sequence: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Arrived {
     pub(crate) source_port: u16,
 }
 
-impl Arrived {
+impl FoundEsp {
     /// Where ESP ends in the outer packet.
     #[inline]
     pub(crate) fn end(&self) -> usize {
@@ -51,7 +51,7 @@ impl Arrived {
 
 /// What an outer packet is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OuterKind {
     Esp,
     /// Should not have come here; the kernel has the socket.
     Ike,
@@ -67,8 +67,8 @@ pub(crate) fn sort(
     packet: &[u8],
     local: &LocalAddrs,
     udp_port: u16,
-    arrived: &mut Arrived,
-) -> Result<Kind, DropReason> {
+    arrived: &mut FoundEsp,
+) -> Result<OuterKind, DropReason> {
     match ip::version(packet) {
         Some(4) => {
             let ip = Ipv4::parse_verified(packet).map_err(|_| DropReason::Malformed)?;
@@ -78,7 +78,7 @@ pub(crate) fn sort(
             if ip.is_fragment() {
                 return fragment(ip.protocol());
             }
-            let mut outer = Outer {
+            let mut outer = OuterPacket {
                 protocol: ip.protocol(),
                 payload: ip.payload(),
                 at: ip.header_len(),
@@ -97,7 +97,7 @@ pub(crate) fn sort(
             if upper.fragment.is_some_and(|fragment| fragment.offset != 0 || fragment.more) {
                 return fragment(upper.protocol);
             }
-            let mut outer = Outer {
+            let mut outer = OuterPacket {
                 protocol: upper.protocol,
                 payload: upper.payload,
                 at: ip.total_len() - upper.payload.len(),
@@ -112,15 +112,15 @@ pub(crate) fn sort(
 /// The next ESP packet of a train: its outer header is like that of the one before, its SPI too, and it is `total` octets long. `None` if
 /// it is too short.
 #[inline]
-pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &Arrived) -> Option<Arrived> {
+pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &FoundEsp) -> Option<FoundEsp> {
     let len = total.checked_sub(before.at).filter(|len| usize::from(*len) >= MIN_ESP)?;
     let found = Esp::parse(packet.get(usize::from(before.at)..)?).ok()?;
-    Some(Arrived { sequence: found.sequence, len, ..*before })
+    Some(FoundEsp { sequence: found.sequence, len, ..*before })
 }
 
 /// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so that ESP pays nothing for it.
 #[cold]
-pub(crate) fn sort_ah(packet: &[u8], arrived: &mut Arrived) -> Result<(), DropReason> {
+pub(crate) fn sort_ah(packet: &[u8], arrived: &mut FoundEsp) -> Result<(), DropReason> {
     let (protocol, payload, at, class) = match ip::version(packet) {
         Some(4) => {
             let ip = Ipv4::parse(packet).map_err(|_| DropReason::Malformed)?;
@@ -137,7 +137,7 @@ pub(crate) fn sort_ah(packet: &[u8], arrived: &mut Arrived) -> Result<(), DropRe
     }
     let found = Ah::parse(payload).map_err(|_| DropReason::AhTooShort)?;
     let fits = |value: usize| u16::try_from(value).map_err(|_| DropReason::Malformed);
-    *arrived = Arrived {
+    *arrived = FoundEsp {
         spi: found.spi,
         sequence: found.sequence,
         at: fits(at)?,
@@ -151,14 +151,14 @@ pub(crate) fn sort_ah(packet: &[u8], arrived: &mut Arrived) -> Result<(), DropRe
 
 /// Only what may be ESP or AH is worth putting together.
 #[cold]
-fn fragment(protocol: Protocol) -> Result<Kind, DropReason> {
+fn fragment(protocol: Protocol) -> Result<OuterKind, DropReason> {
     let may_be_ours =
         matches!(protocol, Protocol::ESP | Protocol::UDP | Protocol::AH) || protocol.is_extension();
-    if may_be_ours { Ok(Kind::Fragment) } else { Err(DropReason::NotEsp) }
+    if may_be_ours { Ok(OuterKind::Fragment) } else { Err(DropReason::NotEsp) }
 }
 
 /// Where an outer packet comes from that [`sort`] has found ESP in.
-pub(crate) fn source(packet: &[u8], arrived: &Arrived) -> Option<SocketAddr> {
+pub(crate) fn source(packet: &[u8], arrived: &FoundEsp) -> Option<SocketAddr> {
     ends(packet).map(|(source, _)| SocketAddr::new(source, arrived.source_port))
 }
 
@@ -177,17 +177,17 @@ pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// What both families have in common.
-struct Outer<'a> {
+struct OuterPacket<'a> {
     protocol: Protocol,
     payload: &'a [u8],
     at: usize,
     class: u8,
-    arrived: &'a mut Arrived,
+    arrived: &'a mut FoundEsp,
 }
 
-impl Outer<'_> {
+impl OuterPacket<'_> {
     #[inline]
-    fn sort(&mut self, udp_port: u16) -> Result<Kind, DropReason> {
+    fn sort(&mut self, udp_port: u16) -> Result<OuterKind, DropReason> {
         match self.protocol {
             Protocol::ESP => self.esp(self.payload, self.at, None),
             Protocol::UDP => self.udp(udp_port),
@@ -196,7 +196,7 @@ impl Outer<'_> {
     }
 
     #[inline]
-    fn udp(&mut self, udp_port: u16) -> Result<Kind, DropReason> {
+    fn udp(&mut self, udp_port: u16) -> Result<OuterKind, DropReason> {
         let datagram = Udp::parse(self.payload).map_err(|_| DropReason::MalformedUdp)?;
         if datagram.dst_port != udp_port {
             return Err(DropReason::NotEsp);
@@ -208,7 +208,7 @@ impl Outer<'_> {
             return Err(DropReason::EspTooShort);
         }
         if datagram.payload.first_chunk() == Some(&NON_ESP_MARKER) {
-            return Ok(Kind::Ike);
+            return Ok(OuterKind::Ike);
         }
         let at = self.at + udp::HEADER;
         self.esp(datagram.payload, at, Some(datagram.src_port))
@@ -216,13 +216,13 @@ impl Outer<'_> {
 
     /// `bytes` stand at `at`; `port` is the source port, if they came in UDP.
     #[inline]
-    fn esp(&mut self, bytes: &[u8], at: usize, port: Option<u16>) -> Result<Kind, DropReason> {
+    fn esp(&mut self, bytes: &[u8], at: usize, port: Option<u16>) -> Result<OuterKind, DropReason> {
         if bytes.len() < MIN_ESP {
             return Err(DropReason::EspTooShort);
         }
         let found = Esp::parse(bytes).map_err(|_| DropReason::EspTooShort)?;
         let fits = |value: usize| u16::try_from(value).map_err(|_| DropReason::Malformed);
-        *self.arrived = Arrived {
+        *self.arrived = FoundEsp {
             spi: found.spi,
             sequence: found.sequence,
             at: fits(at)?,
@@ -231,6 +231,6 @@ impl Outer<'_> {
             form: if port.is_some() { Form::EspInUdp } else { Form::Esp },
             source_port: port.unwrap_or(0),
         };
-        Ok(Kind::Esp)
+        Ok(OuterKind::Esp)
     }
 }

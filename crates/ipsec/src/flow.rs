@@ -25,7 +25,7 @@ pub(crate) enum Path {
 /// Two ways a set, in one pair of cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Entry {
+struct FlowEntry {
     flow: PacketSelector,
     path: Path,
     /// Entries of an older generation are void.
@@ -35,7 +35,7 @@ struct Entry {
 /// The cache. Its size never changes.
 #[derive(Debug)]
 pub(crate) struct FlowCache {
-    sets: Box<[[Entry; 2]]>,
+    sets: Box<[[FlowEntry; 2]]>,
     generation: u32,
     seed: u64,
 }
@@ -44,7 +44,7 @@ impl FlowCache {
     /// `2^bits` sets of two. The seed keeps outsiders from choosing flows that collide.
     pub(crate) fn new(bits: u32, seed: u64) -> Self {
         let flow = PacketSelector { local: 0, remote: 0, meta: 0 };
-        let empty = Entry { flow, path: Path::NoPolicy(None), generation: 0 };
+        let empty = FlowEntry { flow, path: Path::NoPolicy(None), generation: 0 };
         Self { sets: vec![[empty; 2]; 1 << bits.min(20)].into(), generation: 1, seed }
     }
 
@@ -90,7 +90,7 @@ impl FlowCache {
     #[inline]
     pub(crate) fn get(&self, hash: u64, flow: &PacketSelector) -> Option<Path> {
         let found = |at: usize| {
-            let is_it = |entry: &&Entry| entry.generation == self.generation && entry.flow == *flow;
+            let is_it = |entry: &&FlowEntry| entry.generation == self.generation && entry.flow == *flow;
             self.sets.get(at)?.iter().find(is_it).map(|entry| entry.path)
         };
         let [first, second] = self.places(hash);
@@ -107,7 +107,7 @@ impl FlowCache {
             if set[0].generation == generation {
                 set[1] = set[0];
             }
-            set[0] = Entry { flow: *flow, path, generation };
+            set[0] = FlowEntry { flow: *flow, path, generation };
         }
     }
 }

@@ -11,8 +11,8 @@ mod table;
 
 use crate::siphash::HashKey;
 use arrayvec::ArrayVec;
-use pieces::{Piece, Pieces, flaw, payload};
-use table::{Chain, Hashed, Key, List, Place, Table};
+use pieces::{StoredFragment, StoredFragments, flaw, payload};
+use table::{Chain, Hashed, KeyTable, PlaceIndex, PlaceList, TableKey};
 use testudo_wire::fragment::{Datagram, Fragment, joined_ecn};
 use testudo_wire::ip::Ecn;
 
@@ -76,12 +76,12 @@ impl<F, S: FnMut(F, Loss)> Sink<F> for S {
 
 /// What tells a datagram from all others: only fragments that came the same way belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Name {
+struct DatagramKey {
     way: u32,
     datagram: Datagram,
 }
 
-impl Key for Name {
+impl TableKey for DatagramKey {
     fn hash(&self, key: HashKey) -> u64 {
         let Datagram { src, dst, id, protocol, v6 } = self.datagram;
         let mut octets = [0; 42];
@@ -96,12 +96,12 @@ impl Key for Name {
 
 /// Who sends fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Source {
+struct SourceKey {
     addr: u128,
     v6: bool,
 }
 
-impl Key for Source {
+impl TableKey for SourceKey {
     fn hash(&self, key: HashKey) -> u64 {
         key.hash(&self.addr.to_le_bytes())
     }
@@ -109,39 +109,39 @@ impl Key for Source {
 
 /// A datagram that is not whole.
 #[derive(Debug)]
-struct Entry<F> {
+struct PendingDatagram<F> {
     since: u64,
     /// The place of its source.
-    source: Place,
-    pieces: Pieces<F>,
+    source: PlaceIndex,
+    pieces: StoredFragments<F>,
 }
 
 /// What there is of one source.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct SourceUse {
     /// Oldest first.
-    list: List,
+    list: PlaceList,
     datagrams: usize,
     fragments: usize,
 }
 
-impl Share {
-    const NOTHING: Self = Self { list: List::EMPTY, datagrams: 0, fragments: 0 };
+impl SourceUse {
+    const NOTHING: Self = Self { list: PlaceList::EMPTY, datagrams: 0, fragments: 0 };
 }
 
 /// Datagrams that are not whole yet.
 #[derive(Debug)]
 pub struct Reassembler<F> {
     limits: Limits,
-    names: Table<Name>,
+    names: KeyTable<DatagramKey>,
     /// By the places of names.
-    entries: Vec<Entry<F>>,
+    entries: Vec<PendingDatagram<F>>,
     /// All of them, oldest first.
-    ages: List,
+    ages: PlaceList,
     ages_chain: Chain,
-    sources: Table<Source>,
+    sources: KeyTable<SourceKey>,
     /// By the places of sources.
-    shares: Vec<Share>,
+    shares: Vec<SourceUse>,
     shares_chain: Chain,
     held: usize,
 }
@@ -149,7 +149,7 @@ pub struct Reassembler<F> {
 /// A datagram of which all fragments are there.
 #[derive(Debug)]
 pub struct Whole<F> {
-    list: ArrayVec<Piece<F>, MAX_FRAGMENTS>,
+    list: ArrayVec<StoredFragment<F>, MAX_FRAGMENTS>,
     octets: usize,
     ecn: Ecn,
 }
@@ -188,15 +188,15 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     /// Nothing is kept yet; all memory is there already. Places are found by the key, which strangers must not know.
     pub fn new(limits: Limits, key: HashKey) -> Self {
         let places = limits.datagrams;
-        let entry = || Entry { since: 0, source: 0, pieces: Pieces::new() };
+        let entry = || PendingDatagram { since: 0, source: 0, pieces: StoredFragments::new() };
         Self {
             limits,
-            names: Table::new(places, key),
+            names: KeyTable::new(places, key),
             entries: std::iter::repeat_with(entry).take(places).collect(),
-            ages: List::EMPTY,
+            ages: PlaceList::EMPTY,
             ages_chain: Chain::new(places),
-            sources: Table::new(places, key),
-            shares: vec![Share::NOTHING; places],
+            sources: KeyTable::new(places, key),
+            shares: vec![SourceUse::NOTHING; places],
             shares_chain: Chain::new(places),
             held: 0,
         }
@@ -224,9 +224,9 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
             sink.lose(packet, why);
             return None;
         }
-        let name = Name { way, datagram: fragment.datagram };
+        let name = DatagramKey { way, datagram: fragment.datagram };
         let name = self.names.hashed(name);
-        let source = Source { addr: fragment.datagram.src, v6: fragment.datagram.v6 };
+        let source = SourceKey { addr: fragment.datagram.src, v6: fragment.datagram.v6 };
         let known = self.names.find(&name);
         let known = known.filter(|place| !self.replace(*place, (&packet, &fragment), now, sink));
         let place = known
@@ -274,7 +274,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     /// Lets go of half a datagram whose identification has come again: IPv4 has few (RFC 4963). True if it has.
     fn replace(
         &mut self,
-        place: Place,
+        place: PlaceIndex,
         (packet, fragment): (&F, &Fragment),
         now: u64,
         sink: &mut impl Sink<F>,
@@ -291,14 +291,14 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     /// A place for a datagram of which nothing is there.
     fn begin(
         &mut self,
-        name: Hashed<Name>,
-        source: Source,
+        name: Hashed<DatagramKey>,
+        source: SourceKey,
         now: u64,
         sink: &mut impl Sink<F>,
-    ) -> Option<Place> {
+    ) -> Option<PlaceIndex> {
         let source = self.sources.hashed(source);
         if let Some(known) = self.sources.find(&source)
-            && let Share { list, datagrams, .. } = self.shares[usize::from(known)]
+            && let SourceUse { list, datagrams, .. } = self.shares[usize::from(known)]
             && datagrams >= self.limits.per_source
             && let Some(oldest) = list.first()
         {
@@ -312,7 +312,8 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         // A source that has lost its only datagram is gone too.
         let source = self.sources.find(&source).or_else(|| self.sources.insert(source))?;
         let place = self.names.insert(name)?;
-        self.entries[usize::from(place)] = Entry { since: now, source, pieces: Pieces::new() };
+        self.entries[usize::from(place)] =
+            PendingDatagram { since: now, source, pieces: StoredFragments::new() };
         self.ages.push(place, &mut self.ages_chain);
         let share = &mut self.shares[usize::from(source)];
         share.list.push(place, &mut self.shares_chain);
@@ -321,7 +322,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     }
 
     /// Makes room for one more fragment of a datagram. False if to make room was to give up this datagram.
-    fn make_room(&mut self, place: Place, sink: &mut impl Sink<F>) -> bool {
+    fn make_room(&mut self, place: PlaceIndex, sink: &mut impl Sink<F>) -> bool {
         let source = usize::from(self.entries[usize::from(place)].source);
         let mut is_there = true;
         // What is spoilt has no fragments, and goes on the way.
@@ -339,7 +340,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     }
 
     /// Lets go of a datagram's fragments, and of those that are still to come.
-    fn spoil(&mut self, place: Place, why: Loss, sink: &mut impl Sink<F>) {
+    fn spoil(&mut self, place: PlaceIndex, why: Loss, sink: &mut impl Sink<F>) {
         let entry = &mut self.entries[usize::from(place)];
         entry.pieces.spoilt = Some(why);
         self.held -= entry.pieces.list.len();
@@ -347,7 +348,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         entry.pieces.list.drain(..).for_each(|piece| sink.lose(piece.packet, why));
     }
 
-    fn remove(&mut self, place: Place, why: Loss, sink: &mut impl Sink<F>) {
+    fn remove(&mut self, place: PlaceIndex, why: Loss, sink: &mut impl Sink<F>) {
         self.spoil(place, why, sink);
         self.names.remove(place);
         self.ages.remove(place, &mut self.ages_chain);
@@ -360,7 +361,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         }
     }
 
-    fn complete(&mut self, place: Place, sink: &mut impl Sink<F>) -> Option<Whole<F>> {
+    fn complete(&mut self, place: PlaceIndex, sink: &mut impl Sink<F>) -> Option<Whole<F>> {
         let entry = &mut self.entries[usize::from(place)];
         let Some(ecn) = joined_ecn(entry.pieces.list.iter().map(|piece| Ecn::of(piece.fragment.class)))
         else {

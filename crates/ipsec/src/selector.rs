@@ -100,7 +100,7 @@ pub(crate) fn addr_bits(addr: IpAddr) -> u128 {
 
 /// A traffic selector ready for comparing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Side {
+struct SideSelector {
     start: u128,
     end: u128,
     v6: bool,
@@ -115,7 +115,7 @@ enum Ports {
     Range(u16, u16),
 }
 
-impl Side {
+impl SideSelector {
     fn new(selector: &TrafficSelector) -> Self {
         let ports = if selector.is_any_port() {
             Ports::Any
@@ -164,14 +164,14 @@ impl Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorPair {
     /// Those of our side, then those of the peer's: in one piece, because there are very many.
-    sides: Arc<[Side]>,
+    sides: Arc<[SideSelector]>,
     local: u32,
 }
 
 impl SelectorPair {
     /// Prepares the selectors of both sides for comparing.
     pub fn new(local: &[TrafficSelector], remote: &[TrafficSelector]) -> Self {
-        let sides = local.iter().chain(remote).map(Side::new).collect();
+        let sides = local.iter().chain(remote).map(SideSelector::new).collect();
         Self { sides, local: local.len() as u32 }
     }
 
@@ -199,32 +199,32 @@ impl SelectorPair {
 
     /// The selectors of our side, as they were given.
     pub fn local_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
-        self.local().iter().filter_map(Side::selector)
+        self.local().iter().filter_map(SideSelector::selector)
     }
 
     /// The selectors of the peer's side, as they were given.
     pub fn remote_selectors(&self) -> impl Iterator<Item = TrafficSelector> + '_ {
-        self.remote().iter().filter_map(Side::selector)
+        self.remote().iter().filter_map(SideSelector::selector)
     }
 
     /// Asks for the first of each side, where they are few: what most SAs have.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(side) = self.sides.first() {
-            prefetch(side, size_of::<Side>());
+            prefetch(side, size_of::<SideSelector>());
         }
         if let Some(side) = self.sides.get(self.local as usize) {
-            prefetch(side, size_of::<Side>());
+            prefetch(side, size_of::<SideSelector>());
         }
     }
 
     #[inline]
-    fn local(&self) -> &[Side] {
+    fn local(&self) -> &[SideSelector] {
         self.sides.get(..self.local as usize).unwrap_or_default()
     }
 
     #[inline]
-    fn remote(&self) -> &[Side] {
+    fn remote(&self) -> &[SideSelector] {
         self.sides.get(self.local as usize..).unwrap_or_default()
     }
 
@@ -268,7 +268,7 @@ impl SelectorPair {
 
     /// True if a packet with these addresses, and this protocol if it is known, would be accepted with certain ports.
     pub(crate) fn accepts_but_for_ports(&self, packet: &PacketSelector) -> bool {
-        let accepts = |side: &Side, addr| {
+        let accepts = |side: &SideSelector, addr| {
             // Of IPv6 another extension header may hide it.
             let unknown = packet.protocol() == 0 && packet.is_ipv6();
             side.is_around(packet, addr) && (unknown || [0, packet.protocol()].contains(&side.protocol))
@@ -279,7 +279,7 @@ impl SelectorPair {
 
     /// True if the packet is accepted because it is one that has no ports to look at.
     pub(crate) fn wants_no_ports(&self, packet: &PacketSelector) -> bool {
-        let opaque = |side: &Side, addr| side.ports == Ports::Opaque && side.accepts(packet, addr, 0);
+        let opaque = |side: &SideSelector, addr| side.ports == Ports::Opaque && side.accepts(packet, addr, 0);
         self.accepts(packet)
             && (self.local().iter().any(|side| opaque(side, packet.local))
                 || self.remote().iter().any(|side| opaque(side, packet.remote)))
@@ -293,7 +293,7 @@ impl SelectorPair {
     }
 }
 
-fn width(sides: &[Side], addr: u128, v6: bool) -> Option<u8> {
+fn width(sides: &[SideSelector], addr: u128, v6: bool) -> Option<u8> {
     let around = sides.iter().filter(|side| side.v6 == v6 && side.start <= addr && addr <= side.end);
     around.map(|side| (u128::BITS - (side.end - side.start).leading_zeros()) as u8).min()
 }

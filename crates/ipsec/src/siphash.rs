@@ -50,7 +50,7 @@ impl HashKey {
 
     /// SipHash-2-4.
     pub fn hash(self, bytes: &[u8]) -> u64 {
-        let mut state = State([
+        let mut state = SipState([
             self.k0 ^ 0x736f_6d65_7073_6575,
             self.k1 ^ 0x646f_7261_6e64_6f6d,
             self.k0 ^ 0x6c79_6765_6e65_7261,
@@ -72,9 +72,9 @@ impl std::fmt::Debug for HashKey {
     }
 }
 
-struct State([u64; 4]);
+struct SipState([u64; 4]);
 
-impl State {
+impl SipState {
     fn absorb(&mut self, word: u64) {
         self.0[3] ^= word;
         self.round();

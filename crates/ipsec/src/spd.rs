@@ -102,13 +102,13 @@ pub struct Spd {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RankedPolicy {
     rank: Rank,
     selectors: SelectorPair,
     action: Action,
 }
 
-impl Entry {
+impl RankedPolicy {
     fn holds_back(&self) -> bool {
         self.action != Action::Bypass
     }
@@ -134,7 +134,7 @@ impl Spd {
     /// Adds a policy. No two have rank or, if they protect, number in common.
     pub fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) -> Result<(), Error> {
         self.check_one_more(selectors, action)?;
-        self.index.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
+        self.index.insert(&Arc::new(RankedPolicy { rank, selectors: selectors.clone(), action }));
         self.len += 1;
         self.with_ports += usize::from(selectors.asks_for_ports());
         Ok(())
@@ -161,7 +161,7 @@ impl Spd {
     pub fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId) -> Result<(), Error> {
         let action = Action::Protect(id);
         self.check_one_more(selectors, action)?;
-        self.around.insert(&Arc::new(Entry { rank, selectors: selectors.clone(), action }));
+        self.around.insert(&Arc::new(RankedPolicy { rank, selectors: selectors.clone(), action }));
         self.len += 1;
         self.around_len += 1;
         Ok(())
@@ -213,7 +213,7 @@ impl Spd {
 
     /// The same for policies that would not let it pass in clear.
     pub(crate) fn may_hold_back(&self, later: &PacketSelector) -> bool {
-        self.with_ports > 0 && self.index.needs_ports(later, Entry::holds_back)
+        self.with_ports > 0 && self.index.needs_ports(later, RankedPolicy::holds_back)
     }
 
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address, from wherever it

@@ -145,7 +145,7 @@ fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
     let mut dst = ip.dst();
     for_each_header(ip, at, |protocol, header| {
         if protocol == Protocol::ROUTING {
-            dst = Route::parse(header)?.last().unwrap_or(dst);
+            dst = RoutingHeader::parse(header)?.last().unwrap_or(dst);
         }
         Ok(())
     })?;
@@ -160,7 +160,7 @@ fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
     covered(&fields.to_bytes());
     for_each_header(ip, at, |protocol, header| match protocol {
         Protocol::ROUTING => {
-            Route::parse(header)?.cover(ip.dst(), covered);
+            RoutingHeader::parse(header)?.cover(ip.dst(), covered);
             Ok(())
         }
         Protocol::HOP_BY_HOP | Protocol::DEST_OPTIONS => cover_options(header, covered),
@@ -191,14 +191,14 @@ fn cover_options(header: &[u8], covered: &mut impl FnMut(&[u8])) -> Result<(), E
 }
 
 /// A routing header whose end can be told: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4), which has one address.
-struct Route<'a> {
+struct RoutingHeader<'a> {
     head: [u8; 8],
     addresses: &'a [[u8; 16]],
     /// Addresses that are still to be visited.
     left: usize,
 }
 
-impl<'a> Route<'a> {
+impl<'a> RoutingHeader<'a> {
     fn parse(header: &'a [u8]) -> Result<Self, Error> {
         let (head, rest) = header.split_first_chunk::<8>().ok_or(Error::Options)?;
         let (addresses, surplus) = rest.as_chunks::<16>();

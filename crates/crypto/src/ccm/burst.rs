@@ -5,7 +5,7 @@ use crate::aead::IV_LEN;
 use crate::burst::Aad;
 #[cfg(ipsec_mb)]
 use crate::ipsec_mb::ccm;
-use crate::separate::burst::{Direction, MAX_JOBS};
+use crate::separate::burst::{MAX_JOBS, Operation};
 use zeroize::Zeroize;
 
 /// A packet to encrypt, or to verify and decrypt.
@@ -28,15 +28,15 @@ pub struct CcmJob<'a> {
 /// Encrypts every job's text and writes its ICV. What cannot be sealed, because text or ICV have not a possible length, is
 /// overwritten with zeros, which no receiver accepts.
 pub fn seal_ccm_burst(jobs: &mut [CcmJob<'_>]) {
-    work(jobs, Direction::Seal);
+    work(jobs, Operation::Seal);
 }
 
 /// Verifies and decrypts every job's text. That of the others is all zeros afterwards.
 pub fn open_ccm_burst(jobs: &mut [CcmJob<'_>]) {
-    work(jobs, Direction::Open);
+    work(jobs, Operation::Open);
 }
 
-fn work(jobs: &mut [CcmJob<'_>], direction: Direction) {
+fn work(jobs: &mut [CcmJob<'_>], operation: Operation) {
     for part in jobs.chunks_mut(MAX_JOBS) {
         let mut multi: u64 = 0;
         for (at, job) in part.iter_mut().enumerate() {
@@ -47,16 +47,16 @@ fn work(jobs: &mut [CcmJob<'_>], direction: Direction) {
             match key.schedule.get() {
                 _ if !possible => {}
                 Some(schedule) if schedule.is_multi() => multi |= 1 << at,
-                Some(schedule) => one(schedule, job, direction),
-                None => alone(job, direction),
+                Some(schedule) => one(schedule, job, operation),
+                None => alone(job, operation),
             }
         }
         if multi != 0 {
-            together(part, multi, direction);
+            together(part, multi, operation);
         }
         for job in part.iter_mut().filter(|job| !job.ok) {
             job.text.zeroize();
-            if direction == Direction::Seal {
+            if operation == Operation::Seal {
                 job.icv.zeroize();
             }
         }
@@ -65,30 +65,30 @@ fn work(jobs: &mut [CcmJob<'_>], direction: Direction) {
 
 /// The jobs of a part whose bits are set, side by side.
 #[cfg_attr(not(ipsec_mb), expect(unused_variables))]
-fn together(part: &mut [CcmJob<'_>], picked: u64, direction: Direction) {
+fn together(part: &mut [CcmJob<'_>], picked: u64, operation: Operation) {
     #[cfg(ipsec_mb)]
-    ccm::work(part, picked, direction, None);
+    ccm::work(part, picked, operation, None);
 }
 
 /// With a schedule made for this packet.
 #[cold]
-fn alone(job: &mut CcmJob<'_>, direction: Direction) {
+fn alone(job: &mut CcmJob<'_>, operation: Operation) {
     if let Ok(schedule) = job.key.schedule() {
-        one(&schedule, job, direction);
+        one(&schedule, job, operation);
     }
 }
 
-fn one(schedule: &Schedule, job: &mut CcmJob<'_>, direction: Direction) {
+fn one(schedule: &Schedule, job: &mut CcmJob<'_>, operation: Operation) {
     let nonce = job.key.nonce(job.iv);
-    match (schedule, direction) {
+    match (schedule, operation) {
         #[cfg(ipsec_mb)]
         (Schedule::IpsecMb(schedule), _) => {
-            ccm::work(std::slice::from_mut(job), 1, direction, Some(schedule));
+            ccm::work(std::slice::from_mut(job), 1, operation, Some(schedule));
         }
-        (Schedule::RustCrypto(schedule), Direction::Seal) => {
+        (Schedule::RustCrypto(schedule), Operation::Seal) => {
             job.ok = schedule.ccm().seal(&nonce, job.aad.as_bytes(), job.text, job.icv);
         }
-        (Schedule::RustCrypto(schedule), Direction::Open) => {
+        (Schedule::RustCrypto(schedule), Operation::Open) => {
             job.ok = schedule.ccm().open(&nonce, job.aad.as_bytes(), job.text, job.icv);
         }
     }

@@ -4,7 +4,7 @@ use super::multi::{Manager, ROUND_KEYS, with_manager};
 use super::{Library, functions};
 use crate::ccm::{AesKey, CCM_NONCE_LEN, CcmJob, MAX_ICV_LEN};
 use crate::error::CryptoError;
-use crate::separate::burst::{Direction, MAX_JOBS, picked_of};
+use crate::separate::burst::{MAX_JOBS, Operation, picked_of};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use subtle::ConstantTimeEq;
@@ -65,15 +65,15 @@ unsafe extern "C" {
 
 /// Works on the jobs whose bits are set: at most [`MAX_JOBS`], with texts and ICVs of possible lengths. `once` is the schedule of an
 /// only job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
-pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, direction: Direction, once: Option<&Schedule>) {
-    with_manager(|manager| crypt(manager, jobs, picked, direction, once));
+pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, operation: Operation, once: Option<&Schedule>) {
+    with_manager(|manager| crypt(manager, jobs, picked, operation, once));
 }
 
 fn crypt(
     manager: &Manager,
     jobs: &mut [CcmJob<'_>],
     picked: u64,
-    direction: Direction,
+    operation: Operation,
     once: Option<&Schedule>,
 ) {
     let none = RawJob {
@@ -106,18 +106,18 @@ fn crypt(
         };
         count += 1;
     }
-    let encrypt = c_int::from(direction == Direction::Seal);
+    let encrypt = c_int::from(operation == Operation::Seal);
     // SAFETY: the manager is this thread's. `count` jobs are filled: round keys of an expanded schedule; nonces of 11 octets; data and
     // texts that are borrowed for as long as the call takes, each text once; places for the longest ICV.
     let done = unsafe { testudo_imb_ccm(manager.pointer(), raw.as_ptr(), count as u32, encrypt) != 0 };
     for (job, icv) in picked_of(jobs, picked).zip(&mut icvs) {
         let Some(icv) = icv.get_mut(..job.icv.len()).filter(|_| done) else { continue };
-        match direction {
-            Direction::Seal => {
+        match operation {
+            Operation::Seal => {
                 job.icv.copy_from_slice(icv);
                 job.ok = true;
             }
-            Direction::Open => {
+            Operation::Open => {
                 job.ok = bool::from(job.icv.ct_eq(icv));
                 if !job.ok {
                     // The right ICV of a forged packet is as good as a forgery.

@@ -5,7 +5,7 @@
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
-use crate::separate::burst::{Direction, MAX_JOBS, SeparateJob, picked_of};
+use crate::separate::burst::{MAX_JOBS, Operation, SeparateJob, picked_of};
 use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
 use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
@@ -253,19 +253,19 @@ pub(crate) fn work(
     jobs: &mut [SeparateJob<'_>],
     picked: u64,
     algorithm: SeparateAlgorithm,
-    direction: Direction,
+    operation: Operation,
     once: Option<&Schedule>,
 ) {
     let burst = Burst { picked, algorithm, once };
-    with_manager(|manager| match direction {
-        Direction::Seal => {
-            if burst.crypt(manager, jobs, direction) {
-                burst.authenticate(manager, jobs, direction);
+    with_manager(|manager| match operation {
+        Operation::Seal => {
+            if burst.crypt(manager, jobs, operation) {
+                burst.authenticate(manager, jobs, operation);
             }
         }
-        Direction::Open => {
-            burst.authenticate(manager, jobs, direction);
-            if !burst.crypt(manager, jobs, direction) {
+        Operation::Open => {
+            burst.authenticate(manager, jobs, operation);
+            if !burst.crypt(manager, jobs, operation) {
                 picked_of(jobs, burst.picked).for_each(|job| job.ok = false);
             }
         }
@@ -281,8 +281,8 @@ struct Burst<'s> {
 
 impl Burst<'_> {
     /// Encrypts all, or decrypts what has been found authentic. False if the library has not done it.
-    fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) -> bool {
-        let encrypt = direction == Direction::Seal;
+    fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], operation: Operation) -> bool {
+        let encrypt = operation == Operation::Seal;
         let cipher = self.algorithm.cipher;
         if cipher == Cipher::Null {
             return true;
@@ -314,7 +314,7 @@ impl Burst<'_> {
     }
 
     /// Writes the ICVs, or compares them.
-    fn authenticate(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], direction: Direction) {
+    fn authenticate(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], operation: Operation) {
         let none = HashJob {
             first: ptr::null(),
             second: ptr::null(),
@@ -353,12 +353,12 @@ impl Burst<'_> {
             swap_high(job, beneath);
             let end = job.icv_at().and_then(|icv_at| job.packet.get_mut(icv_at..));
             let Some(found) = end.filter(|found| done && found.len() == icv_len) else { continue };
-            match direction {
-                Direction::Seal => {
+            match operation {
+                Operation::Seal => {
                     found.iter_mut().zip(&*icv).for_each(|(to, from)| *to = *from);
                     job.ok = true;
                 }
-                Direction::Open => job.ok = is_equal(found, icv),
+                Operation::Open => job.ok = is_equal(found, icv),
             }
         }
     }

@@ -26,7 +26,7 @@ pub struct SeparateJob<'a> {
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum Operation {
     Seal,
     Open,
 }
@@ -34,12 +34,12 @@ pub(crate) enum Direction {
 /// Encrypts every job's text and writes its IV and its ICV. A packet that cannot be sealed, because its text does not fill blocks,
 /// is overwritten with zeros, which no receiver accepts.
 pub fn seal_separate_burst(jobs: &mut [SeparateJob<'_>]) {
-    work(jobs, Direction::Seal);
+    work(jobs, Operation::Seal);
 }
 
 /// Verifies every job's packet, and decrypts those that are authentic. The text of the others is all zeros afterwards.
 pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
-    work(jobs, Direction::Open);
+    work(jobs, Operation::Open);
 }
 
 /// The jobs of a part whose bits are set.
@@ -51,7 +51,7 @@ pub(crate) fn picked_of<J>(part: &mut [J], picked: u64) -> impl Iterator<Item = 
         .map(|(_, job)| job)
 }
 
-fn work(jobs: &mut [SeparateJob<'_>], direction: Direction) {
+fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
     for part in jobs.chunks_mut(MAX_JOBS) {
         let mut left: u64 = 0;
         for (at, job) in part.iter_mut().enumerate() {
@@ -59,7 +59,7 @@ fn work(jobs: &mut [SeparateJob<'_>], direction: Direction) {
             match (job.icv_at(), job.key.is_expanded()) {
                 (None, _) => {}
                 (Some(_), true) => left |= 1 << at,
-                (Some(icv_at), false) => alone(job, icv_at, direction),
+                (Some(icv_at), false) => alone(job, icv_at, operation),
             }
         }
         // What has the same algorithms is worked on side by side.
@@ -68,9 +68,9 @@ fn work(jobs: &mut [SeparateJob<'_>], direction: Direction) {
             let same = part.iter().enumerate().filter(|(_, job)| job.kind() == kind);
             let picked = same.fold(0, |picked, (at, _)| picked | 1 << at) & left;
             left &= !picked;
-            together(part, picked, kind, direction);
+            together(part, picked, kind, operation);
         }
-        part.iter_mut().filter(|job| !job.ok).for_each(|job| job.wipe(direction));
+        part.iter_mut().filter(|job| !job.ok).for_each(|job| job.wipe(operation));
     }
 }
 
@@ -79,11 +79,11 @@ fn together(
     part: &mut [SeparateJob<'_>],
     picked: u64,
     (library, algorithm): (Library, SeparateAlgorithm),
-    direction: Direction,
+    operation: Operation,
 ) {
     match library {
         #[cfg(ipsec_mb)]
-        Library::IpsecMb => multi::work(part, picked, algorithm, direction, None),
+        Library::IpsecMb => multi::work(part, picked, algorithm, operation, None),
         #[cfg(not(ipsec_mb))]
         Library::IpsecMb => {}
         Library::AwsLc => {
@@ -91,7 +91,7 @@ fn together(
                 if let (Some(Schedule::AwsLc(schedule)), Some(icv_at)) =
                     (job.key.schedule.get(), algorithm.icv_at(job.packet.len()))
                 {
-                    one(schedule, job, icv_at, direction);
+                    one(schedule, job, icv_at, operation);
                 }
             }
         }
@@ -102,30 +102,30 @@ fn one(
     schedule: &aws_lc::separate::Schedule,
     job: &mut SeparateJob<'_>,
     icv_at: usize,
-    direction: Direction,
+    operation: Operation,
 ) {
-    job.ok = match direction {
-        Direction::Seal => schedule.seal(job, icv_at),
-        Direction::Open => schedule.open(job, icv_at),
+    job.ok = match operation {
+        Operation::Seal => schedule.seal(job, icv_at),
+        Operation::Open => schedule.open(job, icv_at),
     };
 }
 
 /// With schedules made for this packet.
 #[cold]
-fn alone(job: &mut SeparateJob<'_>, icv_at: usize, direction: Direction) {
+fn alone(job: &mut SeparateJob<'_>, icv_at: usize, operation: Operation) {
     let (algorithm, (cipher_key, mac_key)) = (job.key.algorithm, job.key.octets());
     match job.key.library {
         #[cfg(ipsec_mb)]
         Library::IpsecMb => {
             if let Ok(schedule) = multi::Schedule::new(algorithm, cipher_key, mac_key) {
-                multi::work(std::slice::from_mut(job), 1, algorithm, direction, Some(&schedule));
+                multi::work(std::slice::from_mut(job), 1, algorithm, operation, Some(&schedule));
             }
         }
         #[cfg(not(ipsec_mb))]
         Library::IpsecMb => {}
         Library::AwsLc => {
             if let Ok(schedule) = aws_lc::separate::Schedule::new(algorithm, cipher_key, mac_key) {
-                one(&schedule, job, icv_at, direction);
+                one(&schedule, job, icv_at, operation);
             }
         }
     }
@@ -142,11 +142,11 @@ impl SeparateJob<'_> {
     }
 
     #[cold]
-    fn wipe(&mut self, direction: Direction) {
+    fn wipe(&mut self, operation: Operation) {
         let algorithm = self.key.algorithm;
-        let (from, behind) = match direction {
-            Direction::Seal => (0, 0),
-            Direction::Open => (algorithm.before_text(), algorithm.mac.icv_len()),
+        let (from, behind) = match operation {
+            Operation::Seal => (0, 0),
+            Operation::Open => (algorithm.before_text(), algorithm.mac.icv_len()),
         };
         let end = self.packet.len().saturating_sub(behind);
         self.packet.get_mut(from..end).unwrap_or_default().zeroize();

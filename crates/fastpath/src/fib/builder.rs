@@ -1,6 +1,6 @@
 //! Putting a table together.
 
-use super::table::{Entry, NO_ANSWER, RangeTable, Tier};
+use super::table::{FibEntry, NO_ANSWER, RangeTable, Tier};
 use super::{Fib, NO_PATHS, Neighbour, NextHop, Out, Paths, PortIndex, PortLink, PortSet, Route, Routing};
 use crate::mac::MacAddr;
 use crate::prefix::Prefix;
@@ -16,7 +16,7 @@ pub struct FibBuilder {
     routes: Vec<Paths>,
     /// Where each route stands in the finished table, in which [`NO_ANSWER`] comes before all others.
     numbers: HashMap<Paths, u32>,
-    entries: Vec<Entry>,
+    entries: Vec<FibEntry>,
     addresses: Vec<IpAddr>,
     connected: Vec<Prefix>,
     neighbours: Vec<(PortIndex, IpAddr, Arc<Neighbour>)>,
@@ -71,7 +71,7 @@ impl FibBuilder {
             self.routes.push(paths);
             u32::try_from(self.routes.len()).unwrap_or(NO_ANSWER)
         });
-        self.entries.push(Entry { tier, prefix, value });
+        self.entries.push(FibEntry { tier, prefix, value });
         self
     }
 
@@ -129,7 +129,7 @@ impl FibBuilder {
 }
 
 /// How many entries lead through each port.
-fn through(entries: &[Entry], routes: &[Paths]) -> Vec<usize> {
+fn through(entries: &[FibEntry], routes: &[Paths]) -> Vec<usize> {
     let mut of_route = vec![0_usize; routes.len()];
     for entry in entries {
         if let Some(count) = of_route.get_mut(entry.value as usize) {

@@ -15,7 +15,7 @@ pub(super) enum Tier {
 
 /// A prefix and the number of its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct FibEntry {
     pub(super) tier: Tier,
     pub(super) prefix: Prefix,
     pub(super) value: u32,
@@ -25,18 +25,18 @@ pub(super) struct Entry {
 pub(super) const NO_ANSWER: u32 = 0;
 
 /// An address as a number.
-pub(super) trait Address: Copy + Ord {
+pub(super) trait AddressBits: Copy + Ord {
     /// The first 16 bits.
     fn top(self) -> u16;
 }
 
-impl Address for u32 {
+impl AddressBits for u32 {
     fn top(self) -> u16 {
         (self >> 16) as u16
     }
 }
 
-impl Address for u128 {
+impl AddressBits for u128 {
     fn top(self) -> u16 {
         (self >> 112) as u16
     }
@@ -50,7 +50,7 @@ pub(super) struct RangeTable<A> {
     values: Vec<u32>,
 }
 
-impl<A: Address> RangeTable<A> {
+impl<A: AddressBits> RangeTable<A> {
     fn new(ranges: impl Iterator<Item = (A, u32)>) -> Self {
         let (starts, values): (Vec<A>, Vec<u32>) = ranges.unzip();
         let mut below = 0;
@@ -78,7 +78,7 @@ impl<A: Address> RangeTable<A> {
 
 impl RangeTable<u32> {
     /// The table of the IPv4 entries. Of equal prefixes of a tier the first counts.
-    pub(super) fn v4(entries: &[Entry]) -> Self {
+    pub(super) fn v4(entries: &[FibEntry]) -> Self {
         let ranges = cut(spans(entries, true)).into_iter();
         // A prefix that ends with 255.255.255.255 makes a range behind the last address.
         Self::new(ranges.filter_map(|(s, v)| Some((u32::try_from(s).ok()?, v))))
@@ -87,7 +87,7 @@ impl RangeTable<u32> {
 
 impl RangeTable<u128> {
     /// The table of the IPv6 entries. Of equal prefixes of a tier the first counts.
-    pub(super) fn v6(entries: &[Entry]) -> Self {
+    pub(super) fn v6(entries: &[FibEntry]) -> Self {
         Self::new(cut(spans(entries, false)).into_iter())
     }
 }
@@ -101,7 +101,7 @@ struct Span {
     value: u32,
 }
 
-fn spans(entries: &[Entry], ipv4: bool) -> Vec<Span> {
+fn spans(entries: &[FibEntry], ipv4: bool) -> Vec<Span> {
     let family = entries.iter().filter(|e| e.prefix.is_ipv4() == ipv4);
     let mut spans: Vec<Span> = family.map(span).collect();
     // Stable, so that of equal prefixes the first stays first.
@@ -109,7 +109,7 @@ fn spans(entries: &[Entry], ipv4: bool) -> Vec<Span> {
     spans
 }
 
-fn span(entry: &Entry) -> Span {
+fn span(entry: &FibEntry) -> Span {
     let (first, width) = match entry.prefix.addr() {
         IpAddr::V4(a) => (u128::from(u32::from(a)), 32),
         IpAddr::V6(a) => (u128::from(a), 128),

@@ -9,7 +9,7 @@ pub type PrefixUses = BTreeMap<Prefix, PrefixUse>;
 
 /// One change of a trie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PolicyStep {
     Set(Prefix, PrefixUse),
     Remove(Prefix),
 }
@@ -30,16 +30,16 @@ pub(super) fn changes(old: &PrefixUses, new: &PrefixUses) -> PrefixChanges {
 /// An address has one longest match in each set. Longer prefixes are written first, so its new match stands before
 /// any shorter new prefix could hide the old one. Shorter ones are removed first, so its old match falls last of
 /// those that could show through.
-pub(super) fn in_order(changes: &PrefixChanges) -> Vec<Step> {
-    let mut set: Vec<_> = changes.iter().filter_map(|(p, to)| Some(Step::Set(*p, (*to)?))).collect();
+pub(super) fn in_order(changes: &PrefixChanges) -> Vec<PolicyStep> {
+    let mut set: Vec<_> = changes.iter().filter_map(|(p, to)| Some(PolicyStep::Set(*p, (*to)?))).collect();
     set.sort_by_key(|step| std::cmp::Reverse(step.length()));
     let removed = changes.iter().filter(|(_, to)| to.is_none());
-    let mut removed: Vec<_> = removed.map(|(p, _)| Step::Remove(*p)).collect();
-    removed.sort_by_key(Step::length);
+    let mut removed: Vec<_> = removed.map(|(p, _)| PolicyStep::Remove(*p)).collect();
+    removed.sort_by_key(PolicyStep::length);
     set.into_iter().chain(removed).collect()
 }
 
-impl Step {
+impl PolicyStep {
     fn length(&self) -> u8 {
         let (Self::Set(prefix, _) | Self::Remove(prefix)) = self;
         prefix.length()
@@ -77,7 +77,7 @@ mod tests {
         prop::collection::btree_map(entry.clone().prop_map(|(p, _)| p), entry.prop_map(|(_, u)| u), 0..10)
     }
 
-    fn steps(old: &PrefixUses, new: &PrefixUses) -> Vec<Step> {
+    fn steps(old: &PrefixUses, new: &PrefixUses) -> Vec<PolicyStep> {
         in_order(&changes(old, new))
     }
 
@@ -87,8 +87,8 @@ mod tests {
             let mut now = old.clone();
             for step in steps(&old, &new) {
                 match step {
-                    Step::Set(prefix, to) => now.insert(prefix, to),
-                    Step::Remove(prefix) => now.remove(&prefix),
+                    PolicyStep::Set(prefix, to) => now.insert(prefix, to),
+                    PolicyStep::Remove(prefix) => now.remove(&prefix),
                 };
                 for host in 0..16 {
                     let addr = IpAddr::from(Ipv4Addr::new(10, 0, 0, host));

@@ -7,8 +7,8 @@
 
 use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};
-use super::handle::{FibHandle, Shared};
-use super::neighbours::{Key, Neighbours, probe};
+use super::handle::{FibHandle, FollowerShared};
+use super::neighbours::{NeighbourKey, Neighbours, probe};
 use super::view::{Interfaces, Tables, on_ports};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -50,10 +50,10 @@ impl Follower {
     /// Reads the tables of this network namespace, and starts to follow them.
     pub fn start(interfaces: Interfaces) -> Result<Self> {
         let started = |source| NetlinkError::Thread { source };
-        let mut state = State::open(interfaces)?;
+        let mut state = FollowerState::open(interfaces)?;
         state.resync()?;
         let fib = state.tables.fib(1, &state.interfaces, &state.neighbours);
-        let shared = Arc::new(Shared::new(fib).map_err(started)?);
+        let shared = Arc::new(FollowerShared::new(fib).map_err(started)?);
         let handle = FibHandle { shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("netlink".to_owned());
         let thread = thread.spawn(move || state.run(&shared)).map_err(started)?;
@@ -79,37 +79,37 @@ impl Drop for Follower {
 
 /// What has changed since the last table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Changes {
+struct TableChanges {
     tables: bool,
     neighbours: bool,
     /// Messages were lost: everything may have changed.
     lost: bool,
 }
 
-impl Changes {
+impl TableChanges {
     fn any(self) -> bool {
         self.tables || self.neighbours || self.lost
     }
 }
 
-struct State {
+struct FollowerState {
     interfaces: Interfaces,
     connection: Connection,
     events: Socket,
     buffer: Vec<u8>,
     tables: Tables,
     neighbours: Neighbours,
-    changes: Changes,
+    changes: TableChanges,
     /// When the changes are to be published.
     due: Option<Instant>,
     /// Not before this.
     earliest: Instant,
-    asked: HashSet<Key>,
+    asked: HashSet<NeighbourKey>,
     ask_again: Instant,
     refresh: Instant,
 }
 
-impl State {
+impl FollowerState {
     fn open(interfaces: Interfaces) -> Result<Self> {
         let now = Instant::now();
         Ok(Self {
@@ -122,7 +122,7 @@ impl State {
             buffer: vec![0; 1 << 16],
             tables: Tables::default(),
             neighbours: Neighbours::default(),
-            changes: Changes::default(),
+            changes: TableChanges::default(),
             due: None,
             earliest: now,
             asked: HashSet::new(),
@@ -138,7 +138,7 @@ impl State {
         Ok(())
     }
 
-    fn run(mut self, shared: &Shared) {
+    fn run(mut self, shared: &FollowerShared) {
         while !shared.is_stopping() {
             self.wait(shared);
             self.hear(shared);
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    fn wait(&self, shared: &Shared) {
+    fn wait(&self, shared: &FollowerShared) {
         let next = self.due.unwrap_or(self.refresh).min(self.refresh);
         let left = next.saturating_duration_since(Instant::now());
         // Rounded up: to wake early is to wake twice.
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// Takes what the kernel has announced, and leaves some for later if it does not stop.
-    fn hear(&mut self, shared: &Shared) {
+    fn hear(&mut self, shared: &FollowerShared) {
         for _ in 0..MAX_DATAGRAMS_PER_TURN {
             match receive_from_kernel(&self.events, &mut self.buffer) {
                 Ok(length) => {
@@ -206,7 +206,7 @@ impl State {
     }
 
     /// Passes the workers' requests for neighbours on.
-    fn ask(&mut self, shared: &Shared) {
+    fn ask(&mut self, shared: &FollowerShared) {
         let ports = self.tables.ports(&self.interfaces);
         for (port, addr) in shared.take_requests() {
             let ifindex = ports.iter().find(|(_, p)| **p == port).map(|(ifindex, _)| *ifindex);
@@ -218,13 +218,13 @@ impl State {
     }
 
     /// Tells the kernel which neighbours are in use, so that it makes sure of them and keeps them.
-    fn tell_used(&mut self, shared: &Shared) {
+    fn tell_used(&mut self, shared: &FollowerShared) {
         for key in self.neighbours.take_used() {
             count_probe(shared, probe(&mut self.connection, key));
         }
     }
 
-    fn publish(&mut self, shared: &Shared) {
+    fn publish(&mut self, shared: &FollowerShared) {
         let begun = Instant::now();
         let changes = std::mem::take(&mut self.changes);
         self.due = None;
@@ -239,7 +239,7 @@ impl State {
         self.earliest = now + now.duration_since(begun) * (READING_FRACTION - 1);
     }
 
-    fn update(&mut self, changes: Changes, shared: &Shared) -> Result<()> {
+    fn update(&mut self, changes: TableChanges, shared: &FollowerShared) -> Result<()> {
         if changes.lost {
             self.neighbours.resync(&mut self.connection)?;
         }
@@ -261,7 +261,7 @@ impl State {
 }
 
 /// What a message of the kernel's changes.
-fn note(changes: &mut Changes, neighbours: &mut Neighbours, object: &RouteNetlinkMessage) {
+fn note(changes: &mut TableChanges, neighbours: &mut Neighbours, object: &RouteNetlinkMessage) {
     match object {
         RouteNetlinkMessage::NewNeighbour(message) => changes.neighbours |= neighbours.learn(message),
         RouteNetlinkMessage::DelNeighbour(message) => changes.neighbours |= neighbours.forget(message),
@@ -269,7 +269,7 @@ fn note(changes: &mut Changes, neighbours: &mut Neighbours, object: &RouteNetlin
     }
 }
 
-fn count_probe(shared: &Shared, result: Result<()>) {
+fn count_probe(shared: &FollowerShared, result: Result<()>) {
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     count(&shared.statistics.probes);
     if let Err(error) = result {
@@ -321,9 +321,9 @@ mod tests {
         let test = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace (root)");
             ip("link set lo up");
-            let mut state = State::open(Interfaces::default()).expect("state");
+            let mut state = FollowerState::open(Interfaces::default()).expect("state");
             setsockopt(&state.events, RcvBuf, &2048).expect("a small buffer");
-            let shared = Shared::new(Fib::builder().build()).expect("shared");
+            let shared = FollowerShared::new(Fib::builder().build()).expect("shared");
             let routes: String = (0..100).map(|i| format!("route add blackhole 10.0.{i}.0/24\n")).collect();
             let mut batch =
                 Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip");

@@ -78,7 +78,7 @@ pub struct Guard {
 }
 
 /// Prefix and metric: what makes a route the same route to the kernel.
-type Place = (Prefix, u32);
+type RouteKey = (Prefix, u32);
 
 impl Guard {
     /// Makes the rules if they are not there. `tun` is the number of the TUN's interface.
@@ -111,7 +111,11 @@ impl Guard {
         self.perform(set, removed)
     }
 
-    fn perform(&mut self, mut set: Vec<(Place, Target)>, mut removed: Vec<Place>) -> Result<GuardChanges> {
+    fn perform(
+        &mut self,
+        mut set: Vec<(RouteKey, Target)>,
+        mut removed: Vec<RouteKey>,
+    ) -> Result<GuardChanges> {
         let changes = GuardChanges { set: set.len(), removed: removed.len() };
         // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last comes first.
         set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
@@ -140,12 +144,12 @@ impl Guard {
         Ok(uses.collect())
     }
 
-    fn current(&mut self) -> Result<BTreeMap<Place, Target>> {
+    fn current(&mut self) -> Result<BTreeMap<RouteKey, Target>> {
         let routes = ours(&mut self.connection, self.config.table)?;
         Ok(routes.into_iter().map(|r| ((r.prefix, r.metric), r.target)).collect())
     }
 
-    fn add(&mut self, (prefix, metric): Place, target: &Target) -> Result<()> {
+    fn add(&mut self, (prefix, metric): RouteKey, target: &Target) -> Result<()> {
         let mut message = message(self.config.table, prefix, metric);
         message.header.protocol = PROTOCOL;
         match *target {
@@ -185,7 +189,7 @@ pub fn remove(config: &GuardConfig) -> Result<()> {
 const NEVER_TUNNELLED: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
 
 /// The kernel's routes that `routes` stand for.
-fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<Place, Target> {
+fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<RouteKey, Target> {
     let mut places = BTreeMap::new();
     for prefix in routes.keys().copied().chain(never()) {
         let targets = targets(&prefix, |prefix| routes.get(prefix).copied(), tun);
@@ -199,7 +203,7 @@ fn changed_places(
     changed: &BTreeSet<Prefix>,
     routes: impl Fn(&Prefix) -> Option<GuardUse>,
     tun: u32,
-) -> (Vec<(Place, Target)>, Vec<Place>) {
+) -> (Vec<(RouteKey, Target)>, Vec<RouteKey>) {
     let covers =
         |wider: &Prefix, never: &Prefix| wider.length() < never.length() && wider.contains(never.addr());
     let covered = never().filter(|never| changed.iter().any(|wider| covers(wider, never)));

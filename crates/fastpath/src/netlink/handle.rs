@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const MAX_REQUESTS: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FollowerShared {
     pub(super) fib: ArcSwap<Fib>,
     requests: ArrayQueue<(PortIndex, IpAddr)>,
     /// True while the follower has been woken and has not looked yet.
@@ -46,7 +46,7 @@ pub struct FollowStatistics {
     pub unasked: u64,
 }
 
-impl Shared {
+impl FollowerShared {
     pub(super) fn new(fib: Fib) -> io::Result<Self> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         Ok(Self {
@@ -98,7 +98,7 @@ impl Shared {
 /// The follower's results; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FibHandle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<FollowerShared>,
 }
 
 impl FibHandle {

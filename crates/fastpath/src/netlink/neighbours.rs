@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Interface and address of a neighbour.
-pub(super) type Key = (u32, IpAddr);
+pub(super) type NeighbourKey = (u32, IpAddr);
 
 #[derive(Debug)]
-struct Known {
+struct KnownNeighbour {
     neighbour: Arc<Neighbour>,
     /// The kernel never asks after it.
     permanent: bool,
@@ -26,7 +26,7 @@ struct Known {
 /// The neighbours whose MAC address is known.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    known: HashMap<Key, Known>,
+    known: HashMap<NeighbourKey, KnownNeighbour>,
 }
 
 impl Neighbours {
@@ -39,7 +39,7 @@ impl Neighbours {
         }
     }
 
-    fn insert(&mut self, key: Key, mac: MacAddr, permanent: bool) -> bool {
+    fn insert(&mut self, key: NeighbourKey, mac: MacAddr, permanent: bool) -> bool {
         match self.known.get_mut(&key) {
             Some(known) if known.neighbour.mac() == mac => {
                 known.permanent = permanent;
@@ -47,7 +47,7 @@ impl Neighbours {
             }
             _ => {
                 let neighbour = Arc::new(Neighbour::new(mac));
-                self.known.insert(key, Known { neighbour, permanent });
+                self.known.insert(key, KnownNeighbour { neighbour, permanent });
                 true
             }
         }
@@ -75,7 +75,7 @@ impl Neighbours {
                 },
             )?);
         }
-        let present: std::collections::HashSet<Key> = current.iter().filter_map(key).collect();
+        let present: std::collections::HashSet<NeighbourKey> = current.iter().filter_map(key).collect();
         self.known.retain(|key, _| present.contains(key));
         for message in &current {
             self.learn(message);
@@ -84,12 +84,12 @@ impl Neighbours {
     }
 
     /// All known neighbours.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Arc<Neighbour>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NeighbourKey, &Arc<Neighbour>)> {
         self.known.iter().map(|(key, known)| (*key, &known.neighbour))
     }
 
     /// Those that packets were sent to since the last call, and that the kernel has to be told of.
-    pub(super) fn take_used(&self) -> Vec<Key> {
+    pub(super) fn take_used(&self) -> Vec<NeighbourKey> {
         let fleeting = self.known.iter().filter(|(_, k)| !k.permanent);
         fleeting.filter(|(_, k)| k.neighbour.take_used()).map(|(key, _)| *key).collect()
     }
@@ -97,7 +97,7 @@ impl Neighbours {
 
 /// Tells the kernel that a packet is to be sent to a neighbour: it asks for one that it does not know, and makes sure
 /// of one that it has not heard from for a while.
-pub(super) fn probe(connection: &mut Connection, (ifindex, addr): Key) -> Result<()> {
+pub(super) fn probe(connection: &mut Connection, (ifindex, addr): NeighbourKey) -> Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = ifindex;
     message.header.state = NeighbourState::None;
@@ -117,7 +117,7 @@ pub(super) fn probe(connection: &mut Connection, (ifindex, addr): Key) -> Result
     connection.request(operation, RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
 }
 
-fn key(message: &NeighbourMessage) -> Option<Key> {
+fn key(message: &NeighbourMessage) -> Option<NeighbourKey> {
     if message.header.flags.contains(NeighbourFlags::Proxy) {
         return None;
     }

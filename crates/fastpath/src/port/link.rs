@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Facts about an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct LinkSettings {
     pub(super) ifindex: u32,
     pub(super) mac: MacAddr,
     pub(super) mtu: u32,
@@ -17,7 +17,7 @@ pub(super) struct Link {
 }
 
 /// Asks the kernel about an interface in the current network namespace.
-pub(super) fn query(interface: &str) -> Result<Link> {
+pub(super) fn query(interface: &str) -> Result<LinkSettings> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
     let ask = |call, request| ask_kernel(&socket, request, interface).map_err(failed(call));
@@ -32,7 +32,7 @@ pub(super) fn query(interface: &str) -> Result<Link> {
     }
     let [a, b, c, d, e, f, ..] = address.sa_data.map(|octet| octet as u8);
     let queues = queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))?;
-    Ok(Link { ifindex: index as u32, mac: MacAddr([a, b, c, d, e, f]), mtu: mtu as u32, queues })
+    Ok(LinkSettings { ifindex: index as u32, mac: MacAddr([a, b, c, d, e, f]), mtu: mtu as u32, queues })
 }
 
 /// How many queues of an interface are in use, in the current network namespace.

@@ -5,7 +5,7 @@ use super::{Flushed, FrameBurst, Port, PortInfo, PortStatistics, link};
 use crate::error::{Error, Result};
 use crate::fib::PortIndex;
 use crate::frame::{Frame, FrameMemory, FramePool, HEADROOM};
-use crate::umem::{Piece, Redeemed, Umem};
+use crate::umem::{FrameDescriptor, Redeemed, Umem};
 use crate::xsk::{Gauge, XskConfig, XskSocket};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ impl Port for XdpPort {
             if !self.scatter {
                 self.in_one_chunk(&mut frame);
             }
-            for Piece { address, len, more } in self.umem.lend(frame) {
+            for FrameDescriptor { address, len, more } in self.umem.lend(frame) {
                 let options = if more { libc::XDP_PKT_CONTD } else { 0 };
                 let staged = self.socket.tx.stage(libc::xdp_desc { addr: address, len, options });
                 debug_assert!(staged.is_ok(), "room was counted before");

@@ -12,7 +12,7 @@ const REQUEST: [u8; 2] = [0, 1];
 const REPLY: [u8; 2] = [0, 2];
 
 /// The reply to a request for one of the link's VIPs, as a frame.
-pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     let (ethernet, packet) = Ethernet::parse(frame).ok()?;
     if ethernet.ethertype != EtherType::ARP {
         return None;
@@ -34,13 +34,13 @@ pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// An announcement (RFC 5227 §3) that the address is at the cluster's MAC.
-pub(super) fn announcement(link: &Link, vip: Ipv4Addr) -> Vec<u8> {
+pub(super) fn announcement(link: &VipLink, vip: Ipv4Addr) -> Vec<u8> {
     frame_of(link, MacAddr::BROADCAST, REQUEST, vip, (MacAddr([0; 6]), vip))
 }
 
 /// A packet whose sender is the VIP at the cluster's MAC.
 fn frame_of(
-    link: &Link,
+    link: &VipLink,
     to: MacAddr,
     operation: [u8; 2],
     vip: Ipv4Addr,

@@ -20,7 +20,7 @@ const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
 /// The advertisement for a solicitation of one of the link's VIPs, as a frame.
-pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     let (ethernet, packet) = Ethernet::parse(frame).ok()?;
     if ethernet.ethertype != EtherType::IPV6 {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn answer(link: &Link, frame: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// An unsolicited advertisement (RFC 4861 §7.2.6) that the address is at the cluster's MAC.
-pub(super) fn announcement(link: &Link, vip: Ipv6Addr) -> Vec<u8> {
+pub(super) fn announcement(link: &VipLink, vip: Ipv6Addr) -> Vec<u8> {
     advertisement(link, vip, multicast(ALL_NODES), ALL_NODES, 0)
 }
 
@@ -90,7 +90,7 @@ fn multicast(group: Ipv6Addr) -> MacAddr {
 }
 
 /// A message whose sender is the VIP at the cluster's MAC.
-fn advertisement(link: &Link, vip: Ipv6Addr, mac: MacAddr, to: Ipv6Addr, flags: u8) -> Vec<u8> {
+fn advertisement(link: &VipLink, vip: Ipv6Addr, mac: MacAddr, to: Ipv6Addr, flags: u8) -> Vec<u8> {
     let mut message = vec![ADVERTISEMENT, 0, 0, 0, ROUTER | OVERRIDE | flags, 0, 0, 0];
     message.extend(vip.octets());
     message.extend([TARGET_LINK_LAYER, 1]);

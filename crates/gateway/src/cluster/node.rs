@@ -14,7 +14,7 @@ use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::prefix::Prefix;
-use testudo_fastpath::vip::{Link, Speaker};
+use testudo_fastpath::vip::{Speaker, VipLink};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
 
@@ -123,12 +123,12 @@ fn ports(own: &[IpAddr], fib: &Fib) -> Vec<(u8, PortIndex)> {
 }
 
 /// The ports whose interfaces are there, with those of the VIPs that lie in their networks.
-fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<Link> {
+fn links(settings: &ClusterSettings, fib: &Fib) -> Vec<VipLink> {
     let link = |port: &PortLink| {
         let is_on_link = |net: &&Prefix| port.addresses.iter().any(|own| net.contains(*own));
         let networks: Vec<&Prefix> = fib.connected().iter().filter(is_on_link).collect();
         let belongs = |vip: &&IpAddr| networks.iter().any(|net| net.contains(**vip));
-        Link {
+        VipLink {
             name: port.name.clone(),
             ifindex: port.ifindex,
             mac: port.mac,

@@ -16,7 +16,7 @@ use super::shards::is_carried;
 use super::transit::Transit;
 use super::turn::Turn;
 use super::{Dataplane, LocalAddrs, fence};
-use crate::demux::{self, Arrived, Form, Kind};
+use crate::demux::{self, Form, FoundEsp, OuterKind};
 use crate::drops::DropReason;
 use crate::sa::{Encapsulation, InboundSa, SaKey};
 use crate::sad::Sad;
@@ -35,9 +35,9 @@ const TEXT_OFFSET: usize = esp::HEADER + IV_LEN;
 const MIN_TEXT_LEN: usize = 4;
 
 /// An ESP packet whose SA is known and whose number may be accepted.
-struct Plan<'s> {
+struct InboundPlan<'s> {
     sa: &'s InboundSa,
-    arrived: &'s Arrived,
+    arrived: &'s FoundEsp,
     sequence: u64,
     at: u8,
     /// What cipher and replay window have said.
@@ -98,7 +98,7 @@ impl Dataplane {
     fn pass(
         &mut self,
         burst: &mut [Item<'_>],
-        arrived: &[(u8, Arrived)],
+        arrived: &[(u8, FoundEsp)],
         pass: Pass,
         mut turn: Option<&mut dyn Turn>,
     ) {
@@ -177,8 +177,8 @@ fn sort(
     udp_port: u16,
     any_ah: &mut bool,
     counters: &DirectionCounters,
-) -> Burst<(u8, Arrived)> {
-    let mut found: Burst<(u8, Arrived)> = Burst::new();
+) -> Burst<(u8, FoundEsp)> {
+    let mut found: Burst<(u8, FoundEsp)> = Burst::new();
     let (mut spi, mut last) = (None, None);
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
@@ -187,23 +187,23 @@ fn sort(
             found.push((at as u8, arrived));
             continue;
         }
-        found.push((at as u8, Arrived::default()));
+        found.push((at as u8, FoundEsp::default()));
         let Some((_, arrived)) = found.last_mut() else {
             continue;
         };
         match demux::sort(packet, local, udp_port, arrived) {
-            Ok(Kind::Esp) => {
+            Ok(OuterKind::Esp) => {
                 // From the second on: where each packet is of another SA, to compare them would be in vain.
                 let is_train = arrived.form == Form::Esp && spi == Some(arrived.spi);
                 spi = Some(arrived.spi);
                 last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, *arrived));
                 continue;
             }
-            Ok(Kind::Ike) => {
+            Ok(OuterKind::Ike) => {
                 counters.to_host.add(1);
                 item.verdict = Verdict::ToHost;
             }
-            Ok(Kind::Fragment) => {
+            Ok(OuterKind::Fragment) => {
                 counters.to_join.add(1);
                 item.verdict = Verdict::Reassemble;
             }
@@ -223,17 +223,17 @@ fn sort(
 
 /// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is the SPI.
 #[inline]
-fn next_of_train(packet: &[u8], (like, before): &(Likeness, Arrived)) -> Option<Arrived> {
+fn next_of_train(packet: &[u8], (like, before): &(Likeness, FoundEsp)) -> Option<FoundEsp> {
     demux::next_of_train(packet, like.accepts(packet)?, before)
 }
 
 /// Finds the SA of each packet that is carried here, and asks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
-    arrived: &'s [(u8, Arrived)],
+    arrived: &'s [(u8, FoundEsp)],
     (sad, shards, transit): (&'s Sad, &ShardSet, &Transit),
     counters: &DirectionCounters,
-) -> Burst<Plan<'s>> {
+) -> Burst<InboundPlan<'s>> {
     fetch(arrived, sad);
     let mut plans = Burst::new();
     let mut last: Option<(Spi, Option<&InboundSa>, bool)> = None;
@@ -249,7 +249,7 @@ fn admit<'s>(
         if let Some((sa, Ok(sequence))) = checked
             && here
         {
-            plans.push(Plan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
+            plans.push(InboundPlan { sa, arrived, sequence, at: *at, verdict: Ok(()), is_newest: false });
             continue;
         }
         let Some(item) = burst.get_mut(usize::from(*at)) else { continue };
@@ -271,7 +271,7 @@ fn admit<'s>(
 
 /// Asks for the SAs of a burst, where they are several.
 #[inline]
-fn fetch(arrived: &[(u8, Arrived)], sad: &Sad) {
+fn fetch(arrived: &[(u8, FoundEsp)], sad: &Sad) {
     let mut spis: Burst<(Spi, u16)> = Burst::new();
     for (_, arrived) in arrived {
         if spis.last().is_none_or(|(last, _)| last.0 != arrived.spi) {
@@ -292,7 +292,7 @@ fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
 }
 
 /// Verifies and decrypts.
-fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
+fn open(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'_>]) {
     let mut jobs: Burst<OpenJob<'_>> = Burst::new();
     let mut others = false;
     let mut left = plans.iter_mut().peekable();
@@ -310,7 +310,7 @@ fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
         }
     }
     open_burst(&mut jobs);
-    let aead = |plan: &&mut Plan<'_>| plan.verdict.is_ok() && matches!(plan.sa.key, SaKey::Aead(_));
+    let aead = |plan: &&mut InboundPlan<'_>| plan.verdict.is_ok() && matches!(plan.sa.key, SaKey::Aead(_));
     for (plan, job) in plans.iter_mut().filter(aead).zip(&jobs) {
         if !job.ok {
             plan.verdict = Err(plan.sa.window.blame(plan.sequence));
@@ -326,9 +326,9 @@ fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
 
 /// Takes the authentic packets of one SA into its window.
 #[inline(always)]
-fn accept(run: &mut [Plan<'_>]) {
+fn accept(run: &mut [InboundPlan<'_>]) {
     let Some(sa) = run.first().map(|plan| plan.sa) else { return };
-    let number = |plan: &Plan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
+    let number = |plan: &InboundPlan<'_>| plan.verdict.is_ok().then_some(plan.sequence);
     sa.window.accept_run(run, number, |plan, reason| plan.verdict = Err(reason));
     if sa.encapsulation == Encapsulation::Udp {
         find_newest(run, sa.window.high_water_mark());
@@ -336,8 +336,8 @@ fn accept(run: &mut [Plan<'_>]) {
 }
 
 /// To be found while nobody else takes numbers in: other workers do as soon as the turn is over.
-fn find_newest(run: &mut [Plan<'_>], top: u64) {
-    let is_newest = |plan: &&mut Plan<'_>| plan.sequence == top && plan.verdict.is_ok();
+fn find_newest(run: &mut [InboundPlan<'_>], top: u64) {
+    let is_newest = |plan: &&mut InboundPlan<'_>| plan.sequence == top && plan.verdict.is_ok();
     if let Some(newest) = run.iter_mut().rfind(is_newest) {
         newest.is_newest = true;
     }
@@ -345,14 +345,14 @@ fn find_newest(run: &mut [Plan<'_>], top: u64) {
 
 /// The same with packets of any SAs.
 #[cold]
-fn accept_all(plans: &mut [Plan<'_>]) {
+fn accept_all(plans: &mut [InboundPlan<'_>]) {
     plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)).for_each(accept);
 }
 
 /// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is so for all algorithms.
 #[inline]
-fn job<'a>(packet: &'a mut [u8], plan: &Plan<'a>, key: &'a AeadKey) -> Option<OpenJob<'a>> {
-    let Plan { sa, sequence, arrived, .. } = plan;
+fn job<'a>(packet: &'a mut [u8], plan: &InboundPlan<'a>, key: &'a AeadKey) -> Option<OpenJob<'a>> {
+    let InboundPlan { sa, sequence, arrived, .. } = plan;
     let (start, len) = (usize::from(arrived.at), usize::from(arrived.len));
     let esp = packet.get_mut(start..start + len)?;
     let (head, body) = esp.split_first_chunk_mut::<TEXT_OFFSET>()?;

@@ -16,12 +16,12 @@ const BLOCKS: usize = PolicyId::LIMIT as usize / POLICIES_PER_BLOCK;
 #[derive(Clone, Debug)]
 pub struct PolicyBlock {
     number: usize,
-    places: Box<[Place]>,
+    places: Box<[PolicyPlace]>,
 }
 
 /// The SA of one policy.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct PolicyPlace {
     pub(super) sa: Option<Arc<OutboundSa>>,
     /// When control was last told that the SA is missing, or, if it is there, that its sequence numbers run low.
     pub(super) told: Cell<Option<u64>>,
@@ -54,7 +54,7 @@ impl Sample {
 impl PolicyBlock {
     /// The empty block that has the place of that policy.
     pub fn of(policy: PolicyId) -> Self {
-        let places = (0..POLICIES_PER_BLOCK).map(|_| Place::default()).collect();
+        let places = (0..POLICIES_PER_BLOCK).map(|_| PolicyPlace::default()).collect();
         Self { number: policy.index() / POLICIES_PER_BLOCK, places }
     }
 
@@ -86,7 +86,7 @@ impl OutboundTable {
     }
 
     #[inline]
-    pub(super) fn get(&self, policy: PolicyId) -> Option<&Place> {
+    pub(super) fn get(&self, policy: PolicyId) -> Option<&PolicyPlace> {
         let block = self.blocks.get(policy.index() / POLICIES_PER_BLOCK)?.as_ref()?;
         block.places.get(policy.index() % POLICIES_PER_BLOCK)
     }
@@ -98,7 +98,7 @@ impl OutboundTable {
         policies
             .iter()
             .filter_map(|(policy, _)| self.get(*policy))
-            .for_each(|place| prefetch(place, size_of::<Place>()));
+            .for_each(|place| prefetch(place, size_of::<PolicyPlace>()));
         let sas = || policies.iter().filter_map(|(policy, len)| Some((self.sa(*policy)?, *len)));
         sas().for_each(|(sa, _)| sa.prefetch());
         sas().for_each(|(sa, len)| sa.prefetch_state(usize::from(len)));
@@ -109,7 +109,7 @@ impl OutboundTable {
         self.get(policy)?.sa.as_deref()
     }
 
-    pub(super) fn get_mut(&mut self, policy: PolicyId) -> Option<&mut Place> {
+    pub(super) fn get_mut(&mut self, policy: PolicyId) -> Option<&mut PolicyPlace> {
         let block = self.blocks.get_mut(policy.index() / POLICIES_PER_BLOCK)?.as_mut()?;
         block.places.get_mut(policy.index() % POLICIES_PER_BLOCK)
     }

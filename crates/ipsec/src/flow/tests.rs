@@ -13,7 +13,7 @@ fn flow(number: u32) -> PacketSelector {
 
 #[test]
 fn an_entry_is_one_cache_line() {
-    assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
+    assert_eq!((size_of::<FlowEntry>(), align_of::<FlowEntry>()), (64, 64));
 }
 
 #[test]

@@ -6,15 +6,15 @@ use testudo_wire::fragment::Fragment;
 
 /// A fragment and the packet that it came in.
 #[derive(Debug)]
-pub(super) struct Piece<F> {
+pub(super) struct StoredFragment<F> {
     pub(super) packet: F,
     pub(super) fragment: Fragment,
 }
 
 /// The fragments of one datagram, in the order of their places.
 #[derive(Debug)]
-pub(super) struct Pieces<F> {
-    pub(super) list: ArrayVec<Piece<F>, MAX_FRAGMENTS>,
+pub(super) struct StoredFragments<F> {
+    pub(super) list: ArrayVec<StoredFragment<F>, MAX_FRAGMENTS>,
     /// Of all payloads.
     pub(super) octets: usize,
     /// Where the datagram ends, once its last fragment is there.
@@ -23,7 +23,7 @@ pub(super) struct Pieces<F> {
     pub(super) spoilt: Option<Loss>,
 }
 
-impl<F> Pieces<F> {
+impl<F> StoredFragments<F> {
     pub(super) fn new() -> Self {
         Self { list: ArrayVec::new(), octets: 0, end: None, spoilt: None }
     }
@@ -45,7 +45,7 @@ pub(super) fn flaw(fragment: &Fragment) -> Option<Loss> {
     hides.then_some(Loss::Tiny)
 }
 
-impl<F: AsRef<[u8]>> Pieces<F> {
+impl<F: AsRef<[u8]>> StoredFragments<F> {
     /// Where in the list a fragment belongs, or why it does not.
     fn judge(&self, packet: &F, fragment: &Fragment, limit: usize) -> Result<usize, Loss> {
         if let Some(why) = self.spoilt {
@@ -89,7 +89,7 @@ impl<F: AsRef<[u8]>> Pieces<F> {
                 if !fragment.more {
                     self.end = Some(fragment.end());
                 }
-                self.list.insert(at, Piece { packet, fragment });
+                self.list.insert(at, StoredFragment { packet, fragment });
                 Ok(())
             }
             Err(why) => Err((packet, why)),
@@ -103,7 +103,7 @@ impl<F: AsRef<[u8]>> Pieces<F> {
 }
 
 /// True if the fragment has come before. A network may double what it carries: that is no attack (RFC 8200 §4.5).
-fn is_same<F: AsRef<[u8]>>(piece: &Piece<F>, packet: &F, fragment: &Fragment) -> bool {
+fn is_same<F: AsRef<[u8]>>(piece: &StoredFragment<F>, packet: &F, fragment: &Fragment) -> bool {
     let old = &piece.fragment;
     (old.offset, old.len, old.more) == (fragment.offset, fragment.len, fragment.more)
         && payload(&piece.packet, old) == payload(packet, fragment)

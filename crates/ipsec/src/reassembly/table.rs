@@ -4,16 +4,16 @@
 use crate::siphash::HashKey;
 
 /// Where an entry is.
-pub(super) type Place = u16;
+pub(super) type PlaceIndex = u16;
 
 /// No place.
-const NONE: Place = Place::MAX;
+const NONE: PlaceIndex = PlaceIndex::MAX;
 
 /// What is before and behind a place in its list.
 #[derive(Clone, Copy, Debug)]
 struct Links {
-    before: Place,
-    behind: Place,
+    before: PlaceIndex,
+    behind: PlaceIndex,
 }
 
 /// For lists over the places of a table, of which each place is in one at most.
@@ -22,20 +22,20 @@ pub(super) struct Chain(Vec<Links>);
 
 /// One list: places in the order in which they came to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
-    first: Place,
-    last: Place,
+pub(super) struct PlaceList {
+    first: PlaceIndex,
+    last: PlaceIndex,
 }
 
-impl List {
+impl PlaceList {
     pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
 
     /// The place that has been in it for longest.
-    pub(super) fn first(self) -> Option<Place> {
+    pub(super) fn first(self) -> Option<PlaceIndex> {
         (self.first != NONE).then_some(self.first)
     }
 
-    pub(super) fn push(&mut self, place: Place, chain: &mut Chain) {
+    pub(super) fn push(&mut self, place: PlaceIndex, chain: &mut Chain) {
         chain.0[usize::from(place)] = Links { before: self.last, behind: NONE };
         match self.last {
             NONE => self.first = place,
@@ -45,7 +45,7 @@ impl List {
     }
 
     /// Takes out a place that is in it.
-    pub(super) fn remove(&mut self, place: Place, chain: &mut Chain) {
+    pub(super) fn remove(&mut self, place: PlaceIndex, chain: &mut Chain) {
         let Links { before, behind } = chain.0[usize::from(place)];
         match before {
             NONE => self.first = behind,
@@ -57,8 +57,9 @@ impl List {
         }
     }
 
-    fn places(self, chain: &Chain) -> impl Iterator<Item = Place> {
-        let behind = |place: &Place| Some(chain.0[usize::from(*place)].behind).filter(|place| *place != NONE);
+    fn places(self, chain: &Chain) -> impl Iterator<Item = PlaceIndex> {
+        let behind =
+            |place: &PlaceIndex| Some(chain.0[usize::from(*place)].behind).filter(|place| *place != NONE);
         std::iter::successors(self.first(), behind)
     }
 }
@@ -70,7 +71,7 @@ impl Chain {
 }
 
 /// What a table is searched for.
-pub(super) trait Key: Copy + Eq {
+pub(super) trait TableKey: Copy + Eq {
     /// Nobody without the key of the hash can choose keys that share one.
     fn hash(&self, key: HashKey) -> u64;
 }
@@ -84,24 +85,24 @@ pub(super) struct Hashed<K> {
 
 /// Keys by places and places by keys.
 #[derive(Debug)]
-pub(super) struct Table<K> {
+pub(super) struct KeyTable<K> {
     hash: HashKey,
     keys: Vec<Option<Hashed<K>>>,
-    free: Vec<Place>,
+    free: Vec<PlaceIndex>,
     chain: Chain,
-    buckets: Vec<List>,
+    buckets: Vec<PlaceList>,
 }
 
-impl<K: Key> Table<K> {
+impl<K: TableKey> KeyTable<K> {
     /// Room for so many keys, at most 65535 of them.
     pub(super) fn new(places: usize, hash: HashKey) -> Self {
         let places = places.min(NONE.into());
         Self {
             hash,
             keys: vec![None; places],
-            free: (0..places as Place).rev().collect(),
+            free: (0..places as PlaceIndex).rev().collect(),
             chain: Chain::new(places),
-            buckets: vec![List::EMPTY; places.next_power_of_two()],
+            buckets: vec![PlaceList::EMPTY; places.next_power_of_two()],
         }
     }
 
@@ -113,20 +114,20 @@ impl<K: Key> Table<K> {
         Hashed { key, bucket: key.hash(self.hash) as usize & (self.buckets.len() - 1) }
     }
 
-    pub(super) fn find(&self, wanted: &Hashed<K>) -> Option<Place> {
+    pub(super) fn find(&self, wanted: &Hashed<K>) -> Option<PlaceIndex> {
         let mut places = self.buckets[wanted.bucket].places(&self.chain);
         places.find(|place| self.keys[usize::from(*place)].is_some_and(|found| found.key == wanted.key))
     }
 
     /// Takes in a key that is not there. `None` if there is no room.
-    pub(super) fn insert(&mut self, key: Hashed<K>) -> Option<Place> {
+    pub(super) fn insert(&mut self, key: Hashed<K>) -> Option<PlaceIndex> {
         let place = self.free.pop()?;
         self.keys[usize::from(place)] = Some(key);
         self.buckets[key.bucket].push(place, &mut self.chain);
         Some(place)
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: PlaceIndex) {
         if let Some(Hashed { bucket, .. }) = self.keys[usize::from(place)].take() {
             self.buckets[bucket].remove(place, &mut self.chain);
             self.free.push(place);
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    impl Key for u32 {
+    impl TableKey for u32 {
         // Many share one.
         fn hash(&self, _: HashKey) -> u64 {
             u64::from(*self) % 3
@@ -150,9 +151,9 @@ mod tests {
         /// As a plain list of keys, oldest first, does.
         #[test]
         fn it_finds_what_is_there_and_nothing_else(steps in proptest::collection::vec((0..12_u32, any::<bool>()), 0..200)) {
-            let mut table = Table::new(7, HashKey::new([5; 16]));
-            let (mut list, mut chain) = (List::EMPTY, Chain::new(7));
-            let mut model: Vec<(u32, Place)> = Vec::new();
+            let mut table = KeyTable::new(7, HashKey::new([5; 16]));
+            let (mut list, mut chain) = (PlaceList::EMPTY, Chain::new(7));
+            let mut model: Vec<(u32, PlaceIndex)> = Vec::new();
             for (key, add) in steps {
                 let hashed = table.hashed(key);
                 let known = model.iter().position(|(other, _)| *other == key);
@@ -174,7 +175,7 @@ mod tests {
                     _ => {}
                 }
                 prop_assert_eq!(table.is_full(), model.len() == 7);
-                let places: Vec<Place> = model.iter().map(|(_, place)| *place).collect();
+                let places: Vec<PlaceIndex> = model.iter().map(|(_, place)| *place).collect();
                 prop_assert_eq!(list.places(&chain).collect::<Vec<_>>(), places);
             }
         }

@@ -21,7 +21,7 @@ use testudo_crypto::{Library, prefetch};
 #[derive(Debug)]
 #[repr(C)]
 pub struct OutboundSa {
-    shared: Arc<Shared>,
+    shared: Arc<OutboundState>,
     /// The largest inner packet that the path takes.
     inner_mtu: AtomicU16,
     path_mtu: AtomicU16,
@@ -39,7 +39,7 @@ pub struct OutboundSa {
 /// What an SA has in common with its former self after a move, so that no number is used twice in between.
 #[derive(Debug)]
 #[repr(C)]
-struct Shared {
+struct OutboundState {
     numbers: SequenceAllocator,
     counters: SaCounters,
 }
@@ -78,7 +78,7 @@ impl OutboundSa {
         let inner_mtu = outer.overhead().inner_mtu(path_mtu)?;
         let numbers = SequenceAllocator::new(numbers, params.esn)?;
         Ok(Self {
-            shared: Arc::new(Shared { numbers, counters }),
+            shared: Arc::new(OutboundState { numbers, counters }),
             inner_mtu: AtomicU16::new(inner_mtu),
             path_mtu: AtomicU16::new(path_mtu),
             copy: params.copy,
@@ -108,7 +108,7 @@ impl OutboundSa {
     /// Asks for what lies behind it: numbers, counters, and the schedule for so many octets of text. The SA should have come by now.
     #[inline]
     pub(crate) fn prefetch_state(&self, len: usize) {
-        prefetch(&*self.shared, size_of::<Shared>());
+        prefetch(&*self.shared, size_of::<OutboundState>());
         self.key.prefetch(len);
     }
 

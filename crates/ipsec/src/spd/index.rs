@@ -4,8 +4,8 @@
 //! many look-ups they would all be compared; on the side where fewer stand, if both are equally narrow. What stands under a prefix is compared whole, so that a prefix may be wider than
 //! the range.
 
-use super::trie::{Prefix, Trie};
-use super::{Entry, Rank};
+use super::trie::{Trie, TriePrefix};
+use super::{Rank, RankedPolicy};
 use crate::packet_selector::PacketSelector;
 use crate::selector::{SelectorPair, TrafficSelector, addr_bits};
 use arrayvec::ArrayVec;
@@ -15,15 +15,15 @@ use std::sync::Arc;
 /// Policies by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    remote: Families<Arc<Entry>>,
-    local: Families<Arc<Entry>>,
+    remote: Families<Arc<RankedPolicy>>,
+    local: Families<Arc<RankedPolicy>>,
     /// Remote ranges that policies in `local` hold back.
-    held: Families<Held>,
+    held: Families<HeldRange>,
 }
 
 /// A side of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum SelectorSide {
     Local,
     Remote,
 }
@@ -36,7 +36,7 @@ struct Families<T> {
 
 /// A range, and how many selectors have it.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldRange {
     range: Range,
     count: usize,
 }
@@ -94,15 +94,15 @@ impl Range {
 
     /// One prefix or two that have the range, and no more than as much again beside it: where it lies across a border, a
     /// single one could be everything.
-    fn prefixes(self) -> ArrayVec<Prefix, 2> {
-        let whole = Prefix::around(self.first, self.last);
+    fn prefixes(self) -> ArrayVec<TriePrefix, 2> {
+        let whole = TriePrefix::around(self.first, self.last);
         // The border in its middle.
         let middle = 1_u128.checked_shl(127 - whole.length().min(127)).unwrap_or(0);
         let border = self.last & !(middle.wrapping_sub(1));
         if whole.length() == u128::BITS || border <= self.first {
             return ArrayVec::from_iter([whole]);
         }
-        let halves = [Prefix::around(self.first, border - 1), Prefix::around(border, self.last)];
+        let halves = [TriePrefix::around(self.first, border - 1), TriePrefix::around(border, self.last)];
         let is_whole = halves.iter().all(|half| half.length() == whole.length() + 1);
         if is_whole { ArrayVec::from_iter([whole]) } else { ArrayVec::from(halves) }
     }
@@ -120,7 +120,7 @@ fn width(side: impl Iterator<Item = TrafficSelector>) -> u32 {
 
 impl Index {
     /// Adds an entry.
-    pub(super) fn insert(&mut self, entry: &Arc<Entry>) {
+    pub(super) fn insert(&mut self, entry: &Arc<RankedPolicy>) {
         let rank = entry.rank;
         let side = self.side(&entry.selectors);
         self.at(&entry.selectors, side, |list| {
@@ -132,11 +132,11 @@ impl Index {
                 list.insert(at, Arc::clone(entry));
             }
         });
-        if side == Side::Local && entry.holds_back() {
+        if side == SelectorSide::Local && entry.holds_back() {
             self.hold(&entry.selectors, |list, range| {
                 match list.iter_mut().find(|held| held.range == range) {
                     Some(held) => held.count += 1,
-                    None => list.push(Held { range, count: 1 }),
+                    None => list.push(HeldRange { range, count: 1 }),
                 }
             });
         }
@@ -151,7 +151,7 @@ impl Index {
                 removed = Some(list.remove(at));
             }
         });
-        if removed.as_ref().is_some_and(|entry| entry.holds_back() && side == Side::Local) {
+        if removed.as_ref().is_some_and(|entry| entry.holds_back() && side == SelectorSide::Local) {
             self.hold(selectors, |list, range| {
                 list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
                 list.retain(|held| held.count > 0);
@@ -161,14 +161,19 @@ impl Index {
     }
 
     /// Changes the lists of the side on which a policy stands.
-    fn at(&mut self, selectors: &SelectorPair, side: Side, mut change: impl FnMut(&mut Vec<Arc<Entry>>)) {
-        let mut change_side = |families: &mut Families<Arc<Entry>>, selector: TrafficSelector| {
+    fn at(
+        &mut self,
+        selectors: &SelectorPair,
+        side: SelectorSide,
+        mut change: impl FnMut(&mut Vec<Arc<RankedPolicy>>),
+    ) {
+        let mut change_side = |families: &mut Families<Arc<RankedPolicy>>, selector: TrafficSelector| {
             let range = Range::of(&selector);
             for prefix in range.prefixes() {
                 families.of_mut(range.v6).change(prefix, &mut change);
             }
         };
-        if side == Side::Local {
+        if side == SelectorSide::Local {
             selectors.local_selectors().for_each(|selector| change_side(&mut self.local, selector));
         } else {
             selectors.remote_selectors().for_each(|selector| change_side(&mut self.remote, selector));
@@ -177,23 +182,27 @@ impl Index {
 
     /// Where a new policy stands. Where both sides are equally narrow, fewer others stand: of many tunnels to one address, each from
     /// another, all but one stand on ours.
-    fn side(&self, selectors: &SelectorPair) -> Side {
+    fn side(&self, selectors: &SelectorPair) -> SelectorSide {
         narrower(selectors).unwrap_or_else(|| {
             let local = self.local.longest(selectors.local_selectors());
-            if local < self.remote.longest(selectors.remote_selectors()) { Side::Local } else { Side::Remote }
+            if local < self.remote.longest(selectors.remote_selectors()) {
+                SelectorSide::Local
+            } else {
+                SelectorSide::Remote
+            }
         })
     }
 
     /// Where one stands.
-    fn side_of(&self, selectors: &SelectorPair, rank: Rank) -> Side {
+    fn side_of(&self, selectors: &SelectorPair, rank: Rank) -> SelectorSide {
         narrower(selectors).unwrap_or_else(|| {
             let mut lists = selectors.remote_selectors().flat_map(|selector| self.remote.lists_of(selector));
             let is_there = lists.any(|list| list.binary_search_by_key(&rank, |other| other.rank).is_ok());
-            if is_there { Side::Remote } else { Side::Local }
+            if is_there { SelectorSide::Remote } else { SelectorSide::Local }
         })
     }
 
-    fn hold(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<Held>, Range)) {
+    fn hold(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<HeldRange>, Range)) {
         for range in selectors.remote_selectors().map(|selector| Range::of(&selector)) {
             for prefix in range.prefixes() {
                 self.held.of_mut(range.v6).change(prefix, |list| change(list, range));
@@ -202,12 +211,12 @@ impl Index {
     }
 
     /// The first in order of precedence of those that accept the packet.
-    pub(super) fn first(&self, packet: &PacketSelector) -> Option<&Entry> {
+    pub(super) fn first(&self, packet: &PacketSelector) -> Option<&RankedPolicy> {
         let v6 = packet.is_ipv6();
         let lists = self.remote.lists(v6, packet.remote).chain(self.local.lists(v6, packet.local));
-        let mut best: Option<&Entry> = None;
+        let mut best: Option<&RankedPolicy> = None;
         for list in lists {
-            let better = |entry: &&Arc<Entry>| best.is_none_or(|best| entry.rank < best.rank);
+            let better = |entry: &&Arc<RankedPolicy>| best.is_none_or(|best| entry.rank < best.rank);
             let found = list.iter().take_while(better).find(|entry| entry.selectors.accepts(packet));
             best = found.map(|entry| &**entry).or(best);
         }
@@ -215,7 +224,7 @@ impl Index {
     }
 
     /// True if one of those that stand before the first that accepts the packet would accept it with certain ports.
-    pub(super) fn needs_ports(&self, later: &PacketSelector, counts: impl Fn(&Entry) -> bool) -> bool {
+    pub(super) fn needs_ports(&self, later: &PacketSelector, counts: impl Fn(&RankedPolicy) -> bool) -> bool {
         let first = self.first(later);
         if first.is_some_and(|first| first.selectors.wants_no_ports(later)) {
             return false;
@@ -223,8 +232,9 @@ impl Index {
         let v6 = later.is_ipv6();
         let mut lists = self.remote.lists(v6, later.remote).chain(self.local.lists(v6, later.local));
         lists.any(|list| {
-            let before = |entry: &&Arc<Entry>| first.is_none_or(|first| entry.rank < first.rank);
-            let wants = |entry: &Arc<Entry>| counts(entry) && entry.selectors.accepts_but_for_ports(later);
+            let before = |entry: &&Arc<RankedPolicy>| first.is_none_or(|first| entry.rank < first.rank);
+            let wants =
+                |entry: &Arc<RankedPolicy>| counts(entry) && entry.selectors.accepts_but_for_ports(later);
             list.iter().take_while(before).any(wants)
         })
     }
@@ -247,11 +257,11 @@ impl Index {
 }
 
 /// The side on which a policy is narrower.
-fn narrower(selectors: &SelectorPair) -> Option<Side> {
+fn narrower(selectors: &SelectorPair) -> Option<SelectorSide> {
     match width(selectors.local_selectors()).cmp(&width(selectors.remote_selectors())) {
-        Ordering::Less => Some(Side::Local),
+        Ordering::Less => Some(SelectorSide::Local),
         Ordering::Equal => None,
-        Ordering::Greater => Some(Side::Remote),
+        Ordering::Greater => Some(SelectorSide::Remote),
     }
 }
 
@@ -259,7 +269,9 @@ fn narrower(selectors: &SelectorPair) -> Option<Side> {
 impl Index {
     /// The most policies that a look-up may have to compare.
     pub(super) fn longest_walk(&self) -> usize {
-        let of = |families: &Families<Arc<Entry>>| families.v4.longest_walk().max(families.v6.longest_walk());
+        let of = |families: &Families<Arc<RankedPolicy>>| {
+            families.v4.longest_walk().max(families.v6.longest_walk())
+        };
         of(&self.remote) + of(&self.local)
     }
 }

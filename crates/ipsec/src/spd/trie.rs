@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 /// Addresses that begin alike. Those of IPv4 stand in the leftmost 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(super) struct TriePrefix {
     /// As octets, which need not be aligned: there are two for each tunnel.
     bits: [u8; 16],
     length: u8,
 }
 
-impl Prefix {
+impl TriePrefix {
     /// The longest prefix that has both addresses.
     pub(super) fn around(first: u128, last: u128) -> Self {
         Self::new(first, (first ^ last).leading_zeros())
@@ -53,28 +53,28 @@ fn branch(bits: u128, length: u32) -> usize {
 /// Lists by prefix. A clone costs nothing, and shares its nodes until they change.
 #[derive(Clone, Debug)]
 pub(super) struct Trie<T> {
-    root: Link<T>,
+    root: NodeLink<T>,
 }
 
-type Link<T> = Option<Arc<Node<T>>>;
+type NodeLink<T> = Option<Arc<Node<T>>>;
 
 /// A node without a list stands where two ways part.
 #[derive(Clone, Debug)]
 struct Node<T> {
-    prefix: Prefix,
-    list: List<T>,
-    ways: [Link<T>; 2],
+    prefix: TriePrefix,
+    list: ValueList<T>,
+    ways: [NodeLink<T>; 2],
 }
 
 /// As a rule there is one entry: it needs no memory of its own.
 #[derive(Clone, Debug)]
-enum List<T> {
+enum ValueList<T> {
     Empty,
     One(T),
     Several(Vec<T>),
 }
 
-impl<T> List<T> {
+impl<T> ValueList<T> {
     fn as_slice(&self) -> &[T] {
         match self {
             Self::Empty => &[],
@@ -107,12 +107,12 @@ impl<T> Default for Trie<T> {
 
 impl<T: Clone> Trie<T> {
     /// Changes the list of a prefix, which is empty if there was none.
-    pub(super) fn change<R>(&mut self, prefix: Prefix, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
+    pub(super) fn change<R>(&mut self, prefix: TriePrefix, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
         change_at(&mut self.root, prefix, change)
     }
 
     /// The list of a prefix.
-    pub(super) fn list(&self, prefix: Prefix) -> &[T] {
+    pub(super) fn list(&self, prefix: TriePrefix) -> &[T] {
         let mut at = self.root.as_deref();
         while let Some(node) = at.filter(|node| node.prefix.common(prefix) == node.prefix.length()) {
             if node.prefix.length() == prefix.length() {
@@ -137,7 +137,7 @@ impl<T: Clone> Trie<T> {
     /// Entries that a look-up may have to compare, at most.
     #[cfg(test)]
     pub(super) fn longest_walk(&self) -> usize {
-        fn below<T>(link: &Link<T>) -> usize {
+        fn below<T>(link: &NodeLink<T>) -> usize {
             link.as_deref().map_or(0, |node| {
                 node.list.as_slice().len() + node.ways.iter().map(below).max().unwrap_or_default()
             })
@@ -147,7 +147,11 @@ impl<T: Clone> Trie<T> {
 }
 
 /// Goes no deeper than an address has bits.
-fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
+fn change_at<T: Clone, R>(
+    link: &mut NodeLink<T>,
+    prefix: TriePrefix,
+    change: impl FnOnce(&mut Vec<T>) -> R,
+) -> R {
     let common = link.as_deref().map(|node| node.prefix.common(prefix));
     let result = match (link.as_mut(), common) {
         (Some(node), Some(common)) if common == node.prefix.length() => {
@@ -160,14 +164,14 @@ fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnc
         (Some(_), Some(common)) => {
             // It ends before this node, or they part here.
             let length = common;
-            let parting = Prefix::new(prefix.bits(), length);
+            let parting = TriePrefix::new(prefix.bits(), length);
             let mut ways = [None, None];
             let below = link.take();
             let bits = below.as_deref().map_or(0, |node| node.prefix.bits());
             if let Some(way) = ways.get_mut(branch(bits, length)) {
                 *way = below;
             }
-            let mut node = Node { prefix: parting, list: List::Empty, ways };
+            let mut node = Node { prefix: parting, list: ValueList::Empty, ways };
             let result = match node.ways.get_mut(branch(prefix.bits(), length)) {
                 Some(way) if length < prefix.length() => change_at(way, prefix, change),
                 _ => node.list.change(change),
@@ -176,7 +180,7 @@ fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnc
             result
         }
         _ => {
-            let mut node = Node { prefix, list: List::Empty, ways: [None, None] };
+            let mut node = Node { prefix, list: ValueList::Empty, ways: [None, None] };
             let result = node.list.change(change);
             *link = Some(Arc::new(node));
             result
@@ -187,7 +191,7 @@ fn change_at<T: Clone, R>(link: &mut Link<T>, prefix: Prefix, change: impl FnOnc
 }
 
 /// Takes out a node that has neither a list nor two ways.
-fn prune<T>(link: &mut Link<T>) {
+fn prune<T>(link: &mut NodeLink<T>) {
     let Some(node) = link.as_deref() else { return };
     if node.list.as_slice().is_empty()
         && let [one, other] = &node.ways
@@ -205,10 +209,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Few bits at both ends, so that prefixes nest and part everywhere.
-    fn arb_prefix() -> impl Strategy<Value = Prefix> {
+    fn arb_prefix() -> impl Strategy<Value = TriePrefix> {
         let bits = (0u128..16, 0u128..4).prop_map(|(high, low)| high << 124 | low);
         let length = prop::sample::select(vec![0, 1, 2, 3, 4, 60, 126, 127, 128]);
-        (bits, length).prop_map(|(bits, length)| Prefix::new(bits, length))
+        (bits, length).prop_map(|(bits, length)| TriePrefix::new(bits, length))
     }
 
     proptest! {
@@ -234,7 +238,7 @@ mod tests {
                 for (high, low) in (0u128..16).flat_map(|high| (0u128..4).map(move |low| (high, low))) {
                     let addr = high << 124 | low;
                     let found: Vec<&[u8]> = trie.lists(addr).filter(|list| !list.is_empty()).collect();
-                    let holds = |(length, bits): &(u8, [u8; 16])| Prefix { bits: *bits, length: *length }.contains(addr);
+                    let holds = |(length, bits): &(u8, [u8; 16])| TriePrefix { bits: *bits, length: *length }.contains(addr);
                     let expected: Vec<&[u8]> =
                         model.iter().filter(|(key, _)| holds(key)).map(|(_, list)| list.as_slice()).collect();
                     prop_assert_eq!(found, expected);
@@ -247,11 +251,11 @@ mod tests {
     fn a_change_copies_a_path_and_no_more() {
         let mut trie = Trie::default();
         for n in 0..10_000u128 {
-            trie.change(Prefix::around(n << 96, n << 96 | ((1 << 96) - 1)), |list| list.push(n));
+            trie.change(TriePrefix::around(n << 96, n << 96 | ((1 << 96) - 1)), |list| list.push(n));
         }
         let former = trie.clone();
-        trie.change(Prefix::around(77 << 96, 77 << 96 | ((1 << 96) - 1)), Vec::clear);
-        fn nodes<T>(link: &Link<T>, into: &mut Vec<*const Node<T>>) {
+        trie.change(TriePrefix::around(77 << 96, 77 << 96 | ((1 << 96) - 1)), Vec::clear);
+        fn nodes<T>(link: &NodeLink<T>, into: &mut Vec<*const Node<T>>) {
             if let Some(node) = link {
                 into.push(Arc::as_ptr(node));
                 node.ways.iter().for_each(|way| nodes(way, into));

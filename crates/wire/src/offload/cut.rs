@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// What is left of a large segment. It holds no octets: whoever calls keeps the packet as it was given to [`Cutter::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cutter {
-    addresses: Addresses,
+    addresses: AddressPair,
     /// Where TCP begins.
     tcp: usize,
     /// Octets of all headers.
@@ -28,7 +28,7 @@ pub struct Cutter {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Addresses {
+enum AddressPair {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
 }
@@ -89,7 +89,7 @@ impl Cutter {
         // A segment is no longer than the packet, whose own length field held that.
         let len = out.len() as u16;
         match self.addresses {
-            Addresses::V4(..) => {
+            AddressPair::V4(..) => {
                 let header = &mut out[..self.tcp];
                 let id = u16::from_be_bytes([header[4], header[5]]).wrapping_add(self.index);
                 header[2..4].copy_from_slice(&len.to_be_bytes());
@@ -98,7 +98,7 @@ impl Cutter {
                 let checksum = Sum::new().bytes(header).finish();
                 header[10..12].copy_from_slice(&checksum.to_be_bytes());
             }
-            Addresses::V6(..) => out[4..6].copy_from_slice(&(len - ipv6::HEADER as u16).to_be_bytes()),
+            AddressPair::V6(..) => out[4..6].copy_from_slice(&(len - ipv6::HEADER as u16).to_be_bytes()),
         }
     }
 
@@ -119,27 +119,27 @@ impl Cutter {
         segment[16..18].fill(0);
         let len = segment.len();
         let sum = match self.addresses {
-            Addresses::V4(src, dst) => Sum::new().pseudo_v4(src, dst, Protocol::TCP.0, len as u16),
-            Addresses::V6(src, dst) => Sum::new().pseudo_v6(src, dst, Protocol::TCP.0, len as u32),
+            AddressPair::V4(src, dst) => Sum::new().pseudo_v4(src, dst, Protocol::TCP.0, len as u16),
+            AddressPair::V6(src, dst) => Sum::new().pseudo_v6(src, dst, Protocol::TCP.0, len as u32),
         };
         let checksum = sum.bytes(segment).finish();
         segment[16..18].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
-fn over_v4(packet: &[u8]) -> Result<(Addresses, usize, usize), Error> {
+fn over_v4(packet: &[u8]) -> Result<(AddressPair, usize, usize), Error> {
     let ip = Ipv4::parse(packet)?;
     if ip.protocol() != Protocol::TCP || ip.is_fragment() {
         return Err(Error::Unfragmentable);
     }
-    Ok((Addresses::V4(ip.src(), ip.dst()), ip.header_len(), ip.total_len()))
+    Ok((AddressPair::V4(ip.src(), ip.dst()), ip.header_len(), ip.total_len()))
 }
 
-fn over_v6(packet: &[u8]) -> Result<(Addresses, usize, usize), Error> {
+fn over_v6(packet: &[u8]) -> Result<(AddressPair, usize, usize), Error> {
     let ip = Ipv6::parse(packet)?;
     let upper = ip.upper()?;
     if upper.protocol != Protocol::TCP || upper.fragment.is_some() {
         return Err(Error::Unfragmentable);
     }
-    Ok((Addresses::V6(ip.src(), ip.dst()), ip.total_len() - upper.payload.len(), ip.total_len()))
+    Ok((AddressPair::V6(ip.src(), ip.dst()), ip.total_len() - upper.payload.len(), ip.total_len()))
 }

@@ -24,7 +24,7 @@ const HOME_ADDRESS: u8 = 0xc9;
 const PAD1: u8 = 0;
 
 /// A TCP segment or UDP datagram in its packet.
-struct Segment {
+struct ChecksummedSpan {
     start: usize,
     end: usize,
     protocol: Protocol,
@@ -46,7 +46,7 @@ pub fn fill_open(packet: &mut [u8]) -> bool {
 
 /// The segment whose checksum may be open, and where the checksum stands in it.
 #[inline]
-fn find(packet: &[u8]) -> Option<(Segment, u16)> {
+fn find(packet: &[u8]) -> Option<(ChecksummedSpan, u16)> {
     let found = match ip::version(packet)? {
         4 => over_v4(packet)?,
         6 => over_v6(packet)?,
@@ -61,7 +61,7 @@ fn find(packet: &[u8]) -> Option<(Segment, u16)> {
 }
 
 #[cold]
-fn fill(packet: &mut [u8], segment: &Segment, offset: u16) -> bool {
+fn fill(packet: &mut [u8], segment: &ChecksummedSpan, offset: u16) -> bool {
     let Some(octets) = packet.get_mut(segment.start..segment.end) else { return false };
     let field = |octets: &[u8]| octets.get(usize::from(offset)..).and_then(<[u8]>::first_chunk::<2>).copied();
     let before = field(octets);
@@ -82,7 +82,7 @@ fn checksum_offset(protocol: Protocol, segment: &[u8]) -> Option<u16> {
 }
 
 #[inline]
-fn over_v4(packet: &[u8]) -> Option<Segment> {
+fn over_v4(packet: &[u8]) -> Option<ChecksummedSpan> {
     let ip = Ipv4::parse(packet).ok()?;
     let protocol = ip.protocol();
     if !has_checksum(protocol) || ip.is_fragment() || ipv4::is_routed_on(ip.options()) {
@@ -90,11 +90,11 @@ fn over_v4(packet: &[u8]) -> Option<Segment> {
     }
     // Below 65536, as the header's own field says.
     let pseudo = Sum::new().pseudo_v4(ip.src(), ip.dst(), protocol.0, ip.payload().len() as u16);
-    Some(Segment { start: ip.header_len(), end: ip.total_len(), protocol, pseudo })
+    Some(ChecksummedSpan { start: ip.header_len(), end: ip.total_len(), protocol, pseudo })
 }
 
 #[inline]
-fn over_v6(packet: &[u8]) -> Option<Segment> {
+fn over_v6(packet: &[u8]) -> Option<ChecksummedSpan> {
     let ip = Ipv6::parse(packet).ok()?;
     let upper = ip.upper().ok()?;
     let protocol = upper.protocol;
@@ -104,7 +104,7 @@ fn over_v6(packet: &[u8]) -> Option<Segment> {
         return None;
     }
     let pseudo = Sum::new().pseudo_v6(ip.src(), ip.dst(), protocol.0, len as u32);
-    Some(Segment { start, end: ip.total_len(), protocol, pseudo })
+    Some(ChecksummedSpan { start, end: ip.total_len(), protocol, pseudo })
 }
 
 /// True for what this module knows the checksum of.

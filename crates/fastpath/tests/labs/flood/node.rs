@@ -13,7 +13,7 @@ use std::time::Duration;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{self, ClusterFilter, Filter, FilterPort, Instance};
 use testudo_fastpath::mac::MacAddr;
-use testudo_fastpath::vip::{Link, Speaker, host};
+use testudo_fastpath::vip::{Speaker, VipLink, host};
 
 /// The same on all nodes.
 pub const KEY: [u64; 2] = [7, 11];
@@ -125,12 +125,12 @@ fn set_up(instance: &Instance, number: u8, cluster_mac: MacAddr) -> (Filter, Spe
     (filter, Speaker::open(links).expect("speaker"))
 }
 
-fn link(side: Side, number: u8, cluster_mac: MacAddr) -> Link {
+fn link(side: Side, number: u8, cluster_mac: MacAddr) -> VipLink {
     let name = format!("{}{number}", side.name());
     let ifindex = nix::net::if_::if_nametoindex(&*name).expect("interface");
     let mac = own_mac(&name);
     let vips = side.vips().map(|vip| vip.parse().expect(vip)).into();
-    Link { name, ifindex, mac, cluster_mac, vips }
+    VipLink { name, ifindex, mac, cluster_mac, vips }
 }
 
 /// As the kernel says; /sys shows another namespace's interfaces.

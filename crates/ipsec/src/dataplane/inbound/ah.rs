@@ -1,6 +1,6 @@
 //! Packets with AH.
 
-use super::{Burst, Plan};
+use super::{Burst, InboundPlan};
 use crate::ah;
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
@@ -13,7 +13,7 @@ use crate::sa::SaKey;
 #[cold]
 pub(super) fn refuse_others(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<InboundPlan<'_>>,
     counters: &DirectionCounters,
 ) {
     plans.retain(|plan| {
@@ -27,7 +27,7 @@ pub(super) fn refuse_others(
 
 /// Verifies those of the plans that are for AH.
 #[cold]
-pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [Plan<'_>]) {
+pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'_>]) {
     for plan in plans {
         let SaKey::Mac(key) = &plan.sa.key else { continue };
         let Some(item) = burst.get(usize::from(plan.at)) else { continue };

@@ -1,11 +1,11 @@
 //! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes through the same stages again.
 
 use super::receive::{self, Receiver};
-use super::{Burst, Pass, Plan, ah, put_off};
+use super::{Burst, InboundPlan, Pass, ah, put_off};
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::{LocalAddrs, OutboundTable};
-use crate::demux::{self, Arrived, Form, Kind};
+use crate::demux::{self, Form, FoundEsp, OuterKind};
 use crate::drops::DropReason;
 use crate::packet_selector::PacketSelector;
 use crate::sa::{InboundSa, Mode, SaKey};
@@ -43,7 +43,7 @@ impl Known<'_> {
 #[cold]
 pub(super) fn sort_out(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<InboundPlan<'_>>,
     (pass, known): (Pass, &Known<'_>),
     counters: &DirectionCounters,
 ) {
@@ -57,7 +57,7 @@ pub(super) fn sort_out(
 }
 
 /// The SPI of ESP that stands behind AH and is for us.
-fn spi_inside(packet: &[u8], plan: &Plan<'_>, (local, udp_port): (&LocalAddrs, u16)) -> Option<Spi> {
+fn spi_inside(packet: &[u8], plan: &InboundPlan<'_>, (local, udp_port): (&LocalAddrs, u16)) -> Option<Spi> {
     if plan.arrived.form != Form::Ah {
         return None;
     }
@@ -72,17 +72,17 @@ fn spi_inside(packet: &[u8], plan: &Plan<'_>, (local, udp_port): (&LocalAddrs, u
 }
 
 /// Where ESP stands in a packet for us that has it, and not in UDP.
-fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<Arrived> {
-    let mut found = Arrived::default();
+fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<FoundEsp> {
+    let mut found = FoundEsp::default();
     let sorted = demux::sort(packet, local, udp_port, &mut found);
-    (matches!(sorted, Ok(Kind::Esp)) && found.form == Form::Esp).then_some(found)
+    (matches!(sorted, Ok(OuterKind::Esp)) && found.form == Form::Esp).then_some(found)
 }
 
 /// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off: of AH's window nothing has been asked but a look. And
 /// refuses ESP in AH of another than its peer (RFC 4301 §5.2), who might have caught it on its way.
 fn look_inside(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<InboundPlan<'_>>,
     known: &Known<'_>,
     counters: &DirectionCounters,
 ) {
@@ -102,7 +102,7 @@ fn look_inside(
 /// back by the same policy shows where its peer is.
 fn refuse_bare(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<InboundPlan<'_>>,
     known: &Known<'_>,
     counters: &DirectionCounters,
 ) {
@@ -126,9 +126,9 @@ impl Receiver<'_> {
     pub(super) fn unwrap(
         &mut self,
         burst: &mut [Item<'_>],
-        plans: &mut Burst<Plan<'_>>,
+        plans: &mut Burst<InboundPlan<'_>>,
         udp_port: u16,
-        (found, within): (&mut Burst<(u8, Arrived)>, &mut Option<u16>),
+        (found, within): (&mut Burst<(u8, FoundEsp)>, &mut Option<u16>),
     ) {
         plans.retain(|plan| {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
@@ -154,9 +154,9 @@ impl Receiver<'_> {
     fn take_ah(
         &mut self,
         item: &mut Item<'_>,
-        plan: &Plan<'_>,
+        plan: &InboundPlan<'_>,
         udp_port: u16,
-    ) -> Result<Arrived, DropReason> {
+    ) -> Result<FoundEsp, DropReason> {
         let inner = receive::decapsulate(&mut item.buf, plan)?;
         plan.sa.counters.add(1, u64::from(inner.len), self.now);
         self.events.note_mark(&plan.sa.counters, plan.sa.spi);

@@ -1,6 +1,6 @@
 //! What packets of many SAs will need once they are open.
 
-use super::Plan;
+use super::InboundPlan;
 use super::receive::Receiver;
 use crate::dataplane::burst::Item;
 use crate::inner::Inner;
@@ -10,7 +10,7 @@ impl Receiver<'_> {
     /// Asks for the flows of packets that were opened, where they came by several SAs: each is looked for when its turn comes. That
     /// the first and the last are of one SA is taken for all being so.
     #[inline]
-    pub(super) fn foresee(&self, burst: &[Item<'_>], plans: &[Plan<'_>]) {
+    pub(super) fn foresee(&self, burst: &[Item<'_>], plans: &[InboundPlan<'_>]) {
         if let (Some(first), Some(last)) = (plans.first(), plans.last())
             && !std::ptr::eq(first.sa, last.sa)
         {
@@ -19,7 +19,7 @@ impl Receiver<'_> {
     }
 
     #[inline(never)]
-    fn foresee_each(&self, burst: &[Item<'_>], plans: &[Plan<'_>]) {
+    fn foresee_each(&self, burst: &[Item<'_>], plans: &[InboundPlan<'_>]) {
         for plan in plans.iter().filter(|plan| plan.sa.is_esp_tunnel) {
             let start = usize::from(plan.arrived.at) + usize::from(plan.sa.around.before_text);
             let inner = burst.get(usize::from(plan.at)).and_then(|item| item.buf.data().get(start..));

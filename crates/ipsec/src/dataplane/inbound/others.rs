@@ -1,6 +1,6 @@
 //! Those packets of a burst that AEADs are not for.
 
-use super::{Burst, Plan};
+use super::{Burst, InboundPlan};
 use crate::dataplane::burst::Item;
 use crate::drops::DropReason;
 use crate::sa::SaKey;
@@ -10,9 +10,9 @@ use crate::sa::SaKey;
 #[cold]
 pub(super) fn open<'b, 's: 'b, K: 'b, J>(
     burst: &'b mut [Item<'_>],
-    plans: &mut [Plan<'s>],
+    plans: &mut [InboundPlan<'s>],
     of: impl Fn(&'s SaKey) -> Option<&'b K>,
-    job: impl Fn(&'b mut [u8], &Plan<'s>, &'b K) -> Option<J>,
+    job: impl Fn(&'b mut [u8], &InboundPlan<'s>, &'b K) -> Option<J>,
     work: impl FnOnce(&mut [J]),
     is_ok: impl Fn(&J) -> bool,
 ) {

@@ -1,12 +1,12 @@
 //! Packets that were opened: into the window, out of what they came in, and on to where they belong.
 
-use super::{Plan, accept};
+use super::{InboundPlan, accept};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events};
 use crate::dataplane::reply::Replier;
 use crate::dataplane::{LocalAddrs, OutboundTable, outbound};
-use crate::demux::{self, Arrived, Form};
+use crate::demux::{self, Form, FoundEsp};
 use crate::drops::DropReason;
 use crate::esp::{transport, tunnel};
 use crate::flow::{FlowCache, Path};
@@ -34,7 +34,7 @@ enum Way {
 /// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known, and of
 /// one that is like it in all but length nothing else need be read.
 #[derive(Clone, Copy)]
-pub(super) struct Train {
+pub(super) struct InboundTrain {
     inside: Inside,
     way: Way,
 }
@@ -66,8 +66,13 @@ impl Receiver<'_> {
     /// Packets that were opened, in order. Their windows are asked about each SA's when it is its turn, unless they have all been
     /// accepted before.
     #[inline]
-    pub(super) fn receive_all(&mut self, burst: &mut [Item<'_>], plans: &mut [Plan<'_>], accepted: bool) {
-        let same = |a: &Plan<'_>, b: &Plan<'_>| std::ptr::eq(a.sa, b.sa);
+    pub(super) fn receive_all(
+        &mut self,
+        burst: &mut [Item<'_>],
+        plans: &mut [InboundPlan<'_>],
+        accepted: bool,
+    ) {
+        let same = |a: &InboundPlan<'_>, b: &InboundPlan<'_>| std::ptr::eq(a.sa, b.sa);
         for run in plans.chunk_by_mut(same) {
             if !accepted {
                 accept(run);
@@ -78,7 +83,7 @@ impl Receiver<'_> {
 
     /// Packets of one SA.
     #[inline]
-    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[Plan<'_>]) {
+    fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[InboundPlan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
         let (mut packets, mut bytes) = (0, 0);
         let mut train = None;
@@ -109,13 +114,13 @@ impl Receiver<'_> {
     fn receive(
         &mut self,
         item: &mut Item<'_>,
-        plan: &Plan<'_>,
-        train: &mut Option<Train>,
+        plan: &InboundPlan<'_>,
+        train: &mut Option<InboundTrain>,
     ) -> Result<u16, DropReason> {
         plan.verdict?;
         self.note_source(item.buf.data(), plan);
         let (payload, next_header) = text_of(&mut item.buf, plan)?;
-        if let Some(Train { inside, way }) = train
+        if let Some(InboundTrain { inside, way }) = train
             && let Some(len) = inside.len_of_next(payload, next_header)
         {
             let inner = inside.inner.of_len(len);
@@ -130,7 +135,7 @@ impl Receiver<'_> {
             Some(train) if inside.same_flow => train.way,
             _ => self.way(plan.sa, &inner),
         };
-        *train = Some(Train { inside, way });
+        *train = Some(InboundTrain { inside, way });
         self.pass_on(item, plan, &inner, way);
         Ok(inner.len)
     }
@@ -138,8 +143,8 @@ impl Receiver<'_> {
     /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
     /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
-    fn note_source(&mut self, outer: &[u8], plan: &Plan<'_>) {
-        let Plan { sa, arrived, is_newest, .. } = plan;
+    fn note_source(&mut self, outer: &[u8], plan: &InboundPlan<'_>) {
+        let InboundPlan { sa, arrived, is_newest, .. } = plan;
         if arrived.form == Form::EspInUdp
             && sa.encapsulation == Encapsulation::Udp
             && let Some(source) = demux::source(outer, arrived)
@@ -176,7 +181,7 @@ impl Receiver<'_> {
 
     /// To the kernel, or one hop on.
     #[inline]
-    fn pass_on(&mut self, item: &mut Item<'_>, plan: &Plan<'_>, inner: &Inner, way: Way) {
+    fn pass_on(&mut self, item: &mut Item<'_>, plan: &InboundPlan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
         if inner.clamp_mss(item.buf.data_mut(), || self.way_back(plan.sa)) {
             self.counters.mss_clamped.add(1);
@@ -252,7 +257,7 @@ impl Inside {
 }
 
 /// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set.
-pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<Inner, DropReason> {
+pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>) -> Result<Inner, DropReason> {
     let (payload, next_header) = text_of(buf, plan)?;
     let Inside { inner, .. } = look_inside(payload, next_header, plan.sa, None)?;
     settle(buf, plan, &inner)?;
@@ -261,7 +266,10 @@ pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<In
 
 /// Leaves what was encrypted, without padding and trailer, and perhaps octets behind it, in the buffer. Answers it, and what it is.
 #[inline(always)]
-fn text_of<'b>(buf: &'b mut PacketBuf<'_>, plan: &Plan<'_>) -> Result<(&'b [u8], Protocol), DropReason> {
+fn text_of<'b>(
+    buf: &'b mut PacketBuf<'_>,
+    plan: &InboundPlan<'_>,
+) -> Result<(&'b [u8], Protocol), DropReason> {
     if !plan.sa.is_esp_tunnel {
         let version = decapsulate_other(buf, plan.arrived, plan.sa)?;
         return Ok((buf.data(), version));
@@ -281,7 +289,7 @@ fn look_inside(
     payload: &[u8],
     next_header: Protocol,
     sa: &InboundSa,
-    train: Option<&Train>,
+    train: Option<&InboundTrain>,
 ) -> Result<Inside, DropReason> {
     let inner = parse(payload, next_header)?;
     let same_flow = train.is_some_and(|train| train.inside.inner.flow == inner.flow);
@@ -295,7 +303,7 @@ fn look_inside(
 
 /// Cuts off what stands behind the packet inside, and sets its traffic class.
 #[inline(always)]
-fn settle(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, inner: &Inner) -> Result<(), DropReason> {
+fn settle(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>, inner: &Inner) -> Result<(), DropReason> {
     inner.trim(buf);
     // In transport mode both are one, and stay as they are.
     let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
@@ -310,7 +318,7 @@ fn settle(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, inner: &Inner) -> Result<(),
 #[cold]
 fn decapsulate_other(
     buf: &mut PacketBuf<'_>,
-    arrived: &Arrived,
+    arrived: &FoundEsp,
     sa: &InboundSa,
 ) -> Result<Protocol, DropReason> {
     match &sa.key {

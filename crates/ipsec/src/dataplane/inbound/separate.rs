@@ -1,6 +1,6 @@
 //! Packets with separate algorithms for encryption and integrity.
 
-use super::{MIN_TEXT, Plan, others};
+use super::{InboundPlan, MIN_TEXT_LEN, others};
 use crate::dataplane::burst::Item;
 use crate::number::high;
 use crate::sa::SaKey;
@@ -8,7 +8,7 @@ use testudo_crypto::separate::{SeparateJob, SeparateKey, open_separate_burst};
 
 /// Opens those of the plans that are for such algorithms.
 #[cold]
-pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [Plan<'s>]) {
+pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'s>]) {
     let of = |key: &'s SaKey| match key {
         SaKey::Separate(key) => Some(&**key),
         _ => None,
@@ -17,9 +17,9 @@ pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [Plan<'s>]) {
 }
 
 /// `None` if the packet is too short, or its text fills no blocks.
-fn job<'a>(packet: &'a mut [u8], plan: &Plan<'_>, key: &'a SeparateKey) -> Option<SeparateJob<'a>> {
+fn job<'a>(packet: &'a mut [u8], plan: &InboundPlan<'_>, key: &'a SeparateKey) -> Option<SeparateJob<'a>> {
     let around = plan.sa.around;
-    let least = usize::from(around.before_text) + MIN_TEXT + usize::from(around.icv);
+    let least = usize::from(around.before_text) + MIN_TEXT_LEN + usize::from(around.icv);
     let is_whole = packet.len() >= least && key.algorithm().fits(packet.len());
     is_whole.then(|| SeparateJob { key, packet, high: high(plan.sa.esn, plan.sequence), ok: false })
 }

@@ -1,6 +1,6 @@
 //! Packets that get AH.
 
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use crate::ah;
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
@@ -12,7 +12,7 @@ use testudo_wire::packet::PacketBuf;
 
 /// Puts AH into those of the planned packets that are for it: as [`seal`](super::seal::seal) does with ESP.
 #[cold]
-pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], id: u16) {
+pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], id: u16) {
     for (number, plan) in (1_u16..).zip(plans) {
         let SaKey::Mac(key) = &plan.sa.key else { continue };
         let Some(item) = burst.get_mut(usize::from(plan.at)) else { continue };
@@ -24,8 +24,8 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], id: u16) {
 }
 
 /// Puts AH into one. `None` if there is no room for it.
-pub(super) fn protect(buf: &mut PacketBuf<'_>, plan: &Plan<'_>, key: &MacKey, id: u16) -> Option<()> {
-    let Plan { sa, sequence, iv, .. } = *plan;
+pub(super) fn protect(buf: &mut PacketBuf<'_>, plan: &OutboundPlan<'_>, key: &MacKey, id: u16) -> Option<()> {
+    let OutboundPlan { sa, sequence, iv, .. } = *plan;
     if !buf.grow_front(sa.outer.prefix_len()) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! AH around ESP of our own (RFC 4301 §4.3): two SAs, of which the outer one is found by what the inner one has made, as appendix E
 //! has it. Both are planned and numbered before either does anything, so that a packet goes through both or not at all.
 
-use super::plan::{Plan, Planner, Room};
+use super::plan::{OutboundPlan, Planner, Room};
 use super::{Burst, ah, number};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
@@ -71,10 +71,10 @@ impl<'s> Planner<'s, '_> {
 /// Plans AH for those of the packets whose ESP gets it, as far as they have their numbers.
 #[cold]
 pub(super) fn plan<'s>(
-    plans: &[Plan<'s>],
+    plans: &[OutboundPlan<'s>],
     spd: &Spd,
     table: &'s OutboundTable,
-    covers: &mut Burst<Plan<'s>>,
+    covers: &mut Burst<OutboundPlan<'s>>,
 ) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         let policy = run.first().and_then(|plan| policy_around(plan.sa, spd));
@@ -86,20 +86,20 @@ pub(super) fn plan<'s>(
     }
 }
 
-fn cover_plan<'s>(plan: &Plan<'s>, cover: &'s OutboundSa) -> Plan<'s> {
+fn cover_plan<'s>(plan: &OutboundPlan<'s>, cover: &'s OutboundSa) -> OutboundPlan<'s> {
     let (class, next_header) = match (cover.outer.is_transport(), plan.sa.outer.is_ipv6()) {
         (true, _) => (plan.class, Protocol::ESP),
         (false, true) => (tunnel::outer_class(cover.copy, plan.class), Protocol::IPV6),
         (false, false) => (tunnel::outer_class(cover.copy, plan.class), Protocol::IPV4),
     };
-    Plan { sa: cover, sequence: 0, iv: 0, class, next_header, ..*plan }
+    OutboundPlan { sa: cover, sequence: 0, iv: 0, class, next_header, ..*plan }
 }
 
 /// Takes out the packets for which AH has no number, also from those that ESP has planned.
 #[cold]
 pub(super) fn refuse_unnumbered<'s>(
     burst: &mut [Item<'_>],
-    (plans, covers): (&mut Burst<Plan<'s>>, &mut Burst<Plan<'s>>),
+    (plans, covers): (&mut Burst<OutboundPlan<'s>>, &mut Burst<OutboundPlan<'s>>),
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {
@@ -111,7 +111,7 @@ pub(super) fn refuse_unnumbered<'s>(
 #[cold]
 pub(super) fn seal(
     burst: &mut [Item<'_>],
-    covers: &[Plan<'_>],
+    covers: &[OutboundPlan<'_>],
     mut id: u16,
     (events, now): (&mut Events, u64),
 ) {

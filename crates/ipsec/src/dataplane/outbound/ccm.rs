@@ -1,7 +1,7 @@
 //! Packets with AES-CCM.
 
 use super::others;
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use crate::dataplane::burst::Item;
 use crate::sa::SaKey;
 use testudo_crypto::Aad;
@@ -10,7 +10,7 @@ use testudo_crypto::separate::HEADER_LEN;
 
 /// Seals those of the planned packets that are for AES-CCM.
 #[cold]
-pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [Plan<'b>], id: u16) {
+pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>], id: u16) {
     let of = |key: &'b SaKey| match key {
         SaKey::Ccm(key) => Some(&**key),
         _ => None,
@@ -19,7 +19,7 @@ pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [Plan<'b>], id: u16
 }
 
 /// The IV is the number as it is, which no other packet of the key has (RFC 4309 §3.1).
-fn job<'a>(esp: &'a mut [u8], plan: &Plan<'_>, key: &'a CcmKey) -> Option<CcmJob<'a>> {
+fn job<'a>(esp: &'a mut [u8], plan: &OutboundPlan<'_>, key: &'a CcmKey) -> Option<CcmJob<'a>> {
     let (iv, body) = esp.get_mut(HEADER_LEN..)?.split_first_chunk_mut()?;
     let (text, icv) = body.split_at_mut_checked(body.len().checked_sub(key.algorithm().icv.octets())?)?;
     let aad = Aad::of_esp(plan.sa.spi.0, plan.sequence, plan.sa.esn);

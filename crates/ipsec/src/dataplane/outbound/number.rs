@@ -1,7 +1,7 @@
 //! Sequence numbers and IVs for the packets of a burst.
 
 use super::Burst;
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use crate::dataplane::burst::Item;
 use crate::dataplane::counters::DirectionCounters;
 use crate::dataplane::event::{Event, Events, LOW_INTERVAL_MS, NO_BLOCK_INTERVAL_MS};
@@ -13,7 +13,7 @@ use crate::sa::OutboundSa;
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
 /// within the run.
 #[inline(always)]
-pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
+pub(super) fn number(plans: &mut [OutboundPlan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
         while let Some(sa) = run.first().map(|plan| plan.sa) {
             let numbered = number_some(run, sa, ivs, low);
@@ -27,7 +27,12 @@ pub(super) fn number(plans: &mut [Plan<'_>], ivs: &mut IvAllocator, low: &mut Lo
 
 /// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no numbers.
 #[inline]
-fn number_some(run: &mut [Plan<'_>], sa: &OutboundSa, ivs: &mut IvAllocator, low: &mut Low<'_>) -> usize {
+fn number_some(
+    run: &mut [OutboundPlan<'_>],
+    sa: &OutboundSa,
+    ivs: &mut IvAllocator,
+    low: &mut Low<'_>,
+) -> usize {
     // Without IVs no sequence number is used up.
     let wanted = ivs.left(run.len() as u32);
     if wanted == 0 {
@@ -98,7 +103,7 @@ impl Low<'_> {
 #[inline]
 pub(super) fn refuse_unnumbered(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<OutboundPlan<'_>>,
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {
@@ -110,7 +115,7 @@ pub(super) fn refuse_unnumbered(
 #[cold]
 fn refuse_unnumbered_of(
     burst: &mut [Item<'_>],
-    plans: &mut Burst<Plan<'_>>,
+    plans: &mut Burst<OutboundPlan<'_>>,
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {

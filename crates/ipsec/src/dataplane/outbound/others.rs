@@ -1,7 +1,7 @@
 //! ESP around those packets of a burst that AEADs are not for.
 
 use super::Burst;
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::esp::{Marks, transport};
@@ -16,9 +16,9 @@ use testudo_wire::seam::Seam;
 #[cold]
 pub(super) fn seal<'b, K: 'b, J>(
     burst: &'b mut [Item<'_>],
-    (plans, mut id): (&'b [Plan<'b>], u16),
+    (plans, mut id): (&'b [OutboundPlan<'b>], u16),
     of: impl Fn(&'b SaKey) -> Option<&'b K>,
-    job: impl Fn(&'b mut [u8], &Plan<'b>, &'b K) -> Option<J>,
+    job: impl Fn(&'b mut [u8], &OutboundPlan<'b>, &'b K) -> Option<J>,
     work: impl FnOnce(&mut [J]),
     is_ok: impl Fn(&J) -> bool,
 ) {
@@ -45,8 +45,8 @@ pub(super) fn seal<'b, K: 'b, J>(
 /// Writes outer header and trailer, and gives what is between the outer header and the packet's end. `None` if there is no room, which the
 /// planner has ruled out. The number in the IV's place is never used twice; a cipher with blocks makes the IV of it.
 #[inline]
-fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &Plan<'_>, id: u16) -> Option<&'a mut [u8]> {
-    let Plan { sa, sequence, iv, .. } = *plan;
+fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &OutboundPlan<'_>, id: u16) -> Option<&'a mut [u8]> {
+    let OutboundPlan { sa, sequence, iv, .. } = *plan;
     let (prefix_len, sizes) = (sa.outer.prefix_len(), sa.outer.sizes());
     let clear = if sa.outer.is_transport() { Seam::find(buf.data()).ok()?.offset() } else { 0 };
     let payload_len = usize::from(plan.len).checked_sub(clear)?;

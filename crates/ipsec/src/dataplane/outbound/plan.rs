@@ -1,14 +1,14 @@
 //! What becomes of each packet, before any is encrypted.
 
 use super::Burst;
-use super::train::{Member, Train};
+use super::train::{OutboundTrain, TrainMember};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::Counters;
 use crate::dataplane::event::{Event, Events, NO_SA_INTERVAL_MS};
 use crate::dataplane::local::LocalAddrs;
 use crate::dataplane::reply::Replier;
 use crate::dataplane::shards::is_carried;
-use crate::dataplane::table::{OutboundTable, Place};
+use crate::dataplane::table::{OutboundTable, PolicyPlace};
 use crate::dataplane::transit::Transit;
 use crate::drops::DropReason;
 use crate::esp::tunnel;
@@ -25,7 +25,7 @@ use testudo_wire::ipv6;
 
 /// A packet that will be encrypted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan<'s> {
+pub(super) struct OutboundPlan<'s> {
     pub(super) sa: &'s OutboundSa,
     pub(super) sequence: u64,
     pub(super) iv: u64,
@@ -38,7 +38,7 @@ pub(super) struct Plan<'s> {
     pub(super) next_header: Protocol,
 }
 
-impl Plan<'_> {
+impl OutboundPlan<'_> {
     /// What becomes of the packet once it is encrypted.
     #[inline]
     pub(super) fn sealed(&self) -> Verdict {
@@ -82,9 +82,9 @@ impl<'s> Planner<'s, '_> {
     pub(super) fn plan_train(
         &mut self,
         burst: &mut [Item<'_>],
-        train: &Train,
-        members: &[Member],
-        plans: &mut Burst<Plan<'s>>,
+        train: &OutboundTrain,
+        members: &[TrainMember],
+        plans: &mut Burst<OutboundPlan<'s>>,
     ) {
         if let [only] = members {
             if let Some(item) = burst.get_mut(usize::from(only.at)) {
@@ -101,7 +101,7 @@ impl<'s> Planner<'s, '_> {
                 if self.take_hop(item, &train.inner) {
                     self.clamp(item, &train.inner, room.mtu);
                     if !self.waits(item) {
-                        plans.push(Plan { len: member.len, at: member.at, ..*plan });
+                        plans.push(OutboundPlan { len: member.len, at: member.at, ..*plan });
                     }
                 }
             } else {
@@ -113,7 +113,7 @@ impl<'s> Planner<'s, '_> {
     /// What the plans of a train have in common, if they go through a tunnel that is up and carried here, and nothing else
     /// stands around it.
     #[inline]
-    fn template(&self, train: &Train) -> Option<(Plan<'s>, Room<'s>)> {
+    fn template(&self, train: &OutboundTrain) -> Option<(OutboundPlan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
         if self.bundles.is_some() || self.transit.is_some() {
             return None;
@@ -123,7 +123,12 @@ impl<'s> Planner<'s, '_> {
     }
 
     /// A packet by itself.
-    fn plan(&mut self, item: &mut Item<'_>, (inner, at): (&Inner, u8), path: Path) -> Option<Plan<'s>> {
+    fn plan(
+        &mut self,
+        item: &mut Item<'_>,
+        (inner, at): (&Inner, u8),
+        path: Path,
+    ) -> Option<OutboundPlan<'s>> {
         if self.transit.is_some() && !self.transit_lets_pass(item, inner, path) {
             return None;
         }
@@ -212,7 +217,7 @@ impl<'s> Planner<'s, '_> {
     }
 
     /// Tells control now and then that the policy's SA is missing.
-    pub(super) fn ask_for_sa(&mut self, place: &Place, policy: PolicyId, packet: PacketSelector) {
+    pub(super) fn ask_for_sa(&mut self, place: &PolicyPlace, policy: PolicyId, packet: PacketSelector) {
         let due = place.told.get().is_none_or(|told| self.now.saturating_sub(told) >= NO_SA_INTERVAL_MS);
         if due && self.events.raise(Event::NoSa { policy, packet }) {
             place.told.set(Some(self.now));
@@ -278,7 +283,7 @@ impl<'s> Planner<'s, '_> {
         item: &mut Item<'_>,
         (inner, at): (&Inner, u8),
         sa: &'s OutboundSa,
-    ) -> Option<Plan<'s>> {
+    ) -> Option<OutboundPlan<'s>> {
         if sa.outer.is_transport() {
             return self.protect_own(item, (inner, at), sa);
         }
@@ -319,8 +324,13 @@ impl<'s> Planner<'s, '_> {
 
 /// A packet in a tunnel. What must pass whole although it is too big is fragmented outside, here or on its way.
 #[inline(always)]
-fn plan<'s>(sa: &'s OutboundSa, (inner, at): (&Inner, u8), is_small: bool, pieces: Option<u16>) -> Plan<'s> {
-    Plan {
+fn plan<'s>(
+    sa: &'s OutboundSa,
+    (inner, at): (&Inner, u8),
+    is_small: bool,
+    pieces: Option<u16>,
+) -> OutboundPlan<'s> {
+    OutboundPlan {
         sa,
         sequence: 0,
         iv: 0,

@@ -1,6 +1,6 @@
 //! ESP around the packets of a burst, and the cipher.
 
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use super::{Burst, ah, ccm, separate};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::dataplane::counters::DirectionCounters;
@@ -14,7 +14,7 @@ use testudo_wire::packet::PacketBuf;
 
 /// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded. The
 /// identifications of the outer headers come after `id`.
-pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
+pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], mut id: u16) {
     let mut jobs = Burst::new();
     let (first_id, mut others) = (id, false);
     let mut left = plans.iter().peekable();
@@ -48,11 +48,11 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[Plan<'_>], mut id: u16) {
 #[inline]
 fn encapsulate<'a>(
     buf: &'a mut PacketBuf<'_>,
-    plan: &Plan<'a>,
+    plan: &OutboundPlan<'a>,
     key: &'a AeadKey,
     id: u16,
 ) -> Option<SealJob<'a>> {
-    let Plan { sa, sequence, iv, .. } = *plan;
+    let OutboundPlan { sa, sequence, iv, .. } = *plan;
     let prefix_len = sa.outer.prefix_len();
     let trailer_len = Sizes::AEAD.trailer_len(usize::from(plan.len));
     if !(buf.grow_front(prefix_len) && buf.grow_back(trailer_len + TAG_LEN)) {
@@ -78,9 +78,9 @@ fn encapsulate<'a>(
 
 /// Tells control of SAs that have come into use.
 #[inline]
-pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
+pub(super) fn want_keys(plans: &[OutboundPlan<'_>], events: &mut Events, now: u64) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
-        if let Some(Plan { sa, .. }) = run.first()
+        if let Some(OutboundPlan { sa, .. }) = run.first()
             && !sa.key.is_expanded()
             && sa.counters().is_unused_since(now)
         {
@@ -92,7 +92,7 @@ pub(super) fn want_keys(plans: &[Plan<'_>], events: &mut Events, now: u64) {
 /// What remains after encryption: checksums over ciphertext, counters.
 pub(super) fn finish(
     burst: &mut [Item<'_>],
-    plans: &[Plan<'_>],
+    plans: &[OutboundPlan<'_>],
     counters: &DirectionCounters,
     events: &mut Events,
     now: u64,

@@ -1,7 +1,7 @@
 //! Packets with separate algorithms for encryption and integrity.
 
 use super::others;
-use super::plan::Plan;
+use super::plan::OutboundPlan;
 use crate::dataplane::burst::Item;
 use crate::number::high;
 use crate::sa::SaKey;
@@ -10,12 +10,12 @@ use testudo_crypto::separate::{SeparateJob, seal_separate_burst};
 /// Seals those of the planned packets that are for such algorithms. The number in the IV's place is never used twice; a cipher with
 /// blocks makes the IV of it.
 #[cold]
-pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [Plan<'b>], id: u16) {
+pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>], id: u16) {
     let of = |key: &'b SaKey| match key {
         SaKey::Separate(key) => Some(&**key),
         _ => None,
     };
-    let job = |packet, plan: &Plan<'b>, key| {
+    let job = |packet, plan: &OutboundPlan<'b>, key| {
         Some(SeparateJob { key, packet, high: high(plan.sa.esn, plan.sequence), ok: false })
     };
     others::seal(burst, (plans, id), of, job, seal_separate_burst, |job| job.ok);

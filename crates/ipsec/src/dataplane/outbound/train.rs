@@ -13,7 +13,7 @@ use crate::spd::{PolicyId, Spd};
 use testudo_wire::ipv4::Likeness;
 
 /// What the packets of a train have in common.
-pub(super) struct Train {
+pub(super) struct OutboundTrain {
     /// The length is that of the first.
     pub(super) inner: Inner,
     /// What becomes of it, once it has been looked up.
@@ -27,7 +27,7 @@ pub(super) struct Train {
 
 /// A packet of a train.
 #[derive(Clone, Copy)]
-pub(super) struct Member {
+pub(super) struct TrainMember {
     /// Octets as its header says.
     pub(super) len: u16,
     /// Its place in the burst.
@@ -36,14 +36,14 @@ pub(super) struct Member {
 
 /// The packets of a burst whose headers have been read.
 pub(super) struct Parsed {
-    pub(super) trains: Burst<Train>,
-    members: Burst<Member>,
+    pub(super) trains: Burst<OutboundTrain>,
+    members: Burst<TrainMember>,
 }
 
 impl Parsed {
     /// The trains with their packets, in order.
     #[inline]
-    pub(super) fn trains(&self) -> impl Iterator<Item = (&Train, &[Member])> {
+    pub(super) fn trains(&self) -> impl Iterator<Item = (&OutboundTrain, &[TrainMember])> {
         let mut rest = &*self.members;
         self.trains.iter().filter_map(move |train| {
             let (members, behind) = rest.split_at_checked(train.packets.into())?;
@@ -67,15 +67,15 @@ impl Parsed {
         if !same_flow {
             flows.prefetch(hash);
         }
-        self.members.push(Member { len: inner.len, at });
-        self.trains.push(Train { inner, path: Path::Discard, hash, ingress, same_flow, packets: 1 });
+        self.members.push(TrainMember { len: inner.len, at });
+        self.trains.push(OutboundTrain { inner, path: Path::Discard, hash, ingress, same_flow, packets: 1 });
         false
     }
 
     /// A packet like the one before it.
     #[inline]
     fn go_on(&mut self, len: u16, at: u8) {
-        self.members.push(Member { len, at });
+        self.members.push(TrainMember { len, at });
         if let Some(train) = self.trains.last_mut() {
             train.packets += 1;
         }
@@ -117,7 +117,7 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
 }
 
 /// Looks up what becomes of each train.
-pub(super) fn look_up(trains: &mut [Train], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) {
+pub(super) fn look_up(trains: &mut [OutboundTrain], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) {
     let mut before = None;
     for train in trains {
         let known = before.filter(|_| train.same_flow);
@@ -128,7 +128,7 @@ pub(super) fn look_up(trains: &mut [Train], flows: &mut FlowCache, spd: &Spd, ta
 
 /// Asks for the SAs of a burst, where they are several.
 #[inline]
-pub(super) fn fetch(trains: &[Train], table: &OutboundTable) {
+pub(super) fn fetch(trains: &[OutboundTrain], table: &OutboundTable) {
     let mut policies: Burst<(PolicyId, u16)> = Burst::new();
     for train in trains {
         if let Path::Protect(policy) = train.path

@@ -1,6 +1,6 @@
 //! Transport mode: what becomes of packets that this host itself sends to the other end of an SA.
 
-use super::plan::{Plan, Planner, reported_mtu};
+use super::plan::{OutboundPlan, Planner, reported_mtu};
 use crate::dataplane::burst::{Item, Verdict};
 use crate::drops::DropReason;
 use crate::inner::Inner;
@@ -20,7 +20,7 @@ impl<'s> Planner<'s, '_> {
         item: &mut Item<'_>,
         (inner, at): (&Inner, u8),
         sa: &'s OutboundSa,
-    ) -> Option<Plan<'s>> {
+    ) -> Option<OutboundPlan<'s>> {
         let room = self.room(item, sa)?;
         let counters = &self.counters.outbound;
         let refuse = |item: &mut Item<'_>, reason| {
@@ -69,7 +69,7 @@ impl<'s> Planner<'s, '_> {
             return refuse(item, DropReason::NoRoom);
         }
         self.clamp(item, inner, mtu);
-        Some(Plan {
+        Some(OutboundPlan {
             sa,
             sequence: 0,
             iv: 0,
