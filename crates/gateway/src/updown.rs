@@ -105,7 +105,7 @@ pub(crate) struct Updown {
 
 /// What is to be said of a connection's scripts that will not be run.
 pub(crate) fn refused(connection: &Connection) -> Vec<String> {
-    let check = |program: &str| trust::check(Path::new(program)).map(drop).map_err(|why| why.to_string());
+    let check = |program: &str| trust::check(Path::new(program)).map(drop);
     scripts_not_run(connection, check)
 }
 

@@ -14,6 +14,7 @@ mod tree;
 pub use check::{Check, Finding, Report, Severity};
 pub use disk::Disk;
 
+use crate::trust::Untrusted;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,7 @@ pub trait Files {
     /// The names of what lies in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// Whether the gateway would run that program, or why not: see [`crate::trust::check`].
-    fn runs(&self, program: &Path) -> Result<(), String>;
+    fn runs(&self, program: &Path) -> Result<(), Untrusted>;
 }
 
 /// A line of a file, by the file's number in [`Sources`].

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use testudo_fastpath::port::{Facts, Queues};
 use testudo_vici::conf::Files;
+use testudo_vici::trust::Untrusted;
 
 const CONNECTION: &str = "connections {\n gw {\n  remote_addrs = 192.0.2.2\n  local {\n   auth = psk\n  }\n  remote {\n   \
                           auth = psk\n  }\n  children {\n   net {\n    start_action = start\n    local_ts = \
@@ -101,7 +102,7 @@ impl Files for Fake {
         Ok(Vec::new())
     }
 
-    fn runs(&self, _: &Path) -> Result<(), String> {
+    fn runs(&self, _: &Path) -> Result<(), Untrusted> {
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::trust::Untrusted;
 use std::io;
 
 /// Files by their paths.
@@ -14,10 +15,12 @@ impl Files for Fake {
         Ok(within.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect())
     }
 
-    fn runs(&self, program: &Path) -> Result<(), String> {
+    fn runs(&self, program: &Path) -> Result<(), Untrusted> {
         match self.0.contains_key(program) {
             true => Ok(()),
-            false => Err(format!("{}: not there", program.display())),
+            false => {
+                Err(Untrusted::Unreadable { path: program.to_owned(), error: io::Error::other("not there") })
+            }
         }
     }
 }

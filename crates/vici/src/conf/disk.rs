@@ -1,7 +1,7 @@
 //! The files of this machine.
 
 use super::Files;
-use crate::trust;
+use crate::trust::{self, Untrusted};
 use std::io;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ impl Files for Disk {
         names.collect()
     }
 
-    fn runs(&self, program: &Path) -> Result<(), String> {
-        trust::check(program).map(drop).map_err(|why| why.to_string())
+    fn runs(&self, program: &Path) -> Result<(), Untrusted> {
+        trust::check(program).map(drop)
     }
 }

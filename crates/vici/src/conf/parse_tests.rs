@@ -1,5 +1,6 @@
 use super::super::tree;
 use super::*;
+use crate::trust::Untrusted;
 use std::io;
 
 struct Fake(Vec<(&'static str, &'static str)>);
@@ -16,7 +17,7 @@ impl Files for Fake {
         Ok(within.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    fn runs(&self, _: &Path) -> Result<(), String> {
+    fn runs(&self, _: &Path) -> Result<(), Untrusted> {
         Ok(())
     }
 }

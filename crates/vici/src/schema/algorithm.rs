@@ -1,5 +1,6 @@
 //! The words of proposals: what each names, and why some are refused.
 
+use super::refusal::{Why, because};
 use testudo_ike::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
 use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, IcvLen, Mac};
 
@@ -185,7 +186,7 @@ fn additional_ke(word: &str) -> Option<(usize, &str)> {
 }
 
 /// What a word of a proposal names, or why it cannot be used.
-pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<Token, String> {
+pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<Token, Why> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
     let esp = ESP.iter().filter(|_| protocol != Protocol::Ike);
     if let Some((_, token)) = esp.chain(TOKENS).find(|(names, _)| named(names)) {
@@ -195,7 +196,9 @@ pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<To
         return match token(method, protocol, policy) {
             _ if method.eq_ignore_ascii_case("none") => Ok(Token::AdditionalKe(place, None)),
             Ok(Token::Ke(ke)) => Ok(Token::AdditionalKe(place, Some(ke))),
-            Ok(_) => Err(format!("but {word:?} names no key exchange; expected one such as ke1_mlkem768")),
+            Ok(_) => {
+                Err(because(format!("but {word:?} names no key exchange; expected one such as ke1_mlkem768")))
+            }
             Err(why) => Err(why),
         };
     }
@@ -204,17 +207,17 @@ pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<To
     let weak = WEAK.iter().find(|(names, _)| named(names)).map(|(_, why)| *why);
     match (legacy, policy, weak) {
         (Some(token), Policy::Legacy, _) => Ok(token),
-        (Some(_), Policy::Modern, Some(why)) => Err(format!(
+        (Some(_), Policy::Modern, Some(why)) => Err(because(format!(
             "but algorithm {word:?} is refused as weak: {why}; testudo.toml can allow it with legacy = true"
-        )),
-        (_, _, Some(why)) => Err(format!("but algorithm {word:?} is refused as weak: {why}")),
+        ))),
+        (_, _, Some(why)) => Err(because(format!("but algorithm {word:?} is refused as weak: {why}"))),
         (_, _, None) => {
             let supported = match protocol {
                 Protocol::Ike => SUPPORTED,
                 Protocol::Esp => SUPPORTED_ESP,
                 Protocol::Ah => SUPPORTED_AH,
             };
-            Err(format!("but algorithm {word:?} is not supported; expected {supported}"))
+            Err(because(format!("but algorithm {word:?} is not supported; expected {supported}")))
         }
     }
 }

@@ -6,6 +6,7 @@ use super::keys::{self, CONNECTION};
 use super::refusal::{Refusal, Why, expected};
 use super::{addr, auth, child, identity, lifetime, proposal, updown, value};
 use crate::message::{Element, Message};
+use crate::trust::Untrusted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_ike::config::{
     Child, Childless, Connection, Fragmentation, FurtherRounds, HostNames, IkeProposal, PpkPolicy, SendCert,
@@ -86,11 +87,14 @@ pub fn without_effect(message: &Message) -> Vec<String> {
 
 /// What is to be said of a connection's scripts that are not run, by what `check` finds wrong with
 /// a program.
-pub fn scripts_not_run(connection: &Connection, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
+pub fn scripts_not_run(
+    connection: &Connection,
+    check: impl Fn(&str) -> Result<(), Untrusted>,
+) -> Vec<String> {
     let scripts = connection.children.iter().filter_map(|child| Some((child, child.updown.as_ref()?)));
     let refused = scripts.filter_map(|(child, script)| {
         let path = format!("connections.{}.children.{}", connection.name, child.name);
-        Some(updown::warning(&path, &check(&script.program).err()?))
+        Some(updown::warning(&path, &check(&script.program).err()?.to_string()))
     });
     refused.collect()
 }

@@ -27,7 +27,7 @@ impl Named {
     fn parse(text: &str, protocol: Protocol, policy: Policy) -> Result<Self, Why> {
         let mut named = Self::default();
         for word in text.split('-') {
-            match token(word, protocol, policy).map_err(because)? {
+            match token(word, protocol, policy)? {
                 Token::Encryption(encryption) => add(&mut named.encryption, encryption),
                 Token::Prf(prf) => add(&mut named.prf, prf),
                 Token::Integrity(integrity) => add(&mut named.integrity, integrity),
