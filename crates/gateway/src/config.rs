@@ -8,6 +8,7 @@ pub(crate) use cluster::ClusterSettings;
 #[cfg(test)]
 pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 
+use crate::error::Error;
 use crate::log::{LogFormat, LogSettings};
 use crate::reader::{ConfigError, Section, Source};
 use std::num::NonZeroUsize;
@@ -134,8 +135,9 @@ pub(crate) struct IkeSettings {
 
 impl Config {
     /// Reads and checks a file.
-    pub(crate) fn load(file: &Path) -> Result<Self, Box<dyn std::error::Error>> {
-        let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    pub(crate) fn load(file: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::Unreadable { file: file.to_owned(), source };
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
         Ok(Self::parse(file, &text)?)
     }
 

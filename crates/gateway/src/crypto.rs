@@ -1,5 +1,6 @@
 //! The threads of handshakes: what of IKE's cryptography takes long is computed here, beside control and workers.
 
+use crate::error::Error;
 use crate::pool::{Pool, waking};
 use mio::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +41,7 @@ impl Crypto {
         workers: usize,
         pinned: Vec<usize>,
         waker: Arc<Waker>,
-    ) -> std::result::Result<Self, String> {
+    ) -> std::result::Result<Self, Error> {
         let processors = available_parallelism().map_or(1, usize::from);
         let begin = move || {
             if let Err(error) = testudo_fastpath::thread::give_way(&pinned) {
@@ -55,9 +56,9 @@ impl Crypto {
         begin: impl Fn() + Clone + Send + 'static,
         run: impl Fn(Job) -> Result + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
-    ) -> std::result::Result<Self, String> {
+    ) -> std::result::Result<Self, Error> {
         let pool = Pool::start(THREADS, threads, begin, (Job::takes_long, run), wake)
-            .map_err(|e| format!("cannot start a crypto thread: {e}"))?;
+            .map_err(Error::io("start a crypto thread"))?;
         Ok(Self { pool, out: 0 })
     }
 

@@ -1,5 +1,6 @@
 //! Commands about SAs that another node of the cluster owns: they are its to carry out.
 
+use crate::error::{Error, Result};
 use crate::gateway::Gateway;
 use crate::ike::Ike;
 use testudo_cluster::member::{Ask, Class, Effect, PieceName, Sa};
@@ -44,10 +45,10 @@ impl Gateway {
     }
 
     /// Asks the other nodes.
-    pub(crate) fn ask(&mut self, job: JobId, ask: Ask) -> Result<(), String> {
+    pub(crate) fn ask(&mut self, job: JobId, ask: Ask) -> Result<()> {
         let now = self.now;
         let Some(member) = self.endpoint.member() else { return Ok(()) };
-        member.ask(now, job.0, ask).map_err(|error| error.to_string())?;
+        member.ask(now, job.0, ask).map_err(Error::Ask)?;
         self.settle();
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::crypto::Crypto;
 use crate::datapath::{ClusterPlan, DataPath};
 use crate::entropy::OsEntropy;
+use crate::error::{Error, Result};
 use crate::gateway::Gateway;
 use crate::icmp_sockets::IcmpSockets;
 use crate::ike::Ike;
@@ -87,12 +88,12 @@ struct Loop {
 struct Farewell {
     until: Instant,
     /// How the run ends: well, or with the error that ended it.
-    result: Result<(), String>,
+    result: Result<()>,
 }
 
 impl Farewell {
     /// What went wrong first counts.
-    fn failed(&mut self, error: String) {
+    fn failed(&mut self, error: Error) {
         if self.result.is_ok() {
             self.result = Err(error);
         }
@@ -100,7 +101,7 @@ impl Farewell {
 }
 
 /// Runs the gateway until a signal or an error ends it. In both cases the peers are told.
-pub(crate) fn run(config: Config) -> Result<(), String> {
+pub(crate) fn run(config: Config) -> Result<()> {
     let mut this = Loop::start(&config)?;
     this.gateway.settings = Some(config);
     // A node that lacks a port must not be given shards.
@@ -116,7 +117,7 @@ pub(crate) fn run(config: Config) -> Result<(), String> {
         let timeout = this.timeout(farewell.as_ref().map(|farewell| farewell.until));
         match this.poll.poll(&mut events, Some(timeout)) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            result => result.map_err(|e| format!("cannot wait for events: {e}"))?,
+            result => result.map_err(Error::io("wait for events"))?,
         }
         match (this.turn(&events), &mut farewell) {
             (Ok(false), _) | (Ok(true), Some(_)) => {}
@@ -136,27 +137,26 @@ pub(crate) fn run(config: Config) -> Result<(), String> {
 }
 
 impl Loop {
-    fn start(config: &Config) -> Result<Self, String> {
-        let poll = Poll::new().map_err(|e| format!("cannot make a poller: {e}"))?;
+    fn start(config: &Config) -> Result<Self> {
+        let poll = Poll::new().map_err(Error::io("make a poller"))?;
         let registry = poll.registry();
         let signals = signal_stream(registry)?;
         let (hangup, called) = (Arc::default(), Arc::default());
         for (signal, flag) in [(SIGHUP, &hangup), (SIGTERM, &called), (SIGINT, &called)] {
-            signal_hook::flag::register(signal, Arc::clone(flag))
-                .map_err(|e| format!("cannot listen for signals: {e}"))?;
+            signal_hook::flag::register(signal, Arc::clone(flag)).map_err(Error::io("listen for signals"))?;
         }
         // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
-        let waker = Waker::new(registry, CRYPTO).map_err(|e| format!("cannot make a waker: {e}"))?;
+        let waker = Waker::new(registry, CRYPTO).map_err(Error::io("make a waker"))?;
         let waker = Arc::new(waker);
         let lineup = Lineup::of(config)?;
         let crypto = Crypto::start(lineup.0.len(), lineup.cpus(), Arc::clone(&waker))?;
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
-        let prepared = prepared.transpose()?;
-        config.cluster.as_ref().map_or(Ok(()), rollback::watch)?;
+        let prepared = prepared.transpose().map_err(Error::Cluster)?;
+        config.cluster.as_ref().map_or(Ok(()), rollback::watch).map_err(Error::Cluster)?;
         let member =
             prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), cluster_time()));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
@@ -185,7 +185,7 @@ impl Loop {
             member.set_line_rate(data.line_rate());
         }
         let join = |(prepared, settings): (Prepared, _)| prepared.join(settings, data.fib());
-        let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
+        let node = prepared.zip(config.cluster.as_ref()).map(join).transpose().map_err(Error::Cluster)?;
         if let Some(node) = &node {
             watch(registry, node.engine_fd(), ENGINE)?;
             node.heartbeat_fds().try_for_each(|fd| watch(registry, fd, PULSES))?;
@@ -213,7 +213,7 @@ impl Loop {
     }
 
     /// Begins to take every SA down: because a signal asks for it, or because something is broken.
-    fn begin_farewell(&mut self, result: Result<(), String>) -> Farewell {
+    fn begin_farewell(&mut self, result: Result<()>) -> Farewell {
         if let Err(error) = &result {
             tracing::error!("cannot go on: {error}");
         }
@@ -237,7 +237,7 @@ impl Loop {
     }
 
     /// One turn; true if a signal asks for the end.
-    fn turn(&mut self, events: &Events) -> Result<bool, String> {
+    fn turn(&mut self, events: &Events) -> Result<bool> {
         self.gateway.look_at_clock();
         self.gateway.watch(self.server.is_watched());
         if self.gateway.node.is_some() {
@@ -278,16 +278,16 @@ impl Loop {
             // Whatever this turn has changed goes to the others.
             self.gateway.settle();
         }
-        self.gateway.failure().map(|()| self.gateway.is_called_to_end())
+        self.gateway.take_failure().map(|()| self.gateway.is_called_to_end())
     }
 
     /// Routes, addresses, neighbours or interfaces may have changed.
-    fn follow_routes(&mut self) -> Result<(), String> {
+    fn follow_routes(&mut self) -> Result<()> {
         let fresh = self.gateway.routes_changed();
         fresh.into_iter().try_for_each(|fd| watch(self.poll.registry(), fd, VIPS))
     }
 
-    fn deadlines(&mut self) -> Result<(), String> {
+    fn deadlines(&mut self) -> Result<()> {
         let now = self.gateway.now;
         if self.gateway.endpoint.next_timeout().is_some_and(|due| due <= now) {
             self.gateway.endpoint.handle_timeout(now);
@@ -337,22 +337,20 @@ impl Loop {
     }
 }
 
-fn signal_stream(registry: &Registry) -> Result<UnixStream, String> {
-    let failed = |e: std::io::Error| format!("cannot listen for signals: {e}");
-    let (mut ours, theirs) = UnixStream::pair().map_err(failed)?;
+fn signal_stream(registry: &Registry) -> Result<UnixStream> {
+    let failed = || Error::io("listen for signals");
+    let (mut ours, theirs) = UnixStream::pair().map_err(failed())?;
     let theirs = std::os::unix::net::UnixStream::from(std::os::fd::OwnedFd::from(theirs));
     for signal in [SIGTERM, SIGINT] {
-        let end = theirs.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
+        let end = theirs.try_clone().map_err(failed())?;
+        signal_hook::low_level::pipe::register(signal, end).map_err(failed())?;
     }
-    registry.register(&mut ours, SIGNALS, Interest::READABLE).map_err(failed)?;
+    registry.register(&mut ours, SIGNALS, Interest::READABLE).map_err(failed())?;
     Ok(ours)
 }
 
-fn watch(registry: &Registry, fd: RawFd, token: Token) -> Result<(), String> {
-    registry
-        .register(&mut SourceFd(&fd), token, Interest::READABLE)
-        .map_err(|e| format!("cannot watch a descriptor: {e}"))
+fn watch(registry: &Registry, fd: RawFd, token: Token) -> Result<()> {
+    registry.register(&mut SourceFd(&fd), token, Interest::READABLE).map_err(Error::io("watch a descriptor"))
 }
 
 fn endpoint_config(config: &Config) -> EndpointConfig {

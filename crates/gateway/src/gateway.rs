@@ -20,6 +20,7 @@ use crate::cluster::{Load, Node};
 use crate::config::Config;
 use crate::crypto::{Crypto, Failed};
 use crate::datapath::{Agreed, DataPath, Turn};
+use crate::error::{Error, Result};
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
 use crate::jobs::Jobs;
@@ -48,8 +49,10 @@ pub(crate) struct Gateway {
     pub(crate) endpoint: Ike,
     /// What ties it to the other nodes, if it does not stand alone.
     pub(crate) node: Option<Node>,
-    /// Why it cannot go on.
-    failed: Option<String>,
+    /// It cannot go on.
+    failed: bool,
+    /// Why, until that is said.
+    failure: Option<Error>,
     crypto: Crypto,
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
@@ -134,7 +137,8 @@ impl Gateway {
         Self {
             endpoint,
             node,
-            failed: None,
+            failed: false,
+            failure: None,
             crypto,
             policy,
             policies,
@@ -213,7 +217,7 @@ impl Gateway {
         self.perform_all();
         // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose traffic is
         // not held back without it. Everything else stays as shut as it was; housekeeping tries again what fails here.
-        let give_up = |this: &mut Self, newest: Vec<Fresh>, error: &String| {
+        let give_up = |this: &mut Self, newest: Vec<Fresh>, error: &Error| {
             newest.into_iter().for_each(|fresh| this.give_up(fresh, error));
             this.perform_all();
         };
@@ -228,7 +232,7 @@ impl Gateway {
     }
 
     pub(crate) fn perform_all(&mut self) {
-        while self.failed.is_none()
+        while !self.failed
             && let Some(output) = self.endpoint.poll_output()
         {
             self.perform(output);
@@ -287,7 +291,7 @@ impl Gateway {
     }
 
     /// Makes filter, routes and worker follow the policies, if they have changed.
-    pub(crate) fn apply_policies(&mut self) -> Result<(), String> {
+    pub(crate) fn apply_policies(&mut self) -> Result<()> {
         let asked =
             if std::mem::take(&mut self.protection_changed) { Change::Protection } else { Change::None };
         let change = match self.policies.take_change().max(asked) {
@@ -306,7 +310,7 @@ impl Gateway {
     }
 
     /// Takes back a Child SA that the data path cannot carry.
-    fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &str) {
+    fn give_up(&mut self, Fresh { ike, connection, child, name }: Fresh, error: &Error) {
         self.data.remove(child);
         self.policies.remove(child);
         self.log(ike, Some(connection), LogLevel::Error, format!("cannot install child {name}: {error}"));
@@ -473,12 +477,15 @@ impl Gateway {
     }
 
     /// It cannot go on, and does nothing more that the cluster asks for.
-    pub(crate) fn fail(&mut self, why: String) {
-        self.failed.get_or_insert(why);
+    pub(crate) fn fail(&mut self, why: Error) {
+        if !self.failed {
+            self.failed = true;
+            self.failure = Some(why);
+        }
     }
 
-    /// Why it cannot go on.
-    pub(crate) fn failure(&self) -> Result<(), String> {
-        self.failed.clone().map_or(Ok(()), Err)
+    /// Why it cannot go on: said once.
+    pub(crate) fn take_failure(&mut self) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 }

@@ -4,6 +4,7 @@
 //! it quotes a packet that was sent, has a budget of its own: whoever makes messages up wears out another, which takes more than
 //! 16384 a second. When either is worn out nothing is read until the second is over.
 
+use crate::error::{Error, Result};
 use nix::libc;
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use std::io::{self, Read};
@@ -34,15 +35,15 @@ struct IcmpSocket {
 
 impl IcmpSockets {
     /// Opens them.
-    pub(crate) fn open() -> Result<Self, String> {
-        let failed = |e: io::Error| format!("cannot open a socket for ICMP: {e}");
-        let ipv4 = open(Domain::IPV4, Protocol::ICMPV4, &ipv4_filter()).map_err(failed)?;
+    pub(crate) fn open() -> Result<Self> {
+        let failed = || Error::io("open a socket for ICMP");
+        let ipv4 = open(Domain::IPV4, Protocol::ICMPV4, &ipv4_filter()).map_err(failed())?;
         let mut sockets = vec![IcmpSocket::new(ipv4, TooBig::read_ipv4)];
         match open(Domain::IPV6, Protocol::ICMPV6, &ipv6_filter()) {
             Ok(socket) => sockets.push(IcmpSocket::new(socket, TooBig::read_ipv6)),
             // A kernel without IPv6 has no IPv6 paths.
             Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-            Err(e) => return Err(failed(e)),
+            Err(e) => return Err(failed()(e)),
         }
         Ok(Self { sockets })
     }

@@ -3,6 +3,7 @@
 //! The XDP filter passes IKE alone to these sockets; ESP never gets here. On port 4500 the four zero octets of the
 //! non-ESP marker (RFC 3948 §2.2) are put and taken here, so that the protocol crate never sees them.
 
+use crate::error::{Error, Result};
 use nix::cmsg_space;
 use nix::libc;
 use nix::sys::socket::{
@@ -46,7 +47,7 @@ pub(crate) struct IkeSockets {
 
 impl IkeSockets {
     /// Opens ports 500 and 4500; `mark` keeps their packets out of the protected routes.
-    pub(crate) fn open(mark: u32) -> Result<Self, String> {
+    pub(crate) fn open(mark: u32) -> Result<Self> {
         let mut sockets = Vec::new();
         for port in [IKE_PORT, NAT_PORT] {
             for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
@@ -55,13 +56,7 @@ impl IkeSockets {
                     Ok(socket) => sockets.push(IkeSocket { socket, port, is_ipv4: any.is_ipv4() }),
                     // A kernel without IPv6 has no IPv6 peers.
                     Err(e) if any.is_ipv6() && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                    Err(e) => {
-                        let hint = match e.kind() {
-                            io::ErrorKind::AddrInUse => " (is another IKE daemon running here?)",
-                            _ => "",
-                        };
-                        return Err(format!("cannot open UDP {local}: {e}{hint}"));
-                    }
+                    Err(source) => return Err(Error::IkePort { local, source }),
                 }
             }
         }

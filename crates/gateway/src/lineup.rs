@@ -6,6 +6,7 @@
 //! interface comes it must have K queues each way.
 
 use crate::config::{Config, PortConfig};
+use crate::error::{Error, Result};
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::MAX_QUEUES;
 use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
@@ -31,7 +32,7 @@ pub(crate) struct Post {
 
 impl Lineup {
     /// Asks the kernel how many queues the ports have whose interfaces are there. Changes nothing.
-    pub(crate) fn of(config: &Config) -> Result<Self, String> {
+    pub(crate) fn of(config: &Config) -> Result<Self> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
         Ok(Self::with(&asked, config.worker.count, &config.worker.cpus))
     }
@@ -99,24 +100,20 @@ pub(crate) fn is_there(interface: &str) -> bool {
 }
 
 /// `None` if there is no such interface.
-fn ask(port: &PortConfig) -> Result<Option<Queues>, String> {
+fn ask(port: &PortConfig) -> Result<Option<Queues>> {
     if !is_there(&port.interface) {
         return Ok(None);
     }
-    let found = queues_of(&port.interface).map_err(|e| format!("{}: {e}", port.place))?;
-    numbered(&port.interface, found).map_err(|e| format!("{}: {e}", port.place)).map(Some)
+    let found = queues_of(&port.interface).map_err(Error::at(&port.place))?;
+    numbered(&port.interface, found).map_err(Error::at(&port.place)).map(Some)
 }
 
 /// The queues of an interface, unless they are more than there are numbers.
-pub(crate) fn numbered(interface: &str, found: Queues) -> Result<Queues, String> {
+pub(crate) fn numbered(interface: &str, found: Queues) -> Result<Queues> {
     if found.receive <= MAX_QUEUES.into() {
         return Ok(found);
     }
-    Err(format!(
-        "\"{interface}\" has {} receive queues, expected at most {MAX_QUEUES}: ethtool -L {interface} combined {MAX_QUEUES}, \
-         or rx {MAX_QUEUES} where the driver counts them apart",
-        found.receive
-    ))
+    Err(Error::TooManyQueues { interface: interface.to_owned(), found: found.receive })
 }
 
 #[cfg(test)]
@@ -166,7 +163,7 @@ mod tests {
     #[test]
     fn too_many_queues_are_refused_with_what_helps() {
         let queues = Queues { receive: 65, send: 1 };
-        let refused = numbered("wan0", queues).unwrap_err();
+        let refused = numbered("wan0", queues).unwrap_err().to_string();
         assert!(
             refused.contains("\"wan0\" has 65 receive queues, expected at most 64: ethtool -L wan0"),
             "{refused}"

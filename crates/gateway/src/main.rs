@@ -13,6 +13,7 @@ mod crypto;
 mod datapath;
 mod elsewhere;
 mod entropy;
+mod error;
 mod event_loop;
 mod gateway;
 mod icmp_sockets;
@@ -38,6 +39,7 @@ mod virtual_ips;
 
 use clap::Parser;
 use config::Config;
+use error::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -90,7 +92,7 @@ fn main() -> ExitCode {
     let result = check_rights().and_then(|()| {
         if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(config) }
     });
-    let code = result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS);
+    let code = result.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
     log::finish(END_PATIENCE);
     code
 }
@@ -107,10 +109,10 @@ fn end_on_panic() {
     }));
 }
 
-fn check_rights() -> Result<(), String> {
+fn check_rights() -> Result<()> {
     let missing = privileges::missing()?;
     if !missing.is_empty() {
-        return Err(missing.join("\n"));
+        return Err(Error::Rights(missing));
     }
     privileges::raise_memlock();
     privileges::protect_secrets()

@@ -1,5 +1,6 @@
 //! What the daemon needs of the kernel, checked before anything changes, and what it gives up for its secrets' sake.
 
+use crate::error::{Error, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// A capability, its bit (linux/capability.h) and what it is for.
@@ -24,15 +25,16 @@ const SYS_ADMIN: u32 = 21;
 const MEMORY: [u32; 2] = [14, 24];
 
 /// One line for each missing right.
-pub(crate) fn missing() -> Result<Vec<String>, String> {
-    let status =
-        std::fs::read_to_string("/proc/self/status").map_err(|e| format!("/proc/self/status: {e}"))?;
+pub(crate) fn missing() -> Result<Vec<String>> {
+    let file = "/proc/self/status";
+    let unreadable = |source| Error::Unreadable { file: file.into(), source };
+    let status = std::fs::read_to_string(file).map_err(unreadable)?;
     missing_in(&status)
 }
 
 /// The same by the text of /proc/self/status.
-pub(crate) fn missing_in(status: &str) -> Result<Vec<String>, String> {
-    let effective = effective(status).ok_or("/proc/self/status: found no CapEff line, expected one")?;
+pub(crate) fn missing_in(status: &str) -> Result<Vec<String>> {
+    let effective = effective(status).ok_or(Error::NoCapabilities)?;
     Ok(missing_of(effective))
 }
 
@@ -57,9 +59,10 @@ fn missing_of(effective: u64) -> Vec<String> {
 }
 
 /// Keys never reach a core dump or another process's debugger.
-pub(crate) fn protect_secrets() -> Result<(), String> {
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| format!("cannot forbid core dumps: {e}"))?;
-    nix::sys::prctl::set_dumpable(false).map_err(|e| format!("cannot make the process undumpable: {e}"))
+pub(crate) fn protect_secrets() -> Result<()> {
+    let failed = |action| move |source| Error::Protection { action, source };
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(failed("forbid core dumps"))?;
+    nix::sys::prctl::set_dumpable(false).map_err(failed("make the process undumpable"))
 }
 
 /// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: takes as much as it may.

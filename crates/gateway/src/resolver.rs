@@ -4,6 +4,7 @@
 //! count. Nothing ends a look-up that has begun, so control takes a name for failed when its time
 //! is over, and whatever comes later for nothing.
 
+use crate::error::LookupError;
 use crate::pool::{Pool, waking};
 use mio::Waker;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,14 +20,14 @@ const MAX_WAITING: usize = 16_384;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a name stands for, or why for nothing.
-pub(crate) type Answer = (String, Result<Vec<IpAddr>, String>);
+pub(crate) type Answer = (String, Result<Vec<IpAddr>, LookupError>);
 
 /// The threads, and what they are at.
 pub(crate) struct Resolver {
     waker: Arc<Waker>,
     /// None before the first name.
     pool: Option<Pool<String, Answer>>,
-    look_up: fn(&str) -> Result<Vec<IpAddr>, String>,
+    look_up: fn(&str) -> Result<Vec<IpAddr>, LookupError>,
     time_limit: Duration,
     /// Names whose answer is awaited, and until when.
     awaited: BTreeMap<String, Instant>,
@@ -49,7 +50,7 @@ impl Resolver {
 
     fn with(
         waker: Arc<Waker>,
-        look_up: fn(&str) -> Result<Vec<IpAddr>, String>,
+        look_up: fn(&str) -> Result<Vec<IpAddr>, LookupError>,
         time_limit: Duration,
     ) -> Self {
         let (awaited, out, failed) = Default::default();
@@ -64,8 +65,7 @@ impl Resolver {
                 // A thread is still at it.
                 self.awaited.insert(name, now + self.time_limit);
             } else if self.out.len() >= MAX_WAITING {
-                let why = format!("{MAX_WAITING} other names wait to be resolved");
-                self.failed.push((name, Err(why)));
+                self.failed.push((name, Err(LookupError::Busy { limit: MAX_WAITING })));
             } else {
                 self.out.insert(name.clone());
                 self.awaited.insert(name.clone(), now + self.time_limit);
@@ -87,7 +87,7 @@ impl Resolver {
         }
     }
 
-    fn pool(&mut self) -> Result<&Pool<String, Answer>, String> {
+    fn pool(&mut self) -> Result<&Pool<String, Answer>, LookupError> {
         if self.pool.is_none() {
             let look_up = self.look_up;
             let run = move |name: String| {
@@ -96,7 +96,7 @@ impl Resolver {
             };
             let pool =
                 Pool::start("names", THREADS, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
-                    .map_err(|error| format!("cannot start a thread that resolves names: {error}"))?;
+                    .map_err(|error| LookupError::NoThread(error.to_string()))?;
             self.pool = Some(pool);
         }
         self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())
@@ -112,7 +112,7 @@ impl Resolver {
             }
         }
         let late = self.awaited.extract_if(.., |_, until| *until <= now);
-        let why = format!("no answer within {} seconds", self.time_limit.as_secs());
+        let why = LookupError::TimedOut { seconds: self.time_limit.as_secs() };
         answers.extend(late.map(|(name, _)| (name, Err(why.clone()))));
         answers
     }
@@ -128,8 +128,8 @@ impl Drop for Resolver {
 }
 
 /// Asks the system.
-fn look_up(name: &str) -> Result<Vec<IpAddr>, String> {
-    let found = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+fn look_up(name: &str) -> Result<Vec<IpAddr>, LookupError> {
+    let found = (name, 0).to_socket_addrs().map_err(|error| LookupError::System(error.to_string()))?;
     Ok(found.map(|addr: SocketAddr| addr.ip()).collect())
 }
 
@@ -141,7 +141,7 @@ mod tests {
     /// Long enough for any machine: the test waits for the cause.
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn resolver(look_up: fn(&str) -> Result<Vec<IpAddr>, String>, limit: Duration) -> (Resolver, Poll) {
+    fn resolver(look_up: fn(&str) -> Result<Vec<IpAddr>, LookupError>, limit: Duration) -> (Resolver, Poll) {
         let poll = Poll::new().unwrap();
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).unwrap());
         (Resolver::with(waker, look_up, limit), poll)
@@ -160,17 +160,17 @@ mod tests {
 
     #[test]
     fn names_come_back_with_their_addresses_or_the_reason() {
-        fn fake(name: &str) -> Result<Vec<IpAddr>, String> {
+        fn fake(name: &str) -> Result<Vec<IpAddr>, LookupError> {
             match name {
                 "gw" => Ok(vec!["192.0.2.1".parse().unwrap()]),
-                _ => Err("no such name".into()),
+                _ => Err(LookupError::System("no such name".into())),
             }
         }
         let (mut resolver, _poll) = resolver(fake, LIMIT);
         resolver.ask(vec!["gw".into(), "nobody".into()], Instant::now());
         let expected = [
             ("gw".to_owned(), Ok(vec!["192.0.2.1".parse().unwrap()])),
-            ("nobody".to_owned(), Err("no such name".to_owned())),
+            ("nobody".to_owned(), Err(LookupError::System("no such name".to_owned()))),
         ];
         assert_eq!(answers(&mut resolver, 2), expected);
         assert!(resolver.out.is_empty() && resolver.awaited.is_empty());
@@ -179,14 +179,14 @@ mod tests {
     /// A look-up that never ends keeps its thread, and is not begun again beside itself.
     #[test]
     fn a_name_that_takes_too_long_has_failed() {
-        fn stuck(_: &str) -> Result<Vec<IpAddr>, String> {
+        fn stuck(_: &str) -> Result<Vec<IpAddr>, LookupError> {
             std::thread::sleep(Duration::from_secs(2));
             Ok(vec!["192.0.2.1".parse().unwrap()])
         }
         let (mut resolver, _poll) = resolver(stuck, Duration::ZERO);
         let begun = Instant::now();
         resolver.ask(vec!["gw".into()], begun);
-        assert_eq!(resolver.done(begun), [("gw".into(), Err("no answer within 0 seconds".into()))]);
+        assert_eq!(resolver.done(begun), [("gw".into(), Err(LookupError::TimedOut { seconds: 0 }))]);
         resolver.ask(vec!["gw".into()], begun);
         assert_eq!((resolver.out.len(), resolver.awaited.len()), (1, 1));
     }

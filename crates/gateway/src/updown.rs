@@ -8,6 +8,7 @@
 mod environment;
 mod script;
 
+use crate::error::{Error, Result};
 use crate::pool::{Pool, waking};
 use environment::Run;
 use mio::Waker;
@@ -230,7 +231,7 @@ impl Updown {
     /// False if there is no room for more than `limit` runs.
     fn submit(&mut self, tunnel: &Tunnel, direction: &'static str, limit: usize) -> bool {
         if let Err(why) = self.start_lanes() {
-            self.refused.push(refusal(tunnel, direction, &why));
+            self.refused.push(refusal(tunnel, direction, &why.to_string()));
             return false;
         }
         let lane = lane_of(&tunnel.connection, self.lanes.len());
@@ -252,13 +253,13 @@ impl Updown {
     }
 
     /// No thread where no script is ever run.
-    fn start_lanes(&mut self) -> Result<(), String> {
+    fn start_lanes(&mut self) -> Result<()> {
         while self.lanes.len() < LANES {
             let ending = Arc::clone(&self.ending);
             let run = move |task: Task| script::run(&task, TIME_LIMIT, &ending);
             let name = format!("updown{}", self.lanes.len());
             let pool = Pool::start(&name, 1, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
-                .map_err(|error| format!("cannot start a thread for it: {error}"))?;
+                .map_err(Error::io("start a thread for it"))?;
             self.lanes.push(Lane { pool, waiting: 0 });
         }
         Ok(())

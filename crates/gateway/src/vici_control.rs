@@ -3,6 +3,7 @@
 use crate::children;
 use crate::cluster::{Node, report};
 use crate::elsewhere::effect;
+use crate::error::Error;
 use crate::gateway::Gateway;
 use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
@@ -18,6 +19,7 @@ use testudo_ike::endpoint::{
 };
 use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Time};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -113,18 +115,16 @@ impl Control for Gateway {
         self.policy
     }
 
-    fn load_connection(&mut self, mut connection: Connection) -> Result<(), String> {
+    fn load_connection(&mut self, mut connection: Connection) -> Result<(), CommandError> {
         if self.is_closing() {
-            return Err("testudod is ending".into());
+            return Err(Error::Ending.into());
         }
         if ![IKE_PORT, NAT_PORT].contains(&connection.local_port) {
-            return Err(format!(
-                "{}.local_port: found {}, expected {IKE_PORT} or {NAT_PORT}, where testudod listens",
-                connection.name, connection.local_port
-            ));
+            let Connection { name, local_port: found, .. } = connection;
+            return Err(Error::LocalPort { connection: name, found }.into());
         }
         // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
-        Endpoint::check_connection(&connection).map_err(|e| e.to_string())?;
+        Endpoint::check_connection(&connection)?;
         self.endpoint.fill_names(&mut connection);
         let name = connection.name.clone();
         if self.endpoint.connection(&name) == Some(&connection) {
@@ -142,7 +142,7 @@ impl Control for Gateway {
         // The policies stand before the first message goes out.
         let loaded = self
             .apply_policies()
-            .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(|e| e.to_string()));
+            .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(Error::from));
         if loaded.is_ok() {
             self.protection_changed |= self.data.claim_inherited();
             self.updown.load(&copy);
@@ -163,16 +163,16 @@ impl Control for Gateway {
             }
         }
         self.settle();
-        loaded
+        Ok(loaded?)
     }
 
     fn warn(&mut self, connection: &str, message: String) {
         self.log(None, Some(connection.to_owned()), LogLevel::Warning, message);
     }
 
-    fn unload_connection(&mut self, name: &str) -> Result<(), String> {
+    fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {
         if !self.endpoint.unload_connection(name) {
-            return Err(format!("no connection is named {name}"));
+            return Err(Error::UnknownConnection(name.to_owned()).into());
         }
         let cause = Cause::ConnectionUnloaded(name.to_owned());
         self.change_policies(cause, |policies| policies.unload(name));
@@ -191,7 +191,7 @@ impl Control for Gateway {
         self.endpoint.connection(name)
     }
 
-    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), CommandError> {
         self.endpoint.load_secret(secret);
         Ok(())
     }
@@ -216,8 +216,8 @@ impl Control for Gateway {
         self.endpoint.credentials_mut()
     }
 
-    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
-        self.endpoint.load_pool(pool.clone()).map_err(|e| e.to_string())?;
+    fn load_pool(&mut self, pool: Pool) -> Result<(), CommandError> {
+        self.endpoint.load_pool(pool.clone())?;
         if self.policies.has_pool(&pool) {
             // `swanctl --load-all` loads each again, and very many connections may use it.
             self.settle();
@@ -227,8 +227,8 @@ impl Control for Gateway {
         Ok(())
     }
 
-    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
-        self.endpoint.unload_pool(name).map_err(|e| e.to_string())?;
+    fn unload_pool(&mut self, name: &str) -> Result<(), CommandError> {
+        self.endpoint.unload_pool(name)?;
         self.pool_changed(name, |policies| policies.unload_pool(name));
         Ok(())
     }
@@ -241,17 +241,17 @@ impl Control for Gateway {
         self.endpoint.leases(pool).collect()
     }
 
-    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError> {
         // An empty name stands for the IKE SA alone.
         let child = request.child.clone().unwrap_or_default();
         if let Some(connection) = self.initiated_elsewhere(request.ike.as_deref(), &child) {
-            return self.ask(job, Ask::Initiate { connection, child });
+            return Ok(self.ask(job, Ask::Initiate { connection, child })?);
         }
         let begun = match (&request.child, &request.ike) {
             (None, Some(connection)) => self.endpoint.initiate_alone(self.now, connection),
             _ => self.endpoint.initiate(self.now, request.ike.as_deref(), &child),
         };
-        let ike = begun.map_err(|e| e.to_string())?;
+        let ike = begun?;
         self.jobs.initiating(job, ike, &child);
         let state = self.endpoint.names_of(ike).map(SaNames::state);
         if child.is_empty() && state == Some(IkeSaState::Established) {
@@ -261,7 +261,7 @@ impl Control for Gateway {
         Ok(())
     }
 
-    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
+    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError> {
         let mut begun = Terminating::default();
         for target in self.matching(&request.sas) {
             // One that went with another just now needs no termination any more.
@@ -284,12 +284,12 @@ impl Control for Gateway {
         Ok((begun.ikes.len() + begun.children.len()) as u32)
     }
 
-    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
-        self.set_child_policy(request)
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError> {
+        Ok(self.set_child_policy(request)?)
     }
 
-    fn reload_settings(&mut self) -> Result<(), String> {
-        self.read_settings_again()
+    fn reload_settings(&mut self) -> Result<(), CommandError> {
+        Ok(self.read_settings_again()?)
     }
 
     fn rekey(&mut self, request: &Rekey) -> u32 {
@@ -398,17 +398,15 @@ impl Control for Gateway {
         Some(report(&member.status(), witness, self.now))
     }
 
-    fn drain(&mut self, request: &Drain) -> Result<(), String> {
+    fn drain(&mut self, request: &Drain) -> Result<(), CommandError> {
         let Ike::Member(member) = &mut self.endpoint else {
-            return Err("this gateway stands alone: there is no [cluster] in its testudo.toml".into());
+            return Err(Error::Alone.into());
         };
         let node = match request.node {
             None => member.node(),
-            Some(number) => NodeId::new(number).ok_or_else(|| {
-                format!("node: found {number}, expected a number from 1 to {}", NodeId::MAX)
-            })?,
+            Some(number) => NodeId::new(number).ok_or(Error::NodeNumber(number))?,
         };
-        member.drain(self.now, node, request.drained).map_err(|e| e.to_string())?;
+        member.drain(self.now, node, request.drained).map_err(Error::Drain)?;
         self.settle();
         Ok(())
     }
@@ -417,8 +415,8 @@ impl Control for Gateway {
         self.shut_page(behind)
     }
 
-    fn release(&mut self, request: &Release) -> Result<Released, String> {
-        self.release_prefix(request)
+    fn release(&mut self, request: &Release) -> Result<Released, CommandError> {
+        Ok(self.release_prefix(request)?)
     }
 
     fn exchanges(&self) -> &Exchanges {

@@ -34,7 +34,7 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
                     let line =
                         format!("{what}, as the cluster has it by node {from}, is refused here: {why}");
                     gateway.log(None, None, LogLevel::Warning, line);
-                    gateway.refused(&effect, why);
+                    gateway.refused(&effect, why.to_string());
                 }
             }
             Note::Unconfigure(name, octets) => {

@@ -1,5 +1,6 @@
 //! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows no command.
 
+use crate::error::Error;
 use mio::net::{UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use nix::sys::stat::{Mode, umask};
@@ -31,15 +32,14 @@ struct Over;
 
 impl ViciSocket {
     /// Listens at `path`, readable by root alone: whoever connects may load keys.
-    pub(crate) fn open(path: &Path, registry: &Registry, token: usize) -> Result<Self, String> {
-        let failed =
-            |what: &str, e: io::Error| format!("cannot {what} the VICI socket {}: {e}", path.display());
+    pub(crate) fn open(path: &Path, registry: &Registry, token: usize) -> Result<Self, Error> {
+        let failed = |action: &str| Error::io(format!("{action} the VICI socket {}", path.display()));
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| failed("make the directory of", e))?;
+            std::fs::create_dir_all(parent).map_err(failed("make the directory of"))?;
         }
         remove_stale(path)?;
-        let mut listener = bind_private(path).map_err(|e| failed("bind", e))?;
-        registry.register(&mut listener, Token(token), Interest::READABLE).map_err(|e| failed("poll", e))?;
+        let mut listener = bind_private(path).map_err(failed("bind"))?;
+        registry.register(&mut listener, Token(token), Interest::READABLE).map_err(failed("poll"))?;
         Ok(Self { listener, path: path.to_owned(), first_token: token + 1, streams: BTreeMap::new() })
     }
 
@@ -179,13 +179,13 @@ impl Client {
 }
 
 /// A socket that nobody answers at is left over from a crash; one that somebody answers at is somebody's.
-fn remove_stale(path: &Path) -> Result<(), String> {
+fn remove_stale(path: &Path) -> Result<(), Error> {
     match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(format!("the VICI socket {} is in use: another testudod runs here", path.display())),
+        Ok(_) => Err(Error::ViciInUse(path.to_owned())),
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
-            .map_err(|e| format!("cannot remove the stale VICI socket {}: {e}", path.display())),
+            .map_err(Error::io(format!("remove the stale VICI socket {}", path.display()))),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(format!("the VICI socket {} cannot be used: {e}", path.display())),
+        Err(source) => Err(Error::ViciUnusable { path: path.to_owned(), source }),
     }
 }
 

@@ -11,6 +11,7 @@ use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
@@ -225,7 +226,7 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn release(&mut self, _: &Release) -> Result<Released, String> {
+    fn release(&mut self, _: &Release) -> Result<Released, CommandError> {
         unreachable!("nobody asks for this")
     }
 
@@ -237,7 +238,7 @@ impl Control for Crowd {
         &mut self.exchanges
     }
 
-    fn load_connection(&mut self, _: Connection) -> Result<(), String> {
+    fn load_connection(&mut self, _: Connection) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
@@ -245,11 +246,11 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn unload_connection(&mut self, _: &str) -> Result<(), String> {
+    fn unload_connection(&mut self, _: &str) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
-    fn load_secret(&mut self, _: SharedSecret) -> Result<(), String> {
+    fn load_secret(&mut self, _: SharedSecret) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
@@ -265,11 +266,11 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn load_pool(&mut self, _: Pool) -> Result<(), String> {
+    fn load_pool(&mut self, _: Pool) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
-    fn unload_pool(&mut self, _: &str) -> Result<(), String> {
+    fn unload_pool(&mut self, _: &str) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
@@ -281,19 +282,19 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn initiate(&mut self, _: JobId, _: &Initiate) -> Result<(), String> {
+    fn initiate(&mut self, _: JobId, _: &Initiate) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
-    fn terminate(&mut self, _: JobId, _: &Terminate) -> Result<u32, String> {
+    fn terminate(&mut self, _: JobId, _: &Terminate) -> Result<u32, CommandError> {
         unreachable!("nobody asks for this")
     }
 
-    fn set_policy(&mut self, _: &SetPolicy) -> Result<(), String> {
+    fn set_policy(&mut self, _: &SetPolicy) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
-    fn reload_settings(&mut self) -> Result<(), String> {
+    fn reload_settings(&mut self) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 
@@ -333,7 +334,7 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn drain(&mut self, _: &Drain) -> Result<(), String> {
+    fn drain(&mut self, _: &Drain) -> Result<(), CommandError> {
         unreachable!("nobody asks for this")
     }
 

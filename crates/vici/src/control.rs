@@ -8,6 +8,7 @@ use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
 pub use crate::configuration::{Change, Piece, PieceKind};
 use crate::counters::Counters;
+use crate::error::CommandError;
 use crate::schema::Policy;
 pub use crate::selection::Selection;
 use crate::shut::{Release, Released, ShutPage};
@@ -107,7 +108,7 @@ pub struct Stats {
     pub plugins: Vec<String>,
 }
 
-/// The gateway, as the server sees it. Errors are texts for operators and must not hold secrets.
+/// The gateway, as the server sees it.
 pub trait Control {
     /// False while the gateway is about to end: commands wait then, since one may take long.
     fn takes_commands(&self) -> bool {
@@ -121,18 +122,18 @@ pub trait Control {
     /// Which algorithms connections may name.
     fn policy(&self) -> Policy;
     /// Adds a connection, or replaces the one of the same name.
-    fn load_connection(&mut self, connection: Connection) -> Result<(), String>;
+    fn load_connection(&mut self, connection: Connection) -> Result<(), CommandError>;
     /// Warns operators of something about a connection that was loaded all the same.
     fn warn(&mut self, connection: &str, message: String);
     /// Removes a connection.
-    fn unload_connection(&mut self, name: &str) -> Result<(), String>;
+    fn unload_connection(&mut self, name: &str) -> Result<(), CommandError>;
     /// Names of all connections.
     fn connection_names(&self) -> Vec<String>;
     /// A connection by name.
     fn connection(&self, name: &str) -> Option<&Connection>;
 
     /// Adds a secret, or replaces the one of the same name.
-    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String>;
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), CommandError>;
     /// Removes a secret; one that is not there is gone already.
     fn unload_secret(&mut self, name: &str);
     /// Names of all secrets.
@@ -146,9 +147,9 @@ pub trait Control {
     fn credentials_mut(&mut self) -> &mut Credentials;
 
     /// Adds a pool of virtual addresses, or replaces the one of the same name.
-    fn load_pool(&mut self, pool: Pool) -> Result<(), String>;
+    fn load_pool(&mut self, pool: Pool) -> Result<(), CommandError>;
     /// Removes a pool.
-    fn unload_pool(&mut self, name: &str) -> Result<(), String>;
+    fn unload_pool(&mut self, name: &str) -> Result<(), CommandError>;
     /// All pools.
     fn pools(&self) -> Vec<PoolStatus>;
     /// The leases of a pool.
@@ -156,16 +157,16 @@ pub trait Control {
 
     /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the server (its client
     /// left, its time is over) without a word; the initiation goes on.
-    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String>;
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError>;
     /// Begins to take SAs down and returns how many match; with 0 the job is over.
-    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String>;
+    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError>;
 
     /// Installs the trap of a child, or its pass or drop policy; or takes it away. It holds until
     /// the connection is loaded again.
-    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String>;
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError>;
 
     /// Reads `testudo.toml` again, and follows what a running gateway can follow.
-    fn reload_settings(&mut self) -> Result<(), String>;
+    fn reload_settings(&mut self) -> Result<(), CommandError>;
 
     /// Begins to renew SAs and returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;
@@ -197,12 +198,12 @@ pub trait Control {
     fn cluster(&self) -> Option<ClusterReport>;
     /// Has a node of the cluster give its shards away, or lets it own some again. It is done when all have heard of it, and takes its
     /// time.
-    fn drain(&mut self, request: &Drain) -> Result<(), String>;
+    fn drain(&mut self, request: &Drain) -> Result<(), CommandError>;
     /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the
     /// first ones, or those behind this one.
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage;
     /// Lets clear traffic of one of them pass.
-    fn release(&mut self, request: &Release) -> Result<Released, String>;
+    fn release(&mut self, request: &Release) -> Result<Released, CommandError>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
     /// The same, to be reset.

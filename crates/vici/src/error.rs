@@ -1,5 +1,6 @@
 //! What can go wrong between a client and the server, below the level of a command's own `errmsg`.
 
+use std::fmt;
 use std::io;
 
 /// Errors of the protocol and of the client's transport.
@@ -104,4 +105,29 @@ pub enum Error {
         /// What should.
         expected: &'static str,
     },
+}
+
+/// Why the gateway does not carry out a command: a text for operators, which must not hold secrets.
+///
+/// It is no [`std::error::Error`] itself, so that `?` makes one of any error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandError(String);
+
+impl CommandError {
+    /// With that text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for CommandError {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
 }

@@ -29,4 +29,4 @@ pub mod shut;
 pub mod trust;
 pub mod view;
 
-pub use error::Error;
+pub use error::{CommandError, Error};

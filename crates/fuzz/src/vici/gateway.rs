@@ -6,6 +6,7 @@ use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{Exchanges, IkeSaStatus, LeaseStatus, PoolStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
+use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -36,7 +37,7 @@ impl Control for Gateway {
         Policy::Modern
     }
 
-    fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+    fn load_connection(&mut self, connection: Connection) -> Result<(), CommandError> {
         self.connections.retain(|other| other.name != connection.name);
         self.connections.push(connection);
         Ok(())
@@ -44,7 +45,7 @@ impl Control for Gateway {
 
     fn warn(&mut self, _: &str, _: String) {}
 
-    fn unload_connection(&mut self, name: &str) -> Result<(), String> {
+    fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {
         self.connections.retain(|other| other.name != name);
         Ok(())
     }
@@ -57,7 +58,7 @@ impl Control for Gateway {
         self.connections.iter().find(|connection| connection.name == name)
     }
 
-    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), CommandError> {
         self.unload_secret(&secret.name);
         self.secrets.push(secret);
         Ok(())
@@ -83,13 +84,13 @@ impl Control for Gateway {
         &mut self.credentials
     }
 
-    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
+    fn load_pool(&mut self, pool: Pool) -> Result<(), CommandError> {
         self.pools.retain(|other| other.name != pool.name);
         self.pools.push(pool);
         Ok(())
     }
 
-    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
+    fn unload_pool(&mut self, name: &str) -> Result<(), CommandError> {
         self.pools.retain(|other| other.name != name);
         Ok(())
     }
@@ -112,22 +113,22 @@ impl Control for Gateway {
         found.map(lease).into_iter().collect()
     }
 
-    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError> {
         if self.connections.is_empty() {
-            return Err(format!("there is no {:?}", request.child));
+            return Err(CommandError::new(format!("there is no {:?}", request.child)));
         }
         self.initiations.push(job);
         Ok(())
     }
 
-    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError> {
         match self.connections.is_empty() {
-            true => Err(format!("there is no {:?}", request.child)),
+            true => Err(CommandError::new(format!("there is no {:?}", request.child))),
             false => Ok(()),
         }
     }
 
-    fn reload_settings(&mut self) -> Result<(), String> {
+    fn reload_settings(&mut self) -> Result<(), CommandError> {
         Ok(())
     }
 
@@ -135,7 +136,7 @@ impl Control for Gateway {
         self.connections.len() as u32
     }
 
-    fn terminate(&mut self, job: JobId, _: &Terminate) -> Result<u32, String> {
+    fn terminate(&mut self, job: JobId, _: &Terminate) -> Result<u32, CommandError> {
         let matches = self.connections.len() as u32;
         if matches > 0 {
             self.terminations.push(job);
@@ -195,15 +196,15 @@ impl Control for Gateway {
         None
     }
 
-    fn drain(&mut self, _: &Drain) -> Result<(), String> {
-        Err("it stands alone".into())
+    fn drain(&mut self, _: &Drain) -> Result<(), CommandError> {
+        Err(CommandError::new("it stands alone"))
     }
 
     fn shut(&self, _: Option<AddrRange>) -> ShutPage {
         ShutPage::default()
     }
 
-    fn release(&mut self, _: &Release) -> Result<Released, String> {
+    fn release(&mut self, _: &Release) -> Result<Released, CommandError> {
         Ok(Released::default())
     }
 

@@ -4,10 +4,10 @@ use super::{gateway::Gateway, text};
 use crate::input::{Input, bit};
 use std::time::Duration;
 use testudo_ike::output::Time;
-use testudo_vici::Error;
 use testudo_vici::codec::{Deframer, MAX_READ, Packet};
 use testudo_vici::control::JobId;
 use testudo_vici::server::{ClientId, LogLine, Server};
+use testudo_vici::{CommandError, Error};
 
 /// The most steps of one input.
 const MOST: usize = 100;
@@ -196,7 +196,7 @@ impl Rig {
             self.server.finish_terminate(job, input.u8().into());
         } else {
             let job = pick(&mut self.gateway.initiations);
-            let result = if bit(what, 4) { Err("no answer".to_owned()) } else { Ok(()) };
+            let result = if bit(what, 4) { Err(CommandError::new("no answer")) } else { Ok(()) };
             self.server.finish_initiate(job, result);
         }
     }

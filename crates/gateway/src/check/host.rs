@@ -1,5 +1,6 @@
 //! The machine that is looked at: the real one, or one that a test has made up.
 
+use crate::error::Result;
 use std::io;
 use std::path::Path;
 use testudo_fastpath::port::{Facts, facts_of};
@@ -11,7 +12,7 @@ pub(super) trait Host {
     fn read(&self, path: &str) -> Option<String>;
 
     /// What is known of an interface. `None`: there is none of that name.
-    fn interface(&self, name: &str) -> Result<Option<Facts>, String>;
+    fn interface(&self, name: &str) -> Result<Option<Facts>>;
 
     /// The files of a swanctl.conf.
     fn files(&self) -> &dyn Files;
@@ -28,8 +29,8 @@ impl Host for System {
         std::fs::read_to_string(path).ok()
     }
 
-    fn interface(&self, name: &str) -> Result<Option<Facts>, String> {
-        facts_of(name).map_err(|error| error.to_string())
+    fn interface(&self, name: &str) -> Result<Option<Facts>> {
+        Ok(facts_of(name)?)
     }
 
     fn files(&self) -> &dyn Files {

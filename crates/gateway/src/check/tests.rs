@@ -1,6 +1,7 @@
 //! What is said of machines that are made up.
 
 use super::*;
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use testudo_fastpath::port::{Facts, Queues};
@@ -76,7 +77,7 @@ impl Host for Fake {
         self.files.get(Path::new(path)).cloned()
     }
 
-    fn interface(&self, name: &str) -> Result<Option<Facts>, String> {
+    fn interface(&self, name: &str) -> Result<Option<Facts>, Error> {
         Ok(self.interfaces.get(name).cloned())
     }
 

@@ -1,6 +1,7 @@
 //! On which ports workers fill in checksums that neighbours have left open.
 
 use crate::config::{Checksum, PortConfig};
+use crate::error::{Error, Result};
 use crate::lineup::is_there;
 use testudo_fastpath::port::{driver_of, leaves_checksums_open};
 
@@ -18,7 +19,7 @@ enum Decision {
 /// True if checksums that come open by this port are filled in. Says so in the log where the driver
 /// has decided it. Of an interface that is missing the driver is not known: filling in what is not
 /// open changes nothing, and costs a comparison.
-pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
+pub(super) fn are_filled(port: &PortConfig) -> Result<bool> {
     if port.checksum == Checksum::Auto && !is_there(&port.interface) {
         tracing::info!(
             "port {}: fills in checksums that its neighbours leave open (no driver is known while it is missing)",
@@ -26,8 +27,7 @@ pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
         );
         return Ok(true);
     }
-    let decision =
-        decide(port.checksum, || driver_of(&port.interface).map_err(|e| format!("{}: {e}", port.place)))?;
+    let decision = decide(port.checksum, || driver_of(&port.interface).map_err(Error::at(&port.place)))?;
     if let Decision::Virtual { driver, sender } = &decision {
         tracing::info!(
             "port {}: fills in checksums that its neighbours leave open (driver {driver}: {sender})",
@@ -37,10 +37,10 @@ pub(super) fn are_filled(port: &PortConfig) -> Result<bool, String> {
     Ok(!matches!(decision, Decision::Configured { fills: false } | Decision::Wire))
 }
 
-fn decide(
+fn decide<E>(
     wanted: Checksum,
-    driver: impl FnOnce() -> Result<Option<String>, String>,
-) -> Result<Decision, String> {
+    driver: impl FnOnce() -> std::result::Result<Option<String>, E>,
+) -> std::result::Result<Decision, E> {
     let driver = match wanted {
         Checksum::Fill => return Ok(Decision::Configured { fills: true }),
         Checksum::Trust => return Ok(Decision::Configured { fills: false }),
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn decided(wanted: Checksum, driver: Option<&str>) -> Decision {
-        decide(wanted, || Ok(driver.map(str::to_owned))).unwrap()
+        decide(wanted, || Ok::<_, Error>(driver.map(str::to_owned))).unwrap()
     }
 
     #[test]
@@ -72,9 +72,9 @@ mod tests {
     #[test]
     fn whoever_has_decided_is_not_asked_for_the_driver() {
         for (wanted, fills) in [(Checksum::Fill, true), (Checksum::Trust, false)] {
-            let decision = decide(wanted, || Err("asked".into()));
+            let decision = decide(wanted, || Err("asked"));
             assert_eq!(decision, Ok(Decision::Configured { fills }));
         }
-        assert_eq!(decide(Checksum::Auto, || Err("asked".into())), Err("asked".into()));
+        assert_eq!(decide(Checksum::Auto, || Err("asked")), Err("asked"));
     }
 }

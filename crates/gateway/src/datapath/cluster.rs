@@ -3,6 +3,7 @@
 
 use super::DataPath;
 use crate::clock::on_boottime;
+use crate::error::{Error, Result};
 use crate::lineup::is_there;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -61,14 +62,14 @@ struct Handled {
 
 impl ClusterPlan<'_> {
     /// Has the filter keep nothing of what all nodes see, then makes the host one that has the VIPs, and says so to nobody.
-    pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered, String> {
+    pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered> {
         let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
-        filter.set_cluster(Some(&shown)).map_err(|e| e.to_string())?;
+        filter.set_cluster(Some(&shown))?;
         // One that is missing is made silent when it comes.
         for port in self.ports.iter().filter(|port| is_there(port)) {
-            host::silence(port).map_err(|e| e.to_string())?;
+            host::silence(port)?;
         }
-        host::set_addresses(&self.vips, former).map_err(|e| e.to_string())?;
+        host::set_addresses(&self.vips, former)?;
         Ok(Clustered {
             fence: Arc::new(Fence::shut().watching(generation::current)),
             vips: self.vips.clone(),
@@ -87,7 +88,7 @@ impl ClusterPlan<'_> {
 
 impl DataPath {
     /// What this node carries from now on. The worker has all that was told before; the filter brings it what is new.
-    pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<(), String> {
+    pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<()> {
         let Ownership { packets, held, ike, default_host } = *shown;
         // A worker may stop between the two: what is held then although it is carried only waits.
         self.send(Command::SetShards(packets));
@@ -132,7 +133,7 @@ impl DataPath {
     }
 
     /// Packets may leave until then, on the clock of [`crate::clock::cluster_time`].
-    pub(crate) fn set_fence(&mut self, until: Time) -> Result<(), String> {
+    pub(crate) fn set_fence(&mut self, until: Time) -> Result<()> {
         if let Some(cluster) = &mut self.cluster {
             cluster.fence_wanted = Some(until);
         }
@@ -141,7 +142,7 @@ impl DataPath {
 
     /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be known by then: while commands
     /// wait it stays where it is, and moves when they have gone. A deadline that is taken back waits for nothing.
-    pub(super) fn move_fence(&mut self) -> Result<(), String> {
+    pub(super) fn move_fence(&mut self) -> Result<()> {
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let at = cluster.fence_at;
         let is_flushed = self.workers.is_flushed();
@@ -171,12 +172,7 @@ impl DataPath {
     }
 
     /// Numbers that this node alone may send with.
-    pub(crate) fn grant(
-        &mut self,
-        child: ChildSaId,
-        block: SequenceBlock,
-        at_once: bool,
-    ) -> Result<(), String> {
+    pub(crate) fn grant(&mut self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<()> {
         self.sas.grant(child, block, at_once)
     }
 
@@ -186,13 +182,13 @@ impl DataPath {
     }
 
     /// Packets of these SAs are this node's to take in: what another may have accepted counts as seen. Up to where, is returned.
-    pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>, String> {
+    pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>> {
         let floor = |taken: &TakenIn| {
             // Where it is known exactly nobody need look: that takes a system call each.
             let seen = if taken.reach == 0 { None } else { self.guard.seen(taken.spi_in)? };
-            Ok::<_, String>((taken.spi_in, taken.floor(seen)))
+            Ok::<_, Error>((taken.spi_in, taken.floor(seen)))
         };
-        let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect::<Result<_, _>>()?;
+        let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect::<Result<_>>()?;
         self.send(Command::TakeIn(floors.clone()));
         Ok(floors)
     }

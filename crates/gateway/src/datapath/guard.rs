@@ -7,6 +7,7 @@ use super::barrier::Barrier;
 use super::inherited::{LetGo, Origin};
 use super::opened::Opened;
 use super::plan::{Host, Planned, Step, Way};
+use crate::error::{Error, Result};
 use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -43,8 +44,8 @@ impl Guard {
         routes: RouteGuard,
         ports: Vec<FilterPort>,
         since: UnixTime,
-    ) -> Result<Self, String> {
-        let left = filter.prefixes().map_err(|e| e.to_string())?;
+    ) -> Result<Self> {
+        let left = filter.prefixes()?;
         let barrier = Barrier::new(left, selected, since);
         Ok(Self {
             filter,
@@ -59,28 +60,28 @@ impl Guard {
     }
 
     /// Puts the filter on the ports whose interfaces are there.
-    pub(super) fn attach(&mut self) -> Result<(), String> {
+    pub(super) fn attach(&mut self) -> Result<()> {
         for port in self.ports.iter().filter(|port| port.ifindex != 0) {
-            let mode = self.filter.attach(port).map_err(|e| e.to_string())?;
+            let mode = self.filter.attach(port)?;
             tracing::info!("port {}: filter attached, {mode:?}", port.name);
         }
         Ok(())
     }
 
     /// Puts the filter on the interface that a port has now.
-    pub(super) fn attach_again(&mut self, link: &PortLink) -> Result<Mode, String> {
+    pub(super) fn attach_again(&mut self, link: &PortLink) -> Result<Mode> {
         let port = self.ports.iter_mut().find(|port| port.index == link.index);
-        let port = port.ok_or("the interface is no port's")?;
+        let port = port.ok_or(Error::NoPort)?;
         (port.ifindex, port.mac) = (link.ifindex, link.mac);
         self.opened.forget(link.index);
-        self.filter.attach(port).map_err(|e| e.to_string())
+        Ok(self.filter.attach(port)?)
     }
 
     /// The interface of a port is gone.
-    pub(super) fn leave(&mut self, index: PortIndex) -> Result<(), String> {
+    pub(super) fn leave(&mut self, index: PortIndex) -> Result<()> {
         self.ports.iter_mut().filter(|port| port.index == index).for_each(|port| port.ifindex = 0);
         self.opened.forget(index);
-        self.filter.forget_gone().map_err(|e| e.to_string())
+        Ok(self.filter.forget_gone()?)
     }
 
     /// How the filter runs on a port. `None` if it is not attached there.
@@ -100,9 +101,9 @@ impl Guard {
     }
 
     /// Gives the packets of a port's queue to the AF_XDP socket that was opened there.
-    pub(super) fn set_socket(&mut self, queue: u16, port: &XdpPort) -> Result<(), String> {
-        let socket = port.fd().ok_or("an AF_XDP port has no descriptor")?;
-        self.filter.set_socket(port.info().index, queue, socket).map_err(|e| e.to_string())?;
+    pub(super) fn set_socket(&mut self, queue: u16, port: &XdpPort) -> Result<()> {
+        let socket = port.fd().ok_or(Error::NoSocket)?;
+        self.filter.set_socket(port.info().index, queue, socket)?;
         self.opened.add(port.info());
         Ok(())
     }
@@ -113,28 +114,28 @@ impl Guard {
     }
 
     /// What a cluster's node keeps of what all nodes see.
-    pub(super) fn set_shards(&mut self, shards: [[u64; 4]; 3], default_host: bool) -> Result<(), String> {
-        self.filter.set_shards(shards, default_host).map_err(|e| e.to_string())
+    pub(super) fn set_shards(&mut self, shards: [[u64; 4]; 3], default_host: bool) -> Result<()> {
+        Ok(self.filter.set_shards(shards, default_host)?)
     }
 
     /// Until when the kernel gets any of it, in nanoseconds of CLOCK_BOOTTIME.
-    pub(super) fn set_fence(&mut self, until: u64) -> Result<(), String> {
-        self.filter.set_fence(until).map_err(|e| e.to_string())
+    pub(super) fn set_fence(&mut self, until: u64) -> Result<()> {
+        Ok(self.filter.set_fence(until)?)
     }
 
     /// Has the filter record the highest number that passes for an SA, whoever carries it.
-    pub(super) fn track(&mut self, spi: Spi) -> Result<(), String> {
-        self.filter.track(spi.0, 0).map_err(|e| e.to_string())
+    pub(super) fn track(&mut self, spi: Spi) -> Result<()> {
+        Ok(self.filter.track(spi.0, 0)?)
     }
 
     /// No more.
-    pub(super) fn untrack(&mut self, spi: Spi) -> Result<(), String> {
-        self.filter.untrack(spi.0).map_err(|e| e.to_string())
+    pub(super) fn untrack(&mut self, spi: Spi) -> Result<()> {
+        Ok(self.filter.untrack(spi.0)?)
     }
 
     /// The highest number that has passed.
-    pub(super) fn seen(&self, spi: Spi) -> Result<Option<u32>, String> {
-        self.filter.seen(spi.0).map_err(|e| e.to_string())
+    pub(super) fn seen(&self, spi: Spi) -> Result<Option<u32>> {
+        Ok(self.filter.seen(spi.0)?)
     }
 
     /// Prefixes that an earlier run left and that nobody has claimed.
@@ -148,8 +149,8 @@ impl Guard {
     }
 
     /// What the filter has counted on a port.
-    pub(super) fn counters(&self, port: &FilterPort) -> Result<Counters, String> {
-        self.filter.counters(CounterSet::Port(port.index)).map_err(|e| e.to_string())
+    pub(super) fn counters(&self, port: &FilterPort) -> Result<Counters> {
+        Ok(self.filter.counters(CounterSet::Port(port.index))?)
     }
 
     /// The ports with the filter.
@@ -164,20 +165,20 @@ impl Guard {
         differences: Vec<Difference>,
         senders: &[SenderDifference],
         homes: Vec<NewHome>,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         self.barrier.want(differences);
         self.barrier.carry(senders);
         self.barrier.name(homes);
         self.begin()
     }
 
-    fn begin(&mut self) -> Result<(), String> {
+    fn begin(&mut self) -> Result<()> {
         self.under_way = None;
         let way = self.barrier.way();
         // Should a step fail, the next call begins anew, from what filter and routes really have.
         let was_settled = std::mem::replace(&mut self.settled, false);
         let stay_open = self.unselected().intersection(self.filter.unselected()).copied().collect();
-        self.filter.set_unselected(&stay_open).map_err(|e| e.to_string())?;
+        self.filter.set_unselected(&stay_open)?;
         if was_settled {
             self.lay(&way, |step| step.between)?;
         } else {
@@ -189,11 +190,11 @@ impl Guard {
     }
 
     /// Holds back no more than what is wanted.
-    pub(super) fn release(&mut self) -> Result<(), String> {
+    pub(super) fn release(&mut self) -> Result<()> {
         let Some(way) = self.under_way.take() else { return Ok(()) };
         self.settled = false;
         self.lay(&way, |step| step.after)?;
-        self.filter.set_unselected(&self.unselected()).map_err(|e| e.to_string())?;
+        self.filter.set_unselected(&self.unselected())?;
         self.settled = true;
         for prefix in self.barrier.arrived(&way) {
             tracing::info!(
@@ -227,9 +228,9 @@ impl Guard {
     }
 
     /// Addresses, links or connected prefixes may have changed.
-    pub(super) fn follow(&mut self, fib: &Fib) -> Result<(), String> {
+    pub(super) fn follow(&mut self, fib: &Fib) -> Result<()> {
         let addresses: BTreeSet<IpAddr> = fib.addresses().iter().copied().collect();
-        self.filter.set_addresses(&addresses).map_err(|e| e.to_string())?;
+        self.filter.set_addresses(&addresses)?;
         self.addresses = self.filter.addresses();
         for port in &mut self.ports {
             if let Some(link) = fib.port(port.index).filter(|link| link.ifindex != 0)
@@ -237,7 +238,7 @@ impl Guard {
                 && link.ifindex == port.ifindex
             {
                 port.mac = link.mac;
-                self.filter.set_port(port).map_err(|e| e.to_string())?;
+                self.filter.set_port(port)?;
             }
         }
         if self.barrier.follow(Host::from(fib)) || !self.settled {
@@ -252,7 +253,7 @@ impl Guard {
     }
 
     /// Changes what has to change. Routes come before the filter.
-    fn lay(&mut self, way: &Way, to: impl Fn(&Step) -> Planned) -> Result<(), String> {
+    fn lay(&mut self, way: &Way, to: impl Fn(&Step) -> Planned) -> Result<()> {
         let applied = self.barrier.applied();
         let route = |prefix: &Prefix| match way.step(prefix) {
             Some(step) => to(step).route,
@@ -260,13 +261,13 @@ impl Guard {
         };
         let routed = way.steps().filter(|(_, step)| step.is_routed());
         let changed = routed.map(|(prefix, _)| *prefix).collect();
-        self.routes.change(&changed, route).map_err(|e| e.to_string())?;
+        self.routes.change(&changed, route)?;
         let uses: BTreeMap<_, _> = way.steps().map(|(prefix, step)| (*prefix, to(step).usage)).collect();
-        self.filter.change_prefixes(&uses).map_err(|e| e.to_string())
+        Ok(self.filter.change_prefixes(&uses)?)
     }
 
     /// Whatever filter and routes have now: makes them hold what lies between.
-    fn lay_anew(&mut self, way: &Way) -> Result<(), String> {
+    fn lay_anew(&mut self, way: &Way) -> Result<()> {
         let applied = self.barrier.applied();
         let mut routes: GuardRoutes = (*applied.routes).clone();
         let mut uses: PrefixUses = (*applied.uses).clone();
@@ -276,8 +277,8 @@ impl Guard {
             uses.remove(prefix);
             uses.extend(between.usage.map(|usage| (*prefix, usage)));
         }
-        self.routes.set(&routes).map_err(|e| e.to_string())?;
-        self.filter.set_prefixes(&uses).map_err(|e| e.to_string())
+        self.routes.set(&routes)?;
+        Ok(self.filter.set_prefixes(&uses)?)
     }
 
     /// Says what has changed that ports cannot follow.
@@ -286,9 +287,9 @@ impl Guard {
     }
 
     /// Makes sure that nobody has taken our rules and routes away: a network manager may remove what it does not know.
-    pub(super) fn reassert(&mut self, routes: RouteGuard) -> Result<(), String> {
+    pub(super) fn reassert(&mut self, routes: RouteGuard) -> Result<()> {
         self.routes = routes;
-        let changes = self.routes.set(&self.barrier.applied().routes).map_err(|e| e.to_string())?;
+        let changes = self.routes.set(&self.barrier.applied().routes)?;
         if changes.set > 0 {
             tracing::warn!("{} routes of table 220 were missing, and are back", changes.set);
         }

@@ -22,6 +22,7 @@ mod sources;
 mod start;
 mod workers;
 
+use crate::error::{Error, Result};
 use crate::policies::{Change, Policies};
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
@@ -167,7 +168,7 @@ impl DataPath {
         policy: PolicyId,
         agreed: Agreed<'_>,
         turn: Turn,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let path = (self.path_mtu(agreed.params.remote.ip()), self.library);
         let commands = self.sas.install(child, policy, agreed, turn, path)?;
         if self.cluster.is_some() {
@@ -190,7 +191,7 @@ impl DataPath {
     }
 
     /// The peer has moved: what goes out follows it from now on.
-    pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<(), String> {
+    pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<()> {
         let path_mtu = self.path_mtu(path.remote.ip());
         let commands = self.sas.update(child, path, path_mtu)?;
         self.send_all(commands);
@@ -215,13 +216,13 @@ impl DataPath {
     }
 
     /// Puts a virtual address on the TUN, by which packets to it and from it pass.
-    pub(crate) fn add_address(&mut self, addr: IpAddr) -> Result<(), String> {
-        self.addresses.add(addr).map_err(|e| e.to_string())
+    pub(crate) fn add_address(&mut self, addr: IpAddr) -> Result<()> {
+        Ok(self.addresses.add(addr)?)
     }
 
     /// Takes a virtual address away again.
-    pub(crate) fn remove_address(&mut self, addr: IpAddr) -> Result<(), String> {
-        self.addresses.remove(addr).map_err(|e| e.to_string())?;
+    pub(crate) fn remove_address(&mut self, addr: IpAddr) -> Result<()> {
+        self.addresses.remove(addr)?;
         // With its last IPv4 address an interface loses its IPv4 routes.
         self.reassert_routes();
         Ok(())
@@ -229,8 +230,8 @@ impl DataPath {
 
     /// Makes filter, routes and worker follow the policies, as far as they have changed, and attaches new outbound SAs to
     /// theirs.
-    pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<(), String> {
-        let spd = Arc::new(policies.spd().map_err(|e| e.to_string())?.clone());
+    pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<()> {
+        let spd = Arc::new(policies.spd()?.clone());
         if change == Change::Protection {
             let differences = policies.take_differences();
             self.guard.hold(differences, &policies.take_senders(), policies.take_new_homes())?;
@@ -348,7 +349,7 @@ impl DataPath {
     }
 
     /// Routes, addresses or neighbours have changed.
-    pub(crate) fn routes_changed(&mut self) -> Result<(), String> {
+    pub(crate) fn routes_changed(&mut self) -> Result<()> {
         self.routing.acknowledge();
         let fib = self.routing.fib();
         self.follow_ports(&fib);
@@ -429,7 +430,7 @@ impl DataPath {
     }
 
     /// Once a second.
-    pub(crate) fn housekeeping(&mut self) -> Result<(), String> {
+    pub(crate) fn housekeeping(&mut self) -> Result<()> {
         self.workers.check()?;
         self.flush();
         self.follow_path_mtus();
@@ -447,7 +448,7 @@ impl DataPath {
     /// Puts the routes back that somebody took away.
     fn reassert_routes(&mut self) {
         let begun = Instant::now();
-        let routes = RouteGuard::open(start::GUARD, self.tun).map_err(|e| e.to_string());
+        let routes = RouteGuard::open(start::GUARD, self.tun).map_err(Error::from);
         if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
             tracing::warn!("cannot look after table 220: {error}");
         }
@@ -456,7 +457,7 @@ impl DataPath {
     }
 
     /// Ends the workers. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.
-    pub(crate) fn stop(self) -> Result<(), String> {
+    pub(crate) fn stop(self) -> Result<()> {
         let Self { workers, .. } = self;
         workers.stop()
     }

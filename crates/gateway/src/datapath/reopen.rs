@@ -8,6 +8,7 @@
 
 use super::DataPath;
 use super::ports::{Line, Need};
+use crate::error::{Error, Result};
 use crate::lineup::{numbered, of_worker, sharing};
 use std::sync::Arc;
 use std::time::Instant;
@@ -78,18 +79,18 @@ impl DataPath {
                 // What was opened is closed again; the filter stays, and drops what is for a
                 // worker.
                 self.close_sockets(link.index);
-                self.ports.refused(link, why, now)
+                self.ports.refused(link, why.to_string(), now)
             }
         };
         line.into_iter().for_each(Line::log);
     }
 
-    fn open_port(&mut self, link: &PortLink) -> Result<Mode, String> {
+    fn open_port(&mut self, link: &PortLink) -> Result<Mode> {
         let mode = self.guard.attach_again(link)?;
         if self.cluster.is_some() {
-            host::silence(&link.name).map_err(|e| e.to_string())?;
+            host::silence(&link.name)?;
         }
-        let queues = numbered(&link.name, queues_of(&link.name).map_err(|e| e.to_string())?)?;
+        let queues = numbered(&link.name, queues_of(&link.name)?)?;
         let own = self.workers.bays().count();
         enough(&link.name, queues, own)?;
         let mut opened = Vec::new();
@@ -98,10 +99,9 @@ impl DataPath {
             for &queue in &mine {
                 let usual = XdpConfig::new(link.index, &link.name);
                 let usual = XdpConfig { busy_poll: self.busy_poll, patient: false, ..usual };
-                let port = XdpPort::open(&sharing(usual, queue, mine.len()), &bay.memory)
-                    .map_err(|e| e.to_string())?;
+                let port = XdpPort::open(&sharing(usual, queue, mine.len()), &bay.memory)?;
                 if port.info().ifindex != link.ifindex {
-                    return Err("another interface has taken its name just now".to_owned());
+                    return Err(Error::InterfaceReplaced);
                 }
                 opened.push((Arc::clone(&bay.changes), queue, port));
             }
@@ -112,7 +112,7 @@ impl DataPath {
         }
         for (changes, _, port) in opened {
             let pushed = changes.push(PortChange::Open(port));
-            pushed.map_err(|_| "a worker does not take changes of its ports")?;
+            pushed.map_err(|_| Error::WorkerBusy)?;
         }
         self.workers.queue(WorkerCommand::Ports);
         self.flush();
@@ -121,15 +121,12 @@ impl DataPath {
 }
 
 /// Every worker that has ports must be able to send by this one too.
-fn enough(interface: &str, queues: Queues, workers: usize) -> Result<(), String> {
+fn enough(interface: &str, queues: Queues, workers: usize) -> Result<()> {
     let Queues { receive, send } = queues;
     if receive.min(send) as usize >= workers {
         return Ok(());
     }
-    Err(format!(
-        "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, for as many workers have \
-         ports: ethtool -L {interface} combined {workers}, or restart testudod"
-    ))
+    Err(Error::TooFewQueues { interface: interface.to_owned(), receive, send, workers })
 }
 
 #[cfg(test)]
@@ -138,9 +135,9 @@ mod tests {
 
     #[test]
     fn an_interface_needs_a_queue_for_every_worker_each_way() {
-        assert_eq!(enough("lan0", Queues { receive: 2, send: 4 }, 2), Ok(()));
+        enough("lan0", Queues { receive: 2, send: 4 }, 2).unwrap();
         for (receive, send) in [(1, 4), (4, 1)] {
-            let refused = enough("lan0", Queues { receive, send }, 2).unwrap_err();
+            let refused = enough("lan0", Queues { receive, send }, 2).unwrap_err().to_string();
             assert!(refused.contains("expected at least 2 of each"), "{refused}");
             assert!(refused.contains("ethtool -L lan0 combined 2"), "{refused}");
         }

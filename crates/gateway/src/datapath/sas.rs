@@ -1,5 +1,6 @@
 //! Child SAs as the worker and the control thread share them.
 
+use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -80,15 +81,14 @@ impl Sas {
         Agreed { params, selectors, configured }: Agreed<'_>,
         turn: Turn,
         (path_mtu, library): (u16, Library),
-    ) -> Result<Vec<Command>, String> {
-        let inbound = InboundSa::new(params, policy, path_mtu, library).map_err(|e| e.to_string())?;
+    ) -> Result<Vec<Command>> {
+        let inbound = InboundSa::new(params, policy, path_mtu, library)?;
         let inbound = match configured {
             Some(child) => inbound.configured(child),
             None => inbound,
         };
         let numbers = if self.granted { SequenceBlock::EMPTY } else { SequenceBlock::whole(params.esn) };
-        let outbound =
-            OutboundSa::new(params, policy, numbers, path_mtu, library).map_err(|e| e.to_string())?;
+        let outbound = OutboundSa::new(params, policy, numbers, path_mtu, library)?;
         let (inbound, outbound) =
             (Arc::new(inbound.sharing(selectors)), Arc::new(outbound.sharing(selectors)));
         let mut commands = Vec::new();
@@ -116,11 +116,11 @@ impl Sas {
     }
 
     /// The SA of that inbound SPI has come into use: makes the schedules of its keys, in which packets find them from now on.
-    pub(super) fn expand_keys(&self, spi: Spi) -> Result<(), String> {
+    pub(super) fn expand_keys(&self, spi: Spi) -> Result<()> {
         let Some(sa) = self.by_spi.get(&spi).and_then(|child| self.installed.get(child)) else {
             return Ok(());
         };
-        sa.inbound.expand_key().and_then(|()| sa.outbound.expand_key()).map_err(|e| e.to_string())
+        Ok(sa.inbound.expand_key().and_then(|()| sa.outbound.expand_key())?)
     }
 
     /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
@@ -152,14 +152,9 @@ impl Sas {
     }
 
     /// Gives the SA other outer addresses. The worker carries its numbers over.
-    pub(super) fn update(
-        &mut self,
-        child: ChildSaId,
-        path: Path,
-        path_mtu: u16,
-    ) -> Result<Vec<Command>, String> {
+    pub(super) fn update(&mut self, child: ChildSaId, path: Path, path_mtu: u16) -> Result<Vec<Command>> {
         let Some(sa) = self.installed.get_mut(&child) else { return Ok(Vec::new()) };
-        let moved = sa.outbound.moved(path.local, path.remote, path_mtu).map_err(|e| e.to_string())?;
+        let moved = sa.outbound.moved(path.local, path.remote, path_mtu)?;
         self.by_remote.remove(&(hash(sa.outbound.remote()), child));
         self.by_remote.insert((hash(moved.remote()), child));
         sa.outbound = Arc::new(moved);
@@ -241,12 +236,12 @@ impl Sas {
     }
 
     /// Numbers to send with: from now on, or after those that there are.
-    pub(super) fn grant(&self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<(), String> {
+    pub(super) fn grant(&self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<()> {
         // One that has gone meanwhile needs none.
         let Some(sa) = self.installed.get(&child) else { return Ok(()) };
         let numbers = sa.outbound.numbers();
         let granted = if at_once { numbers.advance(block) } else { numbers.follow(block) };
-        granted.map_err(|e| e.to_string())
+        Ok(granted?)
     }
 
     /// Leaves numbers out. False if the SA has not so many.

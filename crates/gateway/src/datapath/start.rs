@@ -8,6 +8,7 @@ use super::workers::{Bay, Running, Workers};
 use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
+use crate::error::{Error, Result};
 use crate::lineup::{Lineup, Post};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,23 +42,19 @@ pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, m
 impl DataPath {
     /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they were: shut, where an
     /// earlier run had shut them, else as if nothing had been tried.
-    pub(crate) fn start(
-        config: &Config,
-        lineup: &Lineup,
-        cluster: Option<&ClusterPlan<'_>>,
-    ) -> Result<Self, String> {
+    pub(crate) fn start(config: &Config, lineup: &Lineup, cluster: Option<&ClusterPlan<'_>>) -> Result<Self> {
         let library = library(config.worker.cipher)?;
-        let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
-        let filter = Filter::open(&instance).map_err(|e| e.to_string())?;
+        let instance = Instance::new(&config.instance)?;
+        let filter = Filter::open(&instance)?;
         let inherited = filter.is_inherited();
-        let tun = Tun::open(&config.tun, TUN_MTU).map_err(|e| e.to_string());
+        let tun = Tun::open(&config.tun, TUN_MTU).map_err(Error::from);
         let has_tun = tun.is_ok();
         let built = tun.and_then(|tun| Self::build((config, lineup, cluster), library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
                 Ok(_) => error,
-                Err(also) => format!("{error}\nand what was begun stays behind: {also}"),
+                Err(cleanup) => Error::LeftBehind { start: Box::new(error), cleanup: Box::new(cleanup) },
             },
         })
     }
@@ -67,29 +64,29 @@ impl DataPath {
         library: Library,
         mut filter: Filter,
         tun: Tun,
-    ) -> Result<Self, String> {
+    ) -> Result<Self> {
         // An earlier run may have been a node of a cluster.
-        let former = filter.vips().map_err(|e| e.to_string())?;
+        let former = filter.vips()?;
         let selected: BTreeSet<_> = filter.addresses().difference(filter.unselected()).copied().collect();
         let clustered = match cluster {
             Some(plan) => Some(plan.begin(&mut filter, &former)?),
             None => {
-                host::set_addresses(&BTreeSet::new(), &former).map_err(|e| e.to_string())?;
-                filter.set_cluster(None).map_err(|e| e.to_string())?;
+                host::set_addresses(&BTreeSet::new(), &former)?;
+                filter.set_cluster(None)?;
                 None
             }
         };
         let tun_index = tun.ifindex();
-        let mut addresses = Addresses::open(tun_index).map_err(|e| e.to_string())?;
-        addresses.clear().map_err(|e| e.to_string())?;
-        let follower = Follower::start(interfaces(config, &tun)).map_err(|e| e.to_string())?;
+        let mut addresses = Addresses::open(tun_index)?;
+        addresses.clear()?;
+        let follower = Follower::start(interfaces(config, &tun))?;
         let fib = follower.handle().fib();
         let mtu = tun_mtu(&fib);
-        tun::set_mtu(&config.tun, mtu).map_err(|e| e.to_string())?;
+        tun::set_mtu(&config.tun, mtu)?;
         let filtered = filter_ports(config, lineup, &fib)?;
         let mut ports = Ports::new(&filtered, Instant::now());
         ports.missing().for_each(Line::log);
-        let routes = RouteGuard::open(GUARD, tun.ifindex()).map_err(|e| e.to_string())?;
+        let routes = RouteGuard::open(GUARD, tun.ifindex())?;
         let mut guard = Guard::new(filter, selected, routes, filtered, time_of_day())?;
         guard.follow(&fib)?;
         guard.attach()?;
@@ -140,8 +137,8 @@ impl DataPath {
     }
 
     /// Takes away all that an instance has left: filter, routes, TUN.
-    pub(crate) fn cleanup(config: &Config) -> Result<(), String> {
-        let instance = Instance::new(&config.instance).map_err(|e| e.to_string())?;
+    pub(crate) fn cleanup(config: &Config) -> Result<()> {
+        let instance = Instance::new(&config.instance)?;
         let ports = take_away(config, &instance, true)?;
         tracing::info!("removed: filter from {ports} ports, routes, TUN");
         Ok(())
@@ -149,14 +146,14 @@ impl DataPath {
 }
 
 /// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the filter.
-fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize, String> {
-    let cleaned = cleanup(instance).map_err(|e| e.to_string())?;
+fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize> {
+    let cleaned = cleanup(instance)?;
     let configured = config.cluster.iter().flat_map(|cluster| &cluster.vips);
     let vips = cleaned.vips.iter().chain(configured).copied().collect();
-    host::set_addresses(&BTreeSet::new(), &vips).map_err(|e| e.to_string())?;
+    host::set_addresses(&BTreeSet::new(), &vips)?;
     if with_tun {
-        remove_guard(&GUARD).map_err(|e| e.to_string())?;
-        tun::remove(&config.tun).map_err(|e| e.to_string())?;
+        remove_guard(&GUARD)?;
+        tun::remove(&config.tun)?;
     }
     Ok(cleaned.ports.len())
 }
@@ -177,13 +174,13 @@ pub(super) fn tun_mtu(fib: &Fib) -> u16 {
 }
 
 /// The cipher library that is asked for, if this machine has it.
-pub(crate) fn library(cipher: Cipher) -> Result<Library, String> {
+pub(crate) fn library(cipher: Cipher) -> Result<Library> {
     let library = match cipher {
         Cipher::Auto => Library::detect(),
         Cipher::IpsecMb => Library::IpsecMb,
         Cipher::AwsLc => Library::AwsLc,
     };
-    library.available().map_err(|e| e.to_string())?;
+    library.available()?;
     Ok(library)
 }
 
@@ -200,12 +197,13 @@ fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
 }
 
 /// Those whose interfaces were missing when their queues were counted have number 0.
-fn filter_ports(config: &Config, lineup: &Lineup, fib: &Fib) -> Result<Vec<FilterPort>, String> {
+fn filter_ports(config: &Config, lineup: &Lineup, fib: &Fib) -> Result<Vec<FilterPort>> {
     let one = |(index, port): (PortIndex, &PortConfig)| {
         let is_expected = lineup.0.iter().flat_map(|post| &post.queues).any(|(of, _)| *of == index);
         let link = fib.port(index).filter(|link| link.ifindex != 0 && is_expected);
         if is_expected && link.is_none() {
-            return Err(format!("{}: interface \"{}\" has gone just now", port.place, port.interface));
+            let PortConfig { place, interface, .. } = port.clone();
+            return Err(Error::InterfaceGone { place, interface });
         }
         Ok(FilterPort {
             index,
@@ -221,8 +219,8 @@ fn filter_ports(config: &Config, lineup: &Lineup, fib: &Fib) -> Result<Vec<Filte
 }
 
 /// The ports on which open checksums are filled in.
-fn filled_ports(config: &Config) -> Result<PortSet, String> {
-    let one = |(index, port): (PortIndex, &PortConfig)| -> Result<Option<PortIndex>, String> {
+fn filled_ports(config: &Config) -> Result<PortSet> {
+    let one = |(index, port): (PortIndex, &PortConfig)| -> Result<Option<PortIndex>> {
         Ok(checksums::are_filled(port)?.then_some(index))
     };
     numbered(config).filter_map(|port| one(port).transpose()).collect()
@@ -248,16 +246,16 @@ impl Barracks<'_> {
         lineup: &Lineup,
         tun: Tun,
         (guard, ports): (&mut Guard, &mut Ports),
-    ) -> Result<Vec<Running>, String> {
+    ) -> Result<Vec<Running>> {
         let mut queues = Vec::new();
         for _ in lineup.0.iter().skip(1).filter(|post| post.carries) {
-            queues.push(tun.another().map_err(|e| e.to_string())?);
+            queues.push(tun.another()?);
         }
         let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
         let numbered = (0..).zip(&lineup.0).zip(tuns);
         let mut workers = numbered
             .map(|((id, post), tun)| self.worker(id, post, tun, (&mut *guard, &mut *ports)))
-            .collect::<Result<Vec<_>, String>>()?;
+            .collect::<Result<Vec<_>>>()?;
         if workers.len() > 1 {
             let pool = WorkerPool::new(workers.len());
             let indexed = workers.into_iter().enumerate();
@@ -269,9 +267,9 @@ impl Barracks<'_> {
         workers.into_iter().zip(&lineup.0).map(run).collect()
     }
 
-    fn run(&self, (worker, bay): Recruit, post: &Post) -> Result<Running, String> {
+    fn run(&self, (worker, bay): Recruit, post: &Post) -> Result<Running> {
         let pipeline = Arc::clone(worker.pipeline().counters());
-        let handle = WorkerHandle::spawn(worker).map_err(|e| e.to_string())?;
+        let handle = WorkerHandle::spawn(worker)?;
         Ok(Running::new(handle, pipeline, post.cpu).with_bay(bay))
     }
 
@@ -281,7 +279,7 @@ impl Barracks<'_> {
         post: &Post,
         tun: Option<Tun>,
         (guard, all): (&mut Guard, &mut Ports),
-    ) -> Result<Recruit, String> {
+    ) -> Result<Recruit> {
         let (ports, pool) = self.open_ports(post)?;
         for (port, (_, queue)) in ports.iter().zip(&post.queues) {
             guard.set_socket(*queue, port)?;
@@ -301,8 +299,7 @@ impl Barracks<'_> {
             ..WorkerConfig::new(id)
         };
         let pipeline = dataplane((id, self.workers), self.sender)?;
-        let worker = Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), pipeline)
-            .map_err(|e| e.to_string())?;
+        let worker = Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), pipeline)?;
         let worker = match self.fence {
             Some(fence) => worker.behind(Arc::clone(fence)),
             None => worker,
@@ -314,7 +311,7 @@ impl Barracks<'_> {
         Ok((worker.changing(Arc::clone(&changes)), Some(Bay { memory, changes })))
     }
 
-    fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool), String> {
+    fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool)> {
         let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
         let wanted = post.ports(self.config);
         let has = |index: PortIndex| post.queues.iter().any(|(of, _)| *of == index);
@@ -328,18 +325,18 @@ impl Barracks<'_> {
             0 => STANDBY_FRAMES,
             needed => needed.max(self.config.worker.frames as usize),
         };
-        let pool = FramePool::for_mtu(mtu, frames, jumbo).map_err(|e| e.to_string())?;
+        let pool = FramePool::for_mtu(mtu, frames, jumbo)?;
         let (octets, huge) = pool.memory().pages();
         let mib = |octets: usize| octets >> 20;
         tracing::info!(mib = mib(octets), on_huge_pages = mib(huge), "memory for frames of a worker");
-        let open = |port: &XdpConfig| XdpPort::open(port, pool.memory()).map_err(|e| e.to_string());
-        let ports = wanted.iter().map(open).collect::<Result<_, _>>()?;
+        let open = |port: &XdpConfig| XdpPort::open(port, pool.memory());
+        let ports = wanted.iter().map(open).collect::<std::result::Result<_, _>>()?;
         Ok((ports, pool))
     }
 }
 
-fn dataplane((worker, workers): (u8, u8), sender: Option<SenderId>) -> Result<Dataplane, String> {
-    let worker = WorkerId::new(worker).ok_or("worker numbers are below 64")?;
+fn dataplane((worker, workers): (u8, u8), sender: Option<SenderId>) -> Result<Dataplane> {
+    let worker = WorkerId::new(worker).ok_or(Error::WorkerNumber)?;
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);
     let config = PipelineConfig::new(worker, sender, u64::from_le_bytes(seed));

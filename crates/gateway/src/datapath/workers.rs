@@ -1,5 +1,6 @@
 //! The workers, as control drives them: what one is told all are told, in the same order, and what they tell comes as from one.
 
+use crate::error::{Error, Result};
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -132,20 +133,17 @@ impl Workers {
     }
 
     /// Fails if one has ended by itself.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<()> {
         let ended = self.0.iter().find(|worker| worker.handle.is_finished());
-        ended.map_or(Ok(()), |worker| {
-            Err(format!("worker {} has ended: see the log above", worker.handle.id()))
-        })
+        ended.map_or(Ok(()), |worker| Err(Error::WorkerEnded(worker.handle.id())))
     }
 
     /// Ends all of them.
-    pub(super) fn stop(self) -> Result<(), String> {
-        let ends: Vec<Result<usize, String>> =
-            self.0.into_iter().map(|worker| worker.handle.stop().map_err(|e| e.to_string())).collect();
-        match ends.into_iter().sum::<Result<usize, String>>()? {
+    pub(super) fn stop(self) -> Result<()> {
+        let ends: Vec<_> = self.0.into_iter().map(|worker| worker.handle.stop()).collect();
+        match ends.into_iter().sum::<std::result::Result<usize, _>>()? {
             0 => Ok(()),
-            lost => Err(format!("{lost} frames were lost while the workers ran")),
+            lost => Err(Error::FramesLost(lost)),
         }
     }
 }

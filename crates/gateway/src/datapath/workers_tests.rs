@@ -160,8 +160,8 @@ fn one_that_has_ended_is_named() {
     workers.check().unwrap();
     workers.0[1].handle.send(WorkerCommand::Ipsec(Command::ForgetSenderId)).unwrap();
     wait_for("its end", || workers.check().is_err());
-    assert_eq!(workers.check().unwrap_err(), "worker 1 has ended: see the log above");
-    assert!(workers.stop().unwrap_err().contains("worker 1 panicked: the script says so"));
+    assert_eq!(workers.check().unwrap_err().to_string(), "worker 1 has ended: see the log above");
+    assert!(workers.stop().unwrap_err().to_string().contains("worker 1 panicked: the script says so"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::Gateway;
 use crate::cluster::rollback::Sign;
+use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
@@ -80,12 +81,12 @@ impl Gateway {
     pub(crate) fn look_at_disk(&mut self) {
         let Some(written) = self.node.as_mut().and_then(|node| node.written().transpose()) else { return };
         self.look_at_clock();
-        self.persisted(written.map(|durable| vec![durable]));
+        self.persisted(written.map(|durable| vec![durable]).map_err(Error::Cluster));
         self.perform_all();
     }
 
     /// A sender ID whose number is not on disk may be given out again, and a view that is not there be forgotten: better none.
-    fn persisted(&mut self, written: Result<Vec<Durable>, String>) {
+    fn persisted(&mut self, written: Result<Vec<Durable>>) {
         match written {
             Ok(written) => {
                 for durable in written {
@@ -178,7 +179,7 @@ impl Gateway {
             MemberOutput::Fence(until) => self.data.set_fence(until),
             MemberOutput::Persist(durable) => {
                 let written = self.node.as_mut().map_or(Ok(Vec::new()), |node| node.persist(durable));
-                self.persisted(written);
+                self.persisted(written.map_err(Error::Cluster));
                 Ok(())
             }
             MemberOutput::PathMtu { remote, mtu, age } => {

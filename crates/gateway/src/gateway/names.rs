@@ -20,6 +20,7 @@ impl Gateway {
             return;
         }
         for (name, result) in answers {
+            let result = result.map_err(|why| why.to_string());
             for connection in self.endpoint.resolved(self.now, &name, result) {
                 self.policies_follow(&connection);
             }

@@ -5,6 +5,7 @@ use testudo_cluster::member::{Effect, MemberOutput, PieceName};
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Reason};
+use testudo_vici::CommandError;
 use testudo_vici::control::JobId;
 use zeroize::Zeroizing;
 
@@ -13,7 +14,7 @@ pub(crate) enum Note {
     /// A line of the log, and the jobs it belongs to.
     Log { ike: Option<IkeSaId>, connection: Option<String>, level: u8, message: String, jobs: Vec<JobId> },
     /// An initiation is over.
-    Initiated(JobId, Result<(), String>),
+    Initiated(JobId, Result<(), CommandError>),
     /// A termination is over.
     Terminated(JobId, u32),
     /// The other nodes have been told of a command that changes the configuration.
@@ -59,7 +60,7 @@ impl Gateway {
                 if let Some(status) = self.ikes.remove(&ike).filter(|_| told) {
                     self.notes.push_back(Note::Ike(false, Box::new(status)));
                 }
-                self.ike_initiated(ike, &Err(reason.to_string()));
+                self.ike_initiated(ike, &Err(reason.into()));
                 let complete = self.jobs.ike_gone(ike);
                 self.notes.extend(complete.into_iter().map(|(job, gone)| Note::Terminated(job, gone)));
             }
@@ -94,7 +95,7 @@ impl Gateway {
             }
             Event::InitiateMoved { from, to, child } => self.jobs.moved(from, to, &child),
             Event::InitiateDone { ike, child, result } => {
-                let result = result.map(drop).map_err(|reason| reason.to_string());
+                let result = result.map(drop).map_err(CommandError::from);
                 for job in self.jobs.initiated(ike, &child) {
                     self.notes.push_back(Note::Initiated(job, result.clone()));
                 }
@@ -103,7 +104,7 @@ impl Gateway {
     }
 
     /// Whoever waits for the IKE SA alone has waited long enough.
-    pub(crate) fn ike_initiated(&mut self, ike: IkeSaId, result: &Result<(), String>) {
+    pub(crate) fn ike_initiated(&mut self, ike: IkeSaId, result: &Result<(), CommandError>) {
         for job in self.jobs.initiated(ike, "") {
             self.notes.push_back(Note::Initiated(job, result.clone()));
         }
@@ -120,6 +121,7 @@ impl Gateway {
             }
             MemberOutput::Configured { job } => self.notes.push_back(Note::Told(JobId(job))),
             MemberOutput::Initiated { job, result } => {
+                let result = result.map_err(CommandError::new);
                 self.notes.push_back(Note::Initiated(JobId(job), result));
             }
             MemberOutput::Line { job, connection, level, message } => {

@@ -3,6 +3,7 @@
 
 use super::Gateway;
 use crate::config::Config;
+use crate::error::{Error, Result};
 use crate::ike::Ike;
 use testudo_ike::config::Connection;
 use testudo_ike::endpoint::Endpoint;
@@ -11,13 +12,9 @@ use testudo_vici::control::SetPolicy;
 
 impl Gateway {
     /// `swanctl --install` and `--uninstall`.
-    pub(crate) fn set_child_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+    pub(crate) fn set_child_policy(&mut self, request: &SetPolicy) -> Result<()> {
         if let Ike::Member(_) = &self.endpoint {
-            return Err(
-                "the nodes of a cluster have one configuration: set start_action = trap, and load the \
-                        connection again"
-                    .into(),
-            );
+            return Err(Error::NotInCluster);
         }
         let SetPolicy { child, ike, install } = request;
         let connection = self.connection_of(child, ike.as_deref(), *install)?;
@@ -25,7 +22,7 @@ impl Gateway {
         for found in changed.children.iter_mut().filter(|found| found.name == *child) {
             found.start_action = found.start_action.with_trap(*install);
         }
-        Endpoint::check_connection(&changed).map_err(|error| error.to_string())?;
+        Endpoint::check_connection(&changed)?;
         self.endpoint.set_trap(&connection.name, child, *install);
         self.policies_follow(&connection.name);
         let applied = self.apply_policies();
@@ -43,22 +40,22 @@ impl Gateway {
     }
 
     /// The connection that is meant: of several the first whose policy there is, to be uninstalled.
-    fn connection_of(&self, child: &str, ike: Option<&str>, install: bool) -> Result<Connection, String> {
+    fn connection_of(&self, child: &str, ike: Option<&str>, install: bool) -> Result<Connection> {
         let named = self.endpoint.connections().filter(|c| ike.is_none_or(|ike| c.name == ike));
         let mut with_child = named.filter(|c| c.children.iter().any(|found| found.name == child)).peekable();
         if with_child.peek().is_none() {
-            let within = ike.map(|ike| format!(" in connection {ike}")).unwrap_or_default();
-            return Err(format!("no child is named {child}{within}"));
+            let connection = ike.map(str::to_owned);
+            return Err(Error::UnknownChild { child: child.to_owned(), connection });
         }
         let is_trapped = |connection: &&Connection| self.endpoint.is_trapped(&connection.name, child);
         let found = if install { with_child.next() } else { with_child.find(is_trapped) };
-        found.cloned().ok_or_else(|| format!("policy '{child}' not found: it is not installed"))
+        found.cloned().ok_or_else(|| Error::NotInstalled(child.to_owned()))
     }
 
     /// `swanctl --reload-settings`.
-    pub(crate) fn read_settings_again(&mut self) -> Result<(), String> {
-        let Some(before) = &self.settings else { return Err("testudod is still starting".into()) };
-        let after = Config::load(&before.file).map_err(|error| error.to_string())?;
+    pub(crate) fn read_settings_again(&mut self) -> Result<()> {
+        let Some(before) = &self.settings else { return Err(Error::Starting) };
+        let after = Config::load(&before.file)?;
         let fixed = before.fixed_differences(&after);
         let followed = if before.ike == after.ike { "has not changed" } else { "holds from now on" };
         let file = after.file.display();

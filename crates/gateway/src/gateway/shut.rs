@@ -1,6 +1,7 @@
 //! Prefixes that stay shut although no connection asks for it: which they are, and letting one go.
 
 use super::Gateway;
+use crate::error::{Error, Result};
 use crate::prefix::exact;
 use std::collections::BTreeSet;
 use testudo_fastpath::filter::PrefixUse;
@@ -29,10 +30,9 @@ impl Gateway {
 
     /// Lets clear traffic of a prefix pass that stays shut, and of nothing else. On this node
     /// alone: each node of a cluster has prefixes of its own that stay shut.
-    pub(crate) fn release_prefix(&mut self, request: &Release) -> Result<Released, String> {
+    pub(crate) fn release_prefix(&mut self, request: &Release) -> Result<Released> {
         let (first, last) = (request.prefix.start(), request.prefix.end());
-        let prefix = exact(&request.prefix)
-            .ok_or_else(|| format!("found {first} to {last}, expected the addresses of one prefix"))?;
+        let prefix = exact(&request.prefix).ok_or(Error::NoPrefix { first, last })?;
         self.may_be_released(&prefix)?;
         let inside = self.data.shut_inside(&prefix) as u64;
         if !request.check {
@@ -41,28 +41,22 @@ impl Gateway {
         Ok(Released { clustered: self.node.is_some(), inside })
     }
 
-    fn may_be_released(&self, prefix: &Prefix) -> Result<(), String> {
+    fn may_be_released(&self, prefix: &Prefix) -> Result<()> {
         let mut protectors = self.connections_holding(prefix);
         protectors.extend(self.policies.sa_holding(prefix).map(|child| self.described(child)));
         if !protectors.is_empty() {
-            return Err(format!(
-                "{prefix} is protected by {}: unload that first, and terminate its SAs, or let the prefix pass by a child with \
-                 mode = pass",
-                protectors.join(", ")
-            ));
+            return Err(Error::Protected { prefix: *prefix, protectors });
         }
         let around = self.data.shut_around(prefix);
         match (self.data.is_shut(prefix), around) {
             (true, None) => Ok(()),
-            (_, Some(around)) => {
-                Err(format!("{prefix} lies in {around}, which stays shut: release that prefix first"))
-            }
-            (false, None) => Err(format!("{prefix} is not shut: `testudo shut` lists the prefixes that are")),
+            (_, Some(around)) => Err(Error::Enclosed { prefix: *prefix, around }),
+            (false, None) => Err(Error::NotShut(*prefix)),
         }
     }
 
-    fn open(&mut self, prefix: Prefix, by: Option<&str>) -> Result<(), String> {
-        let Some(gone) = self.data.let_go(&prefix) else { return Err(format!("{prefix} is not shut")) };
+    fn open(&mut self, prefix: Prefix, by: Option<&str>) -> Result<()> {
+        let Some(gone) = self.data.let_go(&prefix) else { return Err(Error::NoLongerShut(prefix)) };
         let origin = gone.origin.clone();
         self.protection_changed = true;
         let opened = self.apply_policies();
@@ -70,7 +64,7 @@ impl Gateway {
             self.data.take_back(gone);
             self.protection_changed = true;
             self.settle();
-            return Err(format!("cannot open {prefix}: {error}; it stays shut"));
+            return Err(Error::NotOpened { prefix, source: Box::new(error) });
         }
         let who = by.map_or_else(|| "an operator".to_owned(), |user| format!("user {user}"));
         let line = format!(

@@ -6,11 +6,12 @@ use super::{Answer, counters, credentials};
 use crate::cluster::ClusterReport;
 use crate::codec::{MAX_PACKET, encoded_len};
 use crate::control::{Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Terminate};
+use crate::error::CommandError;
 use crate::message::Message;
 use crate::render;
 use crate::schema::{self, Fields, Refusal, value};
 use crate::session::Request;
-use crate::shut::{Release, Released};
+use crate::shut::Release;
 use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
@@ -97,16 +98,16 @@ pub(super) fn fitting(answer: Message) -> Message {
     failed(format!("the answer takes {found} octets, and VICI carries {MAX_PACKET} at most"))
 }
 
-pub(super) fn done(result: Result<(), String>) -> Message {
+pub(super) fn done(result: Result<(), CommandError>) -> Message {
     match result {
         Ok(()) => Message::new().with("success", "yes"),
-        Err(why) => failed(why),
+        Err(why) => failed(why.to_string()),
     }
 }
 
 /// The answer to `initiate`; `what` as in "CHILD_SA 'net'".
-pub(super) fn initiated(what: &str, result: Result<(), String>) -> Message {
-    done(result.map_err(|why| format!("establishing {what} failed: {why}")))
+pub(super) fn initiated(what: &str, result: Result<(), CommandError>) -> Message {
+    done(result.map_err(|why| CommandError::new(format!("establishing {what} failed: {why}"))))
 }
 
 /// The answer to `terminate`.
@@ -248,7 +249,7 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
         return Ok(Answer::Now(failed("missing terminate selector".to_owned())));
     }
     Ok(match control.terminate(job, &target) {
-        Err(why) => Answer::Now(failed(why)),
+        Err(why) => Answer::Now(failed(why.to_string())),
         Ok(0) => Answer::Now(terminated(0, 0)),
         Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
         Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
@@ -289,7 +290,10 @@ fn release(request: &Request, control: &mut dyn Control) -> Result<Answer, Refus
     let by = fields.parsed("by", value::user)?.map(str::to_owned);
     fields.finish()?;
     let released = control.release(&Release { prefix, check, by });
-    Ok(Answer::Now(released.map_or_else(failed, Released::to_message)))
+    Ok(Answer::Now(match released {
+        Ok(released) => released.to_message(),
+        Err(why) => failed(why.to_string()),
+    }))
 }
 
 fn rekey(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

@@ -2,6 +2,7 @@
 
 use super::{ClientId, LogLine, commands, sharing};
 use crate::control::JobId;
+use crate::error::CommandError;
 use crate::message::Message;
 use crate::session::RequestId;
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ impl Jobs {
         (i64::from(level) <= job.pending.log_level).then_some(job.client)
     }
 
-    pub(super) fn finish_initiate(&mut self, id: JobId, result: Result<(), String>) -> Option<Done> {
+    pub(super) fn finish_initiate(&mut self, id: JobId, result: Result<(), CommandError>) -> Option<Done> {
         let Kind::Initiate { what } = &self.jobs.get(&id)?.pending.kind else { return None };
         let message = commands::initiated(what, result);
         self.take(id, message)

@@ -17,8 +17,8 @@ mod stream;
 
 pub use sharing::{carry_out, take_back};
 
-use crate::Error;
 use crate::control::{Control, JobId};
+use crate::error::{CommandError, Error};
 use crate::message::Message;
 use crate::render;
 use crate::session::{Event, Request, RequestId, Session};
@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// An initiation is over; the text says why it failed.
-    pub fn finish_initiate(&mut self, job: JobId, result: Result<(), String>) {
+    pub fn finish_initiate(&mut self, job: JobId, result: Result<(), CommandError>) {
         if let Some(done) = self.jobs.finish_initiate(job, result) {
             self.answer_job(done);
         }

@@ -4,8 +4,9 @@ use super::jobs::{Kind, Pending};
 use super::{Answer, commands, credentials};
 use crate::codec::Packet;
 use crate::control::{Change, Control, JobId, Piece, PieceKind};
+use crate::error::CommandError;
 use crate::message::Message;
-use crate::schema::{self, Loaded, Refusal};
+use crate::schema::{self, Loaded};
 use crate::session::Request;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -43,42 +44,46 @@ fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
     Ok(Zeroizing::new(framed.get(4..).unwrap_or_default().to_vec()))
 }
 
-fn read(octets: &[u8]) -> Result<(String, Message), String> {
+fn read(octets: &[u8]) -> Result<(String, Message), CommandError> {
     match Packet::parse(octets) {
         Ok(Packet::CmdRequest(name, message)) => Ok((name, message)),
-        Ok(other) => Err(format!("found a packet of type {}, expected a command", other.kind())),
-        Err(error) => Err(error.to_string()),
+        Ok(other) => {
+            let found = other.kind();
+            Err(CommandError::new(format!("found a packet of type {found}, expected a command")))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Carries out a command that another node was given.
-pub fn carry_out(octets: &[u8], control: &mut dyn Control) -> Result<(), String> {
+pub fn carry_out(octets: &[u8], control: &mut dyn Control) -> Result<(), CommandError> {
     let (name, message) = read(octets)?;
     let request = Request::of_node(name, message);
     match commands::process(&request, JobId(0), control) {
         Answer::Now(message) if message.text("success") == Some("yes") => Ok(()),
-        Answer::Now(message) => Err(message.text("errmsg").unwrap_or("no reason given").to_owned()),
-        Answer::Unknown | Answer::Stream(_) | Answer::Later(..) => {
-            Err(format!("found {}, expected a command that changes the configuration", request.name))
-        }
+        Answer::Now(message) => Err(CommandError::new(message.text("errmsg").unwrap_or("no reason given"))),
+        Answer::Unknown | Answer::Stream(_) | Answer::Later(..) => Err(CommandError::new(format!(
+            "found {}, expected a command that changes the configuration",
+            request.name
+        ))),
     }
 }
 
 /// Takes back what a command has loaded.
-pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), String> {
+pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), CommandError> {
     let (command, message) = read(octets)?;
-    let name = || section_name(&message).ok_or_else(|| format!("{command}: nothing is named"));
-    let refused = |refusal: Refusal| refusal.to_string();
+    let unnamed = || CommandError::new(format!("{command}: nothing is named"));
+    let name = || section_name(&message).ok_or_else(unnamed);
     match command.as_str() {
         "load-conn" => control.unload_connection(&name()?),
         "load-pool" => control.unload_pool(&name()?),
         "load-shared" => {
-            let secret = schema::shared_secret(&message).map_err(refused)?;
+            let secret = schema::shared_secret(&message)?;
             control.unload_secret(&secret.name);
             Ok(())
         }
         "load-key" => {
-            let key = schema::load_key(&message).map_err(refused)?;
+            let key = schema::load_key(&message)?;
             control.credentials_mut().unload_key(&key.key_id());
             Ok(())
         }
@@ -87,7 +92,7 @@ pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), String>
             Ok(())
         }
         "load-cert" => {
-            match schema::load_cert(&message).map_err(refused)? {
+            match schema::load_cert(&message)? {
                 Loaded::Certificate(certificate, _) => {
                     control.credentials_mut().unload_certificate(&certificate);
                 }
@@ -96,7 +101,7 @@ pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), String>
             }
             Ok(())
         }
-        _ => Err(format!("found {command}, expected a command that loads something")),
+        _ => Err(CommandError::new(format!("found {command}, expected a command that loads something"))),
     }
 }
 

@@ -4,13 +4,13 @@ use crate::support::rig::{Rig, at, command, register, secret, unregister};
 use crate::support::{TestServer, message, net_sa};
 use std::time::Duration;
 use testudo_ike::output::IkeSaId;
-use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::codec::Packet;
 use testudo_vici::control::Control;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::server::LogLine;
+use testudo_vici::{CommandError, Error};
 
 #[test]
 fn registrations_are_confirmed() {
@@ -85,7 +85,7 @@ fn log_lines_go_to_who_waits_at_the_wanted_level() {
         (name.as_str(), line.text("level"), line.text("group")),
         ("control-log", Some("0"), Some("IKE"))
     );
-    rig.server.finish_initiate(job, Err("refused".to_owned()));
+    rig.server.finish_initiate(job, Err(CommandError::new("refused")));
     let packets = rig.receive();
     let [Packet::CmdResponse(answer)] = packets.as_slice() else { panic!("{packets:?}") };
     assert_eq!(answer.text("errmsg"), Some("establishing IKE_SA 'gw' failed: refused"));

@@ -13,6 +13,7 @@ use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spi::Spi;
+use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
@@ -81,9 +82,9 @@ impl Control for Gateway {
         Policy::Modern
     }
 
-    fn load_connection(&mut self, connection: Connection) -> Result<(), String> {
+    fn load_connection(&mut self, connection: Connection) -> Result<(), CommandError> {
         if connection.name == "full" {
-            return Err("connections.full: no room for one more connection".to_owned());
+            return Err(CommandError::new("connections.full: no room for one more connection"));
         }
         self.connections.retain(|other| other.name != connection.name);
         self.connections.push(connection);
@@ -94,7 +95,7 @@ impl Control for Gateway {
         self.warnings.push((connection.to_owned(), message));
     }
 
-    fn unload_connection(&mut self, name: &str) -> Result<(), String> {
+    fn unload_connection(&mut self, name: &str) -> Result<(), CommandError> {
         self.connections.retain(|other| other.name != name);
         Ok(())
     }
@@ -107,7 +108,7 @@ impl Control for Gateway {
         self.connections.iter().find(|connection| connection.name == name)
     }
 
-    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), String> {
+    fn load_secret(&mut self, secret: SharedSecret) -> Result<(), CommandError> {
         self.unload_secret(&secret.name);
         self.secrets.push(secret);
         Ok(())
@@ -133,15 +134,17 @@ impl Control for Gateway {
         &mut self.credentials
     }
 
-    fn load_pool(&mut self, pool: Pool) -> Result<(), String> {
+    fn load_pool(&mut self, pool: Pool) -> Result<(), CommandError> {
         self.pools.retain(|other| other.name != pool.name);
         self.pools.push(pool);
         Ok(())
     }
 
-    fn unload_pool(&mut self, name: &str) -> Result<(), String> {
+    fn unload_pool(&mut self, name: &str) -> Result<(), CommandError> {
         if name == "busy" {
-            return Err("pool busy has 1 online leases, and cannot be replaced or unloaded".to_owned());
+            return Err(CommandError::new(
+                "pool busy has 1 online leases, and cannot be replaced or unloaded",
+            ));
         }
         self.pools.retain(|other| other.name != name);
         Ok(())
@@ -171,15 +174,15 @@ impl Control for Gateway {
         }
     }
 
-    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), String> {
+    fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError> {
         if request.child.as_deref() == Some("absent") {
-            return Err("no connection has a child of that name".to_owned());
+            return Err(CommandError::new("no connection has a child of that name"));
         }
         self.initiations.push((job, request.clone()));
         Ok(())
     }
 
-    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, String> {
+    fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError> {
         let matches = self.matches(&request.sas);
         if matches > 0 {
             self.terminations.push((job, request.clone()));
@@ -187,15 +190,15 @@ impl Control for Gateway {
         Ok(matches)
     }
 
-    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), String> {
+    fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError> {
         if request.child == "absent" {
-            return Err("no connection has a child of that name".to_owned());
+            return Err(CommandError::new("no connection has a child of that name"));
         }
         self.policies.push(request.clone());
         Ok(())
     }
 
-    fn reload_settings(&mut self) -> Result<(), String> {
+    fn reload_settings(&mut self) -> Result<(), CommandError> {
         self.reloads += 1;
         Ok(())
     }
@@ -299,9 +302,9 @@ impl Control for Gateway {
         self.cluster.clone()
     }
 
-    fn drain(&mut self, request: &Drain) -> Result<(), String> {
+    fn drain(&mut self, request: &Drain) -> Result<(), CommandError> {
         if request.node == Some(9) {
-            return Err("no node 9".into());
+            return Err(CommandError::new("no node 9"));
         }
         self.drains.push(request.clone());
         Ok(())
@@ -312,9 +315,9 @@ impl Control for Gateway {
         self.shut.clone()
     }
 
-    fn release(&mut self, request: &Release) -> Result<Released, String> {
+    fn release(&mut self, request: &Release) -> Result<Released, CommandError> {
         if request.prefix.start() == IpAddr::from([10, 9, 0, 0]) {
-            return Err("10.9.0.0/16 is not shut".into());
+            return Err(CommandError::new("10.9.0.0/16 is not shut"));
         }
         self.releases.push(request.clone());
         Ok(Released { clustered: true, inside: 2 })

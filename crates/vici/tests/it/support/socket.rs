@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use testudo_ike::endpoint::IkeSaStatus;
 use testudo_ike::output::{IkeSaId, Time};
+use testudo_vici::CommandError;
 use testudo_vici::server::{ClientId, LogLine, Server};
 
 /// A server on a socket in a directory of its own, with a scripted gateway behind it.
@@ -136,8 +137,8 @@ impl Host {
                     self.server.finish_initiate(job, Ok(()));
                 }
                 Some("dead") => {
-                    let why = "no answer from 192.0.2.2:500 after 6 transmissions".to_owned();
-                    self.server.finish_initiate(job, Err(why));
+                    let why = "no answer from 192.0.2.2:500 after 6 transmissions";
+                    self.server.finish_initiate(job, Err(CommandError::new(why)));
                 }
                 _ => {}
             }

@@ -1,0 +1,233 @@
+//! What can go wrong in the daemon: at its start, while it runs, and when an operator asks for something.
+
+use crate::ike_sockets::{IKE_PORT, NAT_PORT};
+use crate::reader::ConfigError;
+use nix::errno::Errno;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use testudo_cluster::member::{AskError, DrainError};
+use testudo_cluster::node::NodeId;
+use testudo_crypto::CryptoError;
+use testudo_fastpath::error::Error as FastpathError;
+use testudo_fastpath::filter::{FilterError, MAX_QUEUES};
+use testudo_fastpath::netlink::NetlinkError;
+use testudo_fastpath::prefix::Prefix;
+use testudo_fastpath::tun::TunError;
+use testudo_ike::endpoint::LoadError;
+
+/// Why the gateway does not start, cannot go on, or refuses what an operator asks for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    // The configuration and the rights of the process.
+    /// `testudo.toml` is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file cannot be read.
+    #[error("{}: {source}", .file.display())]
+    Unreadable { file: PathBuf, source: io::Error },
+    /// The kernel does not say which rights the process has.
+    #[error("/proc/self/status: found no CapEff line, expected one")]
+    NoCapabilities,
+    /// Rights that the process lacks, a line each.
+    #[error("{}", .0.join("\n"))]
+    Rights(Vec<String>),
+    /// The secrets of the process cannot be protected.
+    #[error("cannot {action}: {source}")]
+    Protection { action: &'static str, source: Errno },
+
+    // Sockets and threads.
+    /// A system call failed.
+    #[error("cannot {action}: {source}")]
+    Io { action: String, source: io::Error },
+    /// A UDP socket of IKE cannot be opened.
+    #[error("cannot open UDP {local}: {source}{}", port_hint(source))]
+    IkePort { local: SocketAddr, source: io::Error },
+    /// Somebody answers at the VICI socket.
+    #[error("the VICI socket {} is in use: another testudod runs here", .0.display())]
+    ViciInUse(PathBuf),
+    /// What stands in the place of the VICI socket is no such socket, or does not answer.
+    #[error("the VICI socket {} cannot be used: {source}", .path.display())]
+    ViciUnusable { path: PathBuf, source: io::Error },
+    /// The node cannot take part in its cluster, or has lost what it must not forget.
+    #[error("{0}")]
+    Cluster(String),
+
+    // The data path.
+    /// Ports, TUN, filter or routes.
+    #[error(transparent)]
+    Fastpath(#[from] FastpathError),
+    /// A Child SA or its policy cannot be built.
+    #[error(transparent)]
+    Ipsec(#[from] testudo_ipsec::Error),
+    /// The cipher library.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
+    /// Something is wrong with an interface; `place` is where `testudo.toml` names it.
+    #[error("{place}: {source}")]
+    Port { place: String, source: Box<Error> },
+    /// The interface was there when its queues were counted.
+    #[error("{place}: interface \"{interface}\" has gone just now")]
+    InterfaceGone { place: String, interface: String },
+    /// The interface has more queues than there are numbers.
+    #[error(
+        "\"{interface}\" has {found} receive queues, expected at most {MAX_QUEUES}: ethtool -L {interface} combined \
+         {MAX_QUEUES}, or rx {MAX_QUEUES} where the driver counts them apart"
+    )]
+    TooManyQueues { interface: String, found: u32 },
+    /// Every worker that has ports must have a queue of the interface to send by.
+    #[error(
+        "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, for as many workers \
+         have ports: ethtool -L {interface} combined {workers}, or restart testudod"
+    )]
+    TooFewQueues { interface: String, receive: u32, send: u32, workers: usize },
+    /// The interface is another one than that which the filter was attached to.
+    #[error("another interface has taken its name just now")]
+    InterfaceReplaced,
+    /// No port has the interface.
+    #[error("the interface is no port's")]
+    NoPort,
+    /// The port has no socket that the filter could send packets to.
+    #[error("an AF_XDP port has no descriptor")]
+    NoSocket,
+    /// A worker has not taken earlier changes of its ports yet.
+    #[error("a worker does not take changes of its ports")]
+    WorkerBusy,
+    /// There are more workers than numbers for them.
+    #[error("worker numbers are below 64")]
+    WorkerNumber,
+    /// A worker has ended by itself.
+    #[error("worker {0} has ended: see the log above")]
+    WorkerEnded(u8),
+    /// Frames that no worker and no ring had at the end.
+    #[error("{0} frames were lost while the workers ran")]
+    FramesLost(usize),
+    /// The data path was not started, and what was begun of it could not be taken away.
+    #[error("{start}\nand what was begun stays behind: {cleanup}")]
+    LeftBehind { start: Box<Error>, cleanup: Box<Error> },
+
+    // What an operator asks for.
+    /// Nothing is loaded any more.
+    #[error("testudod is ending")]
+    Ending,
+    /// The settings are not known yet.
+    #[error("testudod is still starting")]
+    Starting,
+    /// The connection cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The gateway does not listen on the connection's port.
+    #[error(
+        "{connection}.local_port: found {found}, expected {IKE_PORT} or {NAT_PORT}, where testudod listens"
+    )]
+    LocalPort { connection: String, found: u16 },
+    /// No such connection is loaded.
+    #[error("no connection is named {0}")]
+    UnknownConnection(String),
+    /// No connection, or not the one that is named, has such a child.
+    #[error("no child is named {child}{}", in_connection(.connection))]
+    UnknownChild { child: String, connection: Option<String> },
+    /// The child has no policy to be taken away.
+    #[error("policy '{0}' not found: it is not installed")]
+    NotInstalled(String),
+    /// A node's policies are those of its cluster.
+    #[error(
+        "the nodes of a cluster have one configuration: set start_action = trap, and load the connection again"
+    )]
+    NotInCluster,
+    /// There are no other nodes.
+    #[error("this gateway stands alone: there is no [cluster] in its testudo.toml")]
+    Alone,
+    /// No node can have the number.
+    #[error("node: found {0}, expected a number from 1 to {}", NodeId::MAX)]
+    NodeNumber(u32),
+    /// The node is not drained.
+    #[error("{0}")]
+    Drain(DrainError),
+    /// The owner of an SA cannot be asked.
+    #[error("{0}")]
+    Ask(AskError),
+    /// The addresses to be released are no prefix.
+    #[error("found {first} to {last}, expected the addresses of one prefix")]
+    NoPrefix { first: IpAddr, last: IpAddr },
+    /// Connections or SAs hold the prefix back.
+    #[error(
+        "{prefix} is protected by {}: unload that first, and terminate its SAs, or let the prefix pass by a child with \
+         mode = pass",
+        .protectors.join(", ")
+    )]
+    Protected { prefix: Prefix, protectors: Vec<String> },
+    /// A wider prefix stays shut.
+    #[error("{prefix} lies in {around}, which stays shut: release that prefix first")]
+    Enclosed { prefix: Prefix, around: Prefix },
+    /// The prefix does not stay shut.
+    #[error("{0} is not shut: `testudo shut` lists the prefixes that are")]
+    NotShut(Prefix),
+    /// The prefix does not stay shut any more.
+    #[error("{0} is not shut")]
+    NoLongerShut(Prefix),
+    /// The data path did not open the prefix.
+    #[error("cannot open {prefix}: {source}; it stays shut")]
+    NotOpened { prefix: Prefix, source: Box<Error> },
+}
+
+/// What most of the daemon answers.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// Why a name has no address. Several connections may hear of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub(crate) enum LookupError {
+    /// The system's resolver found none.
+    #[error("{0}")]
+    System(String),
+    /// Too many names wait for a thread.
+    #[error("{limit} other names wait to be resolved")]
+    Busy { limit: usize },
+    /// There is no thread to resolve it.
+    #[error("cannot start a thread that resolves names: {0}")]
+    NoThread(String),
+    /// The resolver has not answered in time.
+    #[error("no answer within {seconds} seconds")]
+    TimedOut { seconds: u64 },
+}
+
+impl Error {
+    /// For `map_err`: what the system call was made for, behind "cannot".
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action: action.into(), source }
+    }
+
+    /// For `map_err`: where the configuration names the interface.
+    pub(crate) fn at<E: Into<Self>>(place: &str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Port { place: place.to_owned(), source: Box::new(error.into()) }
+    }
+}
+
+impl From<FilterError> for Error {
+    fn from(error: FilterError) -> Self {
+        Self::Fastpath(error.into())
+    }
+}
+
+impl From<TunError> for Error {
+    fn from(error: TunError) -> Self {
+        Self::Fastpath(error.into())
+    }
+}
+
+impl From<NetlinkError> for Error {
+    fn from(error: NetlinkError) -> Self {
+        Self::Fastpath(error.into())
+    }
+}
+
+fn port_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (is another IKE daemon running here?)",
+        _ => "",
+    }
+}
+
+fn in_connection(connection: &Option<String>) -> String {
+    connection.as_ref().map(|name| format!(" in connection {name}")).unwrap_or_default()
+}
