@@ -57,7 +57,7 @@ impl Crypto {
         run: impl Fn(Job) -> Result + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::result::Result<Self, Error> {
-        let pool = Pool::start(THREADS, threads, begin, (Job::takes_long, run), wake)
+        let pool = Pool::start(THREADS, threads, begin, Job::takes_long, run, wake)
             .map_err(Error::io("start a crypto thread"))?;
         Ok(Self { pool, out: 0 })
     }

@@ -7,7 +7,7 @@ use crate::crypto::Crypto;
 use crate::datapath::{ClusterPlan, DataPath};
 use crate::entropy::OsEntropy;
 use crate::error::{Error, Result};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Parts};
 use crate::icmp_sockets::IcmpSockets;
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
@@ -192,8 +192,9 @@ impl Loop {
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
-        let threads = (crypto, Updown::new(Arc::clone(&waker)), Resolver::new(waker));
-        let mut gateway = Gateway::new((ike, node), threads, data, sockets, policy);
+        let (updown, resolver) = (Updown::new(Arc::clone(&waker)), Resolver::new(waker));
+        let parts = Parts { endpoint: ike, node, crypto, updown, resolver, data, sockets, policy };
+        let mut gateway = Gateway::new(parts);
         gateway.called = called;
         Ok(Self {
             signals,

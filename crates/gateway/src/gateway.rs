@@ -104,6 +104,20 @@ pub(crate) struct Gateway {
     pub(crate) twins: SelectorIndex,
 }
 
+/// What is started before the gateway, and is its from then on.
+pub(crate) struct Parts {
+    pub(crate) endpoint: Ike,
+    /// What ties it to the other nodes, if it does not stand alone.
+    pub(crate) node: Option<Node>,
+    pub(crate) crypto: Crypto,
+    pub(crate) updown: Updown,
+    pub(crate) resolver: Resolver,
+    pub(crate) data: DataPath,
+    pub(crate) sockets: IkeSockets,
+    /// Which algorithms connections may name.
+    pub(crate) policy: Policy,
+}
+
 /// How often an operator is reminded of what connections lack.
 const REMINDER: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -123,13 +137,8 @@ enum Departure {
 
 impl Gateway {
     /// A gateway without connections.
-    pub(crate) fn new(
-        (endpoint, node): (Ike, Option<Node>),
-        (crypto, updown, resolver): (Crypto, Updown, Resolver),
-        data: DataPath,
-        sockets: IkeSockets,
-        policy: Policy,
-    ) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { endpoint, node, crypto, updown, resolver, data, sockets, policy } = parts;
         let policies = match &endpoint {
             Ike::Member(member) => Policies::of_node(member.hash_key()),
             Ike::Alone(_) => Policies::default(),
@@ -407,7 +416,7 @@ impl Gateway {
         let config = loaded.and_then(|c| c.children.iter().find(|c| c.name == fresh.name));
         let configured = config.map(named_selectors);
         let child = fresh.child;
-        let sa = NewSa::of((place, child), config, (params, &selectors));
+        let sa = NewSa::of(place, child, config, params, &selectors);
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
         let policy = inherited.unwrap_or_else(|| self.policies.install_at(&sa));
         let turn = match (inherited, replaces) {

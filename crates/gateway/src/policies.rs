@@ -93,9 +93,11 @@ pub(crate) struct NewSa<'a> {
 impl<'a> NewSa<'a> {
     /// What has been negotiated.
     pub(crate) fn of(
-        (place, id): (u64, ChildSaId),
+        place: u64,
+        id: ChildSaId,
         child: Option<&'a Child>,
-        (params, selectors): (&ChildSaParams, &'a SelectorPair),
+        params: &ChildSaParams,
+        selectors: &'a SelectorPair,
     ) -> Self {
         // Who was asked for transport mode may have chosen a tunnel.
         let is_transport =

@@ -73,7 +73,8 @@ pub(super) fn connection(children: Vec<Child>) -> Connection {
 
 /// A Child SA that hosts' packets go through.
 pub(super) fn new_sa<'a>(
-    (place, id): (u64, ChildSaId),
+    place: u64,
+    id: ChildSaId,
     child: Option<&'a Child>,
     selectors: &'a SelectorPair,
     home: Shard,
@@ -83,7 +84,7 @@ pub(super) fn new_sa<'a>(
 
 /// One in the place of another.
 fn renewing(number: u64, selectors: &SelectorPair) -> NewSa<'_> {
-    new_sa((number, ChildSaId(number)), None, selectors, HOME)
+    new_sa(number, ChildSaId(number), None, selectors, HOME)
 }
 
 fn order(policies: &Policies) -> Vec<Action> {

@@ -59,7 +59,8 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
         name: &str,
         threads: usize,
         begin: impl Fn() + Clone + Send + 'static,
-        (takes_long, run): (fn(&J) -> bool, impl Fn(J) -> D + Clone + Send + 'static),
+        takes_long: fn(&J) -> bool,
+        run: impl Fn(J) -> D + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let work = Work { waiting: VecDeque::new(), idle: 0, closed: false };
@@ -192,7 +193,7 @@ mod tests {
         let (wake, woken) = channel();
         let wake = Mutex::new(wake);
         let wake = move || lock(&wake).send(()).unwrap_or_default();
-        (Pool::start("test", threads, || {}, (takes_long, |job: Job| job()), wake).unwrap(), woken)
+        (Pool::start("test", threads, || {}, takes_long, |job: Job| job(), wake).unwrap(), woken)
     }
 
     /// A job that takes until something is sent.

@@ -94,9 +94,8 @@ impl Resolver {
                 let result = look_up(&name);
                 (name, result)
             };
-            let pool =
-                Pool::start("names", THREADS, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
-                    .map_err(|error| LookupError::NoThread(error.to_string()))?;
+            let pool = Pool::start("names", THREADS, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
+                .map_err(|error| LookupError::NoThread(error.to_string()))?;
             self.pool = Some(pool);
         }
         self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())

@@ -258,7 +258,7 @@ impl Updown {
             let ending = Arc::clone(&self.ending);
             let run = move |task: Task| script::run(&task, TIME_LIMIT, &ending);
             let name = format!("updown{}", self.lanes.len());
-            let pool = Pool::start(&name, 1, || {}, (takes_long, run), waking(Arc::clone(&self.waker)))
+            let pool = Pool::start(&name, 1, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
                 .map_err(Error::io("start a thread for it"))?;
             self.lanes.push(Lane { pool, waiting: 0 });
         }

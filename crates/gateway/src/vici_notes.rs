@@ -51,7 +51,7 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             Note::Ike(up, sa) => server.ike_updown(up, &sa, gateway.now),
             Note::IkeRekeyed(both) => server.ike_rekey(&both.0, &both.1, gateway.now),
             Note::ChildRekeyed(of) => {
-                server.child_rekey(&of.0, (&of.1, &of.2), gateway.now, gateway);
+                server.child_rekey(&of.0, &of.1, &of.2, gateway.now, gateway);
             }
             Note::Child(up, sa, child) => server.child_updown(up, &sa, &child, gateway.now, gateway),
         }

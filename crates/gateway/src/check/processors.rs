@@ -73,7 +73,7 @@ pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, re
     for (number, post) in lineup.0.iter().enumerate() {
         report.would(run(config, number, post, &processors));
         if let Some(cpu) = post.cpu {
-            look_at_processor(config, (number, post, cpu), &processors, host, report);
+            look_at_processor(config, Kept { number, post, cpu }, &processors, host, report);
         }
     }
     if !config.worker.busy_poll.is_zero() && config.worker.cpus.is_empty() {
@@ -85,9 +85,16 @@ pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, re
     memory(config, &lineup, ports, host, report);
 }
 
+/// A worker that keeps to a processor.
+struct Kept<'a> {
+    number: usize,
+    post: &'a Post,
+    cpu: usize,
+}
+
 fn look_at_processor(
     config: &Config,
-    (number, post, cpu): (usize, &Post, usize),
+    Kept { number, post, cpu }: Kept<'_>,
     processors: &Processors,
     host: &dyn Host,
     report: &mut Report,

@@ -104,8 +104,8 @@ pub(crate) struct DataPath {
 
 /// What a worker has to tell that the data path does not settle by itself.
 pub(crate) enum WorkerEvent {
-    /// Traffic between these addresses, ours first, matches a policy that has no SA.
-    NoSa(PolicyId, (IpAddr, IpAddr)),
+    /// Traffic between our side and the peer's matches a policy that has no SA.
+    NoSa { policy: PolicyId, local: IpAddr, remote: IpAddr },
     /// Authentic ESP of this Child SA comes from there now.
     Source(ChildSaId, SocketAddr),
     /// Something an operator should know.
@@ -169,8 +169,8 @@ impl DataPath {
         agreed: Agreed<'_>,
         turn: Turn,
     ) -> Result<()> {
-        let path = (self.path_mtu(agreed.params.remote.ip()), self.library);
-        let commands = self.sas.install(child, policy, agreed, turn, path)?;
+        let path_mtu = self.path_mtu(agreed.params.remote.ip());
+        let commands = self.sas.install(child, policy, agreed, turn, path_mtu, self.library)?;
         if self.cluster.is_some() {
             // What passes is recorded from before the first packet, for whoever takes the SA over.
             self.guard.track(agreed.params.spi_in)?;
@@ -305,7 +305,7 @@ impl DataPath {
                 None
             }
             FastEvent::Ipsec(Event::NoSa { policy, packet }) => {
-                Some(WorkerEvent::NoSa(policy, (packet.local(), packet.remote())))
+                Some(WorkerEvent::NoSa { policy, local: packet.local(), remote: packet.remote() })
             }
             FastEvent::Ipsec(Event::KeyWanted { spi }) => self.sas.expand_keys(spi).err().map(|error| {
                 // Its packets cost more, and pass all the same.

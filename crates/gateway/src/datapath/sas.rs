@@ -80,7 +80,8 @@ impl Sas {
         policy: PolicyId,
         Agreed { params, selectors, configured }: Agreed<'_>,
         turn: Turn,
-        (path_mtu, library): (u16, Library),
+        path_mtu: u16,
+        library: Library,
     ) -> Result<Vec<Command>> {
         let inbound = InboundSa::new(params, policy, path_mtu, library)?;
         let inbound = match configured {

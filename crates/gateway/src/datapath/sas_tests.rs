@@ -37,7 +37,7 @@ fn install(sas: &mut Sas, policy: PolicyId, number: u32, turn: Turn) -> ChildSaI
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
     let agreed = Agreed { params: &params, selectors: &selectors, configured: None };
-    sas.install(child, policy, agreed, turn, (MTU, Library::AwsLc)).unwrap();
+    sas.install(child, policy, agreed, turn, MTU, Library::AwsLc).unwrap();
     child
 }
 

@@ -49,7 +49,7 @@ impl DataPath {
         let inherited = filter.is_inherited();
         let tun = Tun::open(&config.tun, TUN_MTU).map_err(Error::from);
         let has_tun = tun.is_ok();
-        let built = tun.and_then(|tun| Self::build((config, lineup, cluster), library, filter, tun));
+        let built = tun.and_then(|tun| Self::build(config, lineup, cluster, library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
@@ -60,7 +60,9 @@ impl DataPath {
     }
 
     fn build(
-        (config, lineup, cluster): (&Config, &Lineup, Option<&ClusterPlan<'_>>),
+        config: &Config,
+        lineup: &Lineup,
+        cluster: Option<&ClusterPlan<'_>>,
         library: Library,
         mut filter: Filter,
         tun: Tun,
@@ -100,7 +102,7 @@ impl DataPath {
             // At most 64.
             workers: lineup.0.len() as u8,
         };
-        let workers = barracks.start(lineup, tun, (&mut guard, &mut ports))?;
+        let workers = barracks.start(lineup, tun, &mut guard, &mut ports)?;
         let mut this = Self {
             tun: tun_index,
             tun_name: config.tun.clone(),
@@ -237,16 +239,14 @@ struct Barracks<'a> {
 }
 
 /// A worker before it runs.
-type Recruit = (Worker<XdpPort, Tun, Dataplane>, Option<Bay>);
+struct Recruit {
+    worker: Worker<XdpPort, Tun, Dataplane>,
+    bay: Option<Bay>,
+}
 
 impl Barracks<'_> {
     /// Opens all ports before the first worker starts: what can fail comes first. Each that has ports has a queue of the TUN too.
-    fn start(
-        &self,
-        lineup: &Lineup,
-        tun: Tun,
-        (guard, ports): (&mut Guard, &mut Ports),
-    ) -> Result<Vec<Running>> {
+    fn start(&self, lineup: &Lineup, tun: Tun, guard: &mut Guard, ports: &mut Ports) -> Result<Vec<Running>> {
         let mut queues = Vec::new();
         for _ in lineup.0.iter().skip(1).filter(|post| post.carries) {
             queues.push(tun.another()?);
@@ -254,20 +254,23 @@ impl Barracks<'_> {
         let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
         let numbered = (0..).zip(&lineup.0).zip(tuns);
         let mut workers = numbered
-            .map(|((id, post), tun)| self.worker(id, post, tun, (&mut *guard, &mut *ports)))
+            .map(|((id, post), tun)| self.worker(id, post, tun, guard, ports))
             .collect::<Result<Vec<_>>>()?;
         if workers.len() > 1 {
             let pool = WorkerPool::new(workers.len());
             let indexed = workers.into_iter().enumerate();
             workers = indexed
-                .map(|(index, (worker, bay))| (worker.in_pool(Arc::clone(&pool), index), bay))
+                .map(|(index, Recruit { worker, bay })| Recruit {
+                    worker: worker.in_pool(Arc::clone(&pool), index),
+                    bay,
+                })
                 .collect();
         }
         let run = |(worker, post): (_, &Post)| self.run(worker, post);
         workers.into_iter().zip(&lineup.0).map(run).collect()
     }
 
-    fn run(&self, (worker, bay): Recruit, post: &Post) -> Result<Running> {
+    fn run(&self, Recruit { worker, bay }: Recruit, post: &Post) -> Result<Running> {
         let pipeline = Arc::clone(worker.pipeline().counters());
         let handle = WorkerHandle::spawn(worker)?;
         Ok(Running::new(handle, pipeline, post.cpu).with_bay(bay))
@@ -278,7 +281,8 @@ impl Barracks<'_> {
         id: u8,
         post: &Post,
         tun: Option<Tun>,
-        (guard, all): (&mut Guard, &mut Ports),
+        guard: &mut Guard,
+        all: &mut Ports,
     ) -> Result<Recruit> {
         let (ports, pool) = self.open_ports(post)?;
         for (port, (_, queue)) in ports.iter().zip(&post.queues) {
@@ -298,17 +302,18 @@ impl Barracks<'_> {
             clear_by_default: ports_with(|port| port.clear_by_default),
             ..WorkerConfig::new(id)
         };
-        let pipeline = dataplane((id, self.workers), self.sender)?;
+        let pipeline = dataplane(id, self.workers, self.sender)?;
         let worker = Worker::new(settings, ports, tun, pool, Arc::clone(self.fib), pipeline)?;
         let worker = match self.fence {
             Some(fence) => worker.behind(Arc::clone(fence)),
             None => worker,
         };
         if !post.carries {
-            return Ok((worker, None));
+            return Ok(Recruit { worker, bay: None });
         }
         let changes = Arc::new(PortChanges::default());
-        Ok((worker.changing(Arc::clone(&changes)), Some(Bay { memory, changes })))
+        let worker = worker.changing(Arc::clone(&changes));
+        Ok(Recruit { worker, bay: Some(Bay { memory, changes }) })
     }
 
     fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool)> {
@@ -335,7 +340,7 @@ impl Barracks<'_> {
     }
 }
 
-fn dataplane((worker, workers): (u8, u8), sender: Option<SenderId>) -> Result<Dataplane> {
+fn dataplane(worker: u8, workers: u8, sender: Option<SenderId>) -> Result<Dataplane> {
     let worker = WorkerId::new(worker).ok_or(Error::WorkerNumber)?;
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);

@@ -16,7 +16,7 @@ impl Gateway {
     pub(crate) fn worker_events(&mut self) {
         for event in self.data.events() {
             match event {
-                WorkerEvent::NoSa(policy, packet) => self.acquire(policy, packet),
+                WorkerEvent::NoSa { policy, local, remote } => self.acquire(policy, local, remote),
                 WorkerEvent::Source(child, remote) => self.endpoint.esp_source(self.now, child, remote),
                 WorkerEvent::Warning(message) => self.log(None, None, LogLevel::Error, message),
                 WorkerEvent::Exhausting(child) => self.renew_exhausted(child),
@@ -33,7 +33,7 @@ impl Gateway {
         self.settle();
     }
 
-    fn acquire(&mut self, policy: PolicyId, packet: (IpAddr, IpAddr)) {
+    fn acquire(&mut self, policy: PolicyId, local: IpAddr, remote: IpAddr) {
         if self.closing {
             return;
         }
@@ -41,6 +41,7 @@ impl Gateway {
         if !self.endpoint.is_trapped(&name.connection, &name.child) {
             return;
         }
+        let packet = (local, remote);
         let begun = self.endpoint.acquire_for(self.now, &name.connection, &name.child, packet);
         if let Err(error) = begun {
             // Multicast and the like go everywhere.

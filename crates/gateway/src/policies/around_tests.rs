@@ -56,7 +56,7 @@ fn of_host(policies: &Policies, protocol: u8) -> Decision {
 }
 
 fn outer_sa(id: ChildSaId, selectors: &SelectorPair) -> NewSa<'_> {
-    NewSa { is_around: true, ..new_sa((id.0, id), None, selectors, HOME) }
+    NewSa { is_around: true, ..new_sa(id.0, id, None, selectors, HOME) }
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn the_newest_sa_comes_first_and_the_child_stands_behind() {
     assert_eq!(found(&policies), Some(id));
     assert_eq!(policies.inherit(&outer_sa(second, &selectors), first), Some(id));
     // With the same selectors, but for what hosts send: the child has become another.
-    assert_eq!(policies.inherit(&new_sa((third.0, third), None, &selectors, HOME), second), None);
+    assert_eq!(policies.inherit(&new_sa(third.0, third, None, &selectors, HOME), second), None);
     assert_eq!(policies.protection(), Protection::default());
     assert_eq!((policies.remove(first), policies.remove(second)), (None, Some(id)));
     assert_eq!(found(&policies), child);

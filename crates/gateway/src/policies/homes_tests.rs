@@ -200,10 +200,10 @@ fn a_rekeyed_sa_keeps_its_policy_only_at_its_home_and_place() {
     let old = node.install(ANY, "10.2.0.0/16", 5);
     node.tell();
     let same = SelectorPair::new(&[ts(ANY)], &[ts("10.2.0.0/16")]);
-    assert!(node.policies.inherit(&new_sa((old.0, ChildSaId(100)), None, &same, Shard(5)), old).is_some());
+    assert!(node.policies.inherit(&new_sa(old.0, ChildSaId(100), None, &same, Shard(5)), old).is_some());
     assert_eq!(node.tell(), 0);
-    assert_eq!(node.policies.inherit(&new_sa((old.0, ChildSaId(101)), None, &same, Shard(6)), old), None);
-    assert_eq!(node.policies.inherit(&new_sa((old.0 + 1, ChildSaId(101)), None, &same, Shard(5)), old), None);
+    assert_eq!(node.policies.inherit(&new_sa(old.0, ChildSaId(101), None, &same, Shard(6)), old), None);
+    assert_eq!(node.policies.inherit(&new_sa(old.0 + 1, ChildSaId(101), None, &same, Shard(5)), old), None);
     node.policies.remove(old);
     assert_eq!(node.tell(), 0);
     assert_eq!(node.home("10.2.0.1"), shard(5));
@@ -411,7 +411,7 @@ proptest! {
                     let id = ChildSaId(node.numbers);
                     let place = places.get(&old).copied().unwrap_or(old.0);
                     places.insert(id, place);
-                    if node.policies.inherit(&new_sa((place, id), None, &selectors, Shard(home)), old).is_some() {
+                    if node.policies.inherit(&new_sa(place, id, None, &selectors, Shard(home)), old).is_some() {
                         installed.insert(sa, (id, selectors));
                     }
                 }

@@ -202,7 +202,7 @@ proptest! {
                 Event::Renew(sa, old) if !installed.contains_key(&sa) && installed.contains_key(&old) => {
                     let (old, selectors) = installed[&old].clone();
                     let id = numbers.next().expect("without end");
-                    prop_assert!(policies.inherit(&new_sa((id.0, id), None, &selectors, HOME), old).is_some());
+                    prop_assert!(policies.inherit(&new_sa(id.0, id, None, &selectors, HOME), old).is_some());
                     installed.insert(sa, (id, selectors));
                 }
                 Event::Switch(old, sa, current) => {

@@ -150,7 +150,7 @@ fn nothing_stands_in_behind_the_new_sa() {
     policies.stand_in("gw", &[OLD]);
     packet_takes(&policies, "10.2.1.5", old);
     assert_eq!(
-        policies.inherit(&new_sa((NEW.0, NEW), Some(&wide), &selectors("10.2.0.0/16"), HOME), OLD),
+        policies.inherit(&new_sa(NEW.0, NEW, Some(&wide), &selectors("10.2.0.0/16"), HOME), OLD),
         Some(old)
     );
     let before = standing(&policies);
@@ -174,7 +174,7 @@ fn another_priority_is_another_policy() {
     let same = selectors("10.2.0.0/16");
     let old = policies.install(OLD, Some(&first), &same, HOME);
     let urgent = Child { priority: 5, ..first };
-    assert_eq!(policies.inherit(&new_sa((NEW.0, NEW), Some(&urgent), &same, HOME), OLD), None);
+    assert_eq!(policies.inherit(&new_sa(NEW.0, NEW, Some(&urgent), &same, HOME), OLD), None);
     let new = policies.install(NEW, Some(&urgent), &same, HOME);
     assert_ne!(old, new);
     policies.switch(OLD, NEW, true);

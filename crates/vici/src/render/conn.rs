@@ -50,17 +50,18 @@ fn head(connection: &Connection) -> Message {
 }
 
 fn local(auth: &LocalAuth) -> Message {
-    self::auth(auth.method, auth.id.as_ref(), (&auth.certs, &auth.pubkeys), &[])
+    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &auth.pubkeys, &[])
 }
 
 fn remote(auth: &RemoteAuth) -> Message {
-    self::auth(auth.method, auth.id.as_ref(), (&auth.certs, &auth.pubkeys), &auth.cacerts)
+    self::auth(auth.method, auth.id.as_ref(), &auth.certs, &auth.pubkeys, &auth.cacerts)
 }
 
 fn auth(
     method: AuthMethod,
     id: Option<&Identity>,
-    (certs, pubkeys): (&[Certificate], &[RawKey]),
+    certs: &[Certificate],
+    pubkeys: &[RawKey],
     cacerts: &[Certificate],
 ) -> Message {
     let mut message = Message::new();

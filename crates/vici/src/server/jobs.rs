@@ -36,7 +36,11 @@ struct Job {
 }
 
 /// An answer that is due.
-pub(super) type Done = (ClientId, RequestId, Message);
+pub(super) struct Done {
+    pub(super) client: ClientId,
+    pub(super) request: RequestId,
+    pub(super) message: Message,
+}
 
 #[derive(Default)]
 pub(super) struct Jobs {
@@ -119,6 +123,6 @@ impl Jobs {
     }
 
     fn take(&mut self, id: JobId, message: Message) -> Option<Done> {
-        self.jobs.remove(&id).map(|job| (job.client, job.request, message))
+        self.jobs.remove(&id).map(|job| Done { client: job.client, request: job.request, message })
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{CommandError, Error};
 use crate::message::Message;
 use crate::render;
 use crate::session::{Event, Request, RequestId, Session};
-use jobs::{Jobs, Pending};
+use jobs::{Done, Jobs, Pending};
 use std::collections::BTreeMap;
 use stream::Stream;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
@@ -241,7 +241,7 @@ impl Server {
         failures
     }
 
-    fn answer_job(&mut self, (client, request, message): (ClientId, RequestId, Message)) {
+    fn answer_job(&mut self, Done { client, request, message }: Done) {
         if let Some(client) = self.clients.get_mut(&client) {
             client.work = None;
             client.attempt(|session| session.respond(request, message));
@@ -292,7 +292,8 @@ impl Server {
     pub fn child_rekey(
         &mut self,
         sa: &IkeSaStatus,
-        (old, new): (&ChildSaStatus, &ChildSaStatus),
+        old: &ChildSaStatus,
+        new: &ChildSaStatus,
         now: Time,
         control: &dyn Control,
     ) {

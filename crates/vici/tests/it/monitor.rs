@@ -75,7 +75,7 @@ fn rekeying_shows_the_old_and_the_new() {
     }
     let (old, new) = (net_sa(1), net_sa(2));
     server.ike_rekey(&old, &new, now);
-    server.child_rekey(&old, (&old.children[0], &new.children[0]), now, &gateway);
+    server.child_rekey(&old, &old.children[0], &new.children[0], now, &gateway);
     let mut input = Deframer::default();
     input.push(server.poll_output(client, now, &mut control).unwrap()).unwrap();
     let mut events = Vec::new();
