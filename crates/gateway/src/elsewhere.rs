@@ -5,7 +5,7 @@ use crate::gateway::Gateway;
 use crate::ike::Ike;
 use testudo_cluster::member::{Ask, Class, Effect, PieceName, Sa};
 use testudo_ike::endpoint::Terminating;
-use testudo_vici::control::{Change, JobId, Piece, PieceKind, Selection};
+use testudo_vici::control::{ConfigChange, ConfigItem, ConfigItemKind, JobId, Selection};
 
 /// SAs of other nodes: as these know them, and by the numbers that they have here.
 #[derive(Default)]
@@ -62,19 +62,19 @@ impl Gateway {
 }
 
 /// As the other nodes are told of it.
-pub(crate) fn effect(change: Change) -> Effect {
-    let name = |Piece { kind, name }: Piece| {
+pub(crate) fn effect(change: ConfigChange) -> Effect {
+    let name = |ConfigItem { kind, name }: ConfigItem| {
         let class = match kind {
-            PieceKind::Authority => Class::Authority,
-            PieceKind::Credential => Class::Credential,
-            PieceKind::Pool => Class::Pool,
-            PieceKind::Connection => Class::Connection,
+            ConfigItemKind::Authority => Class::Authority,
+            ConfigItemKind::Credential => Class::Credential,
+            ConfigItemKind::Pool => Class::Pool,
+            ConfigItemKind::Connection => Class::Connection,
         };
         PieceName { class, name }
     };
     match change {
-        Change::Set(piece) => Effect::Set(name(piece)),
-        Change::Unset(piece) => Effect::Unset(name(piece)),
-        Change::ClearCredentials => Effect::ClearCredentials,
+        ConfigChange::Set(item) => Effect::Set(name(item)),
+        ConfigChange::Unset(item) => Effect::Unset(name(item)),
+        ConfigChange::ClearCredentials => Effect::ClearCredentials,
     }
 }

@@ -23,7 +23,7 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    Change, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
+    ConfigChange, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::overlap::Twin;
@@ -316,12 +316,12 @@ impl Control for Gateway {
         self.endpoint.sa_ids()
     }
 
-    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool {
+    fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool {
         let now = self.now;
         let Some(member) = self.endpoint.member() else { return false };
-        let told = member.configure(now, job.0, effect(change), command);
+        let replicated = member.configure(now, job.0, effect(change), command);
         self.settle();
-        told
+        replicated
     }
 
     fn node_of(&self, id: IkeSaId) -> Option<u32> {

@@ -23,7 +23,7 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             }
             Note::Initiated(job, result) => server.finish_initiate(job, result),
             Note::Terminated(job, gone) => server.finish_terminate(job, gone),
-            Note::Told(job) => server.finish_telling(job),
+            Note::Replicated(job) => server.finish_replication(job),
             Note::Configure(from, effect, octets) => {
                 // What is refused here and not there is named by `testudo cluster` until it is mended.
                 if let Err(why) = carry_out(&octets, gateway) {

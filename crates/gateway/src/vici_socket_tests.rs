@@ -15,7 +15,9 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::codec::{Deframer, Packet};
-use testudo_vici::control::{Change, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version};
+use testudo_vici::control::{
+    ConfigChange, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
+};
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 use testudo_vici::schema::{self, Policy};
@@ -302,7 +304,7 @@ impl Control for Crowd {
         unreachable!("nobody asks for this")
     }
 
-    fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
+    fn replicate(&mut self, _: JobId, _: ConfigChange, _: Zeroizing<Vec<u8>>) -> bool {
         unreachable!("nobody asks for this")
     }
 

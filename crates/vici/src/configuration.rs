@@ -1,8 +1,8 @@
 //! What commands do to the configuration, for gateways whose other nodes are to have the same.
 
-/// What a piece of configuration is of.
+/// What an item of the configuration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PieceKind {
+pub enum ConfigItemKind {
     /// An authority by name, which stays when credentials are cleared.
     Authority,
     /// A secret, private key, certificate or list of revoked ones.
@@ -13,22 +13,22 @@ pub enum PieceKind {
     Connection,
 }
 
-/// Names a piece of configuration: a later one with the same name takes its place.
+/// Names an item of the configuration: a later one with the same name takes its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Piece {
-    /// What it is of.
-    pub kind: PieceKind,
+pub struct ConfigItem {
+    /// What it is.
+    pub kind: ConfigItemKind,
     /// As operators know it: "connection gw".
     pub name: String,
 }
 
 /// What a command does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The piece is there from now on, as the command says.
-    Set(Piece),
+pub enum ConfigChange {
+    /// The item is there from now on, as the command says.
+    Set(ConfigItem),
     /// It is there no more.
-    Unset(Piece),
+    Unset(ConfigItem),
     /// No credential is there any more.
     ClearCredentials,
 }

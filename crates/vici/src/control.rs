@@ -6,7 +6,7 @@
 
 use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
-pub use crate::configuration::{Change, Piece, PieceKind};
+pub use crate::configuration::{ConfigChange, ConfigItem, ConfigItemKind};
 use crate::counters::Counters;
 use crate::error::CommandError;
 use crate::schema::Policy;
@@ -171,10 +171,10 @@ pub trait Control {
     /// Begins to renew SAs and returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;
 
-    /// A command was carried out that changes the configuration: tells the other nodes of a cluster, which
-    /// [`crate::server::carry_out`] it. True if [`crate::server::Server::finish_telling`] will say when they know; false if there
-    /// is nobody to tell now.
-    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool;
+    /// A command was carried out that changes the configuration: gives it to the other nodes of a cluster, which
+    /// [`crate::server::carry_out`] it. True if [`crate::server::Server::finish_replication`] will say when they have it;
+    /// false if no other node takes it now.
+    fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool;
 
     /// Numbers of all IKE SAs.
     fn ike_sa_ids(&self) -> Vec<IkeSaId>;

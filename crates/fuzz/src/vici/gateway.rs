@@ -10,7 +10,7 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    Change, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
+    ConfigChange, Control, Drain, Initiate, JobId, Rekey, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::Counters;
 use testudo_vici::schema::Policy;
@@ -144,7 +144,7 @@ impl Control for Gateway {
         Ok(matches)
     }
 
-    fn tell_all(&mut self, _: JobId, _: Change, _: Zeroizing<Vec<u8>>) -> bool {
+    fn replicate(&mut self, _: JobId, _: ConfigChange, _: Zeroizing<Vec<u8>>) -> bool {
         false
     }
 

@@ -17,8 +17,8 @@ pub(crate) enum Note {
     Initiated(JobId, Result<(), CommandError>),
     /// A termination is over.
     Terminated(JobId, u32),
-    /// The other nodes have been told of a command that changes the configuration.
-    Told(JobId),
+    /// The other nodes have a command that changes the configuration.
+    Replicated(JobId),
     /// A command that changes the configuration has come from another node.
     Configure(NodeId, Effect, Zeroizing<Vec<u8>>),
     /// What this command has loaded is to go.
@@ -119,7 +119,7 @@ impl Gateway {
             MemberOutput::Unconfigure { name, octets } => {
                 self.notes.push_back(Note::Unconfigure(name, octets))
             }
-            MemberOutput::Configured { job } => self.notes.push_back(Note::Told(JobId(job))),
+            MemberOutput::Configured { job } => self.notes.push_back(Note::Replicated(JobId(job))),
             MemberOutput::Initiated { job, result } => {
                 let result = result.map_err(CommandError::new);
                 self.notes.push_back(Note::Initiated(JobId(job), result));

@@ -1,6 +1,6 @@
 //! Commands that take time: who waits for which, until when, and how they are answered.
 
-use super::{ClientId, LogLine, commands, sharing};
+use super::{ClientId, LogLine, commands, replication};
 use crate::control::JobId;
 use crate::error::CommandError;
 use crate::message::Message;
@@ -22,8 +22,8 @@ pub(super) enum Kind {
     Initiate { what: String },
     /// How many SAs match.
     Terminate { matches: u32 },
-    /// What was answered when the other nodes were yet to be told.
-    Told { answer: Message },
+    /// What is answered when the other nodes have the command.
+    Replicate { answer: Message },
 }
 
 struct Job {
@@ -95,8 +95,8 @@ impl Jobs {
         self.take(id, commands::terminated(matches, terminated))
     }
 
-    pub(super) fn finish_telling(&mut self, id: JobId) -> Option<Done> {
-        let Kind::Told { answer } = &self.jobs.get(&id)?.pending.kind else { return None };
+    pub(super) fn finish_replication(&mut self, id: JobId) -> Option<Done> {
+        let Kind::Replicate { answer } = &self.jobs.get(&id)?.pending.kind else { return None };
         let message = answer.clone();
         self.take(id, message)
     }
@@ -117,7 +117,7 @@ impl Jobs {
                 (commands::failed(failure.clone()), Some(failure))
             }
             Kind::Terminate { matches } => (commands::terminated(*matches, 0), None),
-            Kind::Told { .. } => (sharing::untold(), None),
+            Kind::Replicate { .. } => (replication::not_replicated(), None),
         };
         self.take(id, message).map(|done| (done, failure))
     }

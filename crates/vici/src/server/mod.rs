@@ -12,10 +12,10 @@ mod commands;
 mod counters;
 mod credentials;
 mod jobs;
-mod sharing;
+mod replication;
 mod stream;
 
-pub use sharing::{carry_out, take_back};
+pub use replication::{carry_out, take_back};
 
 use crate::control::{Control, JobId};
 use crate::error::{CommandError, Error};
@@ -187,7 +187,7 @@ impl Server {
         let job = self.jobs.next_id();
         let answer = commands::process(&request, job, control);
         note_refusal(&request.name, &answer, control);
-        let answer = sharing::tell(&request, job, answer, control);
+        let answer = replication::replicate(&request, job, answer, control);
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
         match answer {
             Answer::Now(message) => client.session.respond(request.id, commands::fitting(message)),
@@ -218,9 +218,9 @@ impl Server {
         }
     }
 
-    /// The other nodes have been told of a command that changes the configuration.
-    pub fn finish_telling(&mut self, job: JobId) {
-        if let Some(done) = self.jobs.finish_telling(job) {
+    /// The other nodes have a command that changes the configuration.
+    pub fn finish_replication(&mut self, job: JobId) {
+        if let Some(done) = self.jobs.finish_replication(job) {
             self.answer_job(done);
         }
     }

@@ -17,7 +17,7 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    Change, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
+    ConfigChange, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -49,8 +49,8 @@ pub(crate) struct Gateway {
     /// Commands that other nodes were to be told of, and whether there are any.
     pub(crate) policies: Vec<SetPolicy>,
     pub(crate) reloads: u32,
-    pub(crate) told: Vec<(JobId, Change, Vec<u8>)>,
-    pub(crate) tells: bool,
+    pub(crate) replicated: Vec<(JobId, ConfigChange, Vec<u8>)>,
+    pub(crate) replicates: bool,
     /// Which node of a cluster has all SAs.
     pub(crate) node: Option<u32>,
     pub(crate) exchanges: Exchanges,
@@ -208,9 +208,9 @@ impl Control for Gateway {
         self.matches(&request.sas)
     }
 
-    fn tell_all(&mut self, job: JobId, change: Change, command: Zeroizing<Vec<u8>>) -> bool {
-        self.told.push((job, change, command.to_vec()));
-        self.tells
+    fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool {
+        self.replicated.push((job, change, command.to_vec()));
+        self.replicates
     }
 
     fn children(&self, connection: &str, _: Time) -> Vec<ChildReport> {

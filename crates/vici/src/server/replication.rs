@@ -1,9 +1,10 @@
-//! Commands that change the configuration: a gateway that is a cluster tells its other nodes of them, which carry them out too.
+//! Commands that change the configuration: a gateway of a cluster replicates them to its other nodes, which carry them out
+//! too.
 
 use super::jobs::{Kind, Pending};
 use super::{Answer, commands, credentials};
 use crate::codec::Packet;
-use crate::control::{Change, Control, JobId, Piece, PieceKind};
+use crate::control::{ConfigChange, ConfigItem, ConfigItemKind, Control, JobId};
 use crate::error::CommandError;
 use crate::message::Message;
 use crate::schema::{self, Loaded};
@@ -11,27 +12,31 @@ use crate::session::Request;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// How long a client waits until all nodes have been told.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits until the other nodes have the command.
+const REPLICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tells the other nodes, if there are any, of a command that was carried out here and concerns them.
-pub(super) fn tell(request: &Request, job: JobId, answer: Answer, control: &mut dyn Control) -> Answer {
+/// Gives the other nodes, if there are any, a command that was carried out here and concerns them.
+pub(super) fn replicate(request: &Request, job: JobId, answer: Answer, control: &mut dyn Control) -> Answer {
     let Answer::Now(message) = answer else { return answer };
     let succeeded = message.text("success") == Some("yes");
     let Some(change) = succeeded.then(|| change(request)).flatten() else { return Answer::Now(message) };
     let Ok(octets) = written(request) else { return Answer::Now(message) };
-    if !control.tell_all(job, change, octets) {
+    if !control.replicate(job, change, octets) {
         return Answer::Now(message);
     }
     Answer::Later(
         job,
-        Pending { kind: Kind::Told { answer: message }, log_level: -1, timeout: Some(PATIENCE) },
+        Pending {
+            kind: Kind::Replicate { answer: message },
+            log_level: -1,
+            timeout: Some(REPLICATION_TIMEOUT),
+        },
     )
 }
 
-/// The answer to a client whose patience is over.
-pub(super) fn untold() -> Message {
-    let seconds = PATIENCE.as_secs();
+/// The answer to a client that has waited for [`REPLICATION_TIMEOUT`].
+pub(super) fn not_replicated() -> Message {
+    let seconds = REPLICATION_TIMEOUT.as_secs();
     commands::failed(format!(
         "done on this node; the others have not been told for {seconds} seconds, and will be when there is a quorum"
     ))
@@ -106,32 +111,40 @@ pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), Command
 }
 
 /// What a command that has succeeded has changed.
-fn change(request: &Request) -> Option<Change> {
+fn change(request: &Request) -> Option<ConfigChange> {
     let message = &request.message;
-    let piece = |kind, name: String| Piece { kind, name };
+    let item = |kind, name: String| ConfigItem { kind, name };
     let section = || section_name(message);
     let text = |key: &str| message.text(key).map(str::to_owned);
-    let credential = |what: &str, name: String| piece(PieceKind::Credential, format!("{what} {name}"));
+    let credential = |what: &str, name: String| item(ConfigItemKind::Credential, format!("{what} {name}"));
     Some(match request.name.as_str() {
-        "load-conn" => Change::Set(piece(PieceKind::Connection, format!("connection {}", section()?))),
-        "unload-conn" => Change::Unset(piece(PieceKind::Connection, format!("connection {}", text("name")?))),
-        "load-pool" => Change::Set(piece(PieceKind::Pool, format!("pool {}", section()?))),
-        "unload-pool" => Change::Unset(piece(PieceKind::Pool, format!("pool {}", text("name")?))),
-        "load-authority" => Change::Set(piece(PieceKind::Authority, format!("authority {}", section()?))),
-        "unload-authority" => {
-            Change::Unset(piece(PieceKind::Authority, format!("authority {}", text("name")?)))
+        "load-conn" => {
+            ConfigChange::Set(item(ConfigItemKind::Connection, format!("connection {}", section()?)))
         }
-        "load-shared" => Change::Set(credential("secret", schema::shared_secret(message).ok()?.name.clone())),
-        "unload-shared" => Change::Unset(credential("secret", text("id")?)),
-        "load-key" => Change::Set(credential(
+        "unload-conn" => {
+            ConfigChange::Unset(item(ConfigItemKind::Connection, format!("connection {}", text("name")?)))
+        }
+        "load-pool" => ConfigChange::Set(item(ConfigItemKind::Pool, format!("pool {}", section()?))),
+        "unload-pool" => ConfigChange::Unset(item(ConfigItemKind::Pool, format!("pool {}", text("name")?))),
+        "load-authority" => {
+            ConfigChange::Set(item(ConfigItemKind::Authority, format!("authority {}", section()?)))
+        }
+        "unload-authority" => {
+            ConfigChange::Unset(item(ConfigItemKind::Authority, format!("authority {}", text("name")?)))
+        }
+        "load-shared" => {
+            ConfigChange::Set(credential("secret", schema::shared_secret(message).ok()?.name.clone()))
+        }
+        "unload-shared" => ConfigChange::Unset(credential("secret", text("id")?)),
+        "load-key" => ConfigChange::Set(credential(
             "private key",
             credentials::hex(&schema::load_key(message).ok()?.key_id()),
         )),
         "unload-key" => {
             let id = schema::key_id(message.text("id")?).ok()?;
-            Change::Unset(credential("private key", credentials::hex(&id)))
+            ConfigChange::Unset(credential("private key", credentials::hex(&id)))
         }
-        "load-cert" => Change::Set(match schema::load_cert(message).ok()? {
+        "load-cert" => ConfigChange::Set(match schema::load_cert(message).ok()? {
             Loaded::Certificate(certificate, _) => {
                 let digest = credentials::hex(&certificate.fingerprint()[..4]);
                 credential("certificate", format!("{} ({digest})", certificate.subject()))
@@ -140,7 +153,7 @@ fn change(request: &Request) -> Option<Change> {
             Loaded::Crl(crl) => credential("CRL", format!("of {}", crl.issuer())),
             Loaded::PublicKey(key) => credential("public key", credentials::hex(&key.key().info_id())),
         }),
-        "clear-creds" => Change::ClearCredentials,
+        "clear-creds" => ConfigChange::ClearCredentials,
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use crate::support::rig::{Rig, at, command};
 use crate::support::{Gateway, message};
 use testudo_vici::codec::Packet;
-use testudo_vici::control::{Change, Control, Piece, PieceKind};
+use testudo_vici::control::{ConfigChange, ConfigItem, ConfigItemKind, Control};
 use testudo_vici::message::Message;
 use testudo_vici::server::{carry_out, take_back};
 
@@ -27,25 +27,25 @@ fn load_conn(name: &str) -> Message {
     Message::new().with_section(name, content)
 }
 
-fn told(rig: &Rig) -> Vec<Change> {
-    rig.gateway.told.iter().map(|(_, change, _)| change.clone()).collect()
+fn replicated(rig: &Rig) -> Vec<ConfigChange> {
+    rig.gateway.replicated.iter().map(|(_, change, _)| change.clone()).collect()
 }
 
-fn piece(kind: PieceKind, name: &str) -> Piece {
-    Piece { kind, name: name.to_owned() }
+fn item(kind: ConfigItemKind, name: &str) -> ConfigItem {
+    ConfigItem { kind, name: name.to_owned() }
 }
 
 #[test]
 fn a_client_waits_until_the_others_have_been_told() {
     let mut rig = Rig::new();
-    rig.gateway.tells = true;
+    rig.gateway.replicates = true;
     rig.send(&Packet::CmdRequest("load-conn".into(), load_conn("gw"))).unwrap();
     rig.send(&command("version", &[])).unwrap();
     assert_eq!(rig.receive(), [], "neither is answered yet");
-    let (job, change, _) = rig.gateway.told[0].clone();
-    assert_eq!(change, Change::Set(piece(PieceKind::Connection, "connection gw")));
+    let (job, change, _) = rig.gateway.replicated[0].clone();
+    assert_eq!(change, ConfigChange::Set(item(ConfigItemKind::Connection, "connection gw")));
     assert_eq!(rig.gateway.connections.len(), 1, "it is loaded here");
-    rig.server.finish_telling(job);
+    rig.server.finish_replication(job);
     let packets = rig.receive();
     assert_eq!(packets.len(), 2);
     assert_eq!(packets[0], Packet::CmdResponse(message(&[("success", "yes")])));
@@ -62,7 +62,7 @@ fn a_client_waits_until_the_others_have_been_told() {
 #[test]
 fn what_fails_here_and_what_changes_nothing_is_told_to_nobody() {
     let mut rig = Rig::new();
-    rig.gateway.tells = true;
+    rig.gateway.replicates = true;
     for (name, arguments) in [
         ("load-conn", load_conn("full")),
         ("unload-conn", message(&[("name", "nobody")])),
@@ -73,7 +73,7 @@ fn what_fails_here_and_what_changes_nothing_is_told_to_nobody() {
     for name in ["version", "stats", "get-conns", "get-shared"] {
         rig.request(name, Message::new());
     }
-    assert_eq!(told(&rig), []);
+    assert_eq!(replicated(&rig), []);
 }
 
 #[test]
@@ -81,29 +81,33 @@ fn every_change_is_named() {
     let mut rig = Rig::new();
     let pool = Message::new().with_section("road", Message::new().with("addrs", "10.9.0.0/24"));
     for (name, arguments, expected) in [
-        ("load-conn", load_conn("gw"), Change::Set(piece(PieceKind::Connection, "connection gw"))),
+        ("load-conn", load_conn("gw"), ConfigChange::Set(item(ConfigItemKind::Connection, "connection gw"))),
         (
             "unload-conn",
             message(&[("name", "gw")]),
-            Change::Unset(piece(PieceKind::Connection, "connection gw")),
+            ConfigChange::Unset(item(ConfigItemKind::Connection, "connection gw")),
         ),
-        ("load-pool", pool, Change::Set(piece(PieceKind::Pool, "pool road"))),
-        ("unload-pool", message(&[("name", "road")]), Change::Unset(piece(PieceKind::Pool, "pool road"))),
+        ("load-pool", pool, ConfigChange::Set(item(ConfigItemKind::Pool, "pool road"))),
+        (
+            "unload-pool",
+            message(&[("name", "road")]),
+            ConfigChange::Unset(item(ConfigItemKind::Pool, "pool road")),
+        ),
         (
             "load-shared",
             load_shared("ike-1", "key"),
-            Change::Set(piece(PieceKind::Credential, "secret ike-1")),
+            ConfigChange::Set(item(ConfigItemKind::Credential, "secret ike-1")),
         ),
         (
             "unload-shared",
             message(&[("id", "ike-1")]),
-            Change::Unset(piece(PieceKind::Credential, "secret ike-1")),
+            ConfigChange::Unset(item(ConfigItemKind::Credential, "secret ike-1")),
         ),
-        ("clear-creds", Message::new(), Change::ClearCredentials),
+        ("clear-creds", Message::new(), ConfigChange::ClearCredentials),
     ] {
         // The gateway has nobody to tell: the answer comes at once.
         assert_eq!(rig.request(name, arguments).text("success"), Some("yes"), "{name}");
-        assert_eq!(told(&rig).last(), Some(&expected), "{name}");
+        assert_eq!(replicated(&rig).last(), Some(&expected), "{name}");
     }
 }
 
@@ -113,7 +117,7 @@ fn another_node_carries_out_what_it_is_told_and_takes_it_back() {
     for (name, arguments) in [("load-conn", load_conn("gw")), ("load-shared", load_shared("ike-1", "key"))] {
         assert_eq!(rig.request(name, arguments).text("success"), Some("yes"));
     }
-    let octets: Vec<Vec<u8>> = rig.gateway.told.iter().map(|(_, _, octets)| octets.clone()).collect();
+    let octets: Vec<Vec<u8>> = rig.gateway.replicated.iter().map(|(_, _, octets)| octets.clone()).collect();
     let mut other = Gateway::default();
     for octets in &octets {
         carry_out(octets, &mut other).unwrap();
