@@ -28,7 +28,7 @@ use serde::Serialize;
 pub use testudo_ike::endpoint::ChildState;
 
 /// Longest reason told, in octets.
-const MAX_REASON: usize = 500;
+const MAX_REASON_OCTETS: usize = 500;
 
 /// A configured child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -93,7 +93,7 @@ impl ChildReport {
         message.add("expected", boolean(self.expected));
         if let Some(error) = &self.last_error {
             let mut reason = sentence(&error.reason);
-            reason.truncate(MAX_REASON);
+            reason.truncate(MAX_REASON_OCTETS);
             message.add("error", reason);
             message.add_text("error-ago", error.ago);
         }

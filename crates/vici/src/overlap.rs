@@ -24,9 +24,9 @@ pub struct Twin {
 impl Twin {
     /// For the log.
     pub fn describe(others: &[String]) -> String {
-        const SHOWN: usize = 3;
-        let named = others.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = if others.len() > SHOWN { " and more" } else { "" };
+        const MAX_NAMED: usize = 3;
+        let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if others.len() > MAX_NAMED { " and more" } else { "" };
         format!("has the same selectors as {named}{more}: what goes out can take one of them only")
     }
 }

@@ -114,11 +114,11 @@ pub struct Session {
 impl Session {
     /// Octets that may wait for a client however long it does not read. Streamed answers are made as the client reads;
     /// this much is allowed for what it did not ask for just now.
-    pub const MAX_BACKLOG: usize = 2 * MAX_PACKET;
+    pub const SOFT_MAX_BACKLOG: usize = 2 * MAX_PACKET;
     /// How long more than that may wait for a client that reads nothing.
-    pub const PATIENCE: Duration = Duration::from_secs(10);
+    pub const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
     /// Most octets that ever wait for a client: more than 50 000 SAs bring at once.
-    pub const MOST_BACKLOG: usize = 64 << 20;
+    pub const HARD_MAX_BACKLOG: usize = 64 << 20;
 
     /// A new connection.
     pub fn new() -> Self {
@@ -235,23 +235,23 @@ impl Output {
     fn push(&mut self, packet: &Packet) -> Result<(), Error> {
         packet.encode(&mut self.buffer)?;
         let found = self.pending().len();
-        if found > Session::MOST_BACKLOG {
-            return Err(Error::Backlog { found, most: Session::MOST_BACKLOG });
+        if found > Session::HARD_MAX_BACKLOG {
+            return Err(Error::Backlog { found, most: Session::HARD_MAX_BACKLOG });
         }
         Ok(())
     }
 
     fn check(&mut self, now: Time) -> Result<(), Error> {
         let found = self.pending().len();
-        if found <= Session::MAX_BACKLOG {
+        if found <= Session::SOFT_MAX_BACKLOG {
             self.stuck = None;
             return Ok(());
         }
         let since = *self.stuck.get_or_insert(now);
-        if now.since(since) < Session::PATIENCE {
+        if now.since(since) < Session::UNREAD_TIMEOUT {
             return Ok(());
         }
-        Err(Error::Backlog { found, most: Session::MAX_BACKLOG })
+        Err(Error::Backlog { found, most: Session::SOFT_MAX_BACKLOG })
     }
 
     fn sent(&mut self, len: usize) {
@@ -262,7 +262,7 @@ impl Output {
         if self.sent == self.buffer.len() {
             self.buffer.clear();
             // The room that an exceptional backlog took is not kept.
-            self.buffer.shrink_to(Session::MAX_BACKLOG);
+            self.buffer.shrink_to(Session::SOFT_MAX_BACKLOG);
             self.sent = 0;
         } else if self.sent > self.buffer.len() / 2 {
             self.buffer.drain(..self.sent);

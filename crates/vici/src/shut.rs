@@ -35,7 +35,7 @@ use std::fmt;
 use testudo_ipsec::selector::AddrRange;
 
 /// The most prefixes of one answer: there may be some ten thousand, and a packet has its limit.
-pub const MOST_PREFIXES: usize = 500;
+pub const MAX_PREFIXES_PER_PAGE: usize = 500;
 
 /// Why a prefix is shut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -8,7 +8,7 @@ use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::selector::AddrRange;
-use testudo_vici::shut::{ClearFrom, MOST_PREFIXES, Release, Released, ShutPage, ShutPrefix};
+use testudo_vici::shut::{ClearFrom, MAX_PREFIXES_PER_PAGE, Release, Released, ShutPage, ShutPrefix};
 
 /// So many connections that protect a prefix are looked at: all may protect the same one.
 const MOST_NAMED: usize = 4;
@@ -17,7 +17,7 @@ impl Gateway {
     /// The first of those behind a prefix.
     pub(crate) fn shut_page(&self, behind: Option<AddrRange>) -> ShutPage {
         let mut shut = self.data.shut(behind.and_then(|range| exact(&range)));
-        let listed = shut.by_ref().take(MOST_PREFIXES).map(|(prefix, usage, origin)| ShutPrefix {
+        let listed = shut.by_ref().take(MAX_PREFIXES_PER_PAGE).map(|(prefix, usage, origin)| ShutPrefix {
             prefix: prefix.to_string(),
             cause: origin.cause.clone(),
             since: origin.since.to_string(),

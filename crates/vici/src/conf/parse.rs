@@ -56,9 +56,12 @@ impl Reader<'_> {
         let file = self.sources.add(path.to_owned());
         let text = String::from_utf8_lossy(octets);
         let mut text = Text { rest: &text, at: At { file, line: 1 } };
-        let mut place =
-            Place { directory: path.parent().unwrap_or(Path::new("")).to_owned(), depth, nesting: 0 };
-        if let Err(trouble) = self.statements(&mut text, into, &mut place) {
+        let mut context = StatementContext {
+            directory: path.parent().unwrap_or(Path::new("")).to_owned(),
+            depth,
+            nesting: 0,
+        };
+        if let Err(trouble) = self.statements(&mut text, into, &mut context) {
             self.troubles.push(trouble);
         }
     }
@@ -68,13 +71,13 @@ impl Reader<'_> {
         &mut self,
         text: &mut Text<'_>,
         into: &mut Section,
-        place: &mut Place,
+        context: &mut StatementContext,
     ) -> Result<(), Trouble> {
         loop {
             text.skip_space();
             let at = text.at;
             match text.peek() {
-                None if place.nesting == 0 => return Ok(()),
+                None if context.nesting == 0 => return Ok(()),
                 None => {
                     let opened = into.places.last().copied().unwrap_or_default().line;
                     let name = &into.name;
@@ -82,7 +85,7 @@ impl Reader<'_> {
                         "found the end of the file, expected }} of section {name} of line {opened}"
                     ));
                 }
-                Some('}') if place.nesting == 0 => {
+                Some('}') if context.nesting == 0 => {
                     return text.fail("found }, which closes no section".to_owned());
                 }
                 Some('}') => {
@@ -97,10 +100,10 @@ impl Reader<'_> {
             let name = text.name();
             if name == "include" && text.begins_include() {
                 let pattern = text.include_pattern()?;
-                self.include(at, &pattern, into, place);
+                self.include(at, &pattern, into, context);
                 continue;
             }
-            self.statement(text, name, at, into, place)?;
+            self.statement(text, name, at, into, context)?;
         }
     }
 
@@ -110,7 +113,7 @@ impl Reader<'_> {
         name: String,
         at: At,
         into: &mut Section,
-        place: &mut Place,
+        context: &mut StatementContext,
     ) -> Result<(), Trouble> {
         text.skip_space();
         match text.peek() {
@@ -122,16 +125,16 @@ impl Reader<'_> {
             }
             Some('{' | ':') => {
                 let references = text.references()?;
-                if place.nesting >= MAX_NESTING {
+                if context.nesting >= MAX_NESTING {
                     return text.fail(format!(
                         "found section {name}, expected no more than {MAX_NESTING} within each other"
                     ));
                 }
                 let section = into.enter(name, at);
                 section.references.extend(references);
-                place.nesting += 1;
-                self.statements(text, section, place)?;
-                place.nesting -= 1;
+                context.nesting += 1;
+                self.statements(text, section, context)?;
+                context.nesting -= 1;
                 Ok(())
             }
             Some(c) => text.fail(format!("found {c:?} behind {name}, expected =, {{ or :")),
@@ -140,29 +143,29 @@ impl Reader<'_> {
     }
 
     /// What the files hold belongs to the section that includes them.
-    fn include(&mut self, at: At, pattern: &str, into: &mut Section, place: &Place) {
-        if place.depth >= MAX_INCLUDES {
+    fn include(&mut self, at: At, pattern: &str, into: &mut Section, context: &StatementContext) {
+        if context.depth >= MAX_INCLUDES {
             return self.trouble(
                 at,
                 format!("include {pattern}: more than {MAX_INCLUDES} files within each other"),
                 true,
             );
         }
-        let found = include::find(&place.directory, pattern, self.files);
+        let found = include::find(&context.directory, pattern, self.files);
         if found.is_empty() && !include::is_pattern(pattern) {
             return self.trouble(at, format!("include {pattern}: there is no such file"), false);
         }
         for path in found {
             match self.files.read(&path) {
-                Ok(octets) => self.file(&path, &octets, into, place.depth + 1),
+                Ok(octets) => self.file(&path, &octets, into, context.depth + 1),
                 Err(error) => self.trouble(at, format!("include {}: {error}", path.display()), false),
             }
         }
     }
 }
 
-/// Where a statement stands.
-struct Place {
+/// What surrounds a statement.
+struct StatementContext {
     /// Of the file: includes are relative to it.
     directory: PathBuf,
     /// How many files include it.

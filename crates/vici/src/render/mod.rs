@@ -21,7 +21,7 @@ use crate::codec::{MAX_PACKET, encoded_len};
 use crate::message::Message;
 
 /// Room that the children of one event may take: the rest is for the head of the event and the packet.
-const CHILDREN_MOST: usize = MAX_PACKET / 2;
+const MAX_CHILDREN_OCTETS: usize = MAX_PACKET / 2;
 
 /// Wraps sections of children into as many events as the length of a packet demands, each with the same head; one at
 /// least.
@@ -34,7 +34,7 @@ pub(crate) fn split_events(
     let mut len = 0;
     for (name, child) in children {
         let more = encoded_len(&child);
-        if len > 0 && len + more > CHILDREN_MOST {
+        if len > 0 && len + more > MAX_CHILDREN_OCTETS {
             events.push(wrap(std::mem::take(&mut current)));
             len = 0;
         }

@@ -6,7 +6,7 @@ use crate::message::Message;
 use testudo_ike::endpoint::{LeaseStatus, PoolStatus};
 
 /// Room that pools may take in the answer, which is one packet.
-const MOST: usize = MAX_PACKET - 1024;
+const MAX_POOLS_OCTETS: usize = MAX_PACKET - 1024;
 
 /// The pools, with their leases where these are given; as many leases as a packet holds beside all pools.
 pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus>>)>) -> Message {
@@ -21,7 +21,7 @@ pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus
             for (index, lease) in leases.iter().enumerate() {
                 let one = lease_section(lease);
                 len += encoded_len(&one) + 16;
-                if len > MOST {
+                if len > MAX_POOLS_OCTETS {
                     break;
                 }
                 list.add_section(&index.to_string(), one);

@@ -7,8 +7,8 @@ use testudo_ipsec::selector::AddrRange;
 
 const EXPECTED: &str = "an address, a subnet, a range, a DNS name or %any";
 /// A name has 253 octets at most, and its labels 63 (RFC 1035 §2.3.4).
-const MAX_NAME: usize = 253;
-const MAX_LABEL: usize = 63;
+const MAX_NAME_OCTETS: usize = 253;
+const MAX_LABEL_OCTETS: usize = 63;
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 /// `local_addrs`, `remote_addrs`: the ranges, and the names among them. An empty result means any
@@ -53,11 +53,11 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Why> {
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-        (1..=MAX_LABEL).contains(&label.len()) && label.chars().all(fits) && !label.starts_with('-')
+        (1..=MAX_LABEL_OCTETS).contains(&label.len()) && label.chars().all(fits) && !label.starts_with('-')
     };
     let last = text.strip_suffix('.').unwrap_or(text);
     let named = last.rsplit('.').next().is_some_and(|top| top.chars().any(|c| c.is_ascii_alphabetic()));
-    text.len() <= MAX_NAME && named && last.split('.').all(label)
+    text.len() <= MAX_NAME_OCTETS && named && last.split('.').all(label)
 }
 
 /// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same of IPv6. Host bits of a subnet are cleared, as

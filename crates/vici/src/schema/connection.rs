@@ -19,7 +19,7 @@ const IKE_PORT: u16 = 500;
 /// The port of IKE and ESP with NAT traversal.
 const NAT_PORT: u16 = 4500;
 /// Longest name, so that `<child>-<number>` still fits the length field of a name.
-const MAX_NAME: usize = 200;
+const MAX_NAME_OCTETS: usize = 200;
 
 /// Decodes the argument of `load-conn`: one section, named like the connection.
 pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refusal> {
@@ -198,9 +198,9 @@ pub(super) fn or_default<T>(list: Option<Vec<T>>, default: impl FnOnce() -> T) -
 
 /// A name goes into logs, lists and errors.
 pub(super) fn check_name(name: &str, section: &str) -> Result<(), Refusal> {
-    if (1..=MAX_NAME).contains(&name.len()) && !name.contains(char::is_control) {
+    if (1..=MAX_NAME_OCTETS).contains(&name.len()) && !name.contains(char::is_control) {
         return Ok(());
     }
-    let why = format!("expected a printable name of 1 to {MAX_NAME} octets");
+    let why = format!("expected a printable name of 1 to {MAX_NAME_OCTETS} octets");
     Err(Refusal::Bad { path: section.to_owned(), found: super::refusal::quote(name.as_bytes()), why })
 }

@@ -6,11 +6,11 @@ use super::value;
 use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
 
 /// `rekey_time` of a connection where none is given: 4 hours.
-const IKE_REKEY: u64 = 4 * 3600;
+const IKE_REKEY_SECONDS: u64 = 4 * 3600;
 /// `rekey_time` of a child where none is given: 1 hour.
-const CHILD_REKEY: u64 = 3600;
+const CHILD_REKEY_SECONDS: u64 = 3600;
 /// `rekey_bytes` of a child with blocks of 64 bits where none is given: one of 2000 such SAs has then two that are alike.
-const SMALL_BLOCKS_REKEY: u64 = 1 << 30;
+const SMALL_BLOCKS_REKEY_OCTETS: u64 = 1 << 30;
 
 pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
     let rekey = section.parsed("rekey_time", seconds)?;
@@ -18,15 +18,15 @@ pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
     let over = section.parsed("over_time", seconds)?;
     let rand = section.parsed("rand_time", seconds)?;
     // The default is for who says nothing at all.
-    let rekey = rekey.unwrap_or(if reauth.is_none() { IKE_REKEY } else { 0 });
+    let rekey = rekey.unwrap_or(if reauth.is_none() { IKE_REKEY_SECONDS } else { 0 });
     Ok(IkeLifetime::with_reauth(rekey, reauth.unwrap_or(0), over, rand))
 }
 
 /// `small_blocks`: if one of its ciphers has blocks of 64 bits.
 pub(super) fn child(section: &mut Fields<'_>, small_blocks: bool) -> Result<ChildLifetime, Refusal> {
     Ok(ChildLifetime {
-        time: one(section, "time", CHILD_REKEY, seconds)?,
-        bytes: one(section, "bytes", if small_blocks { SMALL_BLOCKS_REKEY } else { 0 }, value::size)?,
+        time: one(section, "time", CHILD_REKEY_SECONDS, seconds)?,
+        bytes: one(section, "bytes", if small_blocks { SMALL_BLOCKS_REKEY_OCTETS } else { 0 }, value::size)?,
         packets: one(section, "packets", 0, value::number)?,
     })
 }

@@ -66,9 +66,9 @@ fn expectation(expected: &str) -> String {
 
 /// Shows a value from a client: quoted, escaped, not too long.
 pub(super) fn quote(value: &[u8]) -> String {
-    const MOST: usize = 80;
+    const MAX_CHARS: usize = 80;
     let text = String::from_utf8_lossy(value);
-    let mut shown: String = text.chars().take(MOST).collect();
+    let mut shown: String = text.chars().take(MAX_CHARS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }

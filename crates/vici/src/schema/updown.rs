@@ -11,7 +11,7 @@ use crate::message::Message;
 use testudo_ike::config::UpdownScript;
 
 /// What a shell would read otherwise than we do.
-const OF_SHELLS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
+const SHELL_CHARS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
 
 /// Takes both keys; `hostaccess` says something to a script only. What [`not_run`] tells of is left
 /// out.
@@ -35,7 +35,7 @@ pub(super) fn warning(path: &str, why: &str) -> String {
 }
 
 fn words(text: &str) -> Result<Vec<String>, Why> {
-    if text.chars().any(|c| c.is_control() || OF_SHELLS.contains(c)) {
+    if text.chars().any(|c| c.is_control() || SHELL_CHARS.contains(c)) {
         return Err(expected(
             "a program and its arguments without quotes or anything else of a shell: none runs it",
         ));

@@ -91,7 +91,7 @@ pub(super) fn is_zero(text: &str) -> bool {
 
 /// The name of a user, for the log.
 pub(crate) fn user(text: &str) -> Result<&str, Why> {
-    const MOST: usize = 64;
-    let fits = (1..=MOST).contains(&text.len()) && text.chars().all(|c| !c.is_control());
+    const MAX_OCTETS: usize = 64;
+    let fits = (1..=MAX_OCTETS).contains(&text.len()) && text.chars().all(|c| !c.is_control());
     fits.then_some(text).ok_or_else(|| expected("a name of 1 to 64 octets without control characters"))
 }

@@ -197,14 +197,14 @@ fn unload_shared(request: &Request, control: &mut dyn Control) -> Result<Answer,
     Ok(Answer::Now(done(Ok(()))))
 }
 
-/// Arguments that `initiate` and `terminate` shard.
-struct Patience {
+/// Arguments that `initiate` and `terminate` have in common.
+struct WaitOptions {
     /// Negative: answer at once, without a log.
     timeout: i64,
     log_level: i64,
 }
 
-impl Patience {
+impl WaitOptions {
     fn take(fields: &mut Fields<'_>) -> Result<Self, Refusal> {
         let timeout = fields.parsed("timeout", value::signed)?.unwrap_or(0);
         let log_level = fields.parsed("loglevel", value::signed)?.unwrap_or(1);
@@ -222,7 +222,7 @@ fn initiate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<
     let mut fields = fields(request)?;
     let child = fields.text("child")?.map(str::to_owned);
     let ike = fields.text("ike")?.map(str::to_owned);
-    let patience = Patience::take(&mut fields)?;
+    let wait = WaitOptions::take(&mut fields)?;
     fields.parsed("init-limits", value::boolean)?;
     fields.finish()?;
     let what = match (&child, &ike) {
@@ -232,8 +232,8 @@ fn initiate(request: &Request, job: JobId, control: &mut dyn Control) -> Result<
     };
     Ok(match control.initiate(job, &Initiate { child, ike }) {
         Err(why) => Answer::Now(initiated(&what, Err(why))),
-        Ok(()) if patience.timeout < 0 => Answer::Now(done(Ok(()))),
-        Ok(()) => patience.answer(job, Kind::Initiate { what }),
+        Ok(()) if wait.timeout < 0 => Answer::Now(done(Ok(()))),
+        Ok(()) => wait.answer(job, Kind::Initiate { what }),
     })
 }
 
@@ -243,7 +243,7 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
         sas: selection(&mut fields)?,
         force: fields.parsed("force", value::boolean)?.unwrap_or(false),
     };
-    let patience = Patience::take(&mut fields)?;
+    let wait = WaitOptions::take(&mut fields)?;
     fields.finish()?;
     if target.sas.is_empty() {
         return Ok(Answer::Now(failed("missing terminate selector".to_owned())));
@@ -251,8 +251,8 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
     Ok(match control.terminate(job, &target) {
         Err(why) => Answer::Now(failed(why.to_string())),
         Ok(0) => Answer::Now(terminated(0, 0)),
-        Ok(matches) if patience.timeout < 0 => Answer::Now(terminated(matches, matches)),
-        Ok(matches) => patience.answer(job, Kind::Terminate { matches }),
+        Ok(matches) if wait.timeout < 0 => Answer::Now(terminated(matches, matches)),
+        Ok(matches) => wait.answer(job, Kind::Terminate { matches }),
     })
 }
 

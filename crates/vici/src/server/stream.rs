@@ -56,9 +56,9 @@ impl PolicyFilter {
 
 impl Stream {
     /// Backlog at which the stream waits for the client to read.
-    const PAUSE: usize = MAX_PACKET / 8;
+    const MAX_UNREAD_OCTETS: usize = MAX_PACKET / 8;
     /// Items looked at before the host gets its turn, whether or not they are shown.
-    const BURST: usize = 128;
+    const MAX_ITEMS_PER_TURN: usize = 128;
 
     pub(super) fn new(source: Source) -> Self {
         Self { source, ready: VecDeque::new() }
@@ -66,7 +66,7 @@ impl Stream {
 
     /// False while the client must read first.
     pub(super) fn wants_more(session: &Session) -> bool {
-        session.output().len() < Self::PAUSE
+        session.output().len() < Self::MAX_UNREAD_OCTETS
     }
 
     /// Sends some events. True if the stream is over, false if there is more to come.
@@ -80,7 +80,7 @@ impl Stream {
             return Ok(true);
         }
         let mut made = 0;
-        while Self::wants_more(session) && made < Self::BURST {
+        while Self::wants_more(session) && made < Self::MAX_ITEMS_PER_TURN {
             if let Some(message) = self.ready.pop_front() {
                 session.send_event(self.source.event(), message)?;
             } else if self.source.make(&mut self.ready, now, control) {

@@ -85,7 +85,7 @@ fn long_lines(rig: &mut Rig, octets: usize) {
 fn a_client_that_does_not_read_is_given_up() {
     let mut rig = Rig::new();
     rig.exchange(&register("log"));
-    long_lines(&mut rig, Session::MAX_BACKLOG);
+    long_lines(&mut rig, Session::SOFT_MAX_BACKLOG);
     let mut written = |seconds, len| {
         let result = rig.server.poll_output(rig.client, at(seconds), &mut rig.gateway).map(<[u8]>::len);
         rig.server.sent(rig.client, len);
@@ -95,16 +95,16 @@ fn a_client_that_does_not_read_is_given_up() {
     assert!(written(109, 1).is_ok(), "it has time, and reads");
     assert!(written(110, 0).is_ok());
     assert!(written(119, 0).is_ok());
-    assert!(matches!(written(120, 0), Err(Error::Backlog { most: Session::MAX_BACKLOG, .. })));
+    assert!(matches!(written(120, 0), Err(Error::Backlog { most: Session::SOFT_MAX_BACKLOG, .. })));
 }
 
 #[test]
 fn a_client_that_hardly_reads_does_not_fill_the_memory() {
     let mut rig = Rig::new();
     rig.exchange(&register("log"));
-    long_lines(&mut rig, Session::MOST_BACKLOG);
+    long_lines(&mut rig, Session::HARD_MAX_BACKLOG);
     let result = rig.server.poll_output(rig.client, at(0), &mut rig.gateway);
-    assert!(matches!(result, Err(Error::Backlog { most: Session::MOST_BACKLOG, .. })));
+    assert!(matches!(result, Err(Error::Backlog { most: Session::HARD_MAX_BACKLOG, .. })));
 }
 
 /// What the gateway says of 20 000 SAs that go comes before the client can read a word of it.
