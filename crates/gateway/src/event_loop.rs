@@ -11,8 +11,8 @@ use crate::gateway::{Gateway, Parts};
 use crate::icmp_sockets::IcmpSockets;
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
-use crate::lineup::Lineup;
 use crate::log;
+use crate::queue_assignment::QueueAssignment;
 use crate::reserved::reserved;
 use crate::resolver::Resolver;
 use crate::updown::Updown;
@@ -151,8 +151,8 @@ impl Loop {
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
         let waker = Waker::new(registry, CRYPTO).map_err(Error::io("make a waker"))?;
         let waker = Arc::new(waker);
-        let lineup = Lineup::of(config)?;
-        let crypto = Crypto::start(lineup.0.len(), lineup.cpus(), Arc::clone(&waker))?;
+        let assignment = QueueAssignment::of(config)?;
+        let crypto = Crypto::start(assignment.0.len(), assignment.cpus(), Arc::clone(&waker))?;
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
         let prepared = prepared.transpose().map_err(Error::Cluster)?;
@@ -165,7 +165,7 @@ impl Loop {
             ports: config.ports.iter().map(|port| port.interface.as_str()).collect(),
             key: member.hash_key(),
         });
-        let data = DataPath::start(config, &lineup, plan.as_ref())?;
+        let data = DataPath::start(config, &assignment, plan.as_ref())?;
         for (n, fd) in sockets.fds().enumerate() {
             watch(registry, fd, Token(FIRST_IKE + n))?;
         }

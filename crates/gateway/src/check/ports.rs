@@ -2,7 +2,7 @@
 
 use super::{Host, Report};
 use crate::config::{Config, PortConfig, XdpMode};
-use crate::lineup::numbered;
+use crate::queue_assignment::numbered;
 use testudo_fastpath::port::Facts;
 
 /// What is known of each port, in their order; `None` of those that are not there or are no port.

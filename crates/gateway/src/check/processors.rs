@@ -3,8 +3,8 @@
 use super::cpu_list::parse;
 use super::{Host, Report};
 use crate::config::Config;
-use crate::lineup::{Lineup, Post};
 use crate::privileges;
+use crate::queue_assignment::{AssignedWorker, QueueAssignment};
 use std::collections::BTreeSet;
 use testudo_fastpath::frame::ChunkSize;
 use testudo_fastpath::port::xdp::XdpConfig;
@@ -62,18 +62,18 @@ pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, re
     let processors = Processors::of(host);
     let queues: Vec<Option<Queues>> =
         ports.iter().map(|facts| facts.as_ref().map(|facts| facts.queues)).collect();
-    let lineup = Lineup::with(&queues, config.worker.count, &config.worker.cpus);
-    let (workers, online) = (lineup.0.len(), processors.online.len());
+    let assignment = QueueAssignment::with(&queues, config.worker.count, &config.worker.cpus);
+    let (workers, online) = (assignment.0.len(), processors.online.len());
     if online > 0 && workers > online {
         report.warn(format!(
             "worker.count: {workers} workers for {online} processors that are online: they take turns, and a packet costs \
              more"
         ));
     }
-    for (number, post) in lineup.0.iter().enumerate() {
-        report.would(run(config, number, post, &processors));
-        if let Some(cpu) = post.cpu {
-            look_at_processor(config, Kept { number, post, cpu }, &processors, host, report);
+    for (number, assigned) in assignment.0.iter().enumerate() {
+        report.would(run(config, number, assigned, &processors));
+        if let Some(cpu) = assigned.cpu {
+            look_at_processor(config, Kept { number, assigned, cpu }, &processors, host, report);
         }
     }
     if !config.worker.busy_poll.is_zero() && config.worker.cpus.is_empty() {
@@ -82,19 +82,19 @@ pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, re
              worker.cpus",
         );
     }
-    memory(config, &lineup, ports, host, report);
+    memory(config, &assignment, ports, host, report);
 }
 
 /// A worker that keeps to a processor.
 struct Kept<'a> {
     number: usize,
-    post: &'a Post,
+    assigned: &'a AssignedWorker,
     cpu: usize,
 }
 
 fn look_at_processor(
     config: &Config,
-    Kept { number, post, cpu }: Kept<'_>,
+    Kept { number, assigned, cpu }: Kept<'_>,
     processors: &Processors,
     host: &dyn Host,
     report: &mut Report,
@@ -105,7 +105,7 @@ fn look_at_processor(
     }
     let Some(node) = processors.node_of(cpu) else { return };
     let mut told = BTreeSet::new();
-    for (port, _) in &post.queues {
+    for (port, _) in &assigned.queues {
         let Some(port) = config.ports.get(usize::from(port.0)) else { continue };
         let interface = &port.interface;
         let of = host.read(&format!("/sys/class/net/{interface}/device/numa_node"));
@@ -121,19 +121,19 @@ fn look_at_processor(
 }
 
 /// `run worker 0 on processor 1 (isolated), with 3 AF_XDP sockets: queues 0 2 of eth0, 0 of eth1`.
-fn run(config: &Config, number: usize, post: &Post, processors: &Processors) -> String {
-    let place = match post.cpu {
+fn run(config: &Config, number: usize, assigned: &AssignedWorker, processors: &Processors) -> String {
+    let place = match assigned.cpu {
         None => "wherever there is a processor".to_owned(),
         Some(cpu) if processors.isolated.contains(&cpu) => format!("on processor {cpu} (isolated)"),
         Some(cpu) => format!("on processor {cpu}"),
     };
     let of_port = |(index, port): (usize, &crate::config::PortConfig)| {
-        let mine = post.queues.iter().filter(|(of, _)| usize::from(of.0) == index);
+        let mine = assigned.queues.iter().filter(|(of, _)| usize::from(of.0) == index);
         let queues: Vec<String> = mine.map(|(_, queue)| queue.to_string()).collect();
         (!queues.is_empty()).then(|| format!("{} of {}", queues.join(" "), port.interface))
     };
     let queues: Vec<String> = config.ports.iter().enumerate().filter_map(of_port).collect();
-    match post.queues.len() {
+    match assigned.queues.len() {
         0 => format!("run worker {number} {place}, without queues: it helps the others"),
         1 => format!("run worker {number} {place}, with 1 AF_XDP socket: queue {}", queues.join(", ")),
         sockets => {
@@ -146,14 +146,20 @@ fn run(config: &Config, number: usize, post: &Post, processors: &Processors) -> 
 }
 
 /// The frames of workers are locked memory.
-fn memory(config: &Config, lineup: &Lineup, ports: &[Option<Facts>], host: &dyn Host, report: &mut Report) {
+fn memory(
+    config: &Config,
+    assignment: &QueueAssignment,
+    ports: &[Option<Facts>],
+    host: &dyn Host,
+    report: &mut Report,
+) {
     let mtu = ports.iter().flatten().map(|facts| facts.mtu).max().unwrap_or(1500);
     let chunk = ChunkSize::for_mtu(mtu).unwrap_or(ChunkSize::K4).octets();
-    let frames = |post: &Post| {
-        let needed: usize = post.ports(config).iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
+    let frames = |assigned: &AssignedWorker| {
+        let needed: usize = assigned.ports(config).iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
         if needed == 0 { 0 } else { needed.max(config.worker.frames as usize) }
     };
-    let octets: usize = lineup.0.iter().map(frames).sum::<usize>() * chunk;
+    let octets: usize = assignment.0.iter().map(frames).sum::<usize>() * chunk;
     report.would(format!("lock {} MiB of memory for frames at least", octets >> 20));
     let status = host.read("/proc/self/status").unwrap_or_default();
     if privileges::locks_memory(&status) {

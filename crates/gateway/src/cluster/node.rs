@@ -3,7 +3,7 @@
 use super::{Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
-use crate::lineup::is_there;
+use crate::queue_assignment::is_there;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};

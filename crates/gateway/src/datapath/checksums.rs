@@ -2,7 +2,7 @@
 
 use crate::config::{Checksum, PortConfig};
 use crate::error::{Error, Result};
-use crate::lineup::is_there;
+use crate::queue_assignment::is_there;
 use testudo_fastpath::port::{driver_of, leaves_checksums_open};
 
 /// What is decided about a port, and why.

@@ -4,7 +4,7 @@
 use super::DataPath;
 use crate::clock::on_boottime;
 use crate::error::{Error, Result};
-use crate::lineup::is_there;
+use crate::queue_assignment::is_there;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 use super::DataPath;
 use super::ports::{Line, Need};
 use crate::error::{Error, Result};
-use crate::lineup::{numbered, of_worker, sharing};
+use crate::queue_assignment::{numbered, of_worker, queue_config};
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
@@ -99,7 +99,7 @@ impl DataPath {
             for &queue in &mine {
                 let usual = XdpConfig::new(link.index, &link.name);
                 let usual = XdpConfig { busy_poll: self.busy_poll, patient: false, ..usual };
-                let port = XdpPort::open(&sharing(usual, queue, mine.len()), &bay.memory)?;
+                let port = XdpPort::open(&queue_config(usual, queue, mine.len()), &bay.memory)?;
                 if port.info().ifindex != link.ifindex {
                     return Err(Error::InterfaceReplaced);
                 }

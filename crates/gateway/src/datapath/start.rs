@@ -9,7 +9,7 @@ use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::error::{Error, Result};
-use crate::lineup::{Lineup, Post};
+use crate::queue_assignment::{AssignedWorker, QueueAssignment};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,21 +35,25 @@ use testudo_ipsec::spi::SenderId;
 /// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
 const FIRST_SENDER: SenderId = SenderId(1);
 /// Frames of a worker that has no ports.
-const STANDBY_FRAMES: usize = 256;
+const PORTLESS_FRAMES: usize = 256;
 /// Table and priority that IPsec daemons use on Linux.
 pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
     /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they were: shut, where an
     /// earlier run had shut them, else as if nothing had been tried.
-    pub(crate) fn start(config: &Config, lineup: &Lineup, cluster: Option<&ClusterPlan<'_>>) -> Result<Self> {
+    pub(crate) fn start(
+        config: &Config,
+        assignment: &QueueAssignment,
+        cluster: Option<&ClusterPlan<'_>>,
+    ) -> Result<Self> {
         let library = library(config.worker.cipher)?;
         let instance = Instance::new(&config.instance)?;
         let filter = Filter::open(&instance)?;
         let inherited = filter.is_inherited();
         let tun = Tun::open(&config.tun, TUN_MTU).map_err(Error::from);
         let has_tun = tun.is_ok();
-        let built = tun.and_then(|tun| Self::build(config, lineup, cluster, library, filter, tun));
+        let built = tun.and_then(|tun| Self::build(config, assignment, cluster, library, filter, tun));
         built.map_err(|error| match inherited {
             true => error,
             false => match take_away(config, &instance, has_tun) {
@@ -61,7 +65,7 @@ impl DataPath {
 
     fn build(
         config: &Config,
-        lineup: &Lineup,
+        assignment: &QueueAssignment,
         cluster: Option<&ClusterPlan<'_>>,
         library: Library,
         mut filter: Filter,
@@ -85,7 +89,7 @@ impl DataPath {
         let fib = follower.handle().fib();
         let mtu = tun_mtu(&fib);
         tun::set_mtu(&config.tun, mtu)?;
-        let filtered = filter_ports(config, lineup, &fib)?;
+        let filtered = filter_ports(config, assignment, &fib)?;
         let mut ports = Ports::new(&filtered, Instant::now());
         ports.missing().for_each(Line::log);
         let routes = RouteGuard::open(GUARD, tun.ifindex())?;
@@ -93,16 +97,16 @@ impl DataPath {
         guard.follow(&fib)?;
         guard.attach()?;
 
-        let barracks = Barracks {
+        let builder = WorkerBuilder {
             config,
             fills: filled_ports(config)?,
             fib: &fib,
             sender: clustered.is_none().then_some(FIRST_SENDER),
             fence: clustered.as_ref().map(|clustered| &clustered.fence),
             // At most 64.
-            workers: lineup.0.len() as u8,
+            workers: assignment.0.len() as u8,
         };
-        let workers = barracks.start(lineup, tun, &mut guard, &mut ports)?;
+        let workers = builder.start(assignment, tun, &mut guard, &mut ports)?;
         let mut this = Self {
             tun: tun_index,
             tun_name: config.tun.clone(),
@@ -162,7 +166,7 @@ fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usi
 
 /// A worker's flow cache has 2^17 sets: 16 MiB, of which a gateway with few flows touches little. Flows that find no room cost a
 /// look into the policies for each packet, microseconds where there are 100 000.
-const FLOW_BITS: u32 = 17;
+const FLOW_CACHE_BITS: u32 = 17;
 
 /// Of the TUN before the ports are known, and at least.
 const TUN_MTU: u16 = 1500;
@@ -199,9 +203,10 @@ fn interfaces(config: &Config, tun: &Tun) -> Interfaces {
 }
 
 /// Those whose interfaces were missing when their queues were counted have number 0.
-fn filter_ports(config: &Config, lineup: &Lineup, fib: &Fib) -> Result<Vec<FilterPort>> {
+fn filter_ports(config: &Config, assignment: &QueueAssignment, fib: &Fib) -> Result<Vec<FilterPort>> {
     let one = |(index, port): (PortIndex, &PortConfig)| {
-        let is_expected = lineup.0.iter().flat_map(|post| &post.queues).any(|(of, _)| *of == index);
+        let is_expected =
+            assignment.0.iter().flat_map(|assigned| &assigned.queues).any(|(of, _)| *of == index);
         let link = fib.port(index).filter(|link| link.ifindex != 0 && is_expected);
         if is_expected && link.is_none() {
             let PortConfig { place, interface, .. } = port.clone();
@@ -229,7 +234,7 @@ fn filled_ports(config: &Config) -> Result<PortSet> {
 }
 
 /// What all workers are made from.
-struct Barracks<'a> {
+struct WorkerBuilder<'a> {
     config: &'a Config,
     fills: PortSet,
     fib: &'a Arc<Fib>,
@@ -239,53 +244,59 @@ struct Barracks<'a> {
 }
 
 /// A worker before it runs.
-struct Recruit {
+struct BuiltWorker {
     worker: Worker<XdpPort, Tun, Dataplane>,
     bay: Option<Bay>,
 }
 
-impl Barracks<'_> {
+impl WorkerBuilder<'_> {
     /// Opens all ports before the first worker starts: what can fail comes first. Each that has ports has a queue of the TUN too.
-    fn start(&self, lineup: &Lineup, tun: Tun, guard: &mut Guard, ports: &mut Ports) -> Result<Vec<Running>> {
+    fn start(
+        &self,
+        assignment: &QueueAssignment,
+        tun: Tun,
+        guard: &mut Guard,
+        ports: &mut Ports,
+    ) -> Result<Vec<Running>> {
         let mut queues = Vec::new();
-        for _ in lineup.0.iter().skip(1).filter(|post| post.carries) {
+        for _ in assignment.0.iter().skip(1).filter(|assigned| assigned.carries) {
             queues.push(tun.another()?);
         }
         let tuns = std::iter::once(tun).chain(queues).map(Some).chain(std::iter::repeat_with(|| None));
-        let numbered = (0..).zip(&lineup.0).zip(tuns);
+        let numbered = (0..).zip(&assignment.0).zip(tuns);
         let mut workers = numbered
-            .map(|((id, post), tun)| self.worker(id, post, tun, guard, ports))
+            .map(|((id, assigned), tun)| self.worker(id, assigned, tun, guard, ports))
             .collect::<Result<Vec<_>>>()?;
         if workers.len() > 1 {
             let pool = WorkerPool::new(workers.len());
             let indexed = workers.into_iter().enumerate();
             workers = indexed
-                .map(|(index, Recruit { worker, bay })| Recruit {
+                .map(|(index, BuiltWorker { worker, bay })| BuiltWorker {
                     worker: worker.in_pool(Arc::clone(&pool), index),
                     bay,
                 })
                 .collect();
         }
-        let run = |(worker, post): (_, &Post)| self.run(worker, post);
-        workers.into_iter().zip(&lineup.0).map(run).collect()
+        let run = |(worker, assigned): (_, &AssignedWorker)| self.run(worker, assigned);
+        workers.into_iter().zip(&assignment.0).map(run).collect()
     }
 
-    fn run(&self, Recruit { worker, bay }: Recruit, post: &Post) -> Result<Running> {
+    fn run(&self, BuiltWorker { worker, bay }: BuiltWorker, assigned: &AssignedWorker) -> Result<Running> {
         let pipeline = Arc::clone(worker.pipeline().counters());
         let handle = WorkerHandle::spawn(worker)?;
-        Ok(Running::new(handle, pipeline, post.cpu).with_bay(bay))
+        Ok(Running::new(handle, pipeline, assigned.cpu).with_bay(bay))
     }
 
     fn worker(
         &self,
         id: u8,
-        post: &Post,
+        assigned: &AssignedWorker,
         tun: Option<Tun>,
         guard: &mut Guard,
         all: &mut Ports,
-    ) -> Result<Recruit> {
-        let (ports, pool) = self.open_ports(post)?;
-        for (port, (_, queue)) in ports.iter().zip(&post.queues) {
+    ) -> Result<BuiltWorker> {
+        let (ports, pool) = self.open_ports(assigned)?;
+        for (port, (_, queue)) in ports.iter().zip(&assigned.queues) {
             guard.set_socket(*queue, port)?;
             all.add_socket(port.info().index, port.losses());
         }
@@ -294,7 +305,7 @@ impl Barracks<'_> {
             numbered(self.config).filter(move |(_, port)| has(port)).map(|(index, _)| index).collect()
         };
         let settings = WorkerConfig {
-            cpu: post.cpu,
+            cpu: assigned.cpu,
             priority: self.config.worker.priority,
             busy_poll: self.config.worker.busy_poll,
             unchecked: ports_with(|port| !port.source_check),
@@ -308,26 +319,26 @@ impl Barracks<'_> {
             Some(fence) => worker.behind(Arc::clone(fence)),
             None => worker,
         };
-        if !post.carries {
-            return Ok(Recruit { worker, bay: None });
+        if !assigned.carries {
+            return Ok(BuiltWorker { worker, bay: None });
         }
         let changes = Arc::new(PortChanges::default());
         let worker = worker.changing(Arc::clone(&changes));
-        Ok(Recruit { worker, bay: Some(Bay { memory, changes }) })
+        Ok(BuiltWorker { worker, bay: Some(Bay { memory, changes }) })
     }
 
-    fn open_ports(&self, post: &Post) -> Result<(Vec<XdpPort>, FramePool)> {
+    fn open_ports(&self, assigned: &AssignedWorker) -> Result<(Vec<XdpPort>, FramePool)> {
         let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
-        let wanted = post.ports(self.config);
-        let has = |index: PortIndex| post.queues.iter().any(|(of, _)| *of == index);
-        let missing = numbered(self.config).filter(|(index, _)| post.carries && !has(*index));
+        let wanted = assigned.ports(self.config);
+        let has = |index: PortIndex| assigned.queues.iter().any(|(of, _)| *of == index);
+        let missing = numbered(self.config).filter(|(index, _)| assigned.carries && !has(*index));
         let missing = missing.map(|(index, port)| XdpConfig::new(index, &port.interface));
         let expected: Vec<XdpConfig> = wanted.iter().cloned().chain(missing).collect();
         // Every port may hold its rings full; a quarter more is in the worker's hands.
         let needed: usize = expected.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
         let jumbo = expected.iter().map(XdpConfig::jumbo_frames).sum::<usize>() * 5 / 4;
         let frames = match needed {
-            0 => STANDBY_FRAMES,
+            0 => PORTLESS_FRAMES,
             needed => needed.max(self.config.worker.frames as usize),
         };
         let pool = FramePool::for_mtu(mtu, frames, jumbo)?;
@@ -345,5 +356,5 @@ fn dataplane(worker: u8, workers: u8, sender: Option<SenderId>) -> Result<Datapl
     let mut seed = [0; 8];
     crate::entropy::OsEntropy.fill(&mut seed);
     let config = PipelineConfig::new(worker, sender, u64::from_le_bytes(seed));
-    Ok(Dataplane::new(&PipelineConfig { workers, flow_bits: FLOW_BITS, ..config }))
+    Ok(Dataplane::new(&PipelineConfig { workers, flow_bits: FLOW_CACHE_BITS, ..config }))
 }

@@ -13,15 +13,15 @@ use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
 use testudo_fastpath::port::{Queues, queues_of};
 
 /// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds that many.
-const SMALLEST_RING: u32 = 256;
+const MIN_RING_ENTRIES: u32 = 256;
 
 /// All workers, by their numbers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lineup(pub(crate) Vec<Post>);
+pub(crate) struct QueueAssignment(pub(crate) Vec<AssignedWorker>);
 
 /// One worker.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Post {
+pub(crate) struct AssignedWorker {
     /// The processor that it keeps to.
     pub(crate) cpu: Option<usize>,
     /// It has a queue of every port whose interface is there, and will have one of those that come.
@@ -30,7 +30,7 @@ pub(crate) struct Post {
     pub(crate) queues: Vec<(PortIndex, u16)>,
 }
 
-impl Lineup {
+impl QueueAssignment {
     /// Asks the kernel how many queues the ports have whose interfaces are there. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
@@ -41,7 +41,7 @@ impl Lineup {
     pub(crate) fn with(ports: &[Option<Queues>], wanted: Option<usize>, cpus: &[usize]) -> Self {
         let count = wanted.unwrap_or(1);
         let own = usable(ports).unwrap_or(count).min(count);
-        let post = |worker: usize| {
+        let assigned = |worker: usize| {
             let numbered = ports.iter().enumerate();
             let mine = |(port, queues): (usize, &Option<Queues>)| {
                 let queues = queues.map_or(0, |queues| queues.receive);
@@ -49,25 +49,25 @@ impl Lineup {
             };
             let carries = worker < own;
             let queues = if carries { numbered.flat_map(mine).collect() } else { Vec::new() };
-            Post { cpu: cpus.get(worker).copied(), carries, queues }
+            AssignedWorker { cpu: cpus.get(worker).copied(), carries, queues }
         };
-        Self((0..count).map(post).collect())
+        Self((0..count).map(assigned).collect())
     }
 
     /// The processors that workers keep to.
     pub(crate) fn cpus(&self) -> Vec<usize> {
-        self.0.iter().filter_map(|post| post.cpu).collect()
+        self.0.iter().filter_map(|assigned| assigned.cpu).collect()
     }
 }
 
-impl Post {
+impl AssignedWorker {
     /// How the queues are opened.
     pub(crate) fn ports(&self, config: &Config) -> Vec<XdpConfig> {
         let open = |(port, queue): &(PortIndex, u16)| {
             let of_port = self.queues.iter().filter(|(other, _)| other == port).count();
             let usual = XdpConfig::new(*port, &config.ports[usize::from(port.0)].interface);
             let busy_poll = !config.worker.busy_poll.is_zero();
-            XdpConfig { busy_poll, ..sharing(usual, *queue, of_port) }
+            XdpConfig { busy_poll, ..queue_config(usual, *queue, of_port) }
         };
         self.queues.iter().map(open).collect()
     }
@@ -80,9 +80,9 @@ pub(crate) fn of_worker(queues: u32, worker: usize, own: usize) -> impl Iterator
 }
 
 /// A queue of a port of which a worker has so many.
-pub(crate) fn sharing(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
+pub(crate) fn queue_config(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
     // The largest power of two that so many of them share a ring's worth of packets by.
-    let ring = (RING_ENTRIES / of_port.max(1) as u32).max(SMALLEST_RING);
+    let ring = (RING_ENTRIES / of_port.max(1) as u32).max(MIN_RING_ENTRIES);
     let ring = 1 << ring.ilog2();
     XdpConfig { queue: u32::from(queue), rx_ring: ring, tx_ring: ring, ..usual }
 }
@@ -120,41 +120,44 @@ pub(crate) fn numbered(interface: &str, found: Queues) -> Result<Queues> {
 mod tests {
     use super::*;
 
-    fn lineup(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
+    fn assignment(ports: &[(u32, u32)], count: usize) -> Vec<Vec<(u16, u16)>> {
         // (0, 0) is an interface that is missing.
         let queues = |&(receive, send): &(u32, u32)| (receive > 0).then_some(Queues { receive, send });
         let ports: Vec<Option<Queues>> = ports.iter().map(queues).collect();
-        let posts = Lineup::with(&ports, Some(count), &[]).0;
-        posts.iter().map(|post| post.queues.iter().map(|(port, queue)| (port.0, *queue)).collect()).collect()
+        let workers = QueueAssignment::with(&ports, Some(count), &[]).0;
+        workers
+            .iter()
+            .map(|assigned| assigned.queues.iter().map(|(port, queue)| (port.0, *queue)).collect())
+            .collect()
     }
 
     #[test]
     fn there_is_one_unless_more_are_wanted() {
         let ports = [Some(Queues { receive: 8, send: 8 })];
-        assert_eq!(Lineup::with(&ports, None, &[]).0.len(), 1);
-        assert_eq!(Lineup::with(&ports, Some(2), &[5, 3]).cpus(), [5, 3]);
+        assert_eq!(QueueAssignment::with(&ports, None, &[]).0.len(), 1);
+        assert_eq!(QueueAssignment::with(&ports, Some(2), &[5, 3]).cpus(), [5, 3]);
     }
 
     #[test]
     fn one_worker_has_all_queues() {
-        assert_eq!(lineup(&[(1, 1), (1, 1)], 1), [vec![(0, 0), (1, 0)]]);
-        assert_eq!(lineup(&[(2, 2), (1, 1)], 1), [vec![(0, 0), (0, 1), (1, 0)]]);
+        assert_eq!(assignment(&[(1, 1), (1, 1)], 1), [vec![(0, 0), (1, 0)]]);
+        assert_eq!(assignment(&[(2, 2), (1, 1)], 1), [vec![(0, 0), (0, 1), (1, 0)]]);
     }
 
     #[test]
     fn the_port_with_the_fewest_queues_decides_how_many_have_some() {
         let two = [vec![(0, 0), (0, 2), (1, 0)], vec![(0, 1), (0, 3), (1, 1)]];
-        assert_eq!(lineup(&[(4, 4), (2, 2)], 2), two);
-        assert_eq!(lineup(&[(4, 4), (2, 2)], 4), [two[0].clone(), two[1].clone(), vec![], vec![]]);
-        assert_eq!(lineup(&[(4, 1), (4, 4)], 2)[1], [], "there is nothing for it to send by");
+        assert_eq!(assignment(&[(4, 4), (2, 2)], 2), two);
+        assert_eq!(assignment(&[(4, 4), (2, 2)], 4), [two[0].clone(), two[1].clone(), vec![], vec![]]);
+        assert_eq!(assignment(&[(4, 1), (4, 4)], 2)[1], [], "there is nothing for it to send by");
     }
 
     #[test]
     fn a_port_whose_interface_is_missing_limits_nobody() {
-        assert_eq!(lineup(&[(4, 4), (0, 0)], 2), [vec![(0, 0), (0, 2)], vec![(0, 1), (0, 3)]]);
+        assert_eq!(assignment(&[(4, 4), (0, 0)], 2), [vec![(0, 0), (0, 2)], vec![(0, 1), (0, 3)]]);
         let carrying = |ports: &[Option<Queues>]| {
-            let posts = Lineup::with(ports, Some(3), &[]).0;
-            posts.iter().filter(|post| post.carries).count()
+            let workers = QueueAssignment::with(ports, Some(3), &[]).0;
+            workers.iter().filter(|assigned| assigned.carries).count()
         };
         assert_eq!(carrying(&[None, Some(Queues { receive: 2, send: 2 })]), 2);
         assert_eq!(carrying(&[None, None]), 3, "any of them may have a queue of what comes");
@@ -173,14 +176,14 @@ mod tests {
     #[test]
     fn every_queue_has_one_worker_who_can_send_by_his_first() {
         for (receive, send, count) in [(1, 4, 3), (7, 3, 5), (64, 64, 6), (5, 5, 64)] {
-            let lineup = lineup(&[(receive, send), (9, 9)], count);
-            let mut all: Vec<(u16, u16)> = lineup.iter().flatten().copied().collect();
+            let assignment = assignment(&[(receive, send), (9, 9)], count);
+            let mut all: Vec<(u16, u16)> = assignment.iter().flatten().copied().collect();
             all.sort_unstable();
             let expected = (0..receive).map(|q| (0, q as u16)).chain((0..9).map(|q| (1, q)));
             assert_eq!(all, expected.collect::<Vec<_>>());
-            for post in lineup.iter().filter(|post| !post.is_empty()) {
+            for assigned in assignment.iter().filter(|assigned| !assigned.is_empty()) {
                 for port in 0..2 {
-                    let first = post.iter().find(|(of, _)| *of == port).expect("a queue of every port").1;
+                    let first = assigned.iter().find(|(of, _)| *of == port).expect("a queue of every port").1;
                     assert!(port == 1 || u32::from(first) < send);
                 }
             }
