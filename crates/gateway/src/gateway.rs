@@ -14,6 +14,7 @@ mod traffic;
 
 pub(crate) use notes::Note;
 
+use crate::backoff::apply_with_backoff;
 use crate::clock::{cluster_time, on_boottime};
 use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
@@ -27,7 +28,6 @@ use crate::jobs::Jobs;
 use crate::policies::{Change, NewSa, Policies, named_selectors};
 use crate::reserved::reserved;
 use crate::resolver::Resolver;
-use crate::retreat::apply_what_can_be;
 use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
@@ -230,7 +230,7 @@ impl Gateway {
             newest.into_iter().for_each(|fresh| this.give_up(fresh, error));
             this.perform_all();
         };
-        if let Err(error) = apply_what_can_be(self, |this| &mut this.fresh, Self::apply_policies, give_up) {
+        if let Err(error) = apply_with_backoff(self, |this| &mut this.fresh, Self::apply_policies, give_up) {
             self.log(None, None, LogLevel::Error, format!("cannot change the policies: {error}"));
         }
         for departure in std::mem::take(&mut self.held) {

@@ -4,6 +4,7 @@
 //! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 
+mod backoff;
 mod check;
 mod children;
 mod clock;
@@ -11,7 +12,6 @@ mod cluster;
 mod config;
 mod crypto;
 mod datapath;
-mod elsewhere;
 mod entropy;
 mod error;
 mod event_loop;
@@ -28,9 +28,9 @@ mod prefix_map;
 mod privileges;
 mod queue_assignment;
 mod reader;
+mod remote_sas;
 mod reserved;
 mod resolver;
-mod retreat;
 mod updown;
 mod vici_control;
 mod vici_notes;

@@ -2,12 +2,12 @@
 
 use crate::children;
 use crate::cluster::{Node, report};
-use crate::elsewhere::effect;
 use crate::error::Error;
 use crate::gateway::Gateway;
 use crate::ike::Ike;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::policies::Policies;
+use crate::remote_sas::effect;
 use crate::updown;
 use std::time::{Duration, SystemTime};
 use testudo_cluster::member::Ask;
@@ -37,7 +37,7 @@ const NOBODY: JobId = JobId(0);
 
 impl Gateway {
     /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given. Those of this node: see
-    /// [`Gateway::matching_elsewhere`].
+    /// [`Gateway::matching_remote_sas`].
     fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
         let given = wanted.ike_id.or_else(|| wanted.child_id.and_then(|child| self.endpoint.ike_of(child)));
@@ -244,7 +244,7 @@ impl Control for Gateway {
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError> {
         // An empty name stands for the IKE SA alone.
         let child = request.child.clone().unwrap_or_default();
-        if let Some(connection) = self.initiated_elsewhere(request.ike.as_deref(), &child) {
+        if let Some(connection) = self.initiated_remotely(request.ike.as_deref(), &child) {
             return Ok(self.ask(job, Ask::Initiate { connection, child })?);
         }
         let begun = match (&request.child, &request.ike) {
@@ -270,11 +270,11 @@ impl Control for Gateway {
                 begun.children.extend(more.children);
             }
         }
-        let elsewhere = self.matching_elsewhere(&request.sas);
-        if !elsewhere.sas.is_empty() {
-            self.ask(job, Ask::Terminate { sas: elsewhere.sas, force: request.force })?;
-            begun.ikes.extend(elsewhere.numbers.ikes);
-            begun.children.extend(elsewhere.numbers.children);
+        let remote = self.matching_remote_sas(&request.sas);
+        if !remote.sas.is_empty() {
+            self.ask(job, Ask::Terminate { sas: remote.sas, force: request.force })?;
+            begun.ikes.extend(remote.numbers.ikes);
+            begun.children.extend(remote.numbers.children);
         }
         if begun == Terminating::default() {
             return Ok(0);
@@ -297,7 +297,7 @@ impl Control for Gateway {
         for target in self.matching(&request.sas) {
             begun += u32::from(self.endpoint.renew_target(self.now, &target, request.reauth));
         }
-        let sas = self.matching_elsewhere(&request.sas).sas;
+        let sas = self.matching_remote_sas(&request.sas).sas;
         let asked = sas.len() as u32;
         match asked {
             0 => {}

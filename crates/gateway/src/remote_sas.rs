@@ -9,15 +9,15 @@ use testudo_vici::control::{ConfigChange, ConfigItem, ConfigItemKind, JobId, Sel
 
 /// SAs of other nodes: as these know them, and by the numbers that they have here.
 #[derive(Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct RemoteSas {
     pub(crate) sas: Vec<Sa>,
     pub(crate) numbers: Terminating,
 }
 
 impl Gateway {
     /// The SAs of other nodes that match every given field.
-    pub(crate) fn matching_elsewhere(&self, wanted: &Selection) -> Elsewhere {
-        let mut found = Elsewhere::default();
+    pub(crate) fn matching_remote_sas(&self, wanted: &Selection) -> RemoteSas {
+        let mut found = RemoteSas::default();
         let Ike::Member(member) = &self.endpoint else { return found };
         if wanted.is_of_children() {
             for (ike, connection, id, name, sa) in member.children_elsewhere() {
@@ -38,7 +38,7 @@ impl Gateway {
     }
 
     /// The connection of the child, if another node is to bring it up.
-    pub(crate) fn initiated_elsewhere(&self, connection: Option<&str>, child: &str) -> Option<String> {
+    pub(crate) fn initiated_remotely(&self, connection: Option<&str>, child: &str) -> Option<String> {
         let Ike::Member(member) = &self.endpoint else { return None };
         let connection = self.endpoint.connection_to_initiate(connection, child)?;
         member.is_elsewhere(&connection).then_some(connection)

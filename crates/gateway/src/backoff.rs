@@ -2,7 +2,7 @@
 
 /// Applies, and gives up the newest of the fresh ones until that succeeds or none is left: one, then two more, then four.
 /// Each attempt may cost a look at everything, so there are few; those that were there first are the last to go.
-pub(crate) fn apply_what_can_be<S, T, E>(
+pub(crate) fn apply_with_backoff<S, T, E>(
     state: &mut S,
     fresh: impl Fn(&mut S) -> &mut Vec<T>,
     mut apply: impl FnMut(&mut S) -> Result<(), E>,
@@ -40,7 +40,7 @@ mod tests {
             if burst.fresh.len() <= burst.room { Ok(()) } else { Err("no room") }
         };
         let give_up = |burst: &mut Burst, newest: Vec<usize>, _: &&str| burst.given_up.extend(newest);
-        let result = apply_what_can_be(&mut burst, |burst| &mut burst.fresh, apply, give_up);
+        let result = apply_with_backoff(&mut burst, |burst| &mut burst.fresh, apply, give_up);
         (burst, result)
     }
 
@@ -64,7 +64,7 @@ mod tests {
         let (burst, result) = burst(0);
         assert_eq!((result, burst.fresh.len(), burst.attempts), (Ok(()), 0, 8));
         let mut nobody = Vec::<()>::new();
-        let result = apply_what_can_be(&mut nobody, |fresh| fresh, |_| Err("broken"), |_, _, _| ());
+        let result = apply_with_backoff(&mut nobody, |fresh| fresh, |_| Err("broken"), |_, _, _| ());
         assert_eq!(result, Err("broken"));
     }
 }
