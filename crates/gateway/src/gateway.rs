@@ -20,7 +20,7 @@ use crate::cluster::rollback::Rollback;
 use crate::cluster::{Load, Node};
 use crate::config::Config;
 use crate::crypto::{Crypto, Failed};
-use crate::datapath::{Agreed, DataPath, Turn};
+use crate::datapath::{Activation, Agreed, DataPath};
 use crate::error::{Error, Result};
 use crate::ike::Ike;
 use crate::ike_sockets::IkeSockets;
@@ -419,14 +419,14 @@ impl Gateway {
         let sa = NewSa::of(place, child, config, params, &selectors);
         let inherited = replaces.and_then(|old| self.policies.inherit(&sa, old));
         let policy = inherited.unwrap_or_else(|| self.policies.install_at(&sa));
-        let turn = match (inherited, replaces) {
-            (Some(_), _) => Turn::Shared,
+        let activation = match (inherited, replaces) {
+            (Some(_), _) => Activation::SharedPolicy,
             // It carries something else, and has a policy of its own, which cannot stand empty.
-            (None, Some(old)) => Turn::After(old),
-            (None, None) => Turn::First,
+            (None, Some(old)) => Activation::After(old),
+            (None, None) => Activation::WithPolicy,
         };
         let agreed = Agreed { params, selectors: &selectors, configured: configured.as_ref() };
-        let installed = self.data.install(child, policy, agreed, turn);
+        let installed = self.data.install(child, policy, agreed, activation);
         self.mark(child, 0, 0);
         match installed {
             Ok(()) if inherited.is_none() => self.fresh.push(fresh),

@@ -126,24 +126,24 @@ pub(crate) fn panicked(panic: &PanicHookInfo<'_>) {
 struct Stderr;
 
 /// A line on its way.
-struct Line {
+struct QueuedLine {
     queue: &'static Queue,
     urgent: bool,
 }
 
 impl<'a> MakeWriter<'a> for Stderr {
-    type Writer = Line;
+    type Writer = QueuedLine;
 
-    fn make_writer(&'a self) -> Line {
-        Line { queue: &QUEUE, urgent: true }
+    fn make_writer(&'a self) -> QueuedLine {
+        QueuedLine { queue: &QUEUE, urgent: true }
     }
 
-    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
-        Line { queue: &QUEUE, urgent: *meta.level() < Level::INFO || !HOLDS.get() }
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> QueuedLine {
+        QueuedLine { queue: &QUEUE, urgent: *meta.level() < Level::INFO || !HOLDS.get() }
     }
 }
 
-impl Write for Line {
+impl Write for QueuedLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.queue.push(line, self.urgent);
         Ok(line.len())

@@ -19,11 +19,11 @@ pub(crate) use protection::{Difference, Group, Protection};
 pub(crate) use senders::SenderDifference;
 
 use crate::prefix::{self, cover};
-use homes::{Claim, Homes};
+use homes::{HomeClaim, Homes};
 use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
-use table::{Configured, Entry, Table};
+use table::{Configured, PolicyEntry, Table};
 use testudo_cluster::siphash::HashKey;
 use testudo_fastpath::prefix::Prefix;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
@@ -156,13 +156,14 @@ impl Policies {
         self.exchange(connection, Vec::new());
     }
 
-    fn exchange(&mut self, connection: &str, children: Vec<Entry>) {
+    fn exchange(&mut self, connection: &str, children: Vec<PolicyEntry>) {
         let before = self.of_connection(connection);
-        let is_same = |(id, new): (&PolicyId, &Entry)| self.table.get(*id).is_some_and(|old| old.means(new));
+        let is_same =
+            |(id, new): (&PolicyId, &PolicyEntry)| self.table.get(*id).is_some_and(|old| old.means(new));
         if before.len() == children.len() && before.iter().zip(&children).all(is_same) {
             return;
         }
-        let mut old: BTreeMap<PolicyId, Box<Entry>> = BTreeMap::new();
+        let mut old: BTreeMap<PolicyId, Box<PolicyEntry>> = BTreeMap::new();
         let mut numbers = BTreeMap::new();
         for id in before {
             let Some(entry) = self.table.take(id) else { continue };
@@ -208,7 +209,7 @@ impl Policies {
         ids
     }
 
-    fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action, claim: Option<Claim>) {
+    fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action, claim: Option<HomeClaim>) {
         // What it has no room for is missed by `spd`.
         let _ = self.spd.insert(rank, selectors, action);
         if let (Some(homes), Some(claim)) = (&mut self.homes, claim) {
@@ -219,7 +220,13 @@ impl Policies {
     }
 
     /// The same for ESP of our own. Of what hosts send it has nothing, but its rank is taken.
-    fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId, claim: Option<Claim>) {
+    fn insert_around(
+        &mut self,
+        rank: Rank,
+        selectors: &SelectorPair,
+        id: PolicyId,
+        claim: Option<HomeClaim>,
+    ) {
         let _ = self.spd.insert_around(rank, selectors, id);
         if let (Some(homes), Some(claim)) = (&mut self.homes, claim) {
             homes.stand(rank, &SelectorPair::new(&[], &[]), claim);
@@ -245,7 +252,7 @@ impl Policies {
         self.homes.as_ref().map_or(rank, |homes| homes.free_part(rank))
     }
 
-    fn claim(&self, entry: &Entry) -> Option<Claim> {
+    fn claim(&self, entry: &PolicyEntry) -> Option<HomeClaim> {
         self.homes.as_ref().map(|homes| homes.claim(entry))
     }
 
@@ -257,7 +264,7 @@ impl Policies {
             place: CONFIGURED.saturating_sub(sa.place),
             part: 0,
         });
-        self.table.put(id, Entry::of_sa(rank, sa, self.loaded));
+        self.table.put(id, PolicyEntry::of_sa(rank, sa, self.loaded));
         self.installed.insert(sa.id, id);
         self.resting.insert(id);
         self.put_up(id);
@@ -309,7 +316,7 @@ impl Policies {
         let id = *self.installed.get(&old)?;
         let priority = priority_of(sa.child, sa.selectors);
         let is_alone = self.homes.is_none();
-        let same = |entry: &&mut Entry| {
+        let same = |entry: &&mut PolicyEntry| {
             entry.rank.priority == priority
                 && entry.is_around == sa.is_around
                 && (is_alone
@@ -417,7 +424,7 @@ impl Policies {
 
 /// The policy of a child as it is configured. A peer with any address and `dynamic` selectors: nothing is known before it
 /// comes.
-fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<Entry> {
+fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<PolicyEntry> {
     // A shunt is there when it is installed.
     if !child.mode.is_negotiated() && !child.start_action.traps() {
         return None;
@@ -430,7 +437,7 @@ fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Op
     let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0, part: 0 };
     let is_for_anybody = traps_anybody(connection, child);
     let configured = Configured { name, named: named(child), is_for_anybody, since: 0 };
-    Some(Entry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
+    Some(PolicyEntry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
 }
 
 /// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before discard, so that a

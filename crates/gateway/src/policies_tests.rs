@@ -89,7 +89,7 @@ fn renewing(number: u64, selectors: &SelectorPair) -> NewSa<'_> {
 
 fn order(policies: &Policies) -> Vec<Action> {
     let spd = policies.spd().unwrap();
-    let mut entries: Vec<(PolicyId, &Entry)> = policies.table.iter().collect();
+    let mut entries: Vec<(PolicyId, &PolicyEntry)> = policies.table.iter().collect();
     entries.sort_by_key(|(_, entry)| entry.rank);
     assert_eq!(spd.len(), entries.len());
     entries.iter().map(|(id, entry)| entry.action(*id)).collect()

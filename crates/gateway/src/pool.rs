@@ -25,11 +25,11 @@ pub(crate) fn waking(waker: Arc<Waker>) -> impl Fn() + Send + Sync + 'static {
 /// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it ends the threads, each
 /// behind what it is at; what waits is dropped.
 pub(crate) struct Pool<J, D> {
-    shared: Arc<Shared<J, D>>,
+    shared: Arc<PoolState<J, D>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<J, D> {
+struct PoolState<J, D> {
     work: Mutex<Work<J>>,
     ready: Condvar,
     done: Mutex<Results<D>>,
@@ -64,7 +64,7 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let work = Work { waiting: VecDeque::new(), idle: 0, closed: false };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             work: Mutex::new(work),
             ready: Condvar::new(),
             done: Mutex::new(Results { list: Vec::new(), since: None, told: false }),
@@ -111,7 +111,7 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
     }
 }
 
-impl<J, D> Shared<J, D> {
+impl<J, D> PoolState<J, D> {
     /// Waits for work; `None` at the end.
     fn next(&self) -> Option<J> {
         let mut work = lock(&self.work);

@@ -20,13 +20,13 @@ const MAX_WAITING: usize = 16_384;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a name stands for, or why for nothing.
-pub(crate) type Answer = (String, Result<Vec<IpAddr>, LookupError>);
+pub(crate) type Resolution = (String, Result<Vec<IpAddr>, LookupError>);
 
 /// The threads, and what they are at.
 pub(crate) struct Resolver {
     waker: Arc<Waker>,
     /// None before the first name.
-    pool: Option<Pool<String, Answer>>,
+    pool: Option<Pool<String, Resolution>>,
     look_up: fn(&str) -> Result<Vec<IpAddr>, LookupError>,
     time_limit: Duration,
     /// Names whose answer is awaited, and until when.
@@ -34,7 +34,7 @@ pub(crate) struct Resolver {
     /// Names that threads are at, or will be.
     out: BTreeSet<String>,
     /// Names that are given up.
-    failed: Vec<Answer>,
+    failed: Vec<Resolution>,
 }
 
 /// Control hears of each as soon as it is there.
@@ -87,7 +87,7 @@ impl Resolver {
         }
     }
 
-    fn pool(&mut self) -> Result<&Pool<String, Answer>, LookupError> {
+    fn pool(&mut self) -> Result<&Pool<String, Resolution>, LookupError> {
         if self.pool.is_none() {
             let look_up = self.look_up;
             let run = move |name: String| {
@@ -102,7 +102,7 @@ impl Resolver {
     }
 
     /// Takes what is resolved, and what has failed.
-    pub(crate) fn done(&mut self, now: Instant) -> Vec<Answer> {
+    pub(crate) fn done(&mut self, now: Instant) -> Vec<Resolution> {
         let mut answers = std::mem::take(&mut self.failed);
         for (name, result) in self.pool.iter().flat_map(Pool::done) {
             self.out.remove(&name);
@@ -146,7 +146,7 @@ mod tests {
         (Resolver::with(waker, look_up, limit), poll)
     }
 
-    fn answers(resolver: &mut Resolver, count: usize) -> Vec<Answer> {
+    fn answers(resolver: &mut Resolver, count: usize) -> Vec<Resolution> {
         let mut found = Vec::new();
         let end = Instant::now() + LIMIT;
         while found.len() < count && Instant::now() < end {

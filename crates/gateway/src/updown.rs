@@ -42,7 +42,7 @@ const OWNER_WINDOW: Duration = Duration::from_secs(30);
 
 /// A line for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct ScriptLine {
     /// `connections.<name>`.
     pub(crate) connection: String,
     /// As in [`testudo_ike::output::Event::Log`].
@@ -101,7 +101,7 @@ pub(crate) struct Updown {
     /// In a cluster: until when SAs may come from other nodes, and go to them.
     owner_changes_until: Option<Instant>,
     /// What could not be run.
-    refused: Vec<Line>,
+    refused: Vec<ScriptLine>,
 }
 
 /// What is to be said of a connection's scripts that will not be run.
@@ -172,7 +172,7 @@ impl Updown {
                 risen.child.name,
                 runs.len()
             );
-            self.refused.push(Line {
+            self.refused.push(ScriptLine {
                 connection: risen.connection.to_owned(),
                 level: LogLevel::Warning,
                 text,
@@ -266,7 +266,7 @@ impl Updown {
     }
 
     /// What scripts have said, and how those ended that failed.
-    pub(crate) fn take_lines(&mut self) -> Vec<Line> {
+    pub(crate) fn take_lines(&mut self) -> Vec<ScriptLine> {
         let mut lines = std::mem::take(&mut self.refused);
         for lane in &mut self.lanes {
             let outcomes = lane.pool.done();
@@ -277,7 +277,7 @@ impl Updown {
     }
 
     /// The daemon ends: what its scripts have set up they take down, within a few seconds.
-    pub(crate) fn end(&mut self) -> Vec<Line> {
+    pub(crate) fn end(&mut self) -> Vec<ScriptLine> {
         for child in self.members().collect::<Vec<_>>() {
             self.gone(child);
         }
@@ -291,7 +291,7 @@ impl Updown {
         let left: usize = self.lanes.iter().map(|lane| lane.waiting).sum();
         if left > 0 {
             let text = format!("testudod ends: {left} runs of updown scripts have not come to their end");
-            lines.push(Line { connection: "-".into(), level: LogLevel::Warning, text });
+            lines.push(ScriptLine { connection: "-".into(), level: LogLevel::Warning, text });
         }
         lines
     }
@@ -305,10 +305,10 @@ fn lane_of(connection: &str, lanes: usize) -> usize {
     usize::try_from(hasher.finish() % lanes).unwrap_or(0)
 }
 
-fn refusal(tunnel: &Tunnel, direction: &str, why: &str) -> Line {
+fn refusal(tunnel: &Tunnel, direction: &str, why: &str) -> ScriptLine {
     let Tunnel { connection, child, script, .. } = tunnel;
     let text = format!("updown script {} {direction} of child {child} is not run: {why}", script.program);
-    Line { connection: connection.clone(), level: LogLevel::Warning, text }
+    ScriptLine { connection: connection.clone(), level: LogLevel::Warning, text }
 }
 
 #[cfg(test)]

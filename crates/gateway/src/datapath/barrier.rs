@@ -3,7 +3,7 @@
 //! Work for a change depends on what it concerns, not on how much is protected.
 
 use super::inherited::{Inherited, LetGo, Origin};
-use super::plan::{Demand, Host, Plan, Way};
+use super::plan::{Demand, Host, ProtectionPlan, Way};
 use super::sources::Sources;
 use crate::policies::{Abandoned, Difference, Group, NewHome, Protection, SenderDifference};
 use crate::prefix_map::PrefixMap;
@@ -25,7 +25,7 @@ pub(super) struct Barrier {
     host: Host,
     sources: Sources,
     /// What filter and routes were given last.
-    applied: Plan,
+    applied: ProtectionPlan,
     stale: Stale,
 }
 
@@ -229,7 +229,7 @@ impl Barrier {
     }
 
     /// What filter and routes were given last.
-    pub(super) fn applied(&self) -> &Plan {
+    pub(super) fn applied(&self) -> &ProtectionPlan {
         &self.applied
     }
 

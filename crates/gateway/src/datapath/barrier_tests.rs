@@ -47,7 +47,7 @@ fn longest<V: Copy>(map: &BTreeMap<Prefix, V>, prefix: &Prefix) -> Option<V> {
 }
 
 impl Model {
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> ProtectionPlan {
         let Self { wanted, host, .. } = self;
         let named = |(prefix, usage): (&Prefix, &PrefixUse)| {
             let open_to_host = usage.open_to_host && prefix.is_default();
@@ -112,7 +112,7 @@ impl Model {
         for prefix in exempt {
             routes.insert(prefix, GuardUse::Exempt);
         }
-        Plan { uses: uses.into_iter().collect(), routes, connected }
+        ProtectionPlan { uses: uses.into_iter().collect(), routes, connected }
     }
 
     fn keep(&mut self, abandoned: &[Prefix], now: &BTreeMap<Prefix, PrefixUse>) {

@@ -29,7 +29,7 @@ use cluster::Clustered;
 use guard::Guard;
 use ports::Ports;
 use sas::Sas;
-pub(crate) use sas::{Agreed, Turn};
+pub(crate) use sas::{Activation, Agreed};
 pub(crate) use start::library;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
@@ -46,7 +46,7 @@ use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::pmtu::{PathMtus, TooBig};
 use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{SenderId, Spi};
-use workers::{Told, Workers};
+use workers::{WorkerReports, Workers};
 
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
@@ -167,15 +167,15 @@ impl DataPath {
         child: ChildSaId,
         policy: PolicyId,
         agreed: Agreed<'_>,
-        turn: Turn,
+        activation: Activation,
     ) -> Result<()> {
         let path_mtu = self.path_mtu(agreed.params.remote.ip());
-        let commands = self.sas.install(child, policy, agreed, turn, path_mtu, self.library)?;
+        let commands = self.sas.install(child, policy, agreed, activation, path_mtu, self.library)?;
         if self.cluster.is_some() {
             // What passes is recorded from before the first packet, for whoever takes the SA over.
             self.guard.track(agreed.params.spi_in)?;
         }
-        if turn == Turn::Shared {
+        if activation == Activation::SharedPolicy {
             self.send_all(commands);
         } else {
             // They leave with the policies.
@@ -286,7 +286,7 @@ impl DataPath {
 
     /// Takes what workers have to tell, and frees what they have put out of use.
     pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
-        let Told { noted, events } = self.workers.told();
+        let WorkerReports { noted, events } = self.workers.reports();
         self.flush();
         let flushed: Vec<_> = noted.into_iter().filter_map(|notes| self.note_flushed(notes)).collect();
         let flushed = flushed.into_iter().map(WorkerEvent::Flushed);

@@ -33,7 +33,7 @@ impl From<&Fib> for Host {
 
 /// The contents of filter and routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct ProtectionPlan {
     pub(super) uses: PrefixMap<PrefixUse>,
     pub(super) routes: PrefixMap<GuardUse>,
     /// Prefixes that stay in clear because they are directly connected.
@@ -48,7 +48,7 @@ pub(super) struct Planned {
     pub(super) is_connected: bool,
 }
 
-impl Plan {
+impl ProtectionPlan {
     /// What it has at a prefix.
     pub(super) fn at(&self, prefix: &Prefix) -> Planned {
         Planned {
@@ -91,13 +91,13 @@ pub(super) struct Demand<'a> {
 
 /// What is shut whatever lies around it, and what is opened in that.
 #[derive(Clone, Copy)]
-enum Outline {
+enum Enclosure {
     Shut(PrefixUse),
     /// Policies let it pass, and it lies inside what stays shut.
     Passed,
 }
 
-impl Outline {
+impl Enclosure {
     fn usage(self) -> PrefixUse {
         match self {
             Self::Shut(usage) => usage,
@@ -138,21 +138,21 @@ impl Demand<'_> {
 
     /// The same, whoever carries what goes there.
     fn held_back(&self, prefix: &Prefix) -> Planned {
-        let (here, around) = self.outlines(prefix);
+        let (here, around) = self.enclosures(prefix);
         match here {
-            Some(Outline::Shut(usage)) => {
+            Some(Enclosure::Shut(usage)) => {
                 let source = self.sources.towards(prefix);
                 let route = usage.protect_to.then_some(GuardUse::Protect { mtu: None, source });
                 Planned { usage: Some(usage), route, is_connected: false }
             }
-            Some(Outline::Passed) => {
+            Some(Enclosure::Passed) => {
                 Planned { usage: Some(PrefixUse::PASS), route: Some(GuardUse::Exempt), is_connected: false }
             }
-            None => self.inside(prefix, around.map(Outline::usage).unwrap_or_default()),
+            None => self.inside(prefix, around.map(Enclosure::usage).unwrap_or_default()),
         }
     }
 
-    /// At a prefix that is no outline itself.
+    /// At a prefix that is no enclosure itself.
     fn inside(&self, prefix: &Prefix, around: PrefixUse) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
         let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
@@ -172,8 +172,8 @@ impl Demand<'_> {
         Planned { usage, route: is_connected.then_some(GuardUse::Exempt), is_connected }
     }
 
-    /// The outline at a prefix, and the closest one around it.
-    fn outlines(&self, prefix: &Prefix) -> (Option<Outline>, Option<Outline>) {
+    /// The enclosure at a prefix, and the closest one around it.
+    fn enclosures(&self, prefix: &Prefix) -> (Option<Enclosure>, Option<Enclosure>) {
         let Self { wanted, inherited, .. } = self;
         let shut = wanted.protected.around(prefix).map(|(around, ())| around);
         let left = inherited.shut.around(prefix).map(|(around, _)| around);
@@ -182,17 +182,17 @@ impl Demand<'_> {
         let (mut around, mut here, mut is_shut, mut is_opened) = (None, None, false, false);
         // Of prefixes around one, the widest comes first.
         for at in chain {
-            let outline = if self.is_passed(at) {
+            let enclosure = if self.is_passed(at) {
                 is_opened = true;
-                is_shut.then_some(Outline::Passed)
+                is_shut.then_some(Enclosure::Passed)
             } else {
-                self.shut(at).filter(|_| !is_opened).map(Outline::Shut)
+                self.shut(at).filter(|_| !is_opened).map(Enclosure::Shut)
             };
-            is_shut |= matches!(outline, Some(Outline::Shut(_)));
+            is_shut |= matches!(enclosure, Some(Enclosure::Shut(_)));
             if at == prefix {
-                here = outline;
+                here = enclosure;
             } else {
-                around = outline.or(around);
+                around = enclosure.or(around);
             }
         }
         (here, around)
@@ -267,7 +267,7 @@ impl Step {
 
 impl Way {
     /// From `applied` to what is asked for at these prefixes.
-    pub(super) fn new(applied: &Plan, demand: Demand<'_>, prefixes: &BTreeSet<Prefix>) -> Self {
+    pub(super) fn new(applied: &ProtectionPlan, demand: Demand<'_>, prefixes: &BTreeSet<Prefix>) -> Self {
         let steps = prefixes.iter().filter_map(|prefix| {
             let (before, after) = (applied.at(prefix), demand.at(prefix));
             (before != after).then_some((*prefix, Step { before, between: before, after }))
@@ -282,7 +282,7 @@ impl Way {
         way
     }
 
-    fn between(&self, applied: &Plan, prefix: &Prefix, step: &Step) -> Planned {
+    fn between(&self, applied: &ProtectionPlan, prefix: &Prefix, step: &Step) -> Planned {
         // What holds for all of the prefix that nothing longer divides.
         let (new_use, old_use) = self.longest(&applied.uses, prefix, |planned| planned.usage);
         let (new_route, old_route) = self.longest(&applied.routes, prefix, |planned| planned.route);

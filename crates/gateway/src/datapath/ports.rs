@@ -66,12 +66,12 @@ pub(super) struct Condition<'a> {
 
 /// What the log says of a change.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum PortLine {
     Warning(String),
     Info(String),
 }
 
-impl Line {
+impl PortLine {
     pub(super) fn log(self) {
         match self {
             Self::Warning(line) => tracing::warn!("{line}"),
@@ -105,10 +105,13 @@ impl Ports {
     }
 
     /// What the log says of ports that the daemon starts without.
-    pub(super) fn missing(&self) -> impl Iterator<Item = Line> {
+    pub(super) fn missing(&self) -> impl Iterator<Item = PortLine> {
         let missing = self.0.iter().filter(|port| port.state == State::Missing);
         missing.map(|port| {
-            Line::Warning(format!("port {}: there is no interface of that name; waiting for it", port.name))
+            PortLine::Warning(format!(
+                "port {}: there is no interface of that name; waiting for it",
+                port.name
+            ))
         })
     }
 
@@ -140,34 +143,34 @@ impl Ports {
 
     /// The port's interface is gone. Its sockets must still be open: what was lost below them is
     /// lost for good.
-    pub(super) fn lost(&mut self, index: PortIndex, now: Instant) -> Option<Line> {
+    pub(super) fn lost(&mut self, index: PortIndex, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(index)?;
         port.close();
         port.tried = None;
         port.lost = now;
         port.turn(State::Missing, now);
-        Some(Line::Warning(format!("port {}: interface is gone; waiting for it", port.name)))
+        Some(PortLine::Warning(format!("port {}: interface is gone; waiting for it", port.name)))
     }
 
     /// The port uses its interface.
-    pub(super) fn opened(&mut self, link: &PortLink, mode: Mode, now: Instant) -> Option<Line> {
+    pub(super) fn opened(&mut self, link: &PortLink, mode: Mode, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         let waited = now.duration_since(port.lost).as_secs();
         port.tried = None;
         port.link = true;
         port.turn(State::InUse(link.ifindex), now);
-        Some(Line::Info(format!(
+        Some(PortLine::Info(format!(
             "port {}: interface is there after {waited} s, in use; filter attached, {mode:?}",
             port.name
         )))
     }
 
     /// The port's interface is there, and cannot be used. A line, if the reason is a new one.
-    pub(super) fn refused(&mut self, link: &PortLink, why: String, now: Instant) -> Option<Line> {
+    pub(super) fn refused(&mut self, link: &PortLink, why: String, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         port.close();
         port.tried = Some((link.clone(), now + RETRY));
-        let line = Line::Warning(format!("port {}: interface cannot be used yet: {why}", port.name));
+        let line = PortLine::Warning(format!("port {}: interface cannot be used yet: {why}", port.name));
         let state = State::Refused(why);
         if port.state == state {
             return None;
@@ -177,7 +180,7 @@ impl Ports {
     }
 
     /// A line, if the link of a port that is in use has gone or come.
-    pub(super) fn link(&mut self, link: &PortLink, now: Instant) -> Option<Line> {
+    pub(super) fn link(&mut self, link: &PortLink, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         if port.state != State::InUse(link.ifindex) || port.link == link.up {
             return None;
@@ -186,8 +189,8 @@ impl Ports {
         port.since = now;
         let name = &port.name;
         Some(match link.up {
-            true => Line::Info(format!("port {name}: link is up")),
-            false => Line::Warning(format!("port {name}: link is down")),
+            true => PortLine::Info(format!("port {name}: link is up")),
+            false => PortLine::Warning(format!("port {name}: link is down")),
         })
     }
 

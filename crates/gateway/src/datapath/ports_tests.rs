@@ -24,9 +24,9 @@ fn ports(ifindex: u32) -> (Ports, Instant) {
     (Ports::new(&[port(0, "wan0", 7), port(1, "lan0", ifindex)], now), now)
 }
 
-fn warning(line: Option<Line>) -> String {
+fn warning(line: Option<PortLine>) -> String {
     match line {
-        Some(Line::Warning(line)) => line,
+        Some(PortLine::Warning(line)) => line,
         other => panic!("{other:?}"),
     }
 }
@@ -63,7 +63,7 @@ fn an_interface_that_goes_is_waited_for_and_used_again() {
     assert_eq!(ports.need(&link(9, false), after(12, now)), Need::Open);
     let line = ports.opened(&link(9, false), Mode::Native, after(13, now));
     let expected = "port lan0: interface is there after 3 s, in use; filter attached, Native";
-    assert_eq!(line, Some(Line::Info(expected.to_owned())));
+    assert_eq!(line, Some(PortLine::Info(expected.to_owned())));
     assert_eq!(state(&ports, after(13, now)), ("up", 0));
     assert_eq!(ports.need(&link(9, false), after(14, now)), Need::Nothing);
 }
@@ -71,9 +71,9 @@ fn an_interface_that_goes_is_waited_for_and_used_again() {
 #[test]
 fn one_that_is_missing_at_the_start_is_said_and_waited_for() {
     let (ports, now) = ports(0);
-    let said: Vec<Line> = ports.missing().collect();
+    let said: Vec<PortLine> = ports.missing().collect();
     let expected = "port lan0: there is no interface of that name; waiting for it".to_owned();
-    assert_eq!(said, [Line::Warning(expected)]);
+    assert_eq!(said, [PortLine::Warning(expected)]);
     assert_eq!(state(&ports, after(60, now)), ("missing", 60));
     assert_eq!(ports.need(&link(0, false), now), Need::Nothing);
     assert_eq!(ports.need(&link(9, true), now), Need::Open);
@@ -107,7 +107,7 @@ fn each_change_of_a_link_is_said_once() {
     assert_eq!(ports.link(&link(8, false), after(4, now)), None);
     assert_eq!(state(&ports, after(5, now)), ("link-down", 2));
     let up = ports.link(&link(8, true), after(6, now));
-    assert_eq!(up, Some(Line::Info("port lan0: link is up".to_owned())));
+    assert_eq!(up, Some(PortLine::Info("port lan0: link is up".to_owned())));
     assert_eq!(state(&ports, after(7, now)), ("up", 1));
     ports.lost(PORT, after(8, now));
     assert_eq!(ports.link(&link(0, false), after(8, now)), None, "an interface that is gone has no link");

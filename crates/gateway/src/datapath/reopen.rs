@@ -7,7 +7,7 @@
 //! from one. An interface that is set up only afterwards has carried nothing by then.
 
 use super::DataPath;
-use super::ports::{Line, Need};
+use super::ports::{Need, PortLine};
 use crate::error::{Error, Result};
 use crate::queue_assignment::{numbered, of_worker, queue_config};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl DataPath {
             if self.ports.need(link, now) == Need::Open {
                 self.try_port(link, now);
             }
-            self.ports.link(link, now).into_iter().for_each(Line::log);
+            self.ports.link(link, now).into_iter().for_each(PortLine::log);
         }
     }
 
@@ -52,7 +52,7 @@ impl DataPath {
     }
 
     fn close_port(&mut self, index: PortIndex, now: Instant) {
-        self.ports.lost(index, now).into_iter().for_each(Line::log);
+        self.ports.lost(index, now).into_iter().for_each(PortLine::log);
         self.close_sockets(index);
         if let Err(error) = self.guard.leave(index) {
             tracing::debug!("pins of interfaces that are gone stay behind: {error}");
@@ -82,7 +82,7 @@ impl DataPath {
                 self.ports.refused(link, why.to_string(), now)
             }
         };
-        line.into_iter().for_each(Line::log);
+        line.into_iter().for_each(PortLine::log);
     }
 
     fn open_port(&mut self, link: &PortLink) -> Result<Mode> {

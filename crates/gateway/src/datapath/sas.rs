@@ -50,11 +50,11 @@ pub(crate) struct Agreed<'a> {
 
 /// When what goes out goes through a new Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Activation {
     /// With its policy.
-    First,
+    WithPolicy,
     /// When [`Sas::switch`] says so: it has the policy of the one that it renews.
-    Shared,
+    SharedPolicy,
     /// When [`Sas::switch`] says so. Until then what its own policy wants protected goes through the one that it renews: the
     /// peer may not be ready (RFC 7296 §2.8).
     After(ChildSaId),
@@ -79,7 +79,7 @@ impl Sas {
         child: ChildSaId,
         policy: PolicyId,
         Agreed { params, selectors, configured }: Agreed<'_>,
-        turn: Turn,
+        activation: Activation,
         path_mtu: u16,
         library: Library,
     ) -> Result<Vec<Command>> {
@@ -97,16 +97,16 @@ impl Sas {
             commands.push(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         }
         commands.push(Command::AddInbound(Arc::clone(&inbound)));
-        match turn {
-            Turn::First => self.waiting.push((policy, child)),
-            Turn::Shared => {}
-            Turn::After(old) => {
+        match activation {
+            Activation::WithPolicy => self.waiting.push((policy, child)),
+            Activation::SharedPolicy => {}
+            Activation::After(old) => {
                 self.waiting.push((policy, old));
                 let stand_in = self.installed.get(&old).map(|old| (child, old.inbound.spi()));
                 self.stand_ins.extend(stand_in);
             }
         }
-        if turn != Turn::First {
+        if activation != Activation::WithPolicy {
             self.idle.insert(child);
         }
         self.by_spi.insert(params.spi_in, child);

@@ -33,11 +33,11 @@ fn params(number: u32) -> ChildSaParams {
     }
 }
 
-fn install(sas: &mut Sas, policy: PolicyId, number: u32, turn: Turn) -> ChildSaId {
+fn install(sas: &mut Sas, policy: PolicyId, number: u32, activation: Activation) -> ChildSaId {
     let (child, params) = (ChildSaId(number.into()), params(number));
     let selectors = SelectorPair::new(&params.local_ts, &params.remote_ts);
     let agreed = Agreed { params: &params, selectors: &selectors, configured: None };
-    sas.install(child, policy, agreed, turn, MTU, Library::AwsLc).unwrap();
+    sas.install(child, policy, agreed, activation, MTU, Library::AwsLc).unwrap();
     child
 }
 
@@ -62,9 +62,9 @@ fn what_has_a_successor_does_not_come_back_by_moving() {
     let mut sas = Sas::default();
     let places = ["192.0.2.2:20000", "192.0.2.3:20001", "192.0.2.4:20002"];
     let [first, second, third] = places.map(|place| addr(place).ip());
-    let old = install(&mut sas, POLICY, 1, Turn::First);
+    let old = install(&mut sas, POLICY, 1, Activation::WithPolicy);
     assert_eq!(set(&sas.take_waiting()), [(params(1).spi_out, first)]);
-    let new = install(&mut sas, POLICY, 2, Turn::Shared);
+    let new = install(&mut sas, POLICY, 2, Activation::SharedPolicy);
     assert_eq!(moved(&mut sas, new, places[1]), [], "it waits for its turn");
     assert_eq!(set(&sas.switch(old, new)), [(params(2).spi_out, second)]);
     assert_eq!(moved(&mut sas, old, places[2]), []);
@@ -83,10 +83,10 @@ fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
         outbound.collect()
     };
     let mut sas = Sas::default();
-    let old = install(&mut sas, POLICY, 1, Turn::First);
+    let old = install(&mut sas, POLICY, 1, Activation::WithPolicy);
     sas.take_waiting();
     for (number, switched) in [(2, false), (3, true)] {
-        let new = install(&mut sas, other, number, Turn::After(old));
+        let new = install(&mut sas, other, number, Activation::After(old));
         assert_eq!(of_other(&sas.take_waiting()), [params(1).spi_out]);
         if switched {
             assert_eq!(of_other(&sas.switch(old, new)), [params(number).spi_out]);
@@ -102,7 +102,7 @@ fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
 fn a_path_is_that_of_all_sas_to_one_address_and_of_no_other() {
     let mut sas = Sas::default();
     let children: Vec<ChildSaId> =
-        (1..=9).map(|number| install(&mut sas, POLICY, number, Turn::First)).collect();
+        (1..=9).map(|number| install(&mut sas, POLICY, number, Activation::WithPolicy)).collect();
     let places = ["192.0.2.2:20000", "192.0.2.3:20001", "192.0.2.4:20002"];
     for (child, place) in children.iter().zip(places.iter().cycle()) {
         moved(&mut sas, *child, place);
@@ -129,7 +129,7 @@ fn edges_are_those_of_a_shard_and_traffic_is_looked_at_in_parts() {
     let mut sas = Sas::new(false);
     let first = 0x0100_0000;
     for number in [1, 2, 0x0100_0000, 0x01ff_ffff] {
-        install(&mut sas, POLICY, number, Turn::First);
+        install(&mut sas, POLICY, number, Activation::WithPolicy);
     }
     let spis = |shard| sas.edges(Shard(shard)).map(|(spi, _)| spi.0).collect::<Vec<_>>();
     assert_eq!(spis(1), [first + 1, first + 2]);

@@ -2,7 +2,7 @@
 //! protected packets through.
 
 use super::guard::Guard;
-use super::ports::{Line, Ports};
+use super::ports::{PortLine, Ports};
 use super::sas::Sas;
 use super::workers::{Bay, Running, Workers};
 use super::{ClusterPlan, DataPath, checksums, line_rate};
@@ -91,7 +91,7 @@ impl DataPath {
         tun::set_mtu(&config.tun, mtu)?;
         let filtered = filter_ports(config, assignment, &fib)?;
         let mut ports = Ports::new(&filtered, Instant::now());
-        ports.missing().for_each(Line::log);
+        ports.missing().for_each(PortLine::log);
         let routes = RouteGuard::open(GUARD, tun.ifindex())?;
         let mut guard = Guard::new(filter, selected, routes, filtered, time_of_day())?;
         guard.follow(&fib)?;

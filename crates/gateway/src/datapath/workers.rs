@@ -34,7 +34,7 @@ pub(super) struct Bay {
 
 /// What workers have told.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct WorkerReports {
     /// Notes that the last of them has given back: of all workers together.
     pub(super) noted: Vec<Vec<Note>>,
     pub(super) events: Vec<WorkerEvent>,
@@ -116,7 +116,7 @@ impl Workers {
 
     /// Frees what workers have put out of use, and takes what they tell, in the order in which it came up: once, where several tell
     /// the same.
-    pub(super) fn told(&mut self) -> Told {
+    pub(super) fn reports(&mut self) -> WorkerReports {
         self.0.iter_mut().for_each(Running::collect);
         let complete = self.0.iter().map(|worker| worker.noted.len()).min().unwrap_or(0);
         let noted = (0..complete).map(|_| {
@@ -129,7 +129,7 @@ impl Workers {
         let mut events: Vec<_> = self.0.iter().flat_map(|worker| worker.handle.events()).collect();
         events.sort_by_key(|(at, _)| *at);
         let events = events.into_iter().map(|(_, event)| event).filter(is_news).collect();
-        Told { noted, events }
+        WorkerReports { noted, events }
     }
 
     /// Fails if one has ended by itself.

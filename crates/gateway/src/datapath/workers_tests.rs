@@ -102,13 +102,13 @@ fn a_mark_counts_when_the_last_worker_has_come_by_it() {
     workers.queue(mark());
     workers.flush();
     wait_for("two of three", || {
-        assert!(workers.told().noted.is_empty());
+        assert!(workers.reports().noted.is_empty());
         workers.0[..2].iter().all(|worker| worker.noted.len() == 2)
     });
     drop(waits);
     let mut marks = 0;
     wait_for("the last", || {
-        marks += workers.told().noted.len();
+        marks += workers.reports().noted.len();
         marks == 2
     });
     workers.stop().unwrap();
@@ -129,7 +129,7 @@ fn what_several_tell_alike_is_told_once() {
     wait_for("the first has told", || workers.0[0].handle.counters().totals().turns > 1);
     drop(waits);
     wait_for("the second has told", || workers.0[1].handle.counters().totals().turns > 1);
-    let told: Vec<Event> = workers.told().events.into_iter().filter_map(ipsec).collect();
+    let told: Vec<Event> = workers.reports().events.into_iter().filter_map(ipsec).collect();
     assert_eq!(told, [spi(300), Event::IvLow, low(5), moved, spi(301)]);
     workers.stop().unwrap();
 }
@@ -145,7 +145,7 @@ fn what_they_tell_comes_in_the_order_in_which_it_came_up() {
     wait_for("the second has told", || workers.0[1].handle.counters().totals().turns > 1);
     drop(waits);
     wait_for("the first has told", || workers.0[0].handle.counters().totals().turns > 1);
-    let told: Vec<Event> = workers.told().events.into_iter().filter_map(ipsec).collect();
+    let told: Vec<Event> = workers.reports().events.into_iter().filter_map(ipsec).collect();
     assert_eq!(told, [moved(1), moved(2)]);
     workers.stop().unwrap();
 }

@@ -209,7 +209,7 @@ fn drives_terminals(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Line;
+    use crate::log::QueuedLine;
     use crate::log::queue::Queue;
     use std::io::Read;
     use tracing_subscriber::fmt::MakeWriter;
@@ -220,9 +220,9 @@ mod tests {
     fn logged(style: Style, say: impl FnOnce()) -> String {
         struct To(&'static Queue);
         impl<'a> MakeWriter<'a> for To {
-            type Writer = Line;
-            fn make_writer(&'a self) -> Line {
-                Line { queue: self.0, urgent: true }
+            type Writer = QueuedLine;
+            fn make_writer(&'a self) -> QueuedLine {
+                QueuedLine { queue: self.0, urgent: true }
             }
         }
         let (mut reader, mut writer) = std::io::pipe().unwrap();

@@ -2,7 +2,7 @@
 
 use super::addr_set::{AddrSet, overlap};
 use super::protection::{Changes, Group, Tally};
-use super::table::Entry;
+use super::table::PolicyEntry;
 use crate::prefix::cover;
 use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Default for Bypasses {
 }
 
 impl Bypass {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &PolicyEntry) -> Self {
         let unlimited = |ts: &TrafficSelector| ts.protocol == 0 && ts.is_any_port();
         let local: AddrSet = entry.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
         let opened = entry.selectors.remote_selectors().map(|ts| Opened {
@@ -67,7 +67,7 @@ impl Bypass {
     }
 
     /// True if the rival holds back something in the range that the bypass does not let pass before.
-    fn is_spoiled(&self, range: &AddrRange, rival: &Entry) -> bool {
+    fn is_spoiled(&self, range: &AddrRange, rival: &PolicyEntry) -> bool {
         let alike = |own: &AddrRange| own.start().is_ipv4() == range.start().is_ipv4();
         let goes_beyond = || !rival.local_ranges().filter(alike).all(|own| self.local.holds(&own));
         rival.holds_back()
@@ -78,10 +78,10 @@ impl Bypass {
 
 impl Bypasses {
     /// A bypass policy is there. `rivals` are those that hold back anything in a range, and maybe others.
-    pub(super) fn add<'a, I: Iterator<Item = &'a Entry>>(
+    pub(super) fn add<'a, I: Iterator<Item = &'a PolicyEntry>>(
         &mut self,
         id: PolicyId,
-        entry: &Entry,
+        entry: &PolicyEntry,
         rivals: impl Fn(&AddrRange) -> I,
         changes: &mut Changes<Group>,
     ) {
@@ -117,16 +117,16 @@ impl Bypasses {
     }
 
     /// A policy that holds something back has come.
-    pub(super) fn rival_comes(&mut self, rival: &Entry, changes: &mut Changes<Group>) {
+    pub(super) fn rival_comes(&mut self, rival: &PolicyEntry, changes: &mut Changes<Group>) {
         self.count(rival, |spoilers| spoilers + 1, changes);
     }
 
     /// A policy that held something back is gone.
-    pub(super) fn rival_goes(&mut self, rival: &Entry, changes: &mut Changes<Group>) {
+    pub(super) fn rival_goes(&mut self, rival: &PolicyEntry, changes: &mut Changes<Group>) {
         self.count(rival, |spoilers| spoilers.saturating_sub(1), changes);
     }
 
-    fn count(&mut self, rival: &Entry, change: impl Fn(usize) -> usize, changes: &mut Changes<Group>) {
+    fn count(&mut self, rival: &PolicyEntry, change: impl Fn(usize) -> usize, changes: &mut Changes<Group>) {
         if self.each.is_empty() || !rival.holds_back() {
             return;
         }

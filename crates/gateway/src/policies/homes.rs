@@ -12,7 +12,7 @@
 
 use super::CONFIGURED;
 use super::scope::{Scope, footprint};
-use super::table::Entry;
+use super::table::PolicyEntry;
 use crate::prefix_map::{PrefixMap, meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct Homes {
     key: HashKey,
     room: usize,
     standing: BTreeMap<Rank, Standing>,
-    places: PrefixMap<Place>,
+    prefixes: PrefixMap<PrefixPolicies>,
     /// Where a prefix's home is not that of the closest one around it. Around all of them nothing is known: [`UNKNOWN`].
     named: PrefixMap<PrefixHome>,
     /// Where the policies are others than `named` says.
@@ -54,13 +54,13 @@ const UNKNOWN: PrefixHome = PrefixHome::Ambiguous;
 
 /// What a policy does to the home of a packet that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Claim {
+pub(super) struct HomeClaim {
     /// Only this shard carries the packet. Otherwise any may drop it, or let it pass, and this is one.
     is_binding: bool,
     shard: Shard,
 }
 
-impl Claim {
+impl HomeClaim {
     /// The home.
     pub(super) fn shard(self) -> Shard {
         self.shard
@@ -70,7 +70,7 @@ impl Claim {
 /// A policy in the SPD.
 #[derive(Debug)]
 struct Standing {
-    claim: Claim,
+    claim: HomeClaim,
     at: Box<[(Prefix, Kind)]>,
 }
 
@@ -85,11 +85,11 @@ struct Kind {
 
 /// The policies about a prefix, by kind: there may be very many, but of few kinds.
 #[derive(Debug, Default)]
-struct Place(Vec<(Kind, Claims)>);
+struct PrefixPolicies(Vec<(Kind, HomeClaims)>);
 
 /// The claims of policies, and how many make each. In order.
 #[derive(Debug, Default)]
-struct Claims(Vec<(Claim, usize)>);
+struct HomeClaims(Vec<(HomeClaim, usize)>);
 
 impl Kind {
     /// True if no packet to the prefix that both are about meets the other one.
@@ -99,15 +99,15 @@ impl Kind {
     }
 }
 
-impl Claims {
-    fn add(&mut self, claim: Claim) {
+impl HomeClaims {
+    fn add(&mut self, claim: HomeClaim) {
         match self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
             Ok(at) => self.0[at].1 += 1,
             Err(at) => self.0.insert(at, (claim, 1)),
         }
     }
 
-    fn subtract(&mut self, claim: Claim) {
+    fn subtract(&mut self, claim: HomeClaim) {
         if let Ok(at) = self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
             self.0[at].1 -= 1;
             if self.0[at].1 == 0 {
@@ -133,7 +133,7 @@ struct Verdict {
 
 impl Verdict {
     /// False if no further claim can change it.
-    fn hear(&mut self, Claim { is_binding, shard }: Claim) -> bool {
+    fn hear(&mut self, HomeClaim { is_binding, shard }: HomeClaim) -> bool {
         if is_binding {
             let home = PrefixHome::Shard(shard);
             let is_agreed = self.binding.is_none_or(|so_far| so_far == home);
@@ -149,12 +149,12 @@ impl Verdict {
     }
 }
 
-impl Place {
+impl PrefixPolicies {
     /// Changes the claims of a kind. True if that can make a difference to anybody.
-    fn change(&mut self, kind: &Kind, change: impl FnOnce(&mut Claims)) -> bool {
+    fn change(&mut self, kind: &Kind, change: impl FnOnce(&mut HomeClaims)) -> bool {
         let found = self.0.binary_search_by(|(other, _)| other.cmp(kind));
         let at = found.unwrap_or_else(|at| {
-            self.0.insert(at, (kind.clone(), Claims::default()));
+            self.0.insert(at, (kind.clone(), HomeClaims::default()));
             at
         });
         let claims = &mut self.0[at].1;
@@ -179,7 +179,7 @@ impl Homes {
             key,
             room,
             standing: BTreeMap::new(),
-            places: PrefixMap::default(),
+            prefixes: PrefixMap::default(),
             named: PrefixMap::default(),
             stale: BTreeSet::new(),
             is_crowded: false,
@@ -188,13 +188,13 @@ impl Homes {
     }
 
     /// What a policy claims, wherever it stands.
-    pub(super) fn claim(&self, entry: &Entry) -> Claim {
+    pub(super) fn claim(&self, entry: &PolicyEntry) -> HomeClaim {
         let shard = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
-        Claim { is_binding: entry.mode.is_negotiated(), shard }
+        HomeClaim { is_binding: entry.mode.is_negotiated(), shard }
     }
 
     /// A policy stands in the SPD.
-    pub(super) fn stand(&mut self, rank: Rank, selectors: &SelectorPair, claim: Claim) {
+    pub(super) fn stand(&mut self, rank: Rank, selectors: &SelectorPair, claim: HomeClaim) {
         let is_configured = rank.place >= CONFIGURED;
         let kind = |prefix: &Prefix| Kind {
             priority: rank.priority,
@@ -204,10 +204,13 @@ impl Homes {
         let about = footprint(selectors, is_configured).into_iter().map(|prefix| (prefix, kind(&prefix)));
         let at: Box<[_]> = about.filter(|(_, kind)| !kind.scope.is_empty()).collect();
         for (prefix, kind) in &at {
-            if !self.places.contains_key(prefix) {
-                self.places.insert(*prefix, Place::default());
+            if !self.prefixes.contains_key(prefix) {
+                self.prefixes.insert(*prefix, PrefixPolicies::default());
             }
-            if self.places.get_mut(prefix).is_some_and(|place| place.change(kind, |claims| claims.add(claim)))
+            if self
+                .prefixes
+                .get_mut(prefix)
+                .is_some_and(|place| place.change(kind, |claims| claims.add(claim)))
             {
                 self.stale.insert(*prefix);
             }
@@ -226,12 +229,12 @@ impl Homes {
     pub(super) fn leave(&mut self, rank: Rank) {
         let Some(Standing { claim, at }) = self.standing.remove(&rank) else { return };
         for (prefix, kind) in &at {
-            let Some(place) = self.places.get_mut(prefix) else { continue };
+            let Some(place) = self.prefixes.get_mut(prefix) else { continue };
             if place.change(kind, |claims| claims.subtract(claim)) {
                 self.stale.insert(*prefix);
             }
             if place.0.is_empty() {
-                self.places.remove(prefix);
+                self.prefixes.remove(prefix);
             }
         }
     }
@@ -256,12 +259,12 @@ impl Homes {
     }
 
     fn settle(&mut self) {
-        if self.is_crowded && self.places.len() <= self.room / 4 * 3 {
+        if self.is_crowded && self.prefixes.len() <= self.room / 4 * 3 {
             self.is_crowded = false;
-            self.stale.extend(self.places.keys());
+            self.stale.extend(self.prefixes.keys());
         }
         let stale = std::mem::take(&mut self.stale);
-        for gone in stale.iter().filter(|prefix| !self.places.contains_key(prefix)).collect::<Vec<_>>() {
+        for gone in stale.iter().filter(|prefix| !self.prefixes.contains_key(prefix)).collect::<Vec<_>>() {
             self.name(*gone, None);
         }
         let mut settled: Option<Prefix> = None;
@@ -272,7 +275,7 @@ impl Homes {
                 continue;
             }
             settled = Some(prefix);
-            let inside: Vec<Prefix> = self.places.inside(&prefix).map(|(inside, _)| *inside).collect();
+            let inside: Vec<Prefix> = self.prefixes.inside(&prefix).map(|(inside, _)| *inside).collect();
             for prefix in inside {
                 let home = self.home(&prefix);
                 let around = self.named.around(&prefix).rfind(|(at, _)| at.length() < prefix.length());
@@ -309,17 +312,17 @@ impl Homes {
     /// The home of what goes to a prefix, but not to a narrower one that policies are about.
     fn home(&self, prefix: &Prefix) -> PrefixHome {
         let about = || {
-            let kinds = self.places.around(prefix).flat_map(|(_, place)| &place.0);
+            let kinds = self.prefixes.around(prefix).flat_map(|(_, place)| &place.0);
             kinds.inspect(|_| meter::visit())
         };
-        let mut kinds: Vec<&(Kind, Claims)> = about().take(KINDS + 1).collect();
+        let mut kinds: Vec<&(Kind, HomeClaims)> = about().take(KINDS + 1).collect();
         let mut verdict = Verdict::default();
         if kinds.len() > KINDS {
             about().flat_map(|(_, claims)| &claims.0).all(|(claim, _)| verdict.hear(*claim));
             return verdict.home();
         }
         kinds.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        let is_met = |(kind, _): &&&(Kind, Claims)| !kinds.iter().any(|(first, _)| first.hides(kind));
+        let is_met = |(kind, _): &&&(Kind, HomeClaims)| !kinds.iter().any(|(first, _)| first.hides(kind));
         let met = kinds.iter().filter(is_met).flat_map(|(_, claims)| &claims.0);
         met.copied().all(|(claim, _)| verdict.hear(claim));
         verdict.home()

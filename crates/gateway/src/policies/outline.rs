@@ -4,7 +4,7 @@
 use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
 use super::senders::{SenderDifference, Senders};
-use super::table::{Entry, Table};
+use super::table::{PolicyEntry, Table};
 use crate::prefix::{cover, cover_within, following, last_address, range_of, whole};
 use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,15 +91,21 @@ impl Default for Outline {
 /// Configured children.
 impl Outline {
     /// The policy of a configured child goes, or is about to become another. [`Outline::exchange`] follows.
-    pub(super) fn retire(&mut self, id: PolicyId, entry: &Entry) {
+    pub(super) fn retire(&mut self, id: PolicyId, entry: &PolicyEntry) {
         self.bypasses.remove(id, &mut self.changes);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
     /// Takes policies of configured children in the place of others. What both hold back is held back throughout.
-    pub(super) fn exchange(&mut self, old: &BTreeMap<PolicyId, Box<Entry>>, new: &[PolicyId], table: &Table) {
-        let new: Vec<(PolicyId, &Entry)> = new.iter().filter_map(|id| Some((*id, table.get(*id)?))).collect();
-        let holding = |(id, entry): (PolicyId, &Entry)| {
+    pub(super) fn exchange(
+        &mut self,
+        old: &BTreeMap<PolicyId, Box<PolicyEntry>>,
+        new: &[PolicyId],
+        table: &Table,
+    ) {
+        let new: Vec<(PolicyId, &PolicyEntry)> =
+            new.iter().filter_map(|id| Some((*id, table.get(*id)?))).collect();
+        let holding = |(id, entry): (PolicyId, &PolicyEntry)| {
             let remote = entry.holds_back().then(|| remote_prefixes(entry));
             remote.into_iter().flatten().map(move |prefix| (prefix, id)).collect::<Vec<_>>()
         };
@@ -206,14 +212,14 @@ impl Outline {
 
     /// The policy of a Child SA that is about to go.
     pub(super) fn uninstall(&mut self, id: PolicyId, table: &Table) {
-        let is_in = |entry: &&Entry| entry.is_of_sa() && entry.holds_back();
+        let is_in = |entry: &&PolicyEntry| entry.is_of_sa() && entry.holds_back();
         let Some(entry) = table.get(id).filter(is_in) else { return };
         self.leave(id, entry, &self.footing(entry));
         self.senders.subtract(entry);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
-    fn enter(&mut self, id: PolicyId, sa: &Entry, footing: &Footing) {
+    fn enter(&mut self, id: PolicyId, sa: &PolicyEntry, footing: &Footing) {
         for prefix in &footing.held {
             if let Some(holder) = self.held.get_mut(prefix) {
                 holder.relying.insert(id);
@@ -235,7 +241,7 @@ impl Outline {
         }
     }
 
-    fn leave(&mut self, id: PolicyId, sa: &Entry, footing: &Footing) {
+    fn leave(&mut self, id: PolicyId, sa: &PolicyEntry, footing: &Footing) {
         for prefix in &footing.held {
             if let Some(holder) = self.held.get_mut(prefix) {
                 holder.relying.remove(&id);
@@ -257,7 +263,7 @@ impl Outline {
     /// True if an SA carries something that is held back by prefixes for everything alone, of IPv4
     /// and of IPv6. What children hold back that name a network stays shut when these go
     /// ([`Outline::take_abandoned`]).
-    fn is_wide(&self, sa: &Entry, footing: &Footing) -> [bool; 2] {
+    fn is_wide(&self, sa: &PolicyEntry, footing: &Footing) -> [bool; 2] {
         let is_held = |range: AddrRange| self.holders(&range, is_named).is_some();
         [false, true].map(|v6| {
             let mut footing = footing.held.iter().chain(&footing.added);
@@ -267,7 +273,7 @@ impl Outline {
     }
 
     /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`] changes that.
-    fn footing(&self, sa: &Entry) -> Footing {
+    fn footing(&self, sa: &PolicyEntry) -> Footing {
         let mut footing = Footing::default();
         let mut more = Vec::new();
         for range in sa.remote_ranges() {
@@ -374,13 +380,13 @@ fn is_named(prefix: &Prefix) -> bool {
     !prefix.is_default()
 }
 
-fn remote_prefixes(entry: &Entry) -> BTreeSet<Prefix> {
+fn remote_prefixes(entry: &PolicyEntry) -> BTreeSet<Prefix> {
     entry.remote_ranges().flat_map(|range| cover(&range)).collect()
 }
 
 /// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its
 /// ranges there may be more, for a peer has a say in them.
-fn own_side_of_sa(sa: &Entry, of: [bool; 2]) -> BTreeSet<Prefix> {
+fn own_side_of_sa(sa: &PolicyEntry, of: [bool; 2]) -> BTreeSet<Prefix> {
     let ranges = || sa.local_ranges().filter(|range| of[usize::from(!range.start().is_ipv4())]);
     let limit = SA_PREFIXES / ranges().count().max(1);
     ranges().flat_map(|range| cover_within(&range, limit)).collect()
@@ -388,7 +394,7 @@ fn own_side_of_sa(sa: &Entry, of: [bool; 2]) -> BTreeSet<Prefix> {
 
 /// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say in their selectors.
 fn sides(
-    entry: &Entry,
+    entry: &PolicyEntry,
     mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),
     Outline { local, selected, both, anybody, changes, selected_changes, .. }: &mut Outline,
 ) {

@@ -1,7 +1,7 @@
 //! What is kept as policies come and go is what they come to when all are looked at; and what that costs.
 
 use crate::policies::addr_set::{AddrSet, overlap};
-use crate::policies::table::Entry;
+use crate::policies::table::PolicyEntry;
 use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use crate::policies::*;
 use crate::prefix::{cover_within, covers, last_address, whole};
@@ -13,8 +13,9 @@ use testudo_fastpath::prefix::Prefix;
 /// The same from all policies, whatever has been before.
 fn worked_out(policies: &Policies) -> Protection {
     let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
-    let all: Vec<&Entry> = standing.map(|(_, entry)| entry).collect();
-    let (sas, configured): (Vec<&Entry>, Vec<&Entry>) = all.iter().partition(|entry| entry.is_of_sa());
+    let all: Vec<&PolicyEntry> = standing.map(|(_, entry)| entry).collect();
+    let (sas, configured): (Vec<&PolicyEntry>, Vec<&PolicyEntry>) =
+        all.iter().partition(|entry| entry.is_of_sa());
     let mut protection = Protection::default();
     let add = |set: &mut crate::prefix_map::PrefixSet, range: &AddrRange| {
         for prefix in cover(range) {
@@ -58,11 +59,12 @@ fn worked_out(policies: &Policies) -> Protection {
         let local: AddrSet =
             bypass.selectors.local_selectors().filter(unlimited).map(|ts| ts.addrs).collect();
         for ts in bypass.selectors.remote_selectors() {
-            let sides = |entry: &Entry| {
+            let sides = |entry: &PolicyEntry| {
                 let v4 = ts.addrs.start().is_ipv4();
                 entry.local_ranges().filter(|own| own.start().is_ipv4() == v4).all(|own| local.holds(&own))
             };
-            let concerned = |entry: &&&Entry| entry.remote_ranges().any(|remote| overlap(&remote, &ts.addrs));
+            let concerned =
+                |entry: &&&PolicyEntry| entry.remote_ranges().any(|remote| overlap(&remote, &ts.addrs));
             let mut rivals = all.iter().filter(|entry| entry.holds_back()).filter(concerned);
             let wholly = rivals.all(|entry| bypass.rank.priority < entry.rank.priority && sides(entry));
             let is_limited = local.is_empty() || !unlimited(&ts);
@@ -79,7 +81,7 @@ fn worked_out(policies: &Policies) -> Protection {
 /// Our ranges and the prefixes that they are carried to, from all policies that stand.
 fn all_senders(policies: &Policies) -> BTreeSet<(AddrRange, Prefix)> {
     let standing = policies.table.iter().filter(|(id, _)| !policies.resting.contains(id));
-    let of = |(_, entry): (PolicyId, &Entry)| -> Vec<(AddrRange, Prefix)> {
+    let of = |(_, entry): (PolicyId, &PolicyEntry)| -> Vec<(AddrRange, Prefix)> {
         let everything = [prefix::whole(false), prefix::whole(true)];
         let local = entry.senders().filter(|range| !everything.contains(range));
         let pairs = local.flat_map(|range| {

@@ -2,7 +2,7 @@
 //! itself sends there needs such an address as its source.
 
 use super::protection::Changes;
-use super::table::Entry;
+use super::table::PolicyEntry;
 use crate::prefix::{cover, whole};
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_fastpath::prefix::Prefix;
@@ -28,7 +28,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    pub(super) fn add(&mut self, entry: &Entry) {
+    pub(super) fn add(&mut self, entry: &PolicyEntry) {
         for (range, prefix) in pairs(entry) {
             let count = self.counts.entry((range, prefix)).or_default();
             if *count == 0 {
@@ -38,7 +38,7 @@ impl Senders {
         }
     }
 
-    pub(super) fn subtract(&mut self, entry: &Entry) {
+    pub(super) fn subtract(&mut self, entry: &PolicyEntry) {
         for pair in pairs(entry) {
             let Some(count) = self.counts.get_mut(&pair) else { continue };
             *count -= 1;
@@ -71,7 +71,7 @@ impl Senders {
 
 /// The ranges of our side, each with the prefixes that it is carried to. A side that is everything
 /// names no address.
-fn pairs(entry: &Entry) -> BTreeSet<(AddrRange, Prefix)> {
+fn pairs(entry: &PolicyEntry) -> BTreeSet<(AddrRange, Prefix)> {
     let everything = [whole(false), whole(true)];
     let local: BTreeSet<AddrRange> = entry.senders().filter(|range| !everything.contains(range)).collect();
     if local.is_empty() {

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 /// What has been told so far: pairs of our range and the peer's prefix.
 #[derive(Default)]
-struct Told(BTreeSet<(AddrRange, Prefix)>);
+struct KnownSenders(BTreeSet<(AddrRange, Prefix)>);
 
-impl Told {
+impl KnownSenders {
     fn follow(&mut self, policies: &mut Policies) {
         for SenderDifference { prefix, range, is_there } in policies.take_senders() {
             let news = match is_there {
@@ -31,7 +31,7 @@ fn net(name: &str, local: &str, remote: &str) -> Child {
 
 #[test]
 fn each_prefix_has_the_senders_of_its_own_children() {
-    let (mut policies, mut told) = (Policies::default(), Told::default());
+    let (mut policies, mut told) = (Policies::default(), KnownSenders::default());
     let one = net("one", "10.1.0.0/16", "10.2.0.0/16");
     let two = net("two", "10.11.0.0/16", "10.12.0.0/16");
     let drop = child("drop", ChildMode::Drop, "10.21.0.0/16", "10.2.0.0/16");
@@ -52,7 +52,7 @@ fn each_prefix_has_the_senders_of_its_own_children() {
 /// An SA tells what its child leaves open: a virtual IP, or what the peer has made of a range.
 #[test]
 fn an_sa_tells_what_its_child_does_not_name() {
-    let (mut policies, mut told) = (Policies::default(), Told::default());
+    let (mut policies, mut told) = (Policies::default(), KnownSenders::default());
     let dynamic = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
     let road = Child { local_ts: vec![dynamic], ..net("road", "0.0.0.0/0", "0.0.0.0/0") };
     let site = net("site", "10.1.0.0/16", "10.2.0.0/16");

@@ -5,7 +5,7 @@
 //! then both lead to the old SA. Before that the configured children are the new ones already: what they hold back, and the old SA may carry, it carries in
 //! their place.
 
-use super::table::Entry;
+use super::table::PolicyEntry;
 use super::{Action, Policies, SelectorPair};
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_ike::output::ChildSaId;
@@ -99,7 +99,7 @@ impl Policies {
             .filter_map(|id| self.table.get(*id))
             .filter(|child| child.mode.is_negotiated() && child.rank.priority < sa.rank.priority)
             .filter(|child| child.since() > sa.seen && !child.is_around);
-        let place = |(part, child): (u32, &Entry)| {
+        let place = |(part, child): (u32, &PolicyEntry)| {
             let selectors = common(&child.selectors, &sa.selectors)?;
             let free = self.free_part(Rank { priority: child.rank.priority, place: sa.rank.place, part: 0 });
             let rank = Rank { part: free.part.saturating_add(part), ..free };

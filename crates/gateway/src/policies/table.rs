@@ -14,13 +14,13 @@ const SA_RANGES: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Boxed, because there are very many and a list grows by doubling.
-    entries: Vec<Option<Box<Entry>>>,
+    entries: Vec<Option<Box<PolicyEntry>>>,
     free: BTreeSet<PolicyId>,
 }
 
 /// A policy: of a configured child, or of Child SAs.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PolicyEntry {
     pub(super) selectors: SelectorPair,
     pub(super) rank: Rank,
     pub(super) mode: ChildMode,
@@ -65,22 +65,22 @@ impl Table {
     }
 
     /// Notes the policy of a number that was taken.
-    pub(super) fn put(&mut self, id: PolicyId, entry: Entry) {
+    pub(super) fn put(&mut self, id: PolicyId, entry: PolicyEntry) {
         if let Some(place) = self.entries.get_mut(id.0 as usize) {
             *place = Some(Box::new(entry));
         }
     }
 
     /// Takes a policy out. Its number is not free by that.
-    pub(super) fn take(&mut self, id: PolicyId) -> Option<Box<Entry>> {
+    pub(super) fn take(&mut self, id: PolicyId) -> Option<Box<PolicyEntry>> {
         self.entries.get_mut(id.0 as usize)?.take()
     }
 
-    pub(super) fn get(&self, id: PolicyId) -> Option<&Entry> {
+    pub(super) fn get(&self, id: PolicyId) -> Option<&PolicyEntry> {
         self.entries.get(id.0 as usize)?.as_deref()
     }
 
-    pub(super) fn get_mut(&mut self, id: PolicyId) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, id: PolicyId) -> Option<&mut PolicyEntry> {
         self.entries.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
@@ -90,7 +90,7 @@ impl Table {
     }
 
     #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &Entry)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &PolicyEntry)> {
         let numbered = (0..).map(PolicyId).zip(&self.entries);
         numbered.filter_map(|(id, entry)| Some((id, entry.as_deref()?)))
     }
@@ -103,7 +103,7 @@ fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
     child.mode == ChildMode::Transport && is_ah && selectors.take_esp_alone()
 }
 
-impl Entry {
+impl PolicyEntry {
     /// The policy of a Child SA.
     pub(super) fn of_sa(rank: Rank, sa: &NewSa<'_>, seen: u64) -> Self {
         let NewSa { child, selectors, home, is_around, .. } = *sa;

@@ -1,6 +1,6 @@
 //! One run of a script: whether it may be run, its time, its output.
 
-use super::Line;
+use super::ScriptLine;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
@@ -50,14 +50,14 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// For the log.
-    pub(super) fn into_lines(self) -> Vec<Line> {
+    pub(super) fn into_lines(self) -> Vec<ScriptLine> {
         let Self { connection, output, cut, failure } = self;
         let output = String::from_utf8_lossy(&output);
         let said = output.lines().map(|line| (LogLevel::Info, format!("updown: {line}")));
         let cut = cut
             .then(|| (LogLevel::Warning, format!("updown: output beyond {MAX_OUTPUT} octets is left out")));
         let failed = failure.map(|failure| (LogLevel::Warning, failure));
-        let line = |(level, text)| Line { connection: connection.clone(), level, text };
+        let line = |(level, text)| ScriptLine { connection: connection.clone(), level, text };
         said.chain(cut).chain(failed).map(line).collect()
     }
 }
