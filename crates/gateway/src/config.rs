@@ -306,7 +306,7 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
             .map_or(default.frames, |n| n as u32),
         priority: worker.integer("priority", 0, 20)?.map_or(default.priority, |n| n as u8),
         busy_poll: worker
-            .integer("busy_poll", 0, LONGEST_POLL)?
+            .integer("busy_poll", 0, MAX_BUSY_POLL_MICROS)?
             .map_or(default.busy_poll, Duration::from_micros),
     };
     worker.finish()?;
@@ -314,17 +314,17 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
 }
 
 /// The most: what tells workers' IVs apart has six bits.
-const MOST_WORKERS: u64 = 64;
+const MAX_WORKERS: u64 = 64;
 /// Microseconds: whoever polls for longer polls for ever.
-const LONGEST_POLL: u64 = 1_000_000;
+const MAX_BUSY_POLL_MICROS: u64 = 1_000_000;
 /// The highest number of a processor.
-const LAST_CPU: u64 = 1023;
+const MAX_CPU: u64 = 1023;
 
 /// How many, and where. `cpu` is for a single one.
 fn parse_workers(worker: &Section<'_>) -> Result<(Option<usize>, Vec<usize>), ConfigError> {
-    let count = worker.integer("count", 1, MOST_WORKERS)?.map(|n| n as usize);
-    let cpu = worker.integer("cpu", 0, LAST_CPU)?.map(|n| n as usize);
-    let cpus = worker.integers("cpus", 0, LAST_CPU)?;
+    let count = worker.integer("count", 1, MAX_WORKERS)?.map(|n| n as usize);
+    let cpu = worker.integer("cpu", 0, MAX_CPU)?.map(|n| n as usize);
+    let cpus = worker.integers("cpus", 0, MAX_CPU)?;
     let Some(cpus) = cpus else {
         return match (cpu, count) {
             (None, count) => Ok((count, Vec::new())),
@@ -338,8 +338,8 @@ fn parse_workers(worker: &Section<'_>) -> Result<(Option<usize>, Vec<usize>), Co
     let cpus: Vec<usize> = cpus.into_iter().map(|n| n as usize).collect();
     let each_once = cpus.iter().enumerate().all(|(at, cpu)| !cpus[..at].contains(cpu));
     let wanted = count.unwrap_or(cpus.len());
-    if cpus.len() != wanted || cpus.is_empty() || cpus.len() > MOST_WORKERS as usize || !each_once {
-        let many = count.map_or_else(|| format!("1 to {MOST_WORKERS}"), |count| count.to_string());
+    if cpus.len() != wanted || cpus.is_empty() || cpus.len() > MAX_WORKERS as usize || !each_once {
+        let many = count.map_or_else(|| format!("1 to {MAX_WORKERS}"), |count| count.to_string());
         return Err(worker.unfit("cpus", format!("{many} different processors, one for each worker")));
     }
     Ok((Some(wanted), cpus))

@@ -9,10 +9,10 @@ use std::thread::available_parallelism;
 use testudo_ike::endpoint::{Done, Endpoint, Job, JobId};
 
 /// More would take the handshakes of a storm from each other, and the processors from everything else.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// Jobs in line for each thread: as many as keep it busy until control looks again. The others stay with the endpoint, which
 /// lets those go first that have come furthest.
-const IN_LINE: usize = 32;
+const JOBS_PER_THREAD: usize = 32;
 
 /// What came of a job.
 pub(crate) type Result = std::result::Result<Done, Failed>;
@@ -26,7 +26,7 @@ pub(crate) struct Failed {
 }
 
 /// What the names of the crypto threads begin with.
-pub(crate) const THREADS: &str = "crypto";
+pub(crate) const THREAD_NAME_PREFIX: &str = "crypto";
 
 /// The crypto threads.
 pub(crate) struct Crypto {
@@ -48,7 +48,7 @@ impl Crypto {
                 tracing::warn!("a crypto thread does not give way to workers: {error}");
             }
         };
-        Self::with(processors.saturating_sub(workers).clamp(1, MOST_THREADS), begin, run, waking(waker))
+        Self::with(processors.saturating_sub(workers).clamp(1, MAX_THREADS), begin, run, waking(waker))
     }
 
     fn with(
@@ -57,14 +57,14 @@ impl Crypto {
         run: impl Fn(Job) -> Result + Clone + Send + 'static,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::result::Result<Self, Error> {
-        let pool = Pool::start(THREADS, threads, begin, Job::takes_long, run, wake)
+        let pool = Pool::start(THREAD_NAME_PREFIX, threads, begin, Job::takes_long, run, wake)
             .map_err(Error::io("start a crypto thread"))?;
         Ok(Self { pool, out: 0 })
     }
 
     /// Takes jobs of the endpoint, as many as there is room for.
     pub(crate) fn feed(&mut self, endpoint: &mut Endpoint) {
-        let room = (self.pool.threads() * IN_LINE).saturating_sub(self.out);
+        let room = (self.pool.threads() * JOBS_PER_THREAD).saturating_sub(self.out);
         let jobs: Vec<Job> = std::iter::from_fn(|| endpoint.take_job()).take(room).collect();
         if !jobs.is_empty() {
             self.out += jobs.len();
@@ -214,11 +214,11 @@ mod tests {
         let config =
             EndpointConfig { cookie_threshold: 1000, source_cookie_threshold: 1000, ..handing_out() };
         let (mut endpoint, mut crypto, _go, _woken) = responder(config);
-        for _ in 0..IN_LINE + 5 {
+        for _ in 0..JOBS_PER_THREAD + 5 {
             endpoint.handle_datagram(NOW, path(), &request());
         }
         crypto.feed(&mut endpoint);
-        assert_eq!((crypto.out, endpoint.jobs_out()), (IN_LINE, IN_LINE + 5));
+        assert_eq!((crypto.out, endpoint.jobs_out()), (JOBS_PER_THREAD, JOBS_PER_THREAD + 5));
     }
 
     #[test]

@@ -41,7 +41,7 @@ const FIRST_IKE: usize = 4;
 /// Corosync.
 const ENGINE: Token = Token(8);
 /// Heartbeats of the other nodes, on all links.
-const PULSES: Token = Token(9);
+const HEARTBEATS: Token = Token(9);
 /// Questions where VIPs are, on all links.
 const VIPS: Token = Token(10);
 /// Routers, on what they say of packets of ours.
@@ -50,15 +50,15 @@ const ICMP: Token = Token(11);
 const VICI: usize = 16;
 
 /// IKE messages handled before commands and routes get their turn.
-const IKE_BURST: usize = 64;
+const MAX_IKE_MESSAGES_PER_TURN: usize = 64;
 /// Lines and other news passed on to VICI's clients before these are written to and IKE gets its turn.
-const NOTES_BURST: usize = 512;
+const MAX_NOTES_PER_TURN: usize = 512;
 /// How often traffic is looked at for liveness, and neighbours are kept fresh.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a clean end waits for the peers to confirm.
-const FAREWELL: Duration = Duration::from_secs(3);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a node of a cluster takes to give its shards away before it ends.
-const DRAIN: Duration = Duration::from_secs(20);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Everything with a descriptor.
 struct Loop {
@@ -188,7 +188,7 @@ impl Loop {
         let node = prepared.zip(config.cluster.as_ref()).map(join).transpose().map_err(Error::Cluster)?;
         if let Some(node) = &node {
             watch(registry, node.engine_fd(), ENGINE)?;
-            node.heartbeat_fds().try_for_each(|fd| watch(registry, fd, PULSES))?;
+            node.heartbeat_fds().try_for_each(|fd| watch(registry, fd, HEARTBEATS))?;
             node.speaker_fds().try_for_each(|fd| watch(registry, fd, VIPS))?;
         }
         let policy = if config.legacy { Policy::Legacy } else { Policy::Modern };
@@ -203,7 +203,7 @@ impl Loop {
             server: Server::new(),
             gateway,
             icmp,
-            next_housekeeping: Instant::now() + HOUSEKEEPING,
+            next_housekeeping: Instant::now() + HOUSEKEEPING_INTERVAL,
             ike_waits: false,
             icmp_waits: false,
             heartbeats_wait: false,
@@ -225,7 +225,7 @@ impl Loop {
         // What follows takes its time where there are very many SAs.
         log::flush();
         self.gateway.look_at_clock();
-        let within = if self.gateway.node.is_some() { DRAIN } else { FAREWELL };
+        let within = if self.gateway.node.is_some() { DRAIN_TIMEOUT } else { FAREWELL_TIMEOUT };
         self.gateway.shut_down(within, result.is_ok());
         Farewell { until: Instant::now() + within, result }
     }
@@ -254,7 +254,7 @@ impl Loop {
                 NETLINK => self.follow_routes()?,
                 WORKERS => self.gateway.worker_events(),
                 // It has woken us; the results are looked for at every turn.
-                CRYPTO | ENGINE | PULSES => {}
+                CRYPTO | ENGINE | HEARTBEATS => {}
                 VIPS => self.gateway.answer_for_vips(),
                 ICMP => icmp = true,
                 Token(VICI) => self.vici.accept(&mut self.server, self.poll.registry()),
@@ -267,13 +267,13 @@ impl Loop {
         self.gateway.names_done();
         self.gateway.look_at_disk();
         if ike {
-            self.ike_waits = self.gateway.receive(IKE_BURST);
+            self.ike_waits = self.gateway.receive(MAX_IKE_MESSAGES_PER_TURN);
         }
         if icmp {
             self.icmp_waits = self.icmp.receive(|told| self.gateway.router_told(told));
         }
         self.deadlines()?;
-        pass_on(&mut self.gateway, &mut self.server, NOTES_BURST);
+        pass_on(&mut self.gateway, &mut self.server, MAX_NOTES_PER_TURN);
         self.vici_waits = self.vici.pump(&mut self.server, self.gateway.now, &mut self.gateway);
         if self.gateway.node.is_some() {
             // Whatever this turn has changed goes to the others.
@@ -300,7 +300,7 @@ impl Loop {
         }
         self.gateway.look_at_traffic();
         if self.next_housekeeping <= Instant::now() {
-            self.next_housekeeping = Instant::now() + HOUSEKEEPING;
+            self.next_housekeeping = Instant::now() + HOUSEKEEPING_INTERVAL;
             self.gateway.data.housekeeping()?;
             self.follow_routes()?;
             self.gateway.report_traffic();
@@ -329,7 +329,7 @@ impl Loop {
         let protocol = due.map(|at| at.since(now)).min();
         let clock = [Some(self.next_housekeeping), farewell];
         let instants = clock.into_iter().flatten().map(|at| at.saturating_duration_since(Instant::now()));
-        protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING)
+        protocol.into_iter().chain(instants).min().unwrap_or(HOUSEKEEPING_INTERVAL)
     }
 
     fn drain_signals(&mut self) {

@@ -119,7 +119,7 @@ pub(crate) struct Parts {
 }
 
 /// How often an operator is reminded of what connections lack.
-const REMINDER: Duration = Duration::from_secs(24 * 60 * 60);
+const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A new Child SA whose policy does not stand yet.
 struct Fresh {
@@ -173,7 +173,7 @@ impl Gateway {
             looked_at: None,
             load: Load::new(),
             virtual_ips: VirtualIps::default(),
-            next_look: Instant::now() + REMINDER,
+            next_look: Instant::now() + REMINDER_INTERVAL,
             updown,
             resolver,
             settings: None,
@@ -294,7 +294,7 @@ impl Gateway {
         if Instant::now() < self.next_look {
             return;
         }
-        self.next_look = Instant::now() + REMINDER;
+        self.next_look = Instant::now() + REMINDER_INTERVAL;
         let names: Vec<String> = self.endpoint.connections().map(|c| c.name.clone()).collect();
         names.iter().for_each(|name| self.warn_of_lacks(name));
     }

@@ -12,13 +12,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use testudo_ipsec::pmtu::TooBig;
 
 /// A router quotes 548 octets at most (RFC 1812 §4.3.2.3) or 1232 (RFC 4443 §3.2), and what is quoted first is enough.
-const LARGEST: usize = 2048;
+const MAX_MESSAGE_OCTETS: usize = 2048;
 /// Messages of a socket in one turn.
-const BURST: usize = 64;
+const MAX_MESSAGES_PER_TURN: usize = 64;
 /// In a second, of those that are believed: each may go to all SAs of a path, and to other nodes. Routers say it again.
-const BELIEVED: usize = 1024;
+const MAX_BELIEVED_PER_SECOND: usize = 1024;
 /// In a second, of those that are not. To find that out takes about a microsecond: a flood costs a few hundredths of a processor.
-const MADE_UP: usize = 1 << 14;
+const MAX_DISBELIEVED_PER_SECOND: usize = 1 << 14;
 
 /// One socket for each family that the kernel has.
 pub(crate) struct IcmpSockets {
@@ -55,7 +55,9 @@ impl IcmpSockets {
 
     /// A second is over. Look at them: a queue that was full then wakes nobody.
     pub(crate) fn refill(&mut self) {
-        self.sockets.iter_mut().for_each(|one| one.left = (BELIEVED, MADE_UP));
+        self.sockets
+            .iter_mut()
+            .for_each(|one| one.left = (MAX_BELIEVED_PER_SECOND, MAX_DISBELIEVED_PER_SECOND));
     }
 
     /// What has come, up to a burst of each. `told` says whether a message is believed. True if more may be there that can be read
@@ -71,19 +73,19 @@ impl IcmpSockets {
 
 impl IcmpSocket {
     fn new(socket: Socket, read: fn(&[u8]) -> Option<TooBig>) -> Self {
-        Self { socket, read, left: (BELIEVED, MADE_UP) }
+        Self { socket, read, left: (MAX_BELIEVED_PER_SECOND, MAX_DISBELIEVED_PER_SECOND) }
     }
 
     fn receive(&mut self, mut told: impl FnMut(&TooBig) -> bool) -> bool {
-        let mut buffer = [0; LARGEST];
-        for _ in 0..BURST {
-            let (believed, made_up) = &mut self.left;
-            if *believed == 0 || *made_up == 0 {
+        let mut buffer = [0; MAX_MESSAGE_OCTETS];
+        for _ in 0..MAX_MESSAGES_PER_TURN {
+            let (believed, disbelieved) = &mut self.left;
+            if *believed == 0 || *disbelieved == 0 {
                 return false;
             }
             let Ok(length) = (&mut &self.socket).read(&mut buffer) else { return false };
             let found = buffer.get(..length).and_then(self.read);
-            let left = if found.is_some_and(|found| told(&found)) { believed } else { made_up };
+            let left = if found.is_some_and(|found| told(&found)) { believed } else { disbelieved };
             *left -= 1;
         }
         true

@@ -12,7 +12,7 @@ fn pair(filter: &[SockFilter], read: fn(&[u8]) -> Option<TooBig>) -> (IcmpSocket
 fn passes(filter: &[SockFilter], message: &[u8]) -> bool {
     let (socket, sender) = pair(filter, |_| None);
     (&sender).write_all(message).unwrap();
-    (&socket.socket).read(&mut [0; LARGEST]).is_ok()
+    (&socket.socket).read(&mut [0; MAX_MESSAGE_OCTETS]).is_ok()
 }
 
 /// An IPv4 header without options.
@@ -100,11 +100,11 @@ fn junk_does_not_use_up_what_is_for_messages_that_are_believed() {
         tell(&mut socket, if number % 2 == 0 { &junk } else { &junk[..1] });
     }
     assert_eq!(tell(&mut socket, &7_u32.to_be_bytes()), 1);
-    for _ in 1..BELIEVED {
+    for _ in 1..MAX_BELIEVED_PER_SECOND {
         tell(&mut socket, &7_u32.to_be_bytes());
     }
-    assert_eq!(tell(&mut socket, &7_u32.to_be_bytes()), BELIEVED, "and that has an end too");
-    socket.left = (BELIEVED, MADE_UP);
+    assert_eq!(tell(&mut socket, &7_u32.to_be_bytes()), MAX_BELIEVED_PER_SECOND, "and that has an end too");
+    socket.left = (MAX_BELIEVED_PER_SECOND, MAX_DISBELIEVED_PER_SECOND);
     assert!(!socket.receive(|_| true), "what was left is read in the next second, and then there is no more");
-    assert_eq!(socket.left, (BELIEVED - 1, MADE_UP));
+    assert_eq!(socket.left, (MAX_BELIEVED_PER_SECOND - 1, MAX_DISBELIEVED_PER_SECOND));
 }

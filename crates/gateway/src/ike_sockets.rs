@@ -23,12 +23,12 @@ pub(crate) const IKE_PORT: u16 = 500;
 /// The port of IKE and ESP with NAT traversal.
 pub(crate) const NAT_PORT: u16 = 4500;
 
-const MARKER: [u8; 4] = [0; 4];
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
 /// A burst of handshakes must survive until the control thread gets to it.
-const RECEIVE_BUFFER: usize = 4 << 20;
+const RECEIVE_BUFFER_OCTETS: usize = 4 << 20;
 
 /// Messages taken from one socket before the others have their turn, so that a flood on one does not hide them.
-const TURN: usize = 16;
+const MAX_MESSAGES_PER_TURN: usize = 16;
 
 struct IkeSocket {
     socket: Socket,
@@ -60,7 +60,7 @@ impl IkeSockets {
                 }
             }
         }
-        Ok(Self { sockets, at: Cell::new(0), left: Cell::new(TURN) })
+        Ok(Self { sockets, at: Cell::new(0), left: Cell::new(MAX_MESSAGES_PER_TURN) })
     }
 
     /// For the poller.
@@ -81,7 +81,7 @@ impl IkeSockets {
             };
             if received.is_none() {
                 self.at.set((self.at.get() + 1) % self.sockets.len().max(1));
-                self.left.set(TURN);
+                self.left.set(MAX_MESSAGES_PER_TURN);
             }
             received
         })
@@ -89,7 +89,7 @@ impl IkeSockets {
 
     /// Sends an IKE message from `path.local`, the marker put on where the port asks for it.
     pub(crate) fn send(&self, path: Path, bytes: &[u8]) -> io::Result<()> {
-        let marker: &[u8] = if path.local.port() == NAT_PORT { &MARKER } else { &[] };
+        let marker: &[u8] = if path.local.port() == NAT_PORT { &NON_ESP_MARKER } else { &[] };
         self.serving(path.local)?.send(path, &[IoSlice::new(marker), IoSlice::new(bytes)])
     }
 
@@ -110,10 +110,10 @@ impl IkeSockets {
 fn open(local: SocketAddr, mark: u32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_mark(mark)?;
-    let room = make_room(&socket, RECEIVE_BUFFER)?;
-    if room < RECEIVE_BUFFER {
+    let room = make_room(&socket, RECEIVE_BUFFER_OCTETS)?;
+    if room < RECEIVE_BUFFER_OCTETS {
         tracing::warn!(
-            "UDP {local} has room for {room} octets, expected {RECEIVE_BUFFER}: messages may be lost in a storm"
+            "UDP {local} has room for {room} octets, expected {RECEIVE_BUFFER_OCTETS}: messages may be lost in a storm"
         );
     }
     if local.is_ipv6() {
@@ -139,7 +139,7 @@ fn make_room(socket: &Socket, wanted: usize) -> io::Result<usize> {
 impl IkeSocket {
     /// `None` when nothing waits; what is no IKE message is skipped.
     fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
-        let skip = if self.port == NAT_PORT { MARKER.len() } else { 0 };
+        let skip = if self.port == NAT_PORT { NON_ESP_MARKER.len() } else { 0 };
         loop {
             match self.receive_raw(buffer) {
                 Ok(Some((path, len))) => return Some((path, skip..len)),
@@ -172,7 +172,8 @@ impl IkeSocket {
             _ => None,
         });
         let remote = message.address.and_then(|a| to_std(&a));
-        let marked = self.port != NAT_PORT || (len >= MARKER.len() && parts[0][..MARKER.len()] == MARKER);
+        let marked = self.port != NAT_PORT
+            || (len >= NON_ESP_MARKER.len() && parts[0][..NON_ESP_MARKER.len()] == NON_ESP_MARKER);
         Ok(match (local, remote) {
             (Some(local), Some(remote)) if marked && !truncated => {
                 Some((Path { local: SocketAddr::new(local, self.port), remote }, len))

@@ -26,10 +26,10 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Octets that wait for a slow reader: some 10 000 lines.
-const CAPACITY: usize = 1 << 20;
+const MAX_QUEUE_OCTETS: usize = 1 << 20;
 /// More does not wait for the end of a turn, however long it is.
-const BATCH: usize = 64 << 10;
-static QUEUE: Queue = Queue::new(CAPACITY, BATCH);
+const MAX_BATCH_OCTETS: usize = 64 << 10;
+static QUEUE: Queue = Queue::new(MAX_QUEUE_OCTETS, MAX_BATCH_OCTETS);
 
 /// Whether the writer runs.
 static STARTED: AtomicBool = AtomicBool::new(false);

@@ -52,9 +52,9 @@ const SIGNALS: &str = "Signals: SIGTERM and SIGINT delete all SAs at the peers a
                        the others. SIGHUP changes nothing: connections and secrets are loaded by swanctl --load-all.";
 
 /// How long the end waits for the reader of the log.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a panic does: workers go on meanwhile.
-const PANIC_PATIENCE: Duration = Duration::from_millis(100);
+const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The Testudo IPsec gateway.
 #[derive(Parser)]
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         if arguments.cleanup { datapath::DataPath::cleanup(&config) } else { event_loop::run(config) }
     });
     let code = result.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
-    log::finish(END_PATIENCE);
+    log::finish(END_FLUSH_TIMEOUT);
     code
 }
 
@@ -102,8 +102,8 @@ fn main() -> ExitCode {
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         log::panicked(panic);
-        if !std::thread::current().name().is_some_and(|name| name.starts_with(crypto::THREADS)) {
-            log::finish(PANIC_PATIENCE);
+        if !std::thread::current().name().is_some_and(|name| name.starts_with(crypto::THREAD_NAME_PREFIX)) {
+            log::finish(PANIC_FLUSH_TIMEOUT);
             std::process::abort();
         }
     }));

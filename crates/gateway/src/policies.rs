@@ -120,7 +120,7 @@ pub(crate) enum Change {
 }
 
 /// Places of Child SAs lie below it, those of the newest lowest; those of configured children above, as they were loaded.
-const CONFIGURED: u64 = 1 << 63;
+const FIRST_CONFIGURED_PLACE: u64 = 1 << 63;
 
 impl Policies {
     /// For a node of a cluster; the key is the cluster's.
@@ -176,7 +176,7 @@ impl Policies {
         for mut entry in children {
             let Some(name) = entry.name().cloned() else { continue };
             self.loaded += 1;
-            entry.rank.place = CONFIGURED + self.loaded;
+            entry.rank.place = FIRST_CONFIGURED_PLACE + self.loaded;
             let number = numbers.remove(&name);
             let before = number.and_then(|id| old.get(&id)).filter(|before| before.means(&entry));
             entry.set_since(before.map_or(self.loaded, |before| before.since()));
@@ -261,7 +261,7 @@ impl Policies {
         let id = self.table.take_number();
         let rank = self.free_part(Rank {
             priority: priority_of(sa.child, sa.selectors),
-            place: CONFIGURED.saturating_sub(sa.place),
+            place: FIRST_CONFIGURED_PLACE.saturating_sub(sa.place),
             part: 0,
         });
         self.table.put(id, PolicyEntry::of_sa(rank, sa, self.loaded));
@@ -320,7 +320,8 @@ impl Policies {
             entry.rank.priority == priority
                 && entry.is_around == sa.is_around
                 && (is_alone
-                    || entry.home == sa.home && entry.rank.place == CONFIGURED.saturating_sub(sa.place))
+                    || entry.home == sa.home
+                        && entry.rank.place == FIRST_CONFIGURED_PLACE.saturating_sub(sa.place))
                 && entry.selectors.is_same_set(sa.selectors)
         };
         self.table.get_mut(id).filter(same)?.sas += 1;

@@ -11,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// So long a result may wait for those that come behind it, and until the next is there; but for none that takes long.
-const PATIENCE: Duration = Duration::from_micros(500);
+const MAX_RESULT_DELAY: Duration = Duration::from_micros(500);
 
 /// What wakes the control thread.
 pub(crate) fn waking(waker: Arc<Waker>) -> impl Fn() + Send + Sync + 'static {
@@ -142,13 +142,13 @@ impl<J, D> PoolState<J, D> {
         done.list.push(result);
         done.since.get_or_insert_with(Instant::now);
         drop(done);
-        self.tell(PATIENCE);
+        self.tell(MAX_RESULT_DELAY);
     }
 
     /// Tells control of results that have waited so long, if it has not been told.
-    fn tell(&self, patience: Duration) {
+    fn tell(&self, min_age: Duration) {
         let mut done = lock(&self.done);
-        let tell = !done.told && done.since.is_some_and(|since| since.elapsed() >= patience);
+        let tell = !done.told && done.since.is_some_and(|since| since.elapsed() >= min_age);
         done.told |= tell;
         drop(done);
         if tell {

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Threads, and so look-ups at a time.
-const THREADS: usize = 4;
+const LOOKUP_THREADS: usize = 4;
 /// Names that wait for a thread; more fail at once.
-const MAX_WAITING: usize = 16_384;
+const MAX_WAITING_NAMES: usize = 16_384;
 /// How long a look-up may take, with the time that it waits for a thread.
-const TIME_LIMIT: Duration = Duration::from_secs(10);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a name stands for, or why for nothing.
 pub(crate) type Resolution = (String, Result<Vec<IpAddr>, LookupError>);
@@ -45,7 +45,7 @@ fn takes_long(_: &String) -> bool {
 impl Resolver {
     /// Without names. `waker` wakes the control thread when one is resolved.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        Self::with(waker, look_up, TIME_LIMIT)
+        Self::with(waker, look_up, LOOKUP_TIMEOUT)
     }
 
     fn with(
@@ -64,8 +64,8 @@ impl Resolver {
             if self.out.contains(&name) {
                 // A thread is still at it.
                 self.awaited.insert(name, now + self.time_limit);
-            } else if self.out.len() >= MAX_WAITING {
-                self.failed.push((name, Err(LookupError::Busy { limit: MAX_WAITING })));
+            } else if self.out.len() >= MAX_WAITING_NAMES {
+                self.failed.push((name, Err(LookupError::Busy { limit: MAX_WAITING_NAMES })));
             } else {
                 self.out.insert(name.clone());
                 self.awaited.insert(name.clone(), now + self.time_limit);
@@ -94,8 +94,9 @@ impl Resolver {
                 let result = look_up(&name);
                 (name, result)
             };
-            let pool = Pool::start("names", THREADS, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
-                .map_err(|error| LookupError::NoThread(error.to_string()))?;
+            let pool =
+                Pool::start("names", LOOKUP_THREADS, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
+                    .map_err(|error| LookupError::NoThread(error.to_string()))?;
             self.pool = Some(pool);
         }
         self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())

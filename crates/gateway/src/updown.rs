@@ -28,15 +28,15 @@ use testudo_vici::schema::scripts_not_run;
 use testudo_vici::trust;
 
 /// Threads that run scripts. As a rule scripts wait for one another anyway: iptables has one lock.
-const LANES: usize = 4;
+const SCRIPT_THREADS: usize = 4;
 /// Scripts that wait for one thread; more are not run, and the log says so.
-const MAX_WAITING: usize = 4096;
+const MAX_WAITING_SCRIPTS: usize = 4096;
 /// Pairs of selectors of a Child SA that a script is run for: a peer may ask for very many.
 const MAX_PAIRS: usize = 64;
 /// How long a script may run.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the daemon's end waits for scripts.
-const END_LIMIT: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how long after a change of owners the SAs are looked at: they follow within this time.
 const OWNER_WINDOW: Duration = Duration::from_secs(30);
 
@@ -187,7 +187,7 @@ impl Updown {
             members: BTreeSet::from([id]),
         };
         // Without its `up` it has no `down` either; the next Child SA tries again.
-        if self.submit(&tunnel, "up", MAX_WAITING) {
+        if self.submit(&tunnel, "up", MAX_WAITING_SCRIPTS) {
             self.tunnels.insert(id, tunnel);
             self.tunnel_of.insert(id, id);
         }
@@ -254,9 +254,9 @@ impl Updown {
 
     /// No thread where no script is ever run.
     fn start_lanes(&mut self) -> Result<()> {
-        while self.lanes.len() < LANES {
+        while self.lanes.len() < SCRIPT_THREADS {
             let ending = Arc::clone(&self.ending);
-            let run = move |task: Task| script::run(&task, TIME_LIMIT, &ending);
+            let run = move |task: Task| script::run(&task, SCRIPT_TIMEOUT, &ending);
             let name = format!("updown{}", self.lanes.len());
             let pool = Pool::start(&name, 1, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
                 .map_err(Error::io("start a thread for it"))?;
@@ -281,7 +281,7 @@ impl Updown {
         for child in self.members().collect::<Vec<_>>() {
             self.gone(child);
         }
-        let until = Instant::now() + END_LIMIT;
+        let until = Instant::now() + END_TIMEOUT;
         let mut lines = self.take_lines();
         while self.lanes.iter().any(|lane| lane.waiting > 0) && Instant::now() < until {
             thread::sleep(Duration::from_millis(20));

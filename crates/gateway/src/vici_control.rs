@@ -33,7 +33,7 @@ use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
 /// The job of what nobody waits for.
-const NOBODY: JobId = JobId(0);
+const NO_JOB: JobId = JobId(0);
 
 impl Gateway {
     /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given. Those of this node: see
@@ -301,7 +301,7 @@ impl Control for Gateway {
         let asked = sas.len() as u32;
         match asked {
             0 => {}
-            _ => match self.ask(NOBODY, Ask::Rekey { sas, reauth: request.reauth }) {
+            _ => match self.ask(NO_JOB, Ask::Rekey { sas, reauth: request.reauth }) {
                 Ok(()) => begun += asked,
                 Err(why) => {
                     self.log(None, None, LogLevel::Warning, format!("cannot rekey SAs of other nodes: {why}"))

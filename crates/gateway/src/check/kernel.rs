@@ -5,7 +5,7 @@ use crate::config::Config;
 use testudo_fastpath::tun::TunError;
 
 /// Strict reverse path filtering (RFC 3704 §2.2), in `rp_filter`.
-const STRICT: &str = "1";
+const RP_FILTER_STRICT: &str = "1";
 
 pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     let setting = |path: String| host.read(&path).map(|text| text.trim().to_owned());
@@ -15,7 +15,7 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     }
     for port in &config.ports {
         let interface = &port.interface;
-        if rp_filter(interface).as_deref() == Some(STRICT) {
+        if rp_filter(interface).as_deref() == Some(RP_FILTER_STRICT) {
             report.warn(format!(
                 "net.ipv4.conf.{interface}.rp_filter is 1 (strict): the kernel drops IKE and clear packets that come in \
                  by {interface} from sources whose route leads elsewhere, as that of a protected prefix leads into \

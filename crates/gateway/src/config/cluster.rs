@@ -10,7 +10,7 @@ use testudo_cluster::node::NodeId;
 use testudo_fastpath::mac::MacAddr;
 
 /// UDP port of heartbeats.
-const PULSE_PORT: u16 = 5406;
+const HEARTBEAT_PORT: u16 = 5406;
 /// Links by which heartbeats go.
 const MAX_LINKS: usize = 8;
 
@@ -163,7 +163,7 @@ pub(super) fn parse(root: &Section<'_>, ports: usize) -> Result<Option<ClusterSe
         replicate_config: replicate_config.unwrap_or(true),
         protocol: protocol.map_or(newest, |version| version as u8),
         timers,
-        heartbeat_port: heartbeat_port.map_or(PULSE_PORT, |n| n as u16),
+        heartbeat_port: heartbeat_port.map_or(HEARTBEAT_PORT, |n| n as u16),
         state: state.unwrap_or_else(|| PathBuf::from("/var/lib/testudo")),
         message_id_sync: message_id_sync.unwrap_or(false),
         generation,

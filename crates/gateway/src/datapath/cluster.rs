@@ -24,10 +24,10 @@ use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Packets that a worker notes of shards that go to another node: what passes in some milliseconds.
-const NOTES: usize = 16 << 10;
+const MAX_NOTES: usize = 16 << 10;
 
 /// How long what others have worked on is told to workers again, with what has come since: longer than they ask for it.
-const REMEMBERED: Duration = Duration::from_secs(1);
+const HANDLED_LIFETIME: Duration = Duration::from_secs(1);
 
 /// What the start of a node's data path needs.
 pub(crate) struct ClusterPlan<'a> {
@@ -116,7 +116,7 @@ impl DataPath {
     /// From now on clear packets of these shards, which are about to go to another node, are noted.
     pub(crate) fn note(&mut self, shards: ShardSet) {
         let blank = Note { shard: Shard(0), digest: 0 };
-        self.send(Command::Note(shards, vec![blank; NOTES].into_boxed_slice()));
+        self.send(Command::Note(shards, vec![blank; MAX_NOTES].into_boxed_slice()));
     }
 
     /// Of shards that come here: what their former nodes have worked on, so that it is not worked on again.
@@ -124,7 +124,7 @@ impl DataPath {
         let Some(cluster) = &mut self.cluster else { return };
         // Shards come one shortly after another, and a worker has one list: what it was told before must stay in it.
         let now = Instant::now();
-        cluster.handled.retain(|handled| now.duration_since(handled.since) < REMEMBERED);
+        cluster.handled.retain(|handled| now.duration_since(handled.since) < HANDLED_LIFETIME);
         cluster.handled.push(Handled { since: now, shards, digests });
         let all = cluster.handled.iter().fold(ShardSet::EMPTY, |all, handled| all.union(handled.shards));
         let digests = cluster.handled.iter().flat_map(|handled| &handled.digests);

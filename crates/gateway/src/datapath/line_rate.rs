@@ -6,9 +6,9 @@ use testudo_fastpath::port::speed_of;
 
 /// Octets that the smallest frame takes on the wire, with its preamble and the gap behind it
 /// (IEEE 802.3 §4.2.7, §4.4.2).
-const SMALLEST: u64 = 84;
+const MIN_FRAME_OCTETS: u64 = 84;
 /// Mb/s of a port whose driver does not tell: as fast as any that one host could follow.
-const ASSUMED: u32 = 100_000;
+const ASSUMED_MEGABITS: u32 = 100_000;
 
 /// Packets a second, of all ports together: those of one SA may come by several.
 pub(super) fn of(ports: &[PortLink]) -> u64 {
@@ -23,7 +23,9 @@ pub(super) fn of(ports: &[PortLink]) -> u64 {
 }
 
 fn at(speeds: impl Iterator<Item = Option<u32>>) -> u64 {
-    speeds.map(|speed| u64::from(speed.unwrap_or(ASSUMED)) * 1_000_000 / (8 * SMALLEST)).sum()
+    speeds
+        .map(|speed| u64::from(speed.unwrap_or(ASSUMED_MEGABITS)) * 1_000_000 / (8 * MIN_FRAME_OCTETS))
+        .sum()
 }
 
 #[cfg(test)]

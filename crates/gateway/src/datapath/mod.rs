@@ -53,10 +53,10 @@ const DEFAULT_MTU: u16 = 1500;
 
 /// How many times longer than the last look at the routes lasted nobody looks again; and than the last walk through all SAs
 /// because routes had changed.
-const REST: u32 = 50;
+const MIN_REST_FACTOR: u32 = 50;
 
 /// How long a new sender ID takes at most to get to all workers.
-const RENEWAL: Duration = Duration::from_secs(10);
+const SENDER_RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Everything below the control thread.
 pub(crate) struct DataPath {
@@ -329,7 +329,7 @@ impl DataPath {
     /// little later says so again.
     fn iv_low(&mut self) -> Option<WorkerEvent> {
         let now = Instant::now();
-        if self.renewed.is_some_and(|at| now.duration_since(at) < RENEWAL) {
+        if self.renewed.is_some_and(|at| now.duration_since(at) < SENDER_RENEWAL_TIMEOUT) {
             return None;
         }
         self.renewed = Some(now);
@@ -402,7 +402,7 @@ impl DataPath {
             self.path_mtus_due = false;
             let now = boottime();
             self.sas.set_path_mtus(|remote| path_mtu(&self.fib, &self.learned, now, remote));
-            self.next_path_mtus = Instant::now() + begun.elapsed() * REST;
+            self.next_path_mtus = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
         }
     }
 
@@ -453,7 +453,7 @@ impl DataPath {
             tracing::warn!("cannot look after table 220: {error}");
         }
         // With very many routes this takes its time, and IKE waits for it.
-        self.next_reassertion = Instant::now() + begun.elapsed() * REST;
+        self.next_reassertion = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
     }
 
     /// Ends the workers. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.

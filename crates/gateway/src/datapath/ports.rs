@@ -9,7 +9,7 @@ use testudo_fastpath::port::PortStatistics;
 use testudo_fastpath::port::xdp::KernelLosses;
 
 /// An interface that cannot be used is tried again after that time, or as soon as it changes.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All ports, by their numbers.
 pub(super) struct Ports(Vec<Port>);
@@ -169,7 +169,7 @@ impl Ports {
     pub(super) fn refused(&mut self, link: &PortLink, why: String, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         port.close();
-        port.tried = Some((link.clone(), now + RETRY));
+        port.tried = Some((link.clone(), now + RETRY_INTERVAL));
         let line = PortLine::Warning(format!("port {}: interface cannot be used yet: {why}", port.name));
         let state = State::Refused(why);
         if port.state == state {

@@ -89,7 +89,7 @@ fn one_that_cannot_be_used_is_tried_again_and_said_once_for_each_reason() {
     assert_eq!(ports.condition(PORT, now).unwrap().why, Some("one queue"));
     assert_eq!(ports.need(&down, now), Need::Nothing, "not at once");
     assert_eq!(ports.need(&link(9, true), now), Need::Open, "the interface has changed");
-    assert_eq!(ports.need(&down, now + RETRY), Need::Open);
+    assert_eq!(ports.need(&down, now + RETRY_INTERVAL), Need::Open);
     assert_eq!(refuse(&mut ports, &down, "one queue", after(5, now)), None);
     assert_eq!(state(&ports, after(6, now)), ("waiting", 6));
     warning(refuse(&mut ports, &down, "MTU", after(7, now)));

@@ -51,7 +51,7 @@ impl DataPath {
         let instance = Instance::new(&config.instance)?;
         let filter = Filter::open(&instance)?;
         let inherited = filter.is_inherited();
-        let tun = Tun::open(&config.tun, TUN_MTU).map_err(Error::from);
+        let tun = Tun::open(&config.tun, MIN_TUN_MTU).map_err(Error::from);
         let has_tun = tun.is_ok();
         let built = tun.and_then(|tun| Self::build(config, assignment, cluster, library, filter, tun));
         built.map_err(|error| match inherited {
@@ -169,14 +169,14 @@ fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usi
 const FLOW_CACHE_BITS: u32 = 17;
 
 /// Of the TUN before the ports are known, and at least.
-const TUN_MTU: u16 = 1500;
+const MIN_TUN_MTU: u16 = 1500;
 
 /// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what is too long for a tunnel is answered
 /// by the worker. Frames hold no more.
 pub(super) fn tun_mtu(fib: &Fib) -> u16 {
-    let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(TUN_MTU);
+    let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(MIN_TUN_MTU);
     // Below 16384.
-    largest.clamp(TUN_MTU, JUMBO_MTU as u16)
+    largest.clamp(MIN_TUN_MTU, JUMBO_MTU as u16)
 }
 
 /// The cipher library that is asked for, if this machine has it.

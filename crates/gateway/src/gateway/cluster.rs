@@ -11,7 +11,7 @@ use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::pmtu::TooBig;
 
 /// How long the engine is heard before others get their turn.
-const ENGINE_BURST: Duration = Duration::from_millis(5);
+const ENGINE_TIME_PER_TURN: Duration = Duration::from_millis(5);
 
 impl Gateway {
     /// Tells the member something, if there is one.
@@ -58,7 +58,7 @@ impl Gateway {
             self.look_at_clock();
             self.in_cluster(|member, now| member.handle_engine(now, event));
             self.perform_all();
-            more = begun.elapsed() >= ENGINE_BURST;
+            more = begun.elapsed() >= ENGINE_TIME_PER_TURN;
         }
         // It may have been woken because there is room for messages that were given back.
         self.in_cluster(|member, _| member.multicast_ready());

@@ -11,7 +11,7 @@ use testudo_ipsec::selector::AddrRange;
 use testudo_vici::shut::{ClearFrom, MAX_PREFIXES_PER_PAGE, Release, Released, ShutPage, ShutPrefix};
 
 /// So many connections that protect a prefix are looked at: all may protect the same one.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED_CONNECTIONS: usize = 4;
 
 impl Gateway {
     /// The first of those behind a prefix.
@@ -84,7 +84,8 @@ impl Gateway {
     }
 
     fn connections_holding(&self, prefix: &Prefix) -> Vec<String> {
-        let names: BTreeSet<&str> = self.policies.connections_holding(prefix).take(MOST_NAMED).collect();
+        let names: BTreeSet<&str> =
+            self.policies.connections_holding(prefix).take(MAX_NAMED_CONNECTIONS).collect();
         names.into_iter().map(|name| format!("connection {name}")).collect()
     }
 

@@ -9,7 +9,7 @@ use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 
 /// Child SAs that are looked at in one go: with very many others would wait for too long.
-const LOOKED_AT_ONCE: usize = 2048;
+const MAX_SAS_PER_LOOK: usize = 2048;
 
 impl Gateway {
     /// What workers have to tell.
@@ -94,7 +94,7 @@ impl Gateway {
     /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the liveness checks.
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
-        let some = self.data.packets_of_some(behind, LOOKED_AT_ONCE);
+        let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
         for &(child, inbound, outbound) in &some {
             // A new Child SA has carried nothing.
             let now = (inbound, outbound);
@@ -107,7 +107,7 @@ impl Gateway {
                 self.endpoint.traffic_seen(self.now, child);
             }
         }
-        let more = some.len() == LOOKED_AT_ONCE;
+        let more = some.len() == MAX_SAS_PER_LOOK;
         self.looked_at = some.last().filter(|_| more).map(|(child, ..)| Some(*child));
         self.settle();
     }

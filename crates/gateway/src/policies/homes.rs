@@ -10,7 +10,7 @@
 //!
 //! Work for a change depends on what lies inside the prefixes that it concerns.
 
-use super::CONFIGURED;
+use super::FIRST_CONFIGURED_PLACE;
 use super::scope::{Scope, footprint};
 use super::table::PolicyEntry;
 use crate::prefix_map::{PrefixMap, meter};
@@ -25,10 +25,10 @@ use testudo_ipsec::spi::Shard;
 
 /// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and those that are held back come
 /// first.
-const ROOM: usize = 60_000;
+const MAX_HOMES: usize = 60_000;
 
 /// Of how many kinds policies about one prefix may be before nobody asks which of them cover which.
-const KINDS: usize = 32;
+const MAX_KINDS_COMPARED: usize = 32;
 
 /// The homes of all prefixes that policies of the SPD are about.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) struct Homes {
     room: usize,
     standing: BTreeMap<Rank, Standing>,
     prefixes: PrefixMap<PrefixPolicies>,
-    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing is known: [`UNKNOWN`].
+    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing is known: [`UNKNOWN_HOME`].
     named: PrefixMap<PrefixHome>,
     /// Where the policies are others than `named` says.
     stale: BTreeSet<Prefix>,
@@ -50,7 +50,7 @@ pub(super) struct Homes {
 /// A home that is another from now on; `None` where the closest prefix around has it too.
 pub(crate) type NewHome = (Prefix, Option<PrefixHome>);
 
-const UNKNOWN: PrefixHome = PrefixHome::Ambiguous;
+const UNKNOWN_HOME: PrefixHome = PrefixHome::Ambiguous;
 
 /// What a policy does to the home of a packet that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,7 +145,7 @@ impl Verdict {
     }
 
     fn home(self) -> PrefixHome {
-        self.binding.or(self.other.map(PrefixHome::Shard)).unwrap_or(UNKNOWN)
+        self.binding.or(self.other.map(PrefixHome::Shard)).unwrap_or(UNKNOWN_HOME)
     }
 }
 
@@ -171,7 +171,7 @@ impl PrefixPolicies {
 impl Homes {
     /// `key`: for connections without an SA.
     pub(super) fn new(key: HashKey) -> Self {
-        Self::with_room(key, ROOM)
+        Self::with_room(key, MAX_HOMES)
     }
 
     fn with_room(key: HashKey, room: usize) -> Self {
@@ -195,7 +195,7 @@ impl Homes {
 
     /// A policy stands in the SPD.
     pub(super) fn stand(&mut self, rank: Rank, selectors: &SelectorPair, claim: HomeClaim) {
-        let is_configured = rank.place >= CONFIGURED;
+        let is_configured = rank.place >= FIRST_CONFIGURED_PLACE;
         let kind = |prefix: &Prefix| Kind {
             priority: rank.priority,
             is_configured,
@@ -279,7 +279,7 @@ impl Homes {
             for prefix in inside {
                 let home = self.home(&prefix);
                 let around = self.named.around(&prefix).rfind(|(at, _)| at.length() < prefix.length());
-                let around = around.map_or(UNKNOWN, |(_, home)| *home);
+                let around = around.map_or(UNKNOWN_HOME, |(_, home)| *home);
                 self.name(prefix, Some(home).filter(|home| *home != around));
             }
             if self.named.len() > self.room {
@@ -315,9 +315,9 @@ impl Homes {
             let kinds = self.prefixes.around(prefix).flat_map(|(_, place)| &place.0);
             kinds.inspect(|_| meter::visit())
         };
-        let mut kinds: Vec<&(Kind, HomeClaims)> = about().take(KINDS + 1).collect();
+        let mut kinds: Vec<&(Kind, HomeClaims)> = about().take(MAX_KINDS_COMPARED + 1).collect();
         let mut verdict = Verdict::default();
-        if kinds.len() > KINDS {
+        if kinds.len() > MAX_KINDS_COMPARED {
             about().flat_map(|(_, claims)| &claims.0).all(|(claim, _)| verdict.hear(*claim));
             return verdict.home();
         }

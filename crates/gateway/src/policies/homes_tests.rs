@@ -1,6 +1,6 @@
 //! Homes as the SPD has them for every packet; and what a change costs.
 
-use super::{KINDS, UNKNOWN};
+use super::{MAX_KINDS_COMPARED, UNKNOWN_HOME};
 use crate::policies::homes::Homes;
 use crate::policies::tests::{child, connection, new_sa, ts};
 use crate::policies::*;
@@ -74,7 +74,7 @@ impl Node {
     }
 
     fn home_of(&self, addr: IpAddr) -> PrefixHome {
-        self.named.longest(&Prefix::host(addr)).copied().unwrap_or(UNKNOWN)
+        self.named.longest(&Prefix::host(addr)).copied().unwrap_or(UNKNOWN_HOME)
     }
 }
 
@@ -97,7 +97,7 @@ fn what_has_no_sa_is_at_home_with_its_connection_and_what_has_one_with_the_sa() 
     let sa = node.install(ANY, "10.2.0.0/16", 200);
     node.tell();
     assert_eq!(node.home("10.2.3.4"), shard(200));
-    assert_eq!(node.home("10.3.0.1"), UNKNOWN);
+    assert_eq!(node.home("10.3.0.1"), UNKNOWN_HOME);
     node.policies.remove(sa);
     node.tell();
     assert_eq!(node.home("10.2.3.4"), of_name("site"));
@@ -277,7 +277,7 @@ fn without_room_for_all_homes_every_node_looks() {
 #[test]
 fn very_many_kinds_of_policies_are_one_home_or_all() {
     let mut node = Node::new();
-    for n in 0..=KINDS as u8 {
+    for n in 0..=MAX_KINDS_COMPARED as u8 {
         node.install(&format!("10.1.{n}.0/24"), "10.2.0.0/16", 4);
     }
     node.tell();

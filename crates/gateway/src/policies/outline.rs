@@ -15,7 +15,7 @@ use testudo_ipsec::spd::PolicyId;
 
 /// The most prefixes that an SA adds to those of the configured children. The filter has room for 65536, and a peer
 /// chooses the selectors of its SAs: 64 ranges whose ends fit no prefix would make 16 000.
-const SA_PREFIXES: usize = 64;
+const MAX_SA_PREFIXES: usize = 64;
 
 /// What filter and routes have to know of the policies.
 #[derive(Debug)]
@@ -282,7 +282,7 @@ impl Outline {
                 None => more.push(range),
             }
         }
-        let limit = SA_PREFIXES.checked_div(more.len()).unwrap_or_default();
+        let limit = MAX_SA_PREFIXES.checked_div(more.len()).unwrap_or_default();
         footing.added.extend(more.iter().flat_map(|range| cover_within(range, limit)));
         footing
     }
@@ -388,7 +388,7 @@ fn remote_prefixes(entry: &PolicyEntry) -> BTreeSet<Prefix> {
 /// ranges there may be more, for a peer has a say in them.
 fn own_side_of_sa(sa: &PolicyEntry, of: [bool; 2]) -> BTreeSet<Prefix> {
     let ranges = || sa.local_ranges().filter(|range| of[usize::from(!range.start().is_ipv4())]);
-    let limit = SA_PREFIXES / ranges().count().max(1);
+    let limit = MAX_SA_PREFIXES / ranges().count().max(1);
     ranges().flat_map(|range| cover_within(&range, limit)).collect()
 }
 

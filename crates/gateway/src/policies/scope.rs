@@ -8,7 +8,7 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 
 /// The most prefixes that an SA is about. The filter's room is limited, and a peer chooses the selectors of its SAs.
-const SA_PREFIXES: usize = 32;
+const MAX_SA_PREFIXES: usize = 32;
 
 /// The prefixes that a policy is about: exactly, if an operator wrote it.
 pub(super) fn footprint(selectors: &SelectorPair, is_configured: bool) -> BTreeSet<Prefix> {
@@ -18,11 +18,11 @@ pub(super) fn footprint(selectors: &SelectorPair, is_configured: bool) -> BTreeS
     if is_configured {
         return ranges.iter().flat_map(cover).collect();
     }
-    match SA_PREFIXES.checked_div(ranges.len()).filter(|each| *each >= 2) {
+    match MAX_SA_PREFIXES.checked_div(ranges.len()).filter(|each| *each >= 2) {
         Some(each) => ranges.iter().flat_map(|range| cover_within(range, each)).collect(),
         None => {
             let families = [true, false].map(|v4| hull(ranges.iter().filter(|r| r.start().is_ipv4() == v4)));
-            families.iter().flatten().flat_map(|range| cover_within(range, SA_PREFIXES / 2)).collect()
+            families.iter().flatten().flat_map(|range| cover_within(range, MAX_SA_PREFIXES / 2)).collect()
         }
     }
 }

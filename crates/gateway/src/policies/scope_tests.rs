@@ -51,7 +51,7 @@ fn the_selectors_of_a_peer_are_about_few_prefixes() {
     for count in [1, 2, 8, 9, 64, 255] {
         let remote = &odd[..count];
         let prefixes = footprint(&SelectorPair::new(&[ts("10.0.0.0/8")], remote), false);
-        assert!(prefixes.len() <= SA_PREFIXES, "{count}: {}", prefixes.len());
+        assert!(prefixes.len() <= MAX_SA_PREFIXES, "{count}: {}", prefixes.len());
         for TrafficSelector { addrs, .. } in remote {
             for addr in [addrs.start(), addrs.end()] {
                 assert!(prefixes.iter().any(|prefix| prefix.contains(addr)), "{count}: {addr}");

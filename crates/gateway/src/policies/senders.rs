@@ -9,7 +9,7 @@ use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
 /// The most prefixes of the peer's side that count of one SA: the peer has a say in its selectors.
-const SA_PREFIXES: usize = 64;
+const MAX_SA_PREFIXES: usize = 64;
 
 /// A range of our addresses that is carried to all of a prefix from now on, or is not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ fn pairs(entry: &PolicyEntry) -> BTreeSet<(AddrRange, Prefix)> {
     if local.is_empty() {
         return BTreeSet::new();
     }
-    let prefixes = if entry.is_of_sa() { SA_PREFIXES } else { usize::MAX };
+    let prefixes = if entry.is_of_sa() { MAX_SA_PREFIXES } else { usize::MAX };
     let remote = entry.remote_ranges().flat_map(|range| cover(&range)).take(prefixes);
     let to = |prefix: Prefix| {
         let alike = local.iter().filter(move |range| range.start().is_ipv4() == prefix.is_ipv4());

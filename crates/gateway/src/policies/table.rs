@@ -8,7 +8,7 @@ use testudo_ipsec::spd::{Action, PolicyId, Rank};
 use testudo_ipsec::spi::Shard;
 
 /// The most ranges of our side that count of one SA: the peer has a say in its selectors.
-const SA_RANGES: usize = 16;
+const MAX_SA_RANGES: usize = 16;
 
 /// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay small.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl PolicyEntry {
         let NewSa { child, selectors, home, is_around, .. } = *sa;
         let named = child.map(super::named).unwrap_or_default();
         let local = selectors.local_selectors().map(|ts| ts.addrs);
-        let unnamed = local.filter(|range| !named.contains(range)).take(SA_RANGES).collect();
+        let unnamed = local.filter(|range| !named.contains(range)).take(MAX_SA_RANGES).collect();
         let (selectors, mode) = (selectors.clone(), ChildMode::Tunnel);
         Self { selectors, rank, mode, is_around, sas: 1, seen, home, unnamed, child: None }
     }

@@ -20,9 +20,9 @@ use testudo_vici::trust::{self, Untrusted};
 /// Where scripts find programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Octets of a run's output that go to the log.
-const MAX_OUTPUT: usize = 8192;
+const MAX_OUTPUT_OCTETS: usize = 8192;
 /// How often a script is looked at that has ended its output, or whose children go on with it.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Something to run.
 #[derive(Clone, Debug)]
@@ -54,8 +54,9 @@ impl Outcome {
         let Self { connection, output, cut, failure } = self;
         let output = String::from_utf8_lossy(&output);
         let said = output.lines().map(|line| (LogLevel::Info, format!("updown: {line}")));
-        let cut = cut
-            .then(|| (LogLevel::Warning, format!("updown: output beyond {MAX_OUTPUT} octets is left out")));
+        let cut = cut.then(|| {
+            (LogLevel::Warning, format!("updown: output beyond {MAX_OUTPUT_OCTETS} octets is left out"))
+        });
         let failed = failure.map(|failure| (LogLevel::Warning, failure));
         let line = |(level, text)| ScriptLine { connection: connection.clone(), level, text };
         said.chain(cut).chain(failed).map(line).collect()
@@ -140,7 +141,7 @@ fn wait(
     let mut pause = Duration::from_millis(1);
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let open = output.read(reader, left.min(LOOK))?;
+        let open = output.read(reader, left.min(POLL_INTERVAL))?;
         if let Some(status) = child.try_wait()? {
             output.read(reader, Duration::ZERO)?;
             return Ok(status);
@@ -154,7 +155,7 @@ fn wait(
         if !open {
             // As a rule it ends at the same moment.
             thread::sleep(pause.min(left));
-            pause = (pause * 2).min(LOOK);
+            pause = (pause * 2).min(POLL_INTERVAL);
         }
     }
 }
@@ -197,7 +198,7 @@ impl Output {
     }
 
     fn keep(&mut self, octets: &[u8]) {
-        let room = MAX_OUTPUT.saturating_sub(self.octets.len()).min(octets.len());
+        let room = MAX_OUTPUT_OCTETS.saturating_sub(self.octets.len()).min(octets.len());
         self.octets.extend_from_slice(octets.get(..room).unwrap_or_default());
         self.cut |= room < octets.len();
     }

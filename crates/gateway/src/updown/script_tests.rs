@@ -95,7 +95,7 @@ fn a_process_that_is_left_behind_is_not_waited_for() {
 #[test]
 fn a_script_that_talks_much_is_cut() {
     let said = said("head -c 200000 /dev/zero | tr '\\0' x; echo", &[], LONG);
-    assert_eq!(said[0].len(), "updown: ".len() + MAX_OUTPUT);
+    assert_eq!(said[0].len(), "updown: ".len() + MAX_OUTPUT_OCTETS);
     assert_eq!(said[1..], ["updown: output beyond 8192 octets is left out"]);
 }
 
