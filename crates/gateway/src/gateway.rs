@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
-use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Path, Time, UnixTime};
+use testudo_ike::output::{ChildSaId, IkeSaId, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_vici::overlap::SelectorIndex;
@@ -348,23 +348,35 @@ impl Gateway {
 
     fn perform(&mut self, output: MemberOutput) {
         match output {
-            MemberOutput::Send { ike, path, bytes } => {
-                self.held.push(Departure::Message(ike, path, bytes));
-            }
-            MemberOutput::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
+            MemberOutput::Ike(output) => self.perform_for_ike(output),
             MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place } => {
                 let fresh = Fresh { ike, connection, child, name };
                 self.install_child(fresh, place, &params, replaces);
             }
-            MemberOutput::SwitchChild { from, to } => {
+            of_cluster => self.perform_in_cluster(of_cluster),
+        }
+    }
+
+    fn perform_for_ike(&mut self, output: Output) {
+        match output {
+            Output::Send { ike, path, bytes, .. } => {
+                self.held.push(Departure::Message(ike, path, bytes));
+            }
+            Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
+            Output::InstallChild { ike, child, connection, name, params, replaces } => {
+                let fresh = Fresh { ike: Some(ike), connection, child, name };
+                // Of one that stands alone the newest sends.
+                self.install_child(fresh, child.0, &params, replaces);
+            }
+            Output::SwitchChild { from, to } => {
                 self.policies.switch(from, to, !self.endpoint.is_outdated(to));
                 self.data.switch(from, to);
             }
-            MemberOutput::StartChild { child } => {
+            Output::StartChild { child } => {
                 self.policies.switch(child, child, !self.endpoint.is_outdated(child));
                 self.data.switch(child, child);
             }
-            MemberOutput::UpdateChild { child, path, .. } => {
+            Output::UpdateChild { child, path, .. } => {
                 if let Err(error) = self.data.update(child, path) {
                     self.log(
                         None,
@@ -374,33 +386,32 @@ impl Gateway {
                     );
                 }
             }
-            MemberOutput::AdvanceSequence { child, by } => {
+            Output::AdvanceSequence { child, by } => {
                 self.skip_numbers(child, by);
             }
-            MemberOutput::RemoveChild { child, .. } => {
+            Output::RemoveChild { child, .. } => {
                 self.data.remove(child);
                 self.policies.remove(child);
                 self.seen.remove(&child);
             }
-            MemberOutput::InstallAddress { ike, addr } => {
+            Output::InstallAddress { ike, addr } => {
                 if self.virtual_ips.add(addr, ike)
                     && let Err(error) = self.data.add_address(addr)
                 {
                     self.log(Some(ike), None, LogLevel::Error, error);
                 }
             }
-            MemberOutput::RemoveAddress { ike, addr } => {
+            Output::RemoveAddress { ike, addr } => {
                 if self.virtual_ips.remove(addr, ike)
                     && let Err(error) = self.data.remove_address(addr)
                 {
                     self.log(Some(ike), None, LogLevel::Error, error);
                 }
             }
-            MemberOutput::Event(event) => {
+            Output::Event(event) => {
                 self.scripts_for(&event);
                 self.event(event);
             }
-            of_cluster => self.perform_in_cluster(of_cluster),
         }
     }
 

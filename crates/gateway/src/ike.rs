@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use testudo_cluster::member::{Member, MemberOutput};
 use testudo_ike::endpoint::{Endpoint, IkeSaStatus, SaNames};
-use testudo_ike::output::{IkeSaId, Output, Path, Time, UnixTime};
+use testudo_ike::output::{IkeSaId, Path, Time, UnixTime};
 
 /// One or the other. What both can do is the endpoint's; what differs is here.
 pub(crate) enum Ike {
@@ -97,33 +97,11 @@ impl Ike {
         }
     }
 
-    /// What to do next.
+    /// What to do next. What waits for nobody is stable at once.
     pub(crate) fn poll_output(&mut self) -> Option<MemberOutput> {
         match self {
-            Self::Alone(endpoint) => endpoint.poll_output().map(at_once),
+            Self::Alone(endpoint) => endpoint.poll_output().map(MemberOutput::Ike),
             Self::Member(member) => member.poll_output(),
         }
-    }
-}
-
-/// What `after` names is stable at once where there is no one to wait for.
-fn at_once(output: Output) -> MemberOutput {
-    match output {
-        Output::Send { after: _, ike, path, bytes } => MemberOutput::Send { ike, path, bytes },
-        Output::Keepalive { path } => MemberOutput::Keepalive { path },
-        Output::InstallChild { ike, child, connection, name, params, replaces } => {
-            let (ike, place) = (Some(ike), child.0);
-            MemberOutput::InstallChild { ike, child, connection, name, params, replaces, place }
-        }
-        Output::SwitchChild { from, to } => MemberOutput::SwitchChild { from, to },
-        Output::StartChild { child } => MemberOutput::StartChild { child },
-        Output::UpdateChild { child, spi_in, spi_out, path } => {
-            MemberOutput::UpdateChild { child, spi_in, spi_out, path }
-        }
-        Output::AdvanceSequence { child, by } => MemberOutput::AdvanceSequence { child, by },
-        Output::RemoveChild { child, spi_in, .. } => MemberOutput::RemoveChild { child, spi_in },
-        Output::InstallAddress { ike, addr } => MemberOutput::InstallAddress { ike, addr },
-        Output::RemoveAddress { ike, addr } => MemberOutput::RemoveAddress { ike, addr },
-        Output::Event(event) => MemberOutput::Event(event),
     }
 }

@@ -19,7 +19,7 @@ use testudo_cluster::node::NodeId;
 use testudo_cluster::shard::ShardSet;
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{Time, UnixTime};
+use testudo_ike::output::{Output, Time, UnixTime};
 use testudo_ipsec::dataplane::{Command, Event, Garbage, Note, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
@@ -140,7 +140,7 @@ impl Node {
 
     fn output(&mut self, output: MemberOutput) {
         match output {
-            MemberOutput::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
+            MemberOutput::Ike(output) => self.ike_output(output),
             MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
             MemberOutput::Datagram { to, link, bytes } => {
                 self.effects.push(Effect::Heartbeat(to, link, bytes))
@@ -166,15 +166,6 @@ impl Node {
                 let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect();
                 self.member.taken_in(self.now, &floors);
                 self.plane.apply(Command::TakeIn(floors));
-            }
-            MemberOutput::SwitchChild { from, to } => self.plane.switch(from, to),
-            MemberOutput::StartChild { child } => self.plane.start(child),
-            MemberOutput::UpdateChild { child, path, .. } => self.plane.update(child, path),
-            MemberOutput::RemoveChild { child, spi_in } => {
-                self.plane.remove(child);
-                self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
-                self.seen.remove(&spi_in.0);
-                self.edges.remove(&spi_in);
             }
             MemberOutput::Shards(shown) => {
                 self.shown = shown;
@@ -210,12 +201,7 @@ impl Node {
             MemberOutput::Fence(until) => self.fence = Some(until),
             MemberOutput::Persist(durable) => self.effects.push(Effect::Persist(durable)),
             MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
-            MemberOutput::Event(event) => self.effects.push(Effect::Event(event)),
-            MemberOutput::Keepalive { .. }
-            | MemberOutput::AdvanceSequence { .. }
-            | MemberOutput::InstallAddress { .. }
-            | MemberOutput::RemoveAddress { .. }
-            | MemberOutput::PathMtu { .. }
+            MemberOutput::PathMtu { .. }
             | MemberOutput::Neighbours(_)
             | MemberOutput::Configure { .. }
             | MemberOutput::Unconfigure { .. }
@@ -224,6 +210,27 @@ impl Node {
             | MemberOutput::Initiated { .. }
             | MemberOutput::Elsewhere(_)
             | MemberOutput::Announce => {}
+        }
+    }
+
+    fn ike_output(&mut self, output: Output) {
+        match output {
+            Output::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
+            Output::SwitchChild { from, to } => self.plane.switch(from, to),
+            Output::StartChild { child } => self.plane.start(child),
+            Output::UpdateChild { child, path, .. } => self.plane.update(child, path),
+            Output::RemoveChild { child, spi_in } => {
+                self.plane.remove(child);
+                self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
+                self.seen.remove(&spi_in.0);
+                self.edges.remove(&spi_in);
+            }
+            Output::Event(event) => self.effects.push(Effect::Event(event)),
+            Output::InstallChild { .. }
+            | Output::Keepalive { .. }
+            | Output::AdvanceSequence { .. }
+            | Output::InstallAddress { .. }
+            | Output::RemoveAddress { .. } => {}
         }
     }
 

@@ -7,7 +7,7 @@ use crate::group::Position;
 use crate::node::NodeId;
 use crate::update::{ChildState, Grant, IkeState, Op, decode};
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{LogLevel, Path, Time};
+use testudo_ike::output::{LogLevel, Output, Path, Time};
 use testudo_ipsec::spi::{Shard, Spi};
 
 impl Member {
@@ -88,7 +88,7 @@ impl Member {
             Op::ChildStart { spi } => {
                 self.started(spi);
                 if let Some(child) = self.replicas.child(spi).map(|child| child.id) {
-                    self.outputs.push_back(MemberOutput::StartChild { child });
+                    self.outputs.push_back(MemberOutput::Ike(Output::StartChild { child }));
                 }
             }
             Op::ChildUpdate { spi, path } => self.moved(spi, path),
@@ -206,8 +206,8 @@ impl Member {
         child.switched = true;
         let to = child.id;
         match ids {
-            Some(from) => self.outputs.push_back(MemberOutput::SwitchChild { from, to }),
-            None => self.outputs.push_back(MemberOutput::StartChild { child: to }),
+            Some(from) => self.outputs.push_back(MemberOutput::Ike(Output::SwitchChild { from, to })),
+            None => self.outputs.push_back(MemberOutput::Ike(Output::StartChild { child: to })),
         }
     }
 
@@ -215,7 +215,7 @@ impl Member {
         let Some(child) = self.replicas.child_mut(spi_in) else { return };
         (child.params.local, child.params.remote) = (path.local, path.remote);
         let (child, spi_out) = (child.id, child.params.spi_out);
-        self.outputs.push_back(MemberOutput::UpdateChild { child, spi_in, spi_out, path });
+        self.outputs.push_back(MemberOutput::Ike(Output::UpdateChild { child, spi_in, spi_out, path }));
     }
 
     /// Its SPI rests here as it does there: a node that takes the shard over does not give it out again too soon.
@@ -224,6 +224,6 @@ impl Member {
         self.switch_those(|_, switch| switch.from == child.id || switch.to == child.id);
         self.own_blocks.forget(spi_in);
         self.endpoint.release_spi(now, spi_in);
-        self.outputs.push_back(MemberOutput::RemoveChild { child: child.id, spi_in });
+        self.outputs.push_back(MemberOutput::Ike(Output::RemoveChild { child: child.id, spi_in }));
     }
 }

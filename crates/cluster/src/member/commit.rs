@@ -9,7 +9,7 @@ use crate::group::{Group, Ticket};
 use crate::update::{ChildState, Op, cut, encode};
 use std::collections::BTreeMap;
 use testudo_ike::message::{ExchangeType, Header};
-use testudo_ike::output::{ChildSaId, IkeSaId, Output, Path, Time};
+use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time};
 use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
@@ -20,8 +20,20 @@ use super::replicas::ChildReplica;
 /// An update is cut at about this size.
 const LARGEST: usize = 12 << 10;
 
-/// An IKE message: whose, from where to where, and its octets.
-type Send = (Option<IkeSaId>, Path, Vec<u8>);
+/// An IKE message: [`Output::Send`].
+#[derive(Debug)]
+struct Message {
+    ike: Option<IkeSaId>,
+    after: CommitId,
+    path: Path,
+    bytes: Vec<u8>,
+}
+
+impl From<Message> for MemberOutput {
+    fn from(Message { ike, after, path, bytes }: Message) -> Self {
+        Self::Ike(Output::Send { ike, after, path, bytes })
+    }
+}
 
 /// What waits for stability.
 #[derive(Debug, Default)]
@@ -29,7 +41,7 @@ pub(super) struct Commits {
     /// The update in which the present state of an IKE SA left this node. None: nothing has changed since all had it.
     of_ike: BTreeMap<IkeSaId, Ticket>,
     /// Messages, by what they wait for and in their order.
-    held: BTreeMap<(Ticket, u64), Send>,
+    held: BTreeMap<(Ticket, u64), Message>,
     count: u64,
     /// The last of ours that is stable, and the last that was published.
     stable: Ticket,
@@ -44,7 +56,7 @@ impl Commits {
 
     /// What waits of these is not sent any more.
     pub(super) fn withhold(&mut self, ikes: &[IkeSaId]) {
-        self.held.retain(|_, (ike, ..)| ike.is_none_or(|id| !ikes.contains(&id)));
+        self.held.retain(|_, message| message.ike.is_none_or(|id| !ikes.contains(&id)));
     }
 
     /// True if all members hold what was published by then.
@@ -82,7 +94,7 @@ struct Turn {
     removed: BTreeMap<ChildSaId, Spi>,
     /// What takes them away: last, so that no IKE SA names what is not there.
     gone: Vec<Op>,
-    sends: Vec<Send>,
+    sends: Vec<Message>,
 }
 
 impl Member {
@@ -103,8 +115,8 @@ impl Member {
         if let Some(ticket) = ticket {
             self.commits.of_ike.extend(changed.iter().map(|id| (*id, ticket)));
         }
-        for (ike, path, bytes) in sends {
-            self.hold(now, ike, path, bytes);
+        for message in sends {
+            self.hold(now, message);
         }
         // Who is gone changes no more.
         for id in changed {
@@ -140,18 +152,19 @@ impl Member {
     }
 
     /// An IKE message leaves when all hold what it depends on.
-    fn hold(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, bytes: Vec<u8>) {
+    fn hold(&mut self, now: Time, message: Message) {
         if !self.may_speak(now) {
             return;
         }
-        let waits_for = ike.filter(|_| !begins(&bytes)).and_then(|id| self.commits.of_ike.get(&id).copied());
+        let waits = message.ike.filter(|_| !begins(&message.bytes));
+        let waits_for = waits.and_then(|id| self.commits.of_ike.get(&id).copied());
         match waits_for {
             Some(ticket) if !self.commits.is_stable(ticket) && !planted(Plant::AnswerBeforeStable) => {
                 self.commits.count += 1;
-                self.commits.held.insert((ticket, self.commits.count), (ike, path, bytes));
+                self.commits.held.insert((ticket, self.commits.count), message);
             }
             // What has not changed since, such as an answer that is repeated, is held by all.
-            _ => self.outputs.push_back(MemberOutput::Send { ike, path, bytes }),
+            _ => self.outputs.push_back(message.into()),
         }
     }
 
@@ -160,10 +173,10 @@ impl Member {
         self.commits.stable = self.commits.stable.max(ticket);
         self.own_blocks_stable();
         while let Some(entry) = self.commits.held.first_entry().filter(|entry| entry.key().0 <= ticket) {
-            let (ike, path, bytes) = entry.remove();
+            let message = entry.remove();
             // Fenced, another may speak for the shard by now; the peer asks again.
             if self.may_speak(now) {
-                self.outputs.push_back(MemberOutput::Send { ike, path, bytes });
+                self.outputs.push_back(message.into());
             }
         }
     }
@@ -188,10 +201,12 @@ impl Member {
 
     fn take_output(&mut self, now: Time, turn: &mut Turn, output: Output) {
         match output {
-            Output::Send { ike, path, bytes, after: _ } => turn.sends.push((ike, path, bytes)),
-            Output::Keepalive { path } => {
+            Output::Send { ike, after, path, bytes } => {
+                turn.sends.push(Message { ike, after, path, bytes });
+            }
+            Output::Keepalive { .. } => {
                 if self.may_speak(now) {
-                    self.outputs.push_back(MemberOutput::Keepalive { path });
+                    self.outputs.push_back(MemberOutput::Ike(output));
                 }
             }
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
@@ -233,14 +248,14 @@ impl Member {
                     turn.children.push(Op::ChildStart { spi });
                     self.started(spi);
                 }
-                self.outputs.push_back(MemberOutput::StartChild { child });
+                self.outputs.push_back(MemberOutput::Ike(output));
             }
-            Output::UpdateChild { child, spi_in, spi_out, path } => {
+            Output::UpdateChild { spi_in, path, .. } => {
                 if let Some(replica) = self.replicas.child_mut(spi_in) {
                     (replica.params.local, replica.params.remote) = (path.local, path.remote);
                 }
                 turn.children.push(Op::ChildUpdate { spi: spi_in, path });
-                self.outputs.push_back(MemberOutput::UpdateChild { child, spi_in, spi_out, path });
+                self.outputs.push_back(MemberOutput::Ike(output));
             }
             Output::AdvanceSequence { child, by } => turn.children.extend(self.skip_numbers(now, child, by)),
             Output::RemoveChild { child, spi_in } => {
@@ -251,21 +266,18 @@ impl Member {
                 turn.removed.insert(child, spi_in);
                 self.own_blocks.forget(spi_in);
                 turn.gone.push(Op::ChildDelete { spi: spi_in });
-                self.outputs.push_back(MemberOutput::RemoveChild { child, spi_in });
+                self.outputs.push_back(MemberOutput::Ike(output));
             }
-            Output::InstallAddress { ike, addr } => {
-                self.outputs.push_back(MemberOutput::InstallAddress { ike, addr });
+            Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {
+                self.outputs.push_back(MemberOutput::Ike(output));
             }
-            Output::RemoveAddress { ike, addr } => {
-                self.outputs.push_back(MemberOutput::RemoveAddress { ike, addr });
-            }
-            Output::Event(event) => {
-                match self.happening(&event, &turn.removed) {
+            Output::Event(ref event) => {
+                match self.happening(event, &turn.removed) {
                     Some((true, op)) => turn.before.push(op),
                     Some((false, op)) => turn.behind.push(op),
-                    None => self.tell_who_asked(&event, &mut turn.behind),
+                    None => self.tell_who_asked(event, &mut turn.behind),
                 }
-                self.outputs.push_back(MemberOutput::Event(event));
+                self.outputs.push_back(MemberOutput::Ike(output));
             }
         }
     }

@@ -69,7 +69,7 @@ use syncs::Syncs;
 use takeover::Take;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{Header, IkeSpi};
-use testudo_ike::output::{Event, LogLevel, Path, Time, UnixTime};
+use testudo_ike::output::{Event, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::pmtu::PathMtus;
 use testudo_ipsec::spi::{SenderId, Shard};
@@ -503,7 +503,7 @@ impl Member {
 
     fn log(&mut self, level: LogLevel, message: String) {
         let event = Event::Log { ike: None, connection: None, level, message };
-        self.outputs.push_back(MemberOutput::Event(event));
+        self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
     }
 }
 
@@ -514,7 +514,7 @@ fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
         GroupOutput::Persist(durable) => MemberOutput::Persist(durable),
         GroupOutput::Rejoin => MemberOutput::Rejoin,
         GroupOutput::Log { level, message } => {
-            MemberOutput::Event(Event::Log { ike: None, connection: None, level, message })
+            MemberOutput::Ike(Output::Event(Event::Log { ike: None, connection: None, level, message }))
         }
         _ => return None,
     })

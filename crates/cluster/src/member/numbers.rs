@@ -6,7 +6,7 @@ use crate::group::{Position, Ticket};
 use crate::shard::ShardSet;
 use crate::update::{Grant, Grants, Op};
 use std::collections::{BTreeMap, VecDeque};
-use testudo_ike::output::{ChildSaId, Time};
+use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
@@ -288,7 +288,7 @@ impl Member {
         let (now, later) =
             std::mem::take(&mut self.own_blocks.switches).into_iter().partition(|it| due(self, it));
         self.own_blocks.switches = later;
-        let told = |Switch { from, to }| MemberOutput::SwitchChild { from, to };
+        let told = |Switch { from, to }| MemberOutput::Ike(Output::SwitchChild { from, to });
         self.outputs.extend(Vec::into_iter(now).map(told));
     }
 

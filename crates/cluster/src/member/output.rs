@@ -7,7 +7,7 @@ use crate::shard::ShardSet;
 use crate::update::{Effect, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
-use testudo_ike::output::{ChildSaId, Event, IkeSaId, Path, Time};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
@@ -17,20 +17,9 @@ use zeroize::Zeroizing;
 /// One thing for the host to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberOutput {
-    /// Send an IKE message, without non-ESP marker. All members hold what it depends on.
-    Send {
-        /// The IKE SA whose message it is; none for an answer to a stranger.
-        ike: Option<IkeSaId>,
-        /// From where to where.
-        path: Path,
-        /// The message.
-        bytes: Vec<u8>,
-    },
-    /// Send a NAT keepalive (RFC 3948 §2.3).
-    Keepalive {
-        /// From where to where.
-        path: Path,
-    },
+    /// What IKE asks for. A message is given only once all members hold what it depends on. A Child SA to install comes as
+    /// [`MemberOutput::InstallChild`], and numbers to leave out as [`MemberOutput::Numbers`].
+    Ike(Output),
     /// Hand this to the engine. If it refuses, give it back with [`super::Member::multicast_refused`] before asking for the next output.
     Multicast(Vec<u8>),
     /// Send a datagram to a node over a link; it may be lost.
@@ -54,7 +43,7 @@ pub enum MemberOutput {
         name: String,
         /// All that the data plane needs.
         params: Box<ChildSaParams>,
-        /// The Child SA that it renews: until [`MemberOutput::SwitchChild`] it only takes packets in.
+        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in.
         replaces: Option<ChildSaId>,
         /// Of those that protect the same and send, the one with the highest place does. It is below 2^63 and the same on all
         /// nodes, and only those that renew each other have it in common.
@@ -77,57 +66,6 @@ pub enum MemberOutput {
     TakeIn {
         /// The Child SAs.
         children: Vec<TakenIn>,
-    },
-    /// What has gone out through one Child SA goes out through another.
-    SwitchChild {
-        /// The one that is done.
-        from: ChildSaId,
-        /// The one that has taken its place.
-        to: ChildSaId,
-    },
-    /// What the selectors of a Child SA say goes out through it, although it came up beside another that stays.
-    StartChild {
-        /// The Child SA.
-        child: ChildSaId,
-    },
-    /// The peer has moved.
-    UpdateChild {
-        /// The Child SA.
-        child: ChildSaId,
-        /// The SPI that we chose.
-        spi_in: Spi,
-        /// The SPI that the peer chose.
-        spi_out: Spi,
-        /// The new ends.
-        path: Path,
-    },
-    /// Leave numbers out, of a gateway that stands alone: a member of a cluster is given another block instead.
-    AdvanceSequence {
-        /// The Child SA.
-        child: ChildSaId,
-        /// How many.
-        by: u64,
-    },
-    /// Take the Child SA away from the data plane.
-    RemoveChild {
-        /// The Child SA.
-        child: ChildSaId,
-        /// The SPI that we chose.
-        spi_in: Spi,
-    },
-    /// A virtual address is ours.
-    InstallAddress {
-        /// The IKE SA that it came with.
-        ike: IkeSaId,
-        /// The address.
-        addr: IpAddr,
-    },
-    /// It is no longer, unless another IKE SA has brought it too.
-    RemoveAddress {
-        /// The IKE SA that it came with.
-        ike: IkeSaId,
-        /// The address.
-        addr: IpAddr,
     },
     /// What this node keeps of what comes to all nodes, from now on.
     Shards(Ownership),
@@ -213,8 +151,6 @@ pub enum MemberOutput {
         /// Or why there is no Child SA.
         result: Result<(), String>,
     },
-    /// Something happened that operators and waiting commands want to know.
-    Event(Event),
     /// The same, to SAs of another node.
     Elsewhere(Event),
 }

@@ -317,7 +317,7 @@ impl World {
     fn perform(&mut self, node: usize, output: MemberOutput) {
         let state = &mut self.nodes[node];
         match output {
-            MemberOutput::Send { path, bytes, .. } => {
+            MemberOutput::Ike(Output::Send { path, bytes, .. }) => {
                 assert!(!state.shards.1.is_empty(), "who speaks owns something");
                 assert!(self.now < self.fence_of(node), "node {node} speaks behind its fence");
                 self.check_message(&bytes);
@@ -370,17 +370,21 @@ impl World {
                     state.installed.values().map(|(params, _)| params.spi_in).collect();
                 assert!(children.iter().all(|child| known.contains(&child.spi_in)));
             }
-            MemberOutput::RemoveChild { child, spi_in } => {
+            MemberOutput::Ike(Output::RemoveChild { child, spi_in }) => {
                 let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
                 assert_eq!(params.spi_in, spi_in);
             }
-            MemberOutput::AdvanceSequence { .. } => panic!("a member gives blocks"),
-            MemberOutput::SwitchChild { to, .. } => {
+            MemberOutput::Ike(Output::AdvanceSequence { .. } | Output::InstallChild { .. }) => {
+                panic!("a member gives blocks, and says where a Child SA stands")
+            }
+            MemberOutput::Ike(Output::SwitchChild { to, .. }) => {
                 let (params, blocks) = &state.installed[&to];
                 let carried = state.shards.0.contains(params.spi_in.shard());
                 assert!(!carried || !blocks.is_empty(), "it sends with no numbers");
             }
-            MemberOutput::StartChild { child } => assert!(state.installed.contains_key(&child)),
+            MemberOutput::Ike(Output::StartChild { child }) => {
+                assert!(state.installed.contains_key(&child));
+            }
             MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
                 state.held = held;
                 (state.shards, state.default_host) = ((packets, ike), default_host);
@@ -412,7 +416,7 @@ impl World {
                 state.disk = durable;
                 state.member.as_mut().unwrap().persisted(self.now, &durable);
             }
-            MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
+            MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
             _ => {}
         }
     }
