@@ -6,7 +6,7 @@ use mio::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use testudo_ike::endpoint::{Done, Endpoint, Job, JobId};
+use testudo_ike::endpoint::{Done, Job, JobId};
 
 /// More would take the handshakes of a storm from each other, and the processors from everything else.
 const MAX_THREADS: usize = 8;
@@ -62,10 +62,10 @@ impl Crypto {
         Ok(Self { pool, out: 0 })
     }
 
-    /// Takes jobs of the endpoint, as many as there is room for.
-    pub(crate) fn feed(&mut self, endpoint: &mut Endpoint) {
+    /// Takes as many jobs as there is room for.
+    pub(crate) fn feed(&mut self, next: impl FnMut() -> Option<Job>) {
         let room = (self.pool.threads() * JOBS_PER_THREAD).saturating_sub(self.out);
-        let jobs: Vec<Job> = std::iter::from_fn(|| endpoint.take_job()).take(room).collect();
+        let jobs: Vec<Job> = std::iter::from_fn(next).take(room).collect();
         if !jobs.is_empty() {
             self.out += jobs.len();
             self.pool.submit(jobs);
@@ -105,7 +105,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
     use testudo_ike::alloc::SingleNodeAllocator;
-    use testudo_ike::endpoint::{Discard, EndpointConfig};
+    use testudo_ike::endpoint::{Discard, Endpoint, EndpointConfig};
     use testudo_ike::output::{Output, Path, Time};
     use testudo_ipsec::spi::SenderId;
     use testudo_vici::message::Message;
@@ -180,7 +180,7 @@ mod tests {
         let requests: Vec<Vec<u8>> = (0..3).map(|_| request()).collect();
         for bytes in &requests {
             endpoint.handle_datagram(NOW, path(), bytes);
-            crypto.feed(&mut endpoint);
+            crypto.feed(|| endpoint.take_job());
         }
         assert_eq!((sent(&mut endpoint).len(), endpoint.jobs_out(), endpoint.half_open()), (0, 3, 3));
         let mut unknown = requests[0].clone();
@@ -217,7 +217,7 @@ mod tests {
         for _ in 0..JOBS_PER_THREAD + 5 {
             endpoint.handle_datagram(NOW, path(), &request());
         }
-        crypto.feed(&mut endpoint);
+        crypto.feed(|| endpoint.take_job());
         assert_eq!((crypto.out, endpoint.jobs_out()), (JOBS_PER_THREAD, JOBS_PER_THREAD + 5));
     }
 

@@ -220,7 +220,7 @@ impl Gateway {
 
     /// Does everything that IKE asks for, then lets the messages go.
     pub(crate) fn settle(&mut self) {
-        self.crypto.feed(&mut self.endpoint);
+        self.crypto.feed(|| self.endpoint.take_job());
         self.endpoint.pump(self.now);
         self.look_names_up();
         self.perform_all();
@@ -483,7 +483,7 @@ impl Gateway {
                     );
                 }
             }
-            Ike::Alone(_) => self.endpoint.shut_down(self.now, within),
+            Ike::Alone(endpoint) => endpoint.shut_down(self.now, within),
         }
         self.settle();
     }

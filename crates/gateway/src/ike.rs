@@ -1,11 +1,19 @@
 //! IKE as the gateway drives it: an endpoint that stands alone, or one within a member of a cluster.
 
-use std::ops::{Deref, DerefMut};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use testudo_cluster::member::{Member, MemberOutput};
-use testudo_ike::endpoint::{Endpoint, IkeSaStatus, SaNames};
-use testudo_ike::output::{IkeSaId, Path, Time, UnixTime};
+use testudo_ike::cert::Credentials;
+use testudo_ike::config::{Connection, Pool, SharedSecret};
+use testudo_ike::endpoint::{
+    Done, Endpoint, EndpointConfig, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError, PoolError,
+    SaNames, Target, TerminateError, Terminating,
+};
+use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
+use testudo_ipsec::selector::AddrRange;
 
-/// One or the other. What both can do is the endpoint's; what differs is here.
+/// One or the other. Both are read as the endpoint; whatever changes one is a method here, so that nothing changes IKE
+/// in passing: a member tells the other nodes at its next [`Ike::pump`].
 pub(crate) enum Ike {
     /// All that it does is stable at once: there is nobody to wait for.
     Alone(Box<Endpoint>),
@@ -20,15 +28,6 @@ impl Deref for Ike {
         match self {
             Self::Alone(endpoint) => endpoint,
             Self::Member(member) => member.endpoint(),
-        }
-    }
-}
-
-impl DerefMut for Ike {
-    fn deref_mut(&mut self) -> &mut Endpoint {
-        match self {
-            Self::Alone(endpoint) => endpoint,
-            Self::Member(member) => member.endpoint_mut(),
         }
     }
 }
@@ -103,5 +102,160 @@ impl Ike {
             Self::Alone(endpoint) => endpoint.poll_output().map(MemberOutput::Ike),
             Self::Member(member) => member.poll_output(),
         }
+    }
+
+    /// The endpoint, of either: for the methods that follow alone.
+    fn endpoint_mut(&mut self) -> &mut Endpoint {
+        match self {
+            Self::Alone(endpoint) => endpoint,
+            Self::Member(member) => member.endpoint_mut(),
+        }
+    }
+}
+
+/// What is loaded, and what the host knows.
+impl Ike {
+    pub(crate) fn load_connection(&mut self, now: Time, connection: Connection) -> Result<(), LoadError> {
+        self.endpoint_mut().load_connection(now, connection)
+    }
+
+    pub(crate) fn unload_connection(&mut self, name: &str) -> bool {
+        self.endpoint_mut().unload_connection(name)
+    }
+
+    pub(crate) fn load_secret(&mut self, secret: SharedSecret) {
+        self.endpoint_mut().load_secret(secret);
+    }
+
+    pub(crate) fn unload_secret(&mut self, name: &str) -> bool {
+        self.endpoint_mut().unload_secret(name)
+    }
+
+    pub(crate) fn clear_secrets(&mut self) {
+        self.endpoint_mut().clear_secrets();
+    }
+
+    pub(crate) fn credentials_mut(&mut self) -> &mut Credentials {
+        self.endpoint_mut().credentials_mut()
+    }
+
+    pub(crate) fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
+        self.endpoint_mut().load_pool(pool)
+    }
+
+    pub(crate) fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
+        self.endpoint_mut().unload_pool(name)
+    }
+
+    pub(crate) fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
+        self.endpoint_mut().set_trap(connection, child, trap);
+    }
+
+    pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut EndpointConfig)) {
+        self.endpoint_mut().reconfigure(change);
+    }
+
+    pub(crate) fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
+        self.endpoint_mut().set_local_addresses(addrs);
+    }
+
+    pub(crate) fn set_reserved_addresses(&mut self, ranges: Vec<AddrRange>) {
+        self.endpoint_mut().set_reserved_addresses(ranges);
+    }
+
+    /// The names to resolve.
+    pub(crate) fn take_names(&mut self) -> Vec<String> {
+        self.endpoint_mut().take_names()
+    }
+
+    /// Gives the connections that the name concerns.
+    pub(crate) fn resolved(
+        &mut self,
+        now: Time,
+        name: &str,
+        result: Result<Vec<IpAddr>, String>,
+    ) -> Vec<String> {
+        self.endpoint_mut().resolved(now, name, result)
+    }
+
+    /// Counters of the messages, to be reset.
+    pub(crate) fn exchanges_mut(&mut self) -> &mut Exchanges {
+        self.endpoint_mut().exchanges_mut()
+    }
+}
+
+/// What operators ask for, and packets without an SA.
+impl Ike {
+    pub(crate) fn initiate(
+        &mut self,
+        now: Time,
+        connection: Option<&str>,
+        child: &str,
+    ) -> Result<IkeSaId, InitiateError> {
+        self.endpoint_mut().initiate(now, connection, child)
+    }
+
+    pub(crate) fn initiate_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
+        self.endpoint_mut().initiate_alone(now, connection)
+    }
+
+    pub(crate) fn acquire_for(
+        &mut self,
+        now: Time,
+        connection: &str,
+        child: &str,
+        packet: (IpAddr, IpAddr),
+    ) -> Result<IkeSaId, InitiateError> {
+        self.endpoint_mut().acquire_for(now, connection, child, packet)
+    }
+
+    pub(crate) fn terminate(
+        &mut self,
+        now: Time,
+        target: &Target,
+        force: bool,
+    ) -> Result<Terminating, TerminateError> {
+        self.endpoint_mut().terminate(now, target, force)
+    }
+
+    pub(crate) fn renew_target(&mut self, now: Time, target: &Target, reauth: bool) -> bool {
+        self.endpoint_mut().renew_target(now, target, reauth)
+    }
+
+    pub(crate) fn rekey_child(&mut self, now: Time, child: ChildSaId) -> bool {
+        self.endpoint_mut().rekey_child(now, child)
+    }
+}
+
+/// What the data path, the sockets and the crypto threads report.
+impl Ike {
+    pub(crate) fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
+        self.endpoint_mut().traffic_seen(now, child);
+    }
+
+    pub(crate) fn child_used(&mut self, now: Time, child: ChildSaId, bytes: u64, packets: u64) {
+        self.endpoint_mut().child_used(now, child, bytes, packets);
+    }
+
+    pub(crate) fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
+        self.endpoint_mut().esp_source(now, child, remote);
+    }
+
+    /// The message could not be sent.
+    pub(crate) fn not_sent(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
+        self.endpoint_mut().not_sent(now, ike, path, error);
+    }
+
+    /// Work for a crypto thread.
+    pub(crate) fn take_job(&mut self) -> Option<Job> {
+        self.endpoint_mut().take_job()
+    }
+
+    pub(crate) fn job_done(&mut self, now: Time, done: Done) {
+        self.endpoint_mut().job_done(now, done);
+    }
+
+    pub(crate) fn job_failed(&mut self, now: Time, id: JobId, reason: &str) {
+        self.endpoint_mut().job_failed(now, id, reason);
     }
 }
