@@ -7,8 +7,16 @@ use testudo_crypto::{AeadAlgorithm, AeadKey, Library};
 
 /// Negotiations between two strongSwan, with their keys.
 const CAPTURES: [(&str, AeadAlgorithm, &str); 2] = [
-    ("x25519", AeadAlgorithm::Aes128Gcm, include_str!("../../../ike/tests/fixtures/strongswan_x25519.txt")),
-    ("ecp256", AeadAlgorithm::Aes256Gcm, include_str!("../../../ike/tests/fixtures/strongswan_ecp256.txt")),
+    (
+        "x25519",
+        AeadAlgorithm::Aes128Gcm,
+        include_str!("../../../../crates/ike/tests/fixtures/strongswan_x25519.txt"),
+    ),
+    (
+        "ecp256",
+        AeadAlgorithm::Aes256Gcm,
+        include_str!("../../../../crates/ike/tests/fixtures/strongswan_ecp256.txt"),
+    ),
 ];
 const IN_CLEAR: [&str; 2] = ["ike_sa_init_request", "ike_sa_init_response"];
 const SEALED: [(&str, &str); 4] = [

@@ -50,7 +50,7 @@ const NOVEMBER_2026: UnixTime = UnixTime(1_795_132_800);
 
 macro_rules! file {
     ($name:literal) => {
-        include_bytes!(concat!("../../../ike/tests/fixtures/pki/", $name, ".pem")).as_slice()
+        include_bytes!(concat!("../../../../crates/ike/tests/fixtures/pki/", $name, ".pem")).as_slice()
     };
 }
 

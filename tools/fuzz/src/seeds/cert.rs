@@ -5,7 +5,7 @@ use testudo_ike::cert::{Certificate, Crl, SignatureScheme};
 
 macro_rules! file {
     ($name:literal) => {
-        include_bytes!(concat!("../../../ike/tests/fixtures/pki/", $name, ".pem")).as_slice()
+        include_bytes!(concat!("../../../../crates/ike/tests/fixtures/pki/", $name, ".pem")).as_slice()
     };
 }
 

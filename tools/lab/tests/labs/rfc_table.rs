@@ -46,7 +46,8 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
 
 fn all_tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for package in entries(&workspace().join("crates")) {
+    let packages = ["crates", "tools"].map(|group| entries(&workspace().join(group)));
+    for package in packages.into_iter().flatten() {
         let name = package.file_name().unwrap().to_str().unwrap();
         for sources in ["src", "tests"] {
             collect(&package.join(sources), name, &mut found);
