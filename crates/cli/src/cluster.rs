@@ -1,10 +1,10 @@
 //! `testudo cluster`: the cluster as the node sees it that is asked, for people or as JSON.
 
 use crate::daemon::{self, DaemonArgs};
-use crate::table::Align::{Left, Right};
-use crate::table::Table;
-use crate::units::grouped;
 use std::process::ExitCode;
+use testudo_terminal::table::Align::{Left, Right};
+use testudo_terminal::table::Table;
+use testudo_terminal::units::grouped;
 use testudo_vici::client::Client;
 use testudo_vici::cluster::{ClusterReport, NodeReport};
 use testudo_vici::message::Message;

@@ -3,12 +3,12 @@
 
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};
-use crate::progress::Progress;
-use crate::units::span;
 use serde::Serialize;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
+use testudo_terminal::progress::Progress;
+use testudo_terminal::units::span;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 

@@ -1,12 +1,12 @@
 //! Asks the daemon over VICI, and prints what it said or why it said nothing.
 
-use crate::progress::Progress;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use testudo_terminal::progress::Progress;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 

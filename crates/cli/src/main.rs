@@ -1,26 +1,30 @@
-//! testudo: shows what `testudod` does, and measures what it could.
+//! testudo: shows what `testudod` does, and has it do what an operator wants.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
-mod bench;
 mod check;
 mod cluster;
 mod configured;
 mod daemon;
 mod drain;
-mod progress;
+mod external;
 mod release;
 mod shut;
 mod status;
-mod table;
-mod units;
 
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Looks after a Testudo IPsec gateway.
 #[derive(Debug, Parser)]
-#[command(name = "testudo", version, arg_required_else_help = true)]
+#[command(
+    name = "testudo",
+    version,
+    arg_required_else_help = true,
+    after_help = "Any other command NAME runs the program testudo-NAME, from the directory of testudo or from PATH: \
+                  `testudo bench` is the package testudo-bench, where that is installed."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,9 +49,9 @@ enum Command {
     /// Tells what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.
     Check(check::CheckArgs),
-    /// Measures the packet path and the handshakes of this machine, without a network.
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    /// A program of its own.
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +63,6 @@ fn main() -> ExitCode {
         Command::Release(args) => release::run(&args),
         Command::Configured(args) => configured::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::External(words) => external::run(&words),
     }
 }

@@ -2,10 +2,10 @@
 //! for it.
 
 use crate::daemon::{self, DaemonArgs};
-use crate::table::Align::Left;
-use crate::table::Table;
 use serde::Serialize;
 use std::process::ExitCode;
+use testudo_terminal::table::Align::Left;
+use testudo_terminal::table::Table;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;

@@ -1,8 +1,8 @@
 //! The configured children: what is to be up and is not comes first.
 
-use crate::table::Align::{Left, Right};
-use crate::table::Table;
-use crate::units::span;
+use testudo_terminal::table::Align::{Left, Right};
+use testudo_terminal::table::Table;
+use testudo_terminal::units::span;
 use testudo_vici::children::{ChildError, ChildReport, ChildState};
 
 /// In the order in which they are shown: what is to be up and is not comes first.

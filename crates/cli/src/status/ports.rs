@@ -1,9 +1,9 @@
 //! The ports, for people: how each is, and what went through it.
 
 use super::text::reasons;
-use crate::table::Align::{Left, Right};
-use crate::table::Table;
-use crate::units::{bytes, grouped, span};
+use testudo_terminal::table::Align::{Left, Right};
+use testudo_terminal::table::Table;
+use testudo_terminal::units::{bytes, grouped, span};
 use testudo_vici::counters::{PortCounters, PortStatus};
 
 /// Two tables, and why ports wait.

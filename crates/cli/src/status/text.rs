@@ -4,9 +4,9 @@ use super::children;
 use super::ports;
 use super::sa::{ChildSa, Direction, Endpoint, IkeSa};
 use super::snapshot::{Daemon, Snapshot};
-use crate::table::Align::{Left, Right};
-use crate::table::Table;
-use crate::units::{bytes, grouped, span};
+use testudo_terminal::table::Align::{Left, Right};
+use testudo_terminal::table::Table;
+use testudo_terminal::units::{bytes, grouped, span};
 use testudo_vici::counters::{Counters, Named};
 
 /// The whole status.

@@ -1,0 +1,406 @@
+//! Workers of two gateways on threads of their own: some have packets, each of an SA of its own, the others help.
+
+use super::gate::Gate;
+use crate::esp::gateway::{Side, tunnel};
+use crate::esp::node::{Link, MTU, Node, SetupError};
+use crate::esp::rig::Fault;
+use crate::esp::{BURST, Suite, traffic};
+use crate::pin::{allowed, pin};
+use crate::stopwatch::{PerPacket, Stopwatch, median};
+use nix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
+use std::time::{Duration, Instant};
+use testudo_crypto::Library;
+use testudo_fastpath::worker::WorkerPool;
+use testudo_ipsec::dataplane::Command;
+
+/// Bursts that wait at a port together: more than a worker lays out at a time, and than its caches hold, so that packets are as far from
+/// their owner as from a helper. Those that a network card writes are.
+const BURSTS: usize = 128;
+/// Packets of one stretch.
+const PACKETS: usize = BURST * BURSTS;
+/// Turns without work after which a worker that helps leaves the processor to others, who may have none.
+const IDLE_TURNS: u32 = 64;
+
+/// Nanoseconds without a sign of a helper after which it has no processor: several times what a burst takes it.
+const ABSENCE: u64 = 50_000;
+/// An owner without its processor for longer than this within a stretch has been disturbed.
+const AWAY: Duration = Duration::from_nanos(ABSENCE);
+
+/// What a worker runs: both gateways' ends of what it does.
+type Ends = [Node; 2];
+
+/// So many workers, of which the first have packets.
+pub(super) struct Rig {
+    owners: Vec<Ends>,
+    helpers: Vec<Ends>,
+    sent: Vec<u8>,
+    expected: Vec<u8>,
+}
+
+/// Encryption, or decryption, as a round has measured it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figure {
+    /// Packets of all SAs by the wall clock, the median of the stretches. None where workers wait
+    /// for each other's processor: there it would tell how the kernel shares the processors out.
+    pub(super) mpps: Option<f64>,
+    /// Processor time of a packet: of all workers, as far as they worked.
+    pub(super) cpu_ns: f64,
+    /// Of the time-stamp counter, for a nanosecond.
+    pub(super) cycles_per_ns: Option<f64>,
+    /// Part of the packets that another worker has taken through the pipeline.
+    pub(super) helped: f64,
+    /// Part of the stretches that count, because all workers had a processor. None where not all
+    /// can have one.
+    pub(super) undisturbed: Option<f64>,
+}
+
+/// Processors that workers may run on.
+pub(super) fn processors() -> usize {
+    allowed().map_or(1, |cpus| cpus.len())
+}
+
+/// What a helper tells of itself. Stretches in which it had no processor do not count: other processes have taken it.
+#[derive(Debug, Default)]
+struct Heartbeat {
+    /// When it was last seen, in nanoseconds since the round began.
+    seen: AtomicU64,
+    /// How often it was away.
+    absences: AtomicU64,
+    /// Nanoseconds on others' packets, by direction.
+    cpu: [AtomicU64; 2],
+}
+
+impl Heartbeat {
+    fn beat(&self, now: u64) {
+        if !self.is_here(now) {
+            self.absences.fetch_add(1, Relaxed);
+        }
+        self.seen.store(now, Release);
+    }
+
+    fn is_here(&self, now: u64) -> bool {
+        now.saturating_sub(self.seen.load(Acquire)) <= ABSENCE
+    }
+
+    /// How often it was away, where that counts.
+    fn absences(&self, crowded: bool) -> u64 {
+        if crowded { 0 } else { self.absences.load(Relaxed) }
+    }
+}
+
+/// One stretch of one owner; times are a packet's.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    time: PerPacket,
+    /// From when to when, since the round began.
+    span: [Duration; 2],
+    /// Of all workers, in nanoseconds.
+    cpu: f64,
+    helped: f64,
+    is_undisturbed: bool,
+}
+
+/// Of one owner, one direction after the other.
+type Stretches = [Vec<Stretch>; 2];
+
+impl Rig {
+    pub(super) fn new(
+        library: Library,
+        suite: Suite,
+        (workers, sas): (usize, usize),
+        size: u16,
+    ) -> Result<Self, SetupError> {
+        let sides = [Side::Near, Side::Far];
+        let owner = |pools: &[Arc<WorkerPool>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
+            let [near, far] = sides.map(|side| tunnel(side, (library, suite), false, MTU));
+            let tunnels = [near?, far?];
+            let node = |end: usize| {
+                let node = Node::with_depth(sides[end], &tunnels[end], PACKETS)?;
+                Ok::<_, SetupError>(node.in_pool(Arc::clone(&pools[end]), 0))
+            };
+            Ok(([node(0)?, node(1)?], tunnels))
+        };
+        // A worker with packets of an SA of its own needs no help, and gives none.
+        let pool_size = if sas > 1 { 1 } else { workers };
+        let pools: Vec<[Arc<WorkerPool>; 2]> =
+            (0..sas).map(|_| [WorkerPool::new(pool_size), WorkerPool::new(pool_size)]).collect();
+        let owners: Vec<_> = pools.iter().map(owner).collect::<Result<_, SetupError>>()?;
+        let helper = |index: usize| {
+            let node = |end: usize| {
+                let node = Node::without_ports(sides[end], &owners[0].1[end], index as u8)?;
+                Ok::<_, SetupError>(node.in_pool(Arc::clone(&pools[0][end]), index))
+            };
+            Ok([node(0)?, node(1)?])
+        };
+        let helpers = (sas..workers).map(helper).collect::<Result<_, SetupError>>()?;
+        Ok(Self {
+            owners: owners.into_iter().map(|(ends, _)| ends).collect(),
+            helpers,
+            sent: traffic::packet(size, traffic::TTL),
+            expected: traffic::packet(size, traffic::TTL - 2),
+        })
+    }
+
+    /// Runs for so long, each worker on a processor of its own as far as there are some. Figures are of encryption and of decryption.
+    pub(super) fn round(&mut self, time: Duration) -> Result<[Figure; 2], Fault> {
+        let Self { owners, helpers, sent, expected } = self;
+        let (sas, workers) = (owners.len(), owners.len() + helpers.len());
+        let (begun, crowded) = (Instant::now(), workers > processors());
+        let heartbeats: Vec<Heartbeat> = helpers.iter().map(|_| Heartbeat::default()).collect();
+        // Owners that wait for a processor cannot keep step, and nothing is made of when they
+        // begin.
+        let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
+        let round = Round { begun, until: begun + time, crowded, heartbeats: &heartbeats, gate: &gate };
+        let packets = (sent.as_slice(), expected.as_slice());
+        let found: Vec<Result<Stretches, Fault>> = thread::scope(|scope| {
+            for ((place, ends), heartbeat) in (sas..).zip(helpers).zip(&heartbeats) {
+                scope.spawn(move || {
+                    settle(place, workers);
+                    help(ends, heartbeat, round);
+                });
+            }
+            let owners = owners.iter_mut().enumerate().map(|(place, ends)| {
+                scope.spawn(move || {
+                    settle(place, workers);
+                    carry(ends, packets, round)
+                })
+            });
+            let threads: Vec<_> = owners.collect();
+            threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
+        });
+        let found: Vec<Stretches> = found.into_iter().collect::<Result<_, Fault>>()?;
+        let of = |direction: usize| found.iter().map(|both| both[direction].as_slice()).collect::<Vec<_>>();
+        Ok([0, 1].map(|direction| Figure::of(&of(direction), crowded)))
+    }
+}
+
+/// What all threads of a round know.
+#[derive(Clone, Copy)]
+struct Round<'r> {
+    begun: Instant,
+    until: Instant,
+    /// More workers than processors.
+    crowded: bool,
+    heartbeats: &'r [Heartbeat],
+    gate: &'r Gate,
+}
+
+impl Round<'_> {
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    /// How often helpers were away. None if one is; never where not all can be there.
+    fn absences(&self) -> Option<u64> {
+        let now = self.now();
+        let absences = |heartbeat: &Heartbeat| {
+            (self.crowded || heartbeat.is_here(now)).then(|| heartbeat.absences(self.crowded))
+        };
+        self.heartbeats.iter().map(absences).sum()
+    }
+
+    /// Processor time that helpers have spent on others' packets of a direction, in nanoseconds.
+    fn helpers_cpu(&self, direction: usize) -> u64 {
+        self.heartbeats.iter().map(|heartbeat| heartbeat.cpu[direction].load(Relaxed)).sum()
+    }
+
+    /// Turns a worker until all that waits at its ports has left by one.
+    fn measure(&self, node: &mut Node, to: Link, direction: usize) -> Stretch {
+        let mut watch = Stopwatch::new();
+        let (absences, helped, helpers) = (self.absences(), node.helped(), self.helpers_cpu(direction));
+        let (before, begun) = (cpu_time(), self.begun.elapsed());
+        // A packet that is lost is found to be missing behind the clock.
+        watch.measure(PACKETS, || while node.sent(to) < PACKETS && node.turn_in_pool() {});
+        let ended = self.begun.elapsed();
+        let own = cpu_time().saturating_sub(before);
+        let others = (self.helpers_cpu(direction) - helpers) as f64;
+        Stretch {
+            time: watch.median(),
+            span: [begun, ended],
+            cpu: (own.as_nanos() as f64 + others) / PACKETS as f64,
+            helped: (node.helped() - helped) as f64 / PACKETS as f64,
+            is_undisturbed: absences.is_some()
+                && absences == self.absences()
+                && (self.crowded || (ended - begun).saturating_sub(own) <= AWAY),
+        }
+    }
+}
+
+/// Takes a processor for each worker, where there are enough, from the last one on: the first serves most interrupts.
+fn settle(place: usize, workers: usize) {
+    let cpus = allowed().unwrap_or_default();
+    if let Some(cpu) = cpus.iter().rev().nth(place).filter(|_| workers <= cpus.len()) {
+        // Where the kernel does not let it, it decides by itself.
+        let _anywhere = pin(Some(*cpu));
+    }
+}
+
+/// What a worker does that has packets: encrypts, carries over, decrypts, compares. Only the turns
+/// are measured, and with all that have packets at the same time.
+fn carry(
+    [near, far]: &mut Ends,
+    (sent, expected): (&[u8], &[u8]),
+    round: Round<'_>,
+) -> Result<Stretches, Fault> {
+    let mut stretches = Stretches::default();
+    let place = round.gate.place();
+    loop {
+        if !(0..PACKETS).all(|_| near.arrive(Link::Lan, sent)) {
+            return Err(Fault::Full);
+        }
+        place.pass();
+        stretches[0].push(round.measure(near, Link::Wan, 0));
+        let mut found = 0;
+        near.take_sent(Link::Wan, |packet| {
+            found += 1;
+            far.arrive(Link::Wan, packet).then_some(()).ok_or(Fault::Full)
+        })?;
+        all("encrypting", found)?;
+        place.pass();
+        stretches[1].push(round.measure(far, Link::Lan, 1));
+        found = 0;
+        far.take_sent(Link::Lan, |packet| {
+            found += 1;
+            (packet == expected).then_some(()).ok_or(Fault::Altered)
+        })?;
+        all("decrypting", found)?;
+        if !place.pass() {
+            return Ok(stretches);
+        }
+    }
+}
+
+fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
+    (found == PACKETS).then_some(()).ok_or(Fault::Lost { gateway, found, expected: PACKETS })
+}
+
+/// What a worker does that has none. Of its time counts what it spends on others' packets.
+fn help(ends: &mut Ends, heartbeat: &Heartbeat, round: Round<'_>) {
+    // Where all have a processor of their own time is processor time, and quicker to ask for.
+    let spent = || if round.crowded { cpu_time() } else { round.begun.elapsed() };
+    let (mut idle, mut before) = (0, spent());
+    while Instant::now() < round.until {
+        let mut any = false;
+        for (node, cpu) in ends.iter_mut().zip(&heartbeat.cpu) {
+            heartbeat.beat(round.now());
+            let helped = node.turn_in_pool();
+            let now = spent();
+            if helped {
+                cpu.fetch_add(now.saturating_sub(before).as_nanos() as u64, Relaxed);
+            }
+            (any, before) = (any || helped, now);
+        }
+        idle = if any { 0 } else { idle + 1 };
+        if round.crowded && idle >= IDLE_TURNS {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+impl Figure {
+    /// Of the stretches of each owner. Those of the same number began together, and count together.
+    fn of(owners: &[&[Stretch]], crowded: bool) -> Self {
+        let number = owners.iter().map(|stretches| stretches.len()).min().unwrap_or(0);
+        let all = (0..number).map(|number| owners.iter().map(move |stretches| &stretches[number]));
+        let undisturbed: Vec<_> =
+            all.clone().filter(|together| together.clone().all(|one| one.is_undisturbed)).collect();
+        let part = undisturbed.len() as f64 / number as f64;
+        // Figures of a disturbed moment are better than none; how many counted is told.
+        let counted = if undisturbed.is_empty() { all.collect() } else { undisturbed };
+        let each = || counted.iter().flat_map(Clone::clone);
+        let mean = |figure: fn(&Stretch) -> f64| each().map(figure).sum::<f64>() / each().count() as f64;
+        let clock = |stretch: &Stretch| stretch.time.cycles.map(|cycles| cycles / stretch.time.ns);
+        Self {
+            mpps: (!crowded).then(|| median(counted.iter().cloned().map(rate))).flatten(),
+            cpu_ns: mean(|stretch| stretch.cpu),
+            cycles_per_ns: each().find_map(clock),
+            helped: mean(|stretch| stretch.helped),
+            undisturbed: (!crowded).then_some(part),
+        }
+    }
+}
+
+/// Packets of several owners by one clock, from when the first began until the last was done, in
+/// millions a second.
+fn rate<'m>(stretches: impl Iterator<Item = &'m Stretch> + Clone) -> f64 {
+    let begun = stretches.clone().map(|stretch| stretch.span[0]).min().unwrap_or_default();
+    let ended = stretches.clone().map(|stretch| stretch.span[1]).max().unwrap_or_default();
+    (stretches.count() * PACKETS) as f64 / (ended - begun).as_secs_f64() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_through_however_many_workers_there_are() {
+        for case in [(1, 1), (2, 2), (3, 1), (3, 3)] {
+            let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, case, 1000).expect("a rig");
+            for figure in rig.round(Duration::from_millis(50)).expect("nothing is lost") {
+                assert!(figure.mpps.is_none_or(|mpps| mpps > 0.0), "{case:?}: {figure:?}");
+                assert_eq!(figure.mpps.is_some(), case.0 <= processors(), "{case:?}: {figure:?}");
+                assert!(figure.cpu_ns > 0.0, "{case:?}: {figure:?}");
+                assert!(case.0 > 1 || figure.helped == 0.0, "{case:?}: {figure:?}");
+            }
+        }
+    }
+
+    /// From one microsecond to another.
+    fn stretch(from: u64, to: u64) -> Stretch {
+        let ns = (to - from) as f64 * 1e3 / PACKETS as f64;
+        Stretch {
+            time: PerPacket { ns, cycles: Some(2.0 * ns) },
+            span: [from, to].map(Duration::from_micros),
+            cpu: ns,
+            helped: 0.0,
+            is_undisturbed: true,
+        }
+    }
+
+    #[track_caller]
+    fn assert_rate(owners: &[&[Stretch]], packets: usize, microseconds: f64) {
+        let found = Figure::of(owners, false).mpps.expect("a rate");
+        let expected = packets as f64 / microseconds;
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn throughput_is_that_of_the_wall_clock() {
+        assert_rate(&[&[stretch(0, 1000)]], PACKETS, 1000.0);
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 1000)]], 2 * PACKETS, 1000.0);
+        // Two that took turns are no faster than one: each had the processor for half of the time.
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(1000, 2000)]], 2 * PACKETS, 2000.0);
+        // The one that is done first waits for the other.
+        assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 4000)]], 2 * PACKETS, 4000.0);
+    }
+
+    #[test]
+    fn a_stretch_in_which_one_was_disturbed_counts_for_nobody() {
+        let disturbed = |from, to| Stretch { is_undisturbed: false, ..stretch(from, to) };
+        let a = [stretch(0, 1000), stretch(5000, 6000), stretch(8000, 9000)];
+        let b = [disturbed(0, 4000), stretch(5000, 7000), stretch(8000, 10_000)];
+        assert_rate(&[&a, &b], 2 * PACKETS, 2000.0);
+        let part = Figure::of(&[&a, &b], false).undisturbed.expect("all may have a processor");
+        assert!((part - 2.0 / 3.0).abs() < 1e-9, "{part}");
+        // Where there is nothing else they count.
+        assert_rate(&[&a[..1], &b[..1]], 2 * PACKETS, 4000.0);
+        assert_eq!(Figure::of(&[&a[..1], &b[..1]], false).undisturbed, Some(0.0));
+    }
+
+    #[test]
+    fn more_workers_than_processors_have_no_throughput() {
+        let (a, b) = ([stretch(0, 1000)], [stretch(1000, 2000)]);
+        let figure = Figure::of(&[&a, &b], true);
+        assert_eq!((figure.mpps, figure.undisturbed), (None, None));
+        assert!((figure.cpu_ns * PACKETS as f64 / 1e6 - 1.0).abs() < 1e-9, "{figure:?}");
+    }
+}

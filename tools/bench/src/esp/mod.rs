@@ -1,0 +1,197 @@
+//! `testudo bench esp`: the packet pipeline from end to end on one core, beside the bare cipher.
+//!
+//! Rounds of pipeline, cipher and, where it is there, another gateway alternate, so that all see the same machine; the figures are
+//! medians over stretches of a few bursts, so that a disturbed one does not count. Only the pipeline's own work is inside the clock:
+//! packets are written before and checked afterwards.
+
+mod cipher;
+mod dpdk;
+pub(super) mod gateway;
+pub(super) mod node;
+mod picture;
+pub(super) mod rig;
+mod secgw;
+mod suite;
+pub(super) mod traffic;
+
+use crate::machine::Machine;
+use crate::pin::{PinError, pin};
+use crate::report::{Header, Labels, Report, Row};
+use crate::stopwatch::Stopwatch;
+use cipher::BareCipher;
+use dpdk::Dpdk;
+use rig::Rig;
+pub(super) use secgw::Rival;
+use secgw::Secgw;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+pub(crate) use suite::Suite;
+use testudo_crypto::{CryptoError, Library};
+use testudo_terminal::progress::Progress;
+use traffic::Traffic;
+
+/// Packets in a burst, as in the worker.
+pub(super) const BURST: usize = 64;
+/// Bursts that are prepared together: 256 frames stay in the second-level cache, as freshly received ones do.
+pub(super) const BURSTS: usize = 4;
+
+/// Options of `testudo bench esp`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EspArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
+    #[arg(long)]
+    library: Option<Library>,
+    /// Also draw nanoseconds a packet as a picture (SVG).
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Octets of the inner IP packets; or imix: seven of 64, four of 570 and one of 1420. Those above 1446 cross links with an MTU of
+    /// 9000.
+    #[arg(long, value_delimiter = ',', default_value = "64,256,512,1024,1420,4096,8900,imix")]
+    sizes: Vec<Traffic>,
+    /// Ciphers, by strongSwan's names, such as aes128gcm16, aes128-sha1 or null-sha256.
+    #[arg(long, value_delimiter = ',', default_value = "aes128gcm16")]
+    ciphers: Vec<Suite>,
+    /// Measured time of each row, pipeline and cipher each.
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    seconds: f64,
+    /// Rounds that this time is divided into.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// CPU to run on [default: the last one that is allowed].
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// DPDK's example gateway, to measure beside; scripts/build-secgw.sh builds it.
+    #[arg(long, value_name = "PROGRAM", default_value = "target/secgw/ipsec-secgw")]
+    secgw: PathBuf,
+}
+
+pub(super) fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
+        _ => Err("expected seconds, above 0 and at most 3600".into()),
+    }
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EspError {
+    /// The library cannot be used.
+    #[error(transparent)]
+    Library(#[from] CryptoError),
+    /// The thread has no CPU of its own.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The gateways could not be set up.
+    #[error(transparent)]
+    Setup(#[from] node::SetupError),
+    /// A packet was lost or damaged: the figures would be of something else.
+    #[error(transparent)]
+    Pipeline(#[from] rig::Fault),
+    /// The bare cipher did not decrypt what it had encrypted.
+    #[error("the cipher refused its own packets")]
+    Cipher,
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// Measures, prints the table, writes the report.
+pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), EspError> {
+    let library = args.library.unwrap_or_else(Library::detect);
+    library.available()?;
+    let mut rows: Vec<Row> = Vec::new();
+    let cpu = pin(args.cpu)?;
+    let mut report = Report::new("esp", Machine::here(library, Some(cpu)));
+    println!("{}\n", report.machine());
+    progress.begin("DPDK's dpdk-test-crypto-perf", 0);
+    let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes);
+    let say = |line: &str| progress.aside(|| println!("{line}"));
+    if let Err(reason) = &dpdk {
+        say(&format!("No figures of DPDK's bench, which Debian's package dpdk-dev brings: {reason}\n"));
+    }
+    let secgw = Secgw::new(&args.secgw, cpu);
+    say(&match &secgw {
+        Ok(secgw) => format!("{}\n", secgw.note()),
+        Err(reason) => {
+            format!("No figures of DPDK's ipsec-secgw, which scripts/build-secgw.sh builds: {reason}\n")
+        }
+    });
+    let mut secgw = secgw.ok();
+    say(&Header.to_string());
+    // The first round of each row is one more.
+    progress.begin("esp", (args.ciphers.len() * args.sizes.len()) as u64 * u64::from(args.rounds + 1));
+    for suite in &args.ciphers {
+        for traffic in &args.sizes {
+            progress.doing(format!("esp, {}, {traffic} octets", suite.name()));
+            for mut row in measure(args, library, (*suite, *traffic), secgw.as_mut(), progress)? {
+                row.dpdk_ns = dpdk.as_ref().ok().and_then(|dpdk| dpdk.ns(row.direction(), *suite, *traffic));
+                say(&row.to_string());
+                rows.push(row);
+            }
+        }
+    }
+    if let Some(path) = &args.svg {
+        write(path, |path| std::fs::write(path, picture::draw(args, &rows)))?;
+    }
+    if let Some(path) = &args.json {
+        rows.into_iter().for_each(|row| report.push(row));
+        write(path, |path| report.write_json(path))?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), EspError> {
+    how(path).map_err(|source| EspError::Write { path: path.to_owned(), source })
+}
+
+/// Both directions of one case.
+fn measure(
+    args: &EspArgs,
+    library: Library,
+    (suite, traffic): (Suite, Traffic),
+    mut secgw: Option<&mut Secgw>,
+    progress: &Progress,
+) -> Result<[Row; 2], EspError> {
+    let mut rig = Rig::new(library, suite, traffic, false)?;
+    let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
+    let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
+    if let Some(secgw) = &mut secgw {
+        secgw.start(suite, traffic);
+    }
+    let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
+    for number in 0..=args.rounds {
+        // The first round warms caches, branch predictor and clock up; it does not count.
+        if number == 1 {
+            [&mut outward, &mut inward, &mut seal, &mut open].into_iter().for_each(Stopwatch::reset);
+            if let Some(secgw) = &mut secgw {
+                secgw.reset();
+            }
+        }
+        let end = round * number.max(1);
+        while outward.time().min(inward.time()) < end {
+            rig.run(&mut outward, &mut inward)?;
+        }
+        while seal.time().min(open.time()) < end {
+            if !cipher.run(&mut seal, &mut open) {
+                return Err(EspError::Cipher);
+            }
+        }
+        if let Some(secgw) = &mut secgw {
+            secgw.round(round);
+        }
+        progress.step();
+    }
+    let labels = |direction| Labels { direction, cipher: suite.name(), traffic };
+    let mut rows = [Row::new(labels("out"), &outward, &seal), Row::new(labels("in"), &inward, &open)];
+    let rivals = secgw.and_then(Secgw::finish);
+    rows.iter_mut().zip(rivals.iter().flatten()).for_each(|(row, rival)| row.set_rival(*rival));
+    Ok(rows)
+}

@@ -1,0 +1,172 @@
+//! DPDK's example gateway, ipsec-secgw, on the same core: what another whole pipeline takes for the same packets.
+//!
+//! No Debian package has it as a program; `scripts/build-secgw.sh` builds it. It needs no network card: its port replays a capture
+//! without end and sends into nothing. What that takes by itself is what `dpdk-testpmd` takes, which hands packets from receiving to
+//! sending and does nothing else. Our own figures count what our ports of memory take, so a fair comparison is with something between
+//! its figure and that figure less testpmd's.
+//!
+//! Packets that come over and over are replays. So its SA has no window against them, while ours keeps its own.
+
+mod meter;
+mod packets;
+mod setup;
+
+use super::Suite;
+use super::traffic::Traffic;
+use crate::stopwatch::PerPacket;
+use meter::Meter;
+use packets::Packets;
+use setup::{Case, Memory};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What a packet takes there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rival {
+    /// From receiving to sending.
+    pub(crate) whole: PerPacket,
+    /// Less what receiving and sending take.
+    pub(crate) net: PerPacket,
+}
+
+/// Which way packets pass the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It encrypts.
+    Out,
+    /// It decrypts.
+    In,
+}
+
+/// The gateway and what only receives and sends, of both directions. One of them runs at a time, so that all of them see the same
+/// machine as we do.
+struct Contest {
+    out: [Meter; 2],
+    inward: [Meter; 2],
+    /// What they read and leave; removed when they have ended.
+    _dir: TempDir,
+}
+
+/// The program, and what of it runs.
+pub(super) struct Secgw {
+    program: PathBuf,
+    cpu: usize,
+    memory: Memory,
+    contest: Option<Contest>,
+    failed: bool,
+}
+
+impl Secgw {
+    /// This program on this CPU. `Err` says what is missing.
+    pub(super) fn new(program: &Path, cpu: usize) -> Result<Self, String> {
+        let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
+        Ok(Self { program, cpu, memory: Memory::detect(), contest: None, failed: false })
+    }
+
+    /// What has to be known of its figures, for people.
+    pub(super) fn note(&self) -> String {
+        format!(
+            "secgw: cycles of DPDK's ipsec-secgw; net: less those of dpdk-testpmd, which only receives and sends the same. \
+             No window against replays, {}.",
+            self.memory
+        )
+    }
+
+    /// Begins a case. There are no figures of what it is not asked for, all but AES-GCM; and none after it has failed.
+    pub(super) fn start(&mut self, suite: Suite, traffic: Traffic) {
+        let algorithm = setup::keyword(suite).filter(|_| !self.failed);
+        let contest = algorithm.map(|algorithm| Contest::start(self, suite, algorithm, traffic));
+        self.contest = self.unless_failed(contest.transpose()).flatten();
+    }
+
+    /// Lets each program run for so long.
+    pub(super) fn round(&mut self, time: Duration) {
+        let done = self.contest.as_mut().map(|contest| contest.round(time)).transpose();
+        self.unless_failed(done);
+    }
+
+    /// Forgets what was measured.
+    pub(super) fn reset(&mut self) {
+        self.contest.iter_mut().flat_map(Contest::meters).for_each(Meter::reset);
+    }
+
+    /// Ends the case: the figures of both directions.
+    pub(super) fn finish(&mut self) -> Option<[Rival; 2]> {
+        let rivals = self.contest.take().map(|contest| contest.rivals()).transpose();
+        self.unless_failed(rivals).flatten()
+    }
+
+    /// Tells why there are no more figures.
+    fn unless_failed<T>(&mut self, result: Result<T, String>) -> Option<T> {
+        if let Err(reason) = &result {
+            println!("No more figures of DPDK's ipsec-secgw: {reason}");
+            (self.contest, self.failed) = (None, true);
+        }
+        result.ok()
+    }
+}
+
+impl Contest {
+    fn start(
+        secgw: &Secgw,
+        suite: Suite,
+        algorithm: (&'static str, usize),
+        traffic: Traffic,
+    ) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|error| format!("a directory for it: {error}"))?;
+        let both = |way| -> Result<[Meter; 2], String> {
+            let packets = Packets::new(way, suite, traffic)?;
+            let place = dir.path().join(format!("{way:?}"));
+            let case = Case { way, algorithm, traffic, memory: secgw.memory, cpu: secgw.cpu, dir: &place };
+            case.write(&packets).map_err(|error| format!("{}: {error}", place.display()))?;
+            Ok([
+                Meter::start(&case.gateway(&secgw.program), &place.join("gateway"), packets.sent)?,
+                Meter::start(&case.forwarder(), &place.join("forwarder"), packets.received)?,
+            ])
+        };
+        Ok(Self { out: both(Way::Out)?, inward: both(Way::In)?, _dir: dir })
+    }
+
+    fn meters(&mut self) -> impl Iterator<Item = &mut Meter> {
+        self.out.iter_mut().chain(&mut self.inward)
+    }
+
+    fn round(&mut self, time: Duration) -> Result<(), String> {
+        self.meters().try_for_each(|meter| meter.round(time))
+    }
+
+    fn rivals(&self) -> Result<[Rival; 2], String> {
+        let rival = |[gateway, ports]: &[Meter; 2]| -> Result<Rival, String> {
+            let (whole, ports) = (gateway.median()?, ports.median()?);
+            Ok(Rival { whole, net: less(whole, ports) })
+        };
+        Ok([rival(&self.out)?, rival(&self.inward)?])
+    }
+}
+
+fn less(whole: PerPacket, ports: PerPacket) -> PerPacket {
+    PerPacket {
+        ns: whole.ns - ports.ns,
+        cycles: whole.cycles.zip(ports.cycles).map(|(whole, ports)| whole - ports),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_ports_take_is_taken_away() {
+        let whole = PerPacket { ns: 200.0, cycles: Some(500.0) };
+        let ports = PerPacket { ns: 40.0, cycles: Some(100.0) };
+        assert_eq!(less(whole, ports), PerPacket { ns: 160.0, cycles: Some(400.0) });
+        assert_eq!(less(whole, PerPacket { cycles: None, ..ports }).cycles, None);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = Secgw::new(Path::new("/nowhere/ipsec-secgw"), 0).err().unwrap_or_default();
+        assert!(error.starts_with("/nowhere/ipsec-secgw: No such file"), "{error}");
+    }
+}

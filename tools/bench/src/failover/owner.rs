@@ -1,0 +1,85 @@
+//! What a packet costs the node that carries it, more than a gateway that stands alone.
+//!
+//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one behind a fence, with shards to look
+//! at and numbers that it was granted, the other without. So both see the same machine, and cycles can be compared.
+
+use super::FailoverError;
+use super::figures::{Aim, Row, Source};
+use crate::esp::Suite;
+use crate::esp::rig::Rig;
+use crate::esp::traffic::Traffic;
+use crate::pin::pin;
+use crate::stopwatch::Stopwatch;
+use std::time::Duration;
+use testudo_crypto::Library;
+use testudo_terminal::progress::Progress;
+
+/// Octets of the inner IP packets.
+const SIZES: [u16; 2] = [64, 1420];
+/// Measured time of a repeat, each pipeline.
+const STRETCH: Duration = Duration::from_millis(60);
+/// The two change over after so much, so that whatever disturbs the machine disturbs both.
+const TURN: Duration = Duration::from_millis(2);
+
+pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+    std::thread::scope(|scope| {
+        // In a thread of its own: what follows is not to be bound to its processor.
+        let measured = scope.spawn(|| {
+            pin(None)?;
+            let mut rows = Vec::new();
+            progress.begin("failover, a packet at its owner", SIZES.len() as u64 * u64::from(repeats + 1));
+            for size in SIZES {
+                rows.extend(cycles(repeats, size, progress)?);
+            }
+            Ok(rows)
+        });
+        measured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+    let library = Library::detect();
+    let suite = Suite::AES128GCM16;
+    let mut rigs = [
+        Rig::new(library, suite, Traffic::of(size), false)?,
+        Rig::new(library, suite, Traffic::of(size), true)?,
+    ];
+    // Cycles, alone and as a member, both ways.
+    let [mut alone, mut member, mut extra] = [const { Vec::new() }; 3];
+    for repeat in 0..=repeats {
+        let mut watches = [const { [const { Stopwatch::new() }; 2] }; 2];
+        while watches.iter().flatten().any(|watch| watch.time() < STRETCH) {
+            for (rig, [outward, inward]) in rigs.iter_mut().zip(&mut watches) {
+                let end = outward.time() + TURN;
+                while outward.time() < end {
+                    rig.run(outward, inward)?;
+                }
+            }
+        }
+        // The first one warms up.
+        if repeat > 0 {
+            let [a, m] = watches.map(|[outward, inward]| both_ways(&outward, &inward));
+            alone.push(a);
+            member.push(m);
+            extra.push((m / a - 1.0) * 100.0);
+        }
+        progress.step();
+    }
+    let of = |what: &str| format!("{what}, {size} octets in and out");
+    Ok(vec![
+        Row::new(of("owner against alone"), "% more", extra)
+            .others(Source::Ha, "+35 % system time of a download")
+            .aim(Aim::median_at_most(2.0)),
+        Row::new(of("a packet at the owner"), unit(), member),
+        Row::new(of("a packet alone"), unit(), alone),
+    ])
+}
+
+fn unit() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "cycles" } else { "ns" }
+}
+
+/// Of a packet out and one in.
+fn both_ways(outward: &Stopwatch, inward: &Stopwatch) -> f64 {
+    [outward, inward].map(|watch| watch.median()).iter().map(|one| one.cycles.unwrap_or(one.ns)).sum()
+}

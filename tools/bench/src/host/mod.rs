@@ -1,0 +1,240 @@
+//! `testudo bench host`: two machines' own stacks talk by TCP through a tunnel, and through what others make of one.
+//!
+//! Each system has two network namespaces, joined by a veth. All of them stand at once and take turns, round by round, so that what
+//! else the machine does disturbs them alike. Clients, servers and daemons share the processors, and a packet's whole way costs the
+//! same processors: a real link has two machines.
+
+mod system;
+
+use crate::esp::positive;
+use crate::machine::Machine;
+use crate::report::Report;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use system::{Machines, System};
+use testudo_crypto::Library;
+use testudo_lab::Lab;
+use testudo_lab::iperf::{Direction, Throughput};
+use testudo_lab::plot::{Chart, Series, Style};
+use testudo_lab::stats::Statistics;
+use testudo_terminal::progress::Progress;
+use testudo_terminal::table::{Align, Table};
+
+/// Options of `testudo bench host`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HostArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also draw the throughput.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// What to compare.
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = System::ALL)]
+    systems: Vec<System>,
+    /// MTUs of the link between the machines.
+    #[arg(long, value_delimiter = ',', default_values_t = [1500, 9000],
+          value_parser = clap::value_parser!(u16).range(1400..=15_000))]
+    mtus: Vec<u16>,
+    /// TCP streams at a time.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
+    streams: u32,
+    /// Seconds of a run.
+    #[arg(long, default_value_t = 3.0, value_parser = positive)]
+    seconds: f64,
+    /// Runs of each system; medians are told.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostError {
+    /// The machines, or a daemon on them.
+    #[error(transparent)]
+    Lab(#[from] testudo_lab::Error),
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// One system over a link of one MTU.
+#[derive(Debug, Serialize)]
+struct Row {
+    system: System,
+    /// MTU of the link.
+    size: u16,
+    streams: u32,
+    /// Of TCP's payload.
+    gbps: f64,
+    /// As many packets, if each fills the MTU.
+    mpps: f64,
+    /// Processor time of daemons and iperf3 on both machines.
+    cpu_s_per_gbit: f64,
+    /// Each run.
+    runs_gbps: Vec<f64>,
+}
+
+impl Row {
+    fn new((system, size, streams): (System, u16, u32), runs: &[Run]) -> Self {
+        let median = |of: fn(&Run) -> f64| {
+            let values: Vec<f64> = runs.iter().map(of).collect();
+            Statistics::of(&values).map_or(0.0, |statistics| statistics.median)
+        };
+        let gbps = median(|run| run.gbps);
+        Self {
+            system,
+            size,
+            streams,
+            gbps,
+            mpps: gbps * 1e3 / 8.0 / f64::from(size),
+            cpu_s_per_gbit: median(|run| run.cpu_s_per_gbit),
+            runs_gbps: runs.iter().map(|run| run.gbps).collect(),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.system.name().to_owned(),
+            self.size.to_string(),
+            format!("{:.2}", self.gbps),
+            format!("{:.3}", self.mpps),
+            format!("{:.3}", self.cpu_s_per_gbit),
+        ]
+    }
+}
+
+/// One run of iperf3.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    gbps: f64,
+    cpu_s_per_gbit: f64,
+}
+
+const COLUMNS: [(&str, Align); 5] = [
+    ("system", Align::Left),
+    ("MTU", Align::Right),
+    ("Gb/s", Align::Right),
+    ("Mpps", Align::Right),
+    ("CPU s/Gbit", Align::Right),
+];
+
+/// Measures, prints the table, writes report and picture.
+pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), HostError> {
+    let mut report = Report::new("host", Machine::here(Library::detect(), None));
+    println!("{}, {} TCP streams\n", report.machine(), args.streams);
+    let lab = Lab::new("bench-host")?;
+    let mut table = Table::new(&COLUMNS);
+    let mut rows = Vec::new();
+    progress.begin("host", (args.mtus.len() * args.systems.len()) as u64 * u64::from(args.rounds));
+    for &mtu in &args.mtus {
+        for row in measure(args, &lab, mtu, progress)? {
+            table.row(row.cells());
+            rows.push(row);
+        }
+    }
+    let mut text = String::new();
+    table.write(&mut text, "");
+    progress.aside(|| print!("{text}"));
+    if let Some(path) = &args.svg {
+        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
+    }
+    if let Some(path) = &args.json {
+        rows.into_iter().for_each(|row| report.push(row));
+        write(path, |path| report.write_json(path))?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), HostError> {
+    how(path).map_err(|source| HostError::Write { path: path.to_owned(), source })
+}
+
+/// All systems over links of this MTU, in turns.
+fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<Vec<Row>, HostError> {
+    let mut all = Vec::new();
+    for &system in &args.systems {
+        progress.doing(format!("host, MTU {mtu}: starting {}", system.name()));
+        all.push((Machines::start(lab, system, mtu)?, Vec::new()));
+    }
+    for _ in 0..args.rounds {
+        for (machines, runs) in &mut all {
+            progress.doing(format!("host, MTU {mtu}, {}", machines.system.name()));
+            runs.push(stream(args, machines)?);
+            progress.step();
+        }
+    }
+    Ok(all.iter().map(|(machines, runs)| Row::new((machines.system, mtu, args.streams), runs)).collect())
+}
+
+fn stream(args: &HostArgs, machines: &Machines) -> Result<Run, HostError> {
+    let before = machines.cpu()?;
+    let length = Duration::from_secs_f64(args.seconds);
+    let run = Throughput::run(&machines.client, machines.to, Direction::Up, length, args.streams)?;
+    let daemons = machines.cpu()? - before;
+    let cpu = daemons.seconds() + run.cpu.as_secs_f64();
+    Ok(Run { gbps: run.gbps(), cpu_s_per_gbit: cpu / run.gigabits().max(f64::EPSILON) })
+}
+
+fn picture(args: &HostArgs, rows: &[Row]) -> String {
+    let value = |system: System, mtu: u16| {
+        rows.iter().find(|row| row.system == system && row.size == mtu).map(|row| row.gbps)
+    };
+    Chart {
+        title: "TCP between two machines' own stacks".into(),
+        subtitle: format!("{} streams; both machines share the processors of one", args.streams),
+        x_name: String::new(),
+        y_name: "Gb/s".into(),
+        cases: args.mtus.iter().map(|mtu| format!("MTU {mtu}")).collect(),
+        series: args
+            .systems
+            .iter()
+            .map(|system| Series {
+                name: system.name().into(),
+                values: args.mtus.iter().map(|mtu| value(*system, *mtu)).collect(),
+            })
+            .collect(),
+        style: Style::Bars,
+        limits: Vec::new(),
+    }
+    .render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_tells_medians() {
+        let run = |gbps| Run { gbps, cpu_s_per_gbit: 2.0 / gbps };
+        let row = Row::new((System::Testudo, 1500, 1), &[run(1.0), run(4.0), run(1.2)]);
+        assert_eq!((row.gbps, row.mpps), (1.2, 0.1));
+        let json = serde_json::to_value(&row).expect("it serialises");
+        assert_eq!((&json["system"], &json["size"]), (&"testudo".into(), &1500.into()));
+        for key in ["gbps", "mpps", "cpu_s_per_gbit"] {
+            assert!(json[key].is_f64(), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_picture_has_a_bar_for_each_row() {
+        let args = HostArgs {
+            json: None,
+            svg: None,
+            systems: vec![System::Testudo, System::Veth],
+            mtus: vec![1500],
+            streams: 1,
+            seconds: 1.0,
+            rounds: 1,
+        };
+        let row = |system| Row::new((system, 1500, 1), &[Run { gbps: 1.0, cpu_s_per_gbit: 1.0 }]);
+        let svg = picture(&args, &[row(System::Testudo), row(System::Veth)]);
+        assert!(svg.contains("testudo") && svg.contains("veth") && svg.contains("MTU 1500"), "{svg}");
+    }
+}

@@ -1,0 +1,249 @@
+//! One initiator of the swarm: an IKE endpoint with one connection, alive until its Child SA is up.
+
+use super::SetupError;
+use super::shape::Shape;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::config::{Connection, Identity, SharedSecret, TsSpec};
+use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::selector::{AddrRange, TrafficSelector};
+use testudo_ipsec::spi::SenderId;
+use testudo_vici::message::Message;
+use testudo_vici::schema;
+
+/// Where the responder is, and from where the swarm sends: every initiator has an address of its own, and they share the port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The responder's address.
+    pub(crate) responder: Ipv4Addr,
+    /// The address of the first initiator: that of a prefix with room for [`MAX`].
+    pub(crate) first: Ipv4Addr,
+    /// The initiators' port.
+    pub(crate) port: u16,
+}
+
+impl Place {
+    /// All of it on one host.
+    pub(crate) const LOOPBACK: Self =
+        Self { responder: Ipv4Addr::LOCALHOST, first: Ipv4Addr::new(127, 128, 0, 0), port: 10_500 };
+
+    /// Where an initiator is.
+    pub(crate) fn address(&self, number: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.first.to_bits() | number)
+    }
+}
+
+/// The algorithms of IKE.
+pub(crate) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
+/// The algorithms of ESP.
+pub(crate) const ESP_PROPOSAL: &str = "aes128gcm16";
+/// What the responder protects.
+pub(crate) const PROTECTED: &str = "192.168.77.0/24";
+/// The key of a peer.
+pub(crate) fn key(shape: Shape, number: u32) -> String {
+    match shape {
+        Shape::OneForAll => "a key that only the bench knows".into(),
+        Shape::Each => format!("a key that only the bench and peer {number} know"),
+    }
+}
+
+/// The identity of a peer.
+pub(crate) fn host(number: u32) -> String {
+    format!("host{number}.bench")
+}
+
+/// The most initiators that there are addresses for.
+pub(crate) const MAX: u32 = 1 << 20;
+
+/// Random octets from the operating system.
+struct OsEntropy;
+
+impl Entropy for OsEntropy {
+    fn fill(&mut self, out: &mut [u8]) {
+        aws_lc_rs::rand::fill(out).expect("the operating system has random octets");
+    }
+}
+
+/// What all initiators have in common.
+pub(crate) struct Template {
+    connection: Connection,
+    secret: SharedSecret,
+    shape: Shape,
+    place: Place,
+}
+
+impl Template {
+    pub(crate) fn new(shape: Shape, place: Place) -> Result<Self, SetupError> {
+        let psk = || Message::new().with("auth", "psk");
+        let child = Message::new()
+            .with_list("esp_proposals", [ESP_PROPOSAL])
+            .with_list("remote_ts", [PROTECTED])
+            .with_list("local_ts", ["172.16.0.0/12"]);
+        let connection = Message::new()
+            .with_list("remote_addrs", [place.responder.to_string().as_str()])
+            .with_list("proposals", [PROPOSAL])
+            .with_section("local", psk())
+            .with_section("remote", psk().with("id", "gateway.bench"))
+            .with_section("children", Message::new().with_section("net", child));
+        let connection =
+            schema::connection(&Message::new().with_section("swarm", connection), schema::Policy::Modern);
+        Ok(Self { connection: connection.map_err(refused)?, secret: secret(&key(shape, 0))?, shape, place })
+    }
+
+    fn secret(&self, number: u32) -> Result<SharedSecret, SetupError> {
+        match self.shape {
+            Shape::OneForAll => Ok(self.secret.clone()),
+            Shape::Each => secret(&key(self.shape, number)),
+        }
+    }
+
+    fn connection(&self, number: u32) -> Connection {
+        let mut connection = self.connection.clone();
+        connection.local_port = self.place.port;
+        connection.local_addrs = single(self.place.address(number).into());
+        connection.local.id = Some(Identity::Fqdn(host(number)));
+        for child in &mut connection.children {
+            child.local_ts = single(inner(number).into()).into_iter().map(everything).collect();
+        }
+        connection
+    }
+}
+
+fn secret(key: &str) -> Result<SharedSecret, SetupError> {
+    schema::shared_secret(&Message::new().with("type", "ike").with("data", key)).map_err(refused)
+}
+
+fn refused(refusal: schema::Refusal) -> SetupError {
+    SetupError::Template(refusal.to_string())
+}
+
+fn single(addr: IpAddr) -> Vec<AddrRange> {
+    AddrRange::new(addr, addr).into_iter().collect()
+}
+
+fn everything(addrs: AddrRange) -> TsSpec {
+    TsSpec::Fixed(TrafficSelector::all(addrs))
+}
+
+/// What an initiator protects: its one host in 172.16.0.0/12.
+pub(crate) fn inner(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0xac10_0000 | number)
+}
+
+/// Which initiator has that address.
+pub(crate) fn number_of(addr: Ipv4Addr) -> u32 {
+    addr.to_bits() & (MAX - 1)
+}
+
+/// How far an initiator is.
+pub(crate) enum Progress {
+    Waiting,
+    /// It has what it was after.
+    Done,
+    Failed(String),
+}
+
+/// An initiator.
+pub(crate) struct Initiator {
+    endpoint: Endpoint,
+    /// Its first message, until it is sent.
+    first: VecDeque<Output>,
+    /// When it was set to work: its clock stands still before, however long the others take to be prepared.
+    begun: Option<Instant>,
+    /// What it has brought up.
+    tunnel: Option<(IkeSaId, ChildSaId)>,
+}
+
+impl Initiator {
+    /// Its first message is ready, key and all, so that making it is not part of what is measured.
+    pub(crate) fn new(template: &Template, number: u32) -> Result<Self, SetupError> {
+        let now = Time::default();
+        let settings = EndpointConfig::default();
+        let mut endpoint =
+            Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
+        endpoint.set_local_addresses(vec![template.place.address(number).into()]);
+        endpoint.load_secret(template.secret(number)?);
+        let refused = |error: String| SetupError::Template(error);
+        endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
+        endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;
+        let first = std::iter::from_fn(|| endpoint.poll_output()).collect();
+        Ok(Self { endpoint, first, begun: None, tunnel: None })
+    }
+
+    /// The message that it begins with.
+    pub(crate) fn first_message(&self) -> Option<&[u8]> {
+        self.first.iter().find_map(|output| match output {
+            Output::Send { bytes, .. } => Some(bytes.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// Makes new keys for its Child SA next. Only who has both SAs, and knows what was said last, answers.
+    pub(crate) fn renew(&mut self) {
+        let now = self.now();
+        if let Some((_, child)) = self.tunnel {
+            self.endpoint.rekey_child(now, child);
+        }
+    }
+
+    /// Deletes its tunnel next.
+    pub(crate) fn end(&mut self) {
+        let now = self.now();
+        if let Some((ike, _)) = self.tunnel {
+            // That it is gone already will be seen as well.
+            let _ = self.endpoint.terminate(now, &Target::Ike(ike), false);
+        }
+    }
+
+    fn now(&mut self) -> Time {
+        Time(self.begun.get_or_insert_with(Instant::now).elapsed())
+    }
+
+    /// A message has come.
+    pub(crate) fn receive(&mut self, path: Path, message: &[u8]) {
+        let now = self.now();
+        self.endpoint.handle_datagram(now, path, message);
+    }
+
+    /// True if it has sent something again.
+    pub(crate) fn look_at_clock(&mut self) -> bool {
+        let now = self.now();
+        let due = self.endpoint.next_timeout().is_some_and(|due| due <= now);
+        if due {
+            self.endpoint.handle_timeout(now);
+        }
+        due
+    }
+
+    /// Sends what there is to send, and says how far it is.
+    pub(crate) fn run(&mut self, mut send: impl FnMut(Path, &[u8])) -> Progress {
+        let mut progress = Progress::Waiting;
+        while let Some(output) = self.first.pop_front().or_else(|| self.endpoint.poll_output()) {
+            match output {
+                Output::Send { path, bytes, .. } => send(path, &bytes),
+                Output::Event(Event::InitiateDone { ike, result: Ok(child), .. }) => {
+                    self.tunnel = Some((ike, child));
+                    progress = Progress::Done;
+                }
+                Output::Event(Event::InitiateDone { result: Err(reason), .. }) => {
+                    progress = Progress::Failed(reason.to_string());
+                }
+                Output::Event(Event::ChildRekeyed(ike, _, child)) => {
+                    self.tunnel = Some((ike, child));
+                    progress = Progress::Done;
+                }
+                Output::Event(Event::IkeDown(_, Reason::Requested)) => progress = Progress::Done,
+                Output::Event(Event::IkeDown(_, reason)) => progress = Progress::Failed(reason.to_string()),
+                _ => {}
+            }
+        }
+        progress
+    }
+
+    /// As long as an answer may take.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+}

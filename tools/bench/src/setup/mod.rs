@@ -1,0 +1,201 @@
+//! `testudo bench setup`: a swarm of initiators against a real `testudod`, over the loopback of a namespace.
+//!
+//! Every setup is a whole one: IKE_SA_INIT and IKE_AUTH with a Child SA that the daemon's worker has in the end. What counts
+//! is the processor time that the daemon uses for it, all threads together: the swarm shares the machine with it, so the rate
+//! says as much about the swarm.
+
+mod figures;
+pub(super) mod initiator;
+mod limit;
+pub(super) mod rig;
+pub(super) mod shape;
+mod storm;
+pub(super) mod swarm;
+pub(super) mod usage;
+
+use crate::machine::Machine;
+use crate::report::Report;
+use figures::{Batch, Header, Loaded, Row};
+use initiator::Place;
+use limit::Limit;
+use rig::Rig;
+use shape::Shape;
+use std::io;
+use std::path::PathBuf;
+use swarm::Swarm;
+use testudo_crypto::Library;
+use testudo_terminal::progress::Progress;
+
+/// Options of `testudo bench setup`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetupArgs {
+    /// Also write the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Tunnels to set up, and to hold in the end.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tunnels: u32,
+    /// The same once more with so many peers of whom each has a connection and a secret of its own at the responder; 0: do
+    /// not.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    connections: u32,
+    /// Rounds that they are divided into, one figure each; fewer if there are fewer tunnels.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Handshakes under way at a time.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    width: u32,
+    /// Then forward TCP for so many seconds without a storm of handshakes, with one, and without; 0: do not.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
+    forward: u64,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetupError {
+    /// The responder could not be started or asked.
+    #[error(transparent)]
+    Lab(#[from] testudo_lab::Error),
+    /// The swarm's socket failed.
+    #[error("the swarm's socket: {source}")]
+    Socket {
+        /// Why.
+        source: io::Error,
+    },
+    /// The swarm's configuration is wrong.
+    #[error("the swarm's connection: {0}")]
+    Template(String),
+    /// A handshake failed.
+    #[error("a handshake of the swarm failed: {reason}")]
+    Refused {
+        /// What the initiator says.
+        reason: String,
+    },
+    /// The responder does not answer.
+    #[error("the responder has answered none of {waiting} handshakes for a minute")]
+    Silent {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// The daemon has not what the swarm has set up.
+    #[error("found {found} {what}, expected {expected}")]
+    Lost {
+        /// Of what.
+        what: &'static str,
+        /// What it has.
+        found: u64,
+        /// What it should have.
+        expected: u32,
+    },
+    /// The daemon was asked for what it has.
+    #[error("testudod: {0}")]
+    Asked(testudo_vici::Error),
+    /// The daemon's usage cannot be read.
+    #[error("cannot read the daemon's {what}: {source}")]
+    Usage {
+        /// Of what.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The cryptography of the limit failed.
+    #[error("the bare cryptography failed")]
+    Limit,
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", .path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Measures, prints the table, writes the report.
+pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), SetupError> {
+    let machine = Machine::here(Library::detect(), None);
+    println!("{machine}\n");
+    progress.begin("setup: the bare cryptography", 0);
+    let limit = limit::measure().map_err(|_| SetupError::Limit)?;
+    let mut rows = vec![measure(args, Shape::OneForAll, args.tunnels, limit, progress)?];
+    if args.connections > 0 {
+        rows.push(measure(args, Shape::Each, args.connections, limit, progress)?);
+    }
+    if args.forward > 0 {
+        let storm = storm::measure(args.forward, args.width as usize, progress)?;
+        progress.aside(|| println!("\n{storm}"));
+        if let Some(row) = rows.first_mut() {
+            row.set_storm(storm);
+        }
+    }
+    if let Some(path) = &args.json {
+        let mut report = Report::new("setup", machine);
+        rows.into_iter().for_each(|row| report.push(row));
+        report.write_json(path).map_err(|source| SetupError::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+/// Starts a responder of that shape and sets up so many tunnels.
+fn measure(
+    args: &SetupArgs,
+    shape: Shape,
+    tunnels: u32,
+    limit: Limit,
+    progress: &Progress,
+) -> Result<Row, SetupError> {
+    progress.aside(|| println!("{shape}:"));
+    // One more finds the caches cold.
+    let peers = tunnels + 1;
+    progress.begin(format!("setup, {shape}: loading connections"), 0);
+    let mut rig = Rig::start(shape, peers)?;
+    let connections = if shape == Shape::Each { peers } else { 1 };
+    let loaded = Loaded { shape, connections, time: rig.loading };
+    let namespace = rig.namespace.clone();
+    let (batches, memory) = namespace.enter(|| set_up(args, (shape, tunnels), &mut rig, progress))??;
+    let row = Row::new(loaded, limit, batches, memory);
+    progress.aside(|| println!("\n{row}\n"));
+    Ok(row)
+}
+
+/// All rounds; the figures of each, and the octets that the daemon has taken meanwhile.
+fn set_up(
+    args: &SetupArgs,
+    (shape, tunnels): (Shape, u32),
+    rig: &mut Rig,
+    progress: &Progress,
+) -> Result<(Vec<Batch>, u64), SetupError> {
+    let mut swarm = Swarm::open(shape, Place::LOOPBACK)?;
+    let width = args.width as usize;
+    progress.aside(|| println!("{Header}"));
+    // The first handshake of all finds cold caches, and makes what is made once.
+    let first = swarm.prepare(0..1)?;
+    swarm.run(first, width)?;
+    let (mut batches, mut up) = (Vec::new(), 1);
+    let before = rig.memory()?;
+    // In each of them at least one is set up.
+    let rounds = args.rounds.min(tunnels);
+    progress.begin(format!("setup, {shape}, rounds"), rounds.into());
+    for round in 1..=rounds {
+        let until = 1 + (u64::from(tunnels) * u64::from(round) / u64::from(rounds)) as u32;
+        let initiators = swarm.prepare(up..until)?;
+        let cpu = rig.cpu()?;
+        let done = swarm.run(initiators, width)?;
+        let batch = Batch::new(until - 1, until - up, done, &rig.cpu()?.since(&cpu));
+        progress.aside(|| println!("{batch}"));
+        progress.step();
+        batches.push(batch);
+        up = until;
+    }
+    let taken = rig.memory()?.saturating_sub(before);
+    let found = rig.found(up.into())?;
+    for (what, found) in [
+        ("IKE SAs at the responder", found.ike),
+        ("Child SAs with the responder's worker, in both directions", found.children),
+    ] {
+        if found != u64::from(up) {
+            return Err(SetupError::Lost { what, found, expected: up });
+        }
+    }
+    Ok((batches, taken))
+}
