@@ -1,7 +1,9 @@
 # make demo: show the gateway at work.   make demo-cluster: kill a node of a cluster and watch.
 # make test: what every change must pass.   make test-all: the whole matrix (docs/testing.md).
+# make build: testudod and testudo.   make install: these two and the unit (PREFIX, DESTDIR).
+# make tools: the benchmarks, the simulator and the demos too.
 # All install what is missing, and need root. Everything else is cargo.
-.PHONY: all packages build lint test test-all steady list-tests demo demo-cluster clean-lab
+.PHONY: all packages build install tools lint test test-all steady list-tests demo demo-cluster clean-lab
 
 all: build
 
@@ -10,6 +12,12 @@ packages:
 
 build:
 	@scripts/build.sh
+
+install:
+	@scripts/install.sh
+
+tools:
+	@scripts/build.sh --all
 
 lint:
 	@scripts/lint.sh

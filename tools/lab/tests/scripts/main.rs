@@ -2,6 +2,7 @@
 //! before anything else is done. No test here needs a lab or a network.
 #![allow(missing_docs)]
 
+mod install;
 mod packages;
 mod sandbox;
 mod tools;
