@@ -123,8 +123,8 @@ fn an_explicit_priority_comes_before_computed_ones() {
     assert_eq!(order(&policies), [Action::Discard, Action::Bypass]);
 }
 
-/// The table of docs/swanctl.md, "How pass, protect and drop rank": what happens to packets from
-/// 10.1.0.1.
+/// The table of docs/reference/swanctl.md, "How pass, protect and drop rank": what happens to
+/// packets from 10.1.0.1.
 #[test]
 fn how_pass_protect_and_drop_rank() {
     let prioritized =

@@ -9,10 +9,10 @@ use testudo_vici::client::Client;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 
-/// The version of the JSON: within one, keys are only added (docs/status.md).
+/// The version of the JSON: within one, keys are only added (docs/reference/status.md).
 const VERSION: u32 = 1;
 
-/// What the daemon said. Its keys in JSON are those of docs/status.md.
+/// What the daemon said. Its keys in JSON are those of docs/reference/status.md.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Snapshot {
     pub(super) version: u32,

@@ -224,17 +224,19 @@ fn usage(totals: &SaTotals, now: u64) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_ike::endpoint::Discard;
 
     #[test]
     fn every_reason_is_explained_to_operators() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/counters.md");
         let text = std::fs::read_to_string(file).unwrap();
         let filter =
             Reason::ALL.iter().copied().filter(|reason| reason.action() == Action::Drop).map(filter_name);
         let pipeline = DropReason::ALL.into_iter().map(|reason| reason.name().to_owned());
         let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
         let port = below(&PortStatistics::default()).into_iter().map(|(name, _)| name);
-        for name in filter.chain(pipeline).chain(worker).chain(port) {
+        let ike = Discard::ALL.into_iter().map(|reason| format!("discarded_{}", reason.name()));
+        for name in filter.chain(pipeline).chain(worker).chain(port).chain(ike) {
             assert_eq!(text.matches(&format!("\n| `{name}` |")).count(), 1, "{name}");
         }
     }

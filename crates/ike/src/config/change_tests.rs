@@ -1,4 +1,4 @@
-//! Which key asks for what: the table of docs/operations.md.
+//! Which key asks for what: the table of docs/how-to/change-connections.md.
 
 use super::*;
 use crate::config::{

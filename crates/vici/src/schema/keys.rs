@@ -1,5 +1,6 @@
-//! The table of all keys of a connection: what is decoded, and what of strongSwan's is accepted only with the value
-//! that asks for what this gateway does anyway. `docs/swanctl.md` explains each; a test holds the two together.
+//! The table of all keys of a connection: what is decoded, and what of strongSwan's is accepted
+//! only with the value that asks for what this gateway does anyway.
+//! `docs/reference/swanctl.md` explains each; a test holds the two together.
 
 use super::refusal::{Refusal, quote};
 use super::value;

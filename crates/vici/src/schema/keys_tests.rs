@@ -1,4 +1,4 @@
-//! Every row of the table does what it says, and stands in `docs/swanctl.md`.
+//! Every row of the table does what it says, and stands in `docs/reference/swanctl.md`.
 
 use super::keys::{AUTH, Accepted, CHILD, CONNECTION, Key, POOL, Rule};
 use crate::message::{Element, Message};
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const DOC: &str = include_str!("../../../../docs/swanctl.md");
+const DOC: &str = include_str!("../../../../docs/reference/swanctl.md");
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Section {
@@ -115,9 +115,9 @@ fn the_documentation_has_the_same_keys() {
         let names: Vec<_> = keys.iter().map(|key| key.name).collect();
         let table = tables.iter().find(|table| table.first() == names.first()).unwrap();
         let missing: Vec<_> = names.iter().filter(|name| !table.contains(name)).collect();
-        assert!(missing.is_empty(), "not in docs/swanctl.md: {missing:?}");
+        assert!(missing.is_empty(), "not in docs/reference/swanctl.md: {missing:?}");
         let extra: Vec<_> = table.iter().filter(|name| !names.contains(name)).collect();
-        assert!(extra.is_empty(), "only in docs/swanctl.md: {extra:?}");
+        assert!(extra.is_empty(), "only in docs/reference/swanctl.md: {extra:?}");
     }
 }
 

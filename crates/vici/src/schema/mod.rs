@@ -1,8 +1,8 @@
 //! From messages to typed configuration, strictly: every key is taken, or refused by its full path.
 //!
-//! Which keys of `swanctl.conf` are taken stands in one table (`keys`), explained for operators in `docs/swanctl.md`.
-//! Nothing is passed over in silence: a key that strongSwan knows and this gateway does not is accepted only with a
-//! value that asks for what the gateway does anyway.
+//! Which keys of `swanctl.conf` are taken stands in one table (`keys`), explained for operators in
+//! `docs/reference/swanctl.md`. No key is ignored in silence: a key that strongSwan knows and this
+//! gateway does not is accepted only with a value that asks for what the gateway does anyway.
 
 mod addr;
 mod algorithm;

@@ -1,4 +1,4 @@
-//! docs/rfc.md says by which test each demand of an RFC is shown: all of them must exist.
+//! docs/reference/rfc.md says by which test each demand of an RFC is shown: all of them must exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,7 +70,7 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_test_that_the_table_names_exists() {
-    let table = fs::read_to_string(workspace().join("docs/rfc.md")).unwrap();
+    let table = fs::read_to_string(workspace().join("docs/reference/rfc.md")).unwrap();
     let tests = all_tests();
     let mut named = 0;
     let mut wrong = Vec::new();
@@ -82,17 +82,17 @@ fn every_test_that_the_table_names_exists() {
             }
         }
     }
-    assert!(wrong.is_empty(), "docs/rfc.md:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "docs/reference/rfc.md:\n{}", wrong.join("\n"));
     assert!(named > 100, "the table was not understood: {named} names");
 }
 
 #[test]
 fn every_row_has_a_test_or_a_reason() {
-    let table = fs::read_to_string(workspace().join("docs/rfc.md")).unwrap();
+    let table = fs::read_to_string(workspace().join("docs/reference/rfc.md")).unwrap();
     let reasons = ["**later**", "**no**", "**partly**", "see RFC "];
     let bare: Vec<_> = answers(&table)
         .filter(|(_, cell)| names(cell).next().is_none())
         .filter(|(_, cell)| !reasons.iter().any(|reason| cell.contains(reason)))
         .collect();
-    assert!(bare.is_empty(), "docs/rfc.md, rows that show nothing: {bare:?}");
+    assert!(bare.is_empty(), "docs/reference/rfc.md, rows that show nothing: {bare:?}");
 }

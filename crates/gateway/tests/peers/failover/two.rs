@@ -1,4 +1,5 @@
-//! Two nodes: with a witness, whose vote lets one of them go on alone, and without. What docs/cluster.md says of them.
+//! Two nodes: with a witness, whose vote lets one of them go on alone, and without: the table of
+//! docs/how-to/witness.md.
 
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, behind, hardly_doubled, not_doubled, within};
 use std::thread::sleep;
