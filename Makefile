@@ -3,7 +3,7 @@
 # make build: testudod and testudo.   make install: these two and the unit (PREFIX, DESTDIR).
 # make tools: the benchmarks, the simulator and the demos too.
 # All install what is missing, and need root. Everything else is cargo.
-.PHONY: all packages build install tools lint test test-all steady list-tests demo demo-cluster clean-lab
+.PHONY: all packages build install tools lint test test-all steady list-tests docs demo demo-cluster clean-lab
 
 all: build
 
@@ -36,6 +36,10 @@ steady:
 # Every test with the command that runs it.
 list-tests:
 	@scripts/test.sh list
+
+# A book of all pages in target/docs/book, and whether their links hold. Needs the network once.
+docs:
+	@scripts/docs.sh
 
 demo:
 	@scripts/demo.sh

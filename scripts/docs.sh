@@ -1,0 +1,43 @@
+#!/bin/bash
+# Checks the links of all pages, and makes a book of them: target/docs/book/index.html. Fetches
+# mdBook the first time.
+source "$(dirname "$0")/environment.sh"
+export PHASES="packages rust links mdbook book"
+VERSION=0.5.4
+TARGET=${CARGO_TARGET_DIR:-target}
+MDBOOK=$TARGET/tools/bin/mdbook
+
+# The pages in the places that they have in the repository, so that their links hold in the book.
+pages() {
+    local src=$TARGET/docs/src page
+    rm -rf "$TARGET/docs"
+    mkdir -p "$src"
+    cp docs/book.toml "$TARGET/docs/"
+    cp -r docs examples "$src/"
+    cp ./*.md "$src/"
+    rm "$src/docs/book.toml" "$src/docs/SUMMARY.md"
+    # What SUMMARY.md names is below docs/ there, and beside it here.
+    sed -e 's#](#](docs/#' -e 's#](docs/\.\./#](#' docs/SUMMARY.md >"$src/SUMMARY.md"
+    for page in $(grep -o '](.*)' "$src/SUMMARY.md" | tr -d '])('); do
+        [[ -e $src/$page ]] || fail "docs/SUMMARY.md names $page, which is not there"
+    done
+}
+
+install_mdbook() {
+    cargo install mdbook --version "$VERSION" --locked --no-default-features --features search \
+        --root "$TARGET/tools" --target-dir "$TARGET/tools/build"
+}
+
+need_packages
+need_rust
+phase links cargo test --quiet -p testudo-suite --test links
+if [[ $("$MDBOOK" --version 2>/dev/null) == *"$VERSION" ]]; then
+    phase_skip "mdbook: $VERSION is there"
+else
+    phase "mdbook: $VERSION, takes some minutes the first time" install_mdbook
+fi
+book() {
+    pages && "$MDBOOK" build "$TARGET/docs"
+}
+phase book book
+echo "docs: $TARGET/docs/book/index.html"
