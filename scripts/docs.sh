@@ -10,14 +10,11 @@ MDBOOK=$TARGET/tools/bin/mdbook
 # The pages in the places that they have in the repository, so that their links hold in the book.
 pages() {
     local src=$TARGET/docs/src page
-    rm -rf "$TARGET/docs"
-    mkdir -p "$src"
-    cp docs/book.toml "$TARGET/docs/"
-    cp -r docs examples "$src/"
-    cp ./*.md "$src/"
-    rm "$src/docs/book.toml" "$src/docs/SUMMARY.md"
-    # What SUMMARY.md names is below docs/ there, and beside it here.
-    sed -e 's#](#](docs/#' -e 's#](docs/\.\./#](#' docs/SUMMARY.md >"$src/SUMMARY.md"
+    rm -rf "$TARGET/docs" && mkdir -p "$src" &&
+        cp docs/book.toml "$TARGET/docs/" && cp -r docs examples ./*.md "$src/" &&
+        rm "$src/docs/book.toml" "$src/docs/SUMMARY.md" &&
+        # What SUMMARY.md names is below docs/ there, and beside it here.
+        sed -e 's#](#](docs/#' -e 's#](docs/\.\./#](#' docs/SUMMARY.md >"$src/SUMMARY.md" || return
     for page in $(grep -o '](.*)' "$src/SUMMARY.md" | tr -d '])('); do
         [[ -e $src/$page ]] || fail "docs/SUMMARY.md names $page, which is not there"
     done
