@@ -46,7 +46,7 @@ use layout::{
 use libbpf_rs::ProgramInput;
 use link::ClaimLink;
 use object::{FilterMap, Loaded};
-use policy::Step;
+use policy::PolicyStep;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -139,10 +139,10 @@ impl Filter {
     pub fn change_prefixes(&mut self, changes: &PrefixChanges) -> Result<()> {
         for step in policy::in_order(changes) {
             match step {
-                Step::Set(prefix, to) => {
+                PolicyStep::Set(prefix, to) => {
                     self.trie(&prefix).set(&prefix_key(&prefix), &to.encode(), &prefix)?;
                 }
-                Step::Remove(prefix) => self.trie(&prefix).remove(&prefix_key(&prefix), &prefix)?,
+                PolicyStep::Remove(prefix) => self.trie(&prefix).remove(&prefix_key(&prefix), &prefix)?,
             }
         }
         Ok(())

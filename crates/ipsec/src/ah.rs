@@ -1,6 +1,6 @@
 //! AH around packets and out of them, in both modes (RFC 4302 §3.1).
 
-use crate::demux::Arrived;
+use crate::demux::FoundEsp;
 use crate::drops::DropReason;
 use crate::esp::{Marks, Outer};
 use crate::sa::Mode;
@@ -48,7 +48,7 @@ pub(crate) fn protect(
 /// Whether a packet in which AH was found is what the key's owner sent. `Ok(false)` if it is not.
 pub(crate) fn is_authentic(
     packet: &[u8],
-    arrived: &Arrived,
+    arrived: &FoundEsp,
     key: &MacKey,
     high: Option<u32>,
 ) -> Result<bool, DropReason> {
@@ -68,7 +68,7 @@ pub(crate) fn is_authentic(
 /// says that follows.
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
-    arrived: &Arrived,
+    arrived: &FoundEsp,
     mode: Mode,
 ) -> Result<Protocol, DropReason> {
     let (at, end) = (usize::from(arrived.at), arrived.end());

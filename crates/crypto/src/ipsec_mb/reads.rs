@@ -1,7 +1,7 @@
 //! Which lines of a schedule the library reads for a text of some length: short ones need few of the powers of the hash key. Found by
 //! trying, once a process, so that no layout of the library's header is repeated here.
 
-use super::{Functions, Line, MAX_LINES};
+use super::{Functions, CacheLine, MAX_LINES};
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use std::sync::OnceLock;
 
@@ -34,12 +34,12 @@ pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
 
 /// Damages one line after the other: what changes the result is read.
 fn try_all(functions: &Functions, algorithm: AeadAlgorithm) -> [u32; CLASSES] {
-    let mut schedule = [Line([0; 64]); MAX_LINES];
+    let mut schedule = [CacheLine([0; 64]); MAX_LINES];
     let Some(schedule) = schedule.get_mut(..functions.lines()) else { return [u32::MAX; CLASSES] };
     let key = [0x17; 32];
     let calls = functions.expand(algorithm, &key[..algorithm.key_len()], schedule);
     std::array::from_fn(|class| {
-        let seal = |schedule: &[Line]| {
+        let seal = |schedule: &[CacheLine]| {
             let (mut text, mut tag) = ([0; CLASSES * CLASS_WIDTH], [0; TAG_LEN]);
             calls.seal(schedule, &[3; NONCE_LEN], &AAD, &mut text[..(class + 1) * CLASS_WIDTH], &mut tag);
             (text, tag)

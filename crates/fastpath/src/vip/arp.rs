@@ -1,6 +1,6 @@
 //! ARP (RFC 826) for addresses that all nodes have.
 
-use super::Link;
+use super::VipLink;
 use crate::mac::MacAddr;
 use std::net::{IpAddr, Ipv4Addr};
 use testudo_wire::ethernet::{EtherType, Ethernet};

@@ -1,6 +1,6 @@
 //! Neighbour Discovery (RFC 4861) for addresses that all nodes have.
 
-use super::Link;
+use super::VipLink;
 use crate::mac::MacAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use testudo_wire::checksum::Sum;

@@ -1,7 +1,7 @@
 //! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries is encrypted.
 
 use super::{Marks, Outer};
-use crate::demux::{Arrived, Form};
+use crate::demux::{FoundEsp, Form};
 use crate::drops::DropReason;
 use crate::sa::Around;
 use testudo_wire::fragment::Fragment;
@@ -30,7 +30,7 @@ pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &
 #[cold]
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
-    arrived: &Arrived,
+    arrived: &FoundEsp,
     around: Around,
 ) -> Result<Protocol, DropReason> {
     let (start, text_end) = (usize::from(arrived.at), arrived.end() - usize::from(around.icv));
