@@ -11,6 +11,7 @@ pub(crate) use cluster::{ClusterMac, NodeSettings, Timers};
 use crate::error::Error;
 use crate::log::{LogFormat, LogSettings};
 use crate::reader::{ConfigError, Section, Source};
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -336,7 +337,7 @@ fn parse_workers(worker: &Section<'_>) -> Result<(Option<usize>, Vec<usize>), Co
         return Err(worker.unfit("cpu", "either cpu, for one worker, or cpus"));
     }
     let cpus: Vec<usize> = cpus.into_iter().map(|n| n as usize).collect();
-    let each_once = cpus.iter().enumerate().all(|(at, cpu)| !cpus[..at].contains(cpu));
+    let each_once = cpus.iter().collect::<BTreeSet<_>>().len() == cpus.len();
     let wanted = count.unwrap_or(cpus.len());
     if cpus.len() != wanted || cpus.is_empty() || cpus.len() > MAX_WORKERS as usize || !each_once {
         let many = count.map_or_else(|| format!("1 to {MAX_WORKERS}"), |count| count.to_string());

@@ -172,8 +172,8 @@ impl IkeSocket {
             _ => None,
         });
         let remote = message.address.and_then(|a| to_std(&a));
-        let marked = self.port != NAT_PORT
-            || (len >= NON_ESP_MARKER.len() && parts[0][..NON_ESP_MARKER.len()] == NON_ESP_MARKER);
+        let marked =
+            self.port != NAT_PORT || (len >= NON_ESP_MARKER.len() && parts[0].starts_with(&NON_ESP_MARKER));
         Ok(match (local, remote) {
             (Some(local), Some(remote)) if marked && !truncated => {
                 Some((Path { local: SocketAddr::new(local, self.port), remote }, len))

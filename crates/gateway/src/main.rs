@@ -3,6 +3,11 @@
 //! Reads `testudo.toml`, checks its rights, and hands over to [`event_loop`]. All protocol work is done in the crates
 //! below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
+// The wire and operators reach most of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod backoff;
 mod check;

@@ -65,11 +65,11 @@ impl AssignedWorker {
     pub(crate) fn ports(&self, config: &Config) -> Vec<XdpConfig> {
         let open = |(port, queue): &(PortIndex, u16)| {
             let of_port = self.queues.iter().filter(|(other, _)| other == port).count();
-            let usual = XdpConfig::new(*port, &config.ports[usize::from(port.0)].interface);
+            let usual = XdpConfig::new(*port, &config.ports.get(usize::from(port.0))?.interface);
             let busy_poll = !config.worker.busy_poll.is_zero();
-            XdpConfig { busy_poll, ..queue_config(usual, *queue, of_port) }
+            Some(XdpConfig { busy_poll, ..queue_config(usual, *queue, of_port) })
         };
-        self.queues.iter().map(open).collect()
+        self.queues.iter().filter_map(open).collect()
     }
 }
 

@@ -7,6 +7,11 @@
 //!
 //! What this crate may not do: decide anything about IKE or packets, or ignore a word of the configuration.
 #![forbid(unsafe_code)]
+// The wire and operators reach most of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod answer;
 pub mod children;

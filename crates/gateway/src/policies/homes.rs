@@ -102,15 +102,17 @@ impl Kind {
 impl HomeClaims {
     fn add(&mut self, claim: HomeClaim) {
         match self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
-            Ok(at) => self.0[at].1 += 1,
+            Ok(at) => self.0.get_mut(at).into_iter().for_each(|(_, count)| *count += 1),
             Err(at) => self.0.insert(at, (claim, 1)),
         }
     }
 
     fn subtract(&mut self, claim: HomeClaim) {
-        if let Ok(at) = self.0.binary_search_by_key(&claim, |(claim, _)| *claim) {
-            self.0[at].1 -= 1;
-            if self.0[at].1 == 0 {
+        if let Ok(at) = self.0.binary_search_by_key(&claim, |(claim, _)| *claim)
+            && let Some((_, count)) = self.0.get_mut(at)
+        {
+            *count -= 1;
+            if *count == 0 {
                 self.0.remove(at);
             }
         }
@@ -157,7 +159,7 @@ impl PrefixPolicies {
             self.0.insert(at, (kind.clone(), HomeClaims::default()));
             at
         });
-        let claims = &mut self.0[at].1;
+        let Some((_, claims)) = self.0.get_mut(at) else { return false };
         let before = claims.verdict();
         change(claims);
         let after = claims.verdict();

@@ -386,8 +386,8 @@ fn remote_prefixes(entry: &PolicyEntry) -> BTreeSet<Prefix> {
 
 /// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its
 /// ranges there may be more, for a peer has a say in them.
-fn own_side_of_sa(sa: &PolicyEntry, of: [bool; 2]) -> BTreeSet<Prefix> {
-    let ranges = || sa.local_ranges().filter(|range| of[usize::from(!range.start().is_ipv4())]);
+fn own_side_of_sa(sa: &PolicyEntry, [ipv4, ipv6]: [bool; 2]) -> BTreeSet<Prefix> {
+    let ranges = || sa.local_ranges().filter(|range| if range.start().is_ipv4() { ipv4 } else { ipv6 });
     let limit = MAX_SA_PREFIXES / ranges().count().max(1);
     ranges().flat_map(|range| cover_within(&range, limit)).collect()
 }
@@ -399,10 +399,11 @@ fn sides(
     Outline { local, selected, both, anybody, changes, selected_changes, .. }: &mut Outline,
 ) {
     let own: BTreeSet<Prefix> = entry.local_ranges().flat_map(|range| cover(&range)).collect();
-    let is_wide = [false, true].map(|v6| entry.remote_ranges().any(|range| range == whole(v6)));
+    let [ipv4, ipv6] = [false, true].map(|v6| entry.remote_ranges().any(|range| range == whole(v6)));
+    let is_wide = |own: &Prefix| if own.is_ipv4() { ipv4 } else { ipv6 };
     for prefix in own {
         count(local, prefix, changes);
-        if is_wide[usize::from(!prefix.is_ipv4())] {
+        if is_wide(&prefix) {
             selected_changes.note((), prefix, selected.contains(&prefix));
             count(selected, prefix, changes);
         }

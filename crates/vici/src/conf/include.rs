@@ -52,7 +52,7 @@ fn fits(pattern: &str, name: &str) -> bool {
                 let text = name.as_str();
                 return text
                     .char_indices()
-                    .map(|(at, _)| &text[at..])
+                    .filter_map(|(at, _)| text.get(at..))
                     .chain([""])
                     .any(|tail| fits(behind, tail));
             }

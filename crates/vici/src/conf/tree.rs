@@ -35,6 +35,10 @@ pub(super) struct Value {
 
 impl Section {
     /// The section of that name within, made if it is not there.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`by_name` knows sections that are there, or the one that is made here"
+    )]
     pub(super) fn enter(&mut self, name: String, at: At) -> &mut Section {
         let next = self.sections.len();
         let index = *self.by_name.entry(name.clone()).or_insert(next);
