@@ -1,4 +1,5 @@
-//! What can go wrong in the daemon: at its start, while it runs, and when an operator asks for something.
+//! What can go wrong in the daemon: at its start, while it runs, and when an operator asks for
+//! something.
 
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::reader::ConfigError;
@@ -71,14 +72,14 @@ pub(crate) enum Error {
     InterfaceGone { place: String, interface: String },
     /// The interface has more queues than there are numbers.
     #[error(
-        "\"{interface}\" has {found} receive queues, expected at most {MAX_QUEUES}: ethtool -L {interface} combined \
-         {MAX_QUEUES}, or rx {MAX_QUEUES} where the driver counts them apart"
+        "\"{interface}\" has {found} receive queues, expected at most {MAX_QUEUES}: \
+         ethtool -L {interface} combined {MAX_QUEUES}, or rx {MAX_QUEUES} where the driver counts them apart"
     )]
     TooManyQueues { interface: String, found: u32 },
     /// Every worker that has ports must have a queue of the interface to send by.
     #[error(
-        "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, for as many workers \
-         have ports: ethtool -L {interface} combined {workers}, or restart testudod"
+        "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, \
+         for as many workers have ports: ethtool -L {interface} combined {workers}, or restart testudod"
     )]
     TooFewQueues { interface: String, receive: u32, send: u32, workers: usize },
     /// The interface is another one than that which the filter was attached to.
@@ -132,7 +133,8 @@ pub(crate) enum Error {
     NotInstalled(String),
     /// A node's policies are those of its cluster.
     #[error(
-        "the nodes of a cluster have one configuration: set start_action = trap, and load the connection again"
+        "the nodes of a cluster have one configuration: set start_action = trap, \
+         and load the connection again"
     )]
     NotInCluster,
     /// There are no other nodes.
@@ -152,8 +154,8 @@ pub(crate) enum Error {
     NoPrefix { first: IpAddr, last: IpAddr },
     /// Connections or SAs hold the prefix back.
     #[error(
-        "{prefix} is protected by {}: unload that first, and terminate its SAs, or let the prefix pass by a child with \
-         mode = pass",
+        "{prefix} is protected by {}: unload that first, and terminate its SAs, \
+         or let the prefix pass by a child with mode = pass",
         .protectors.join(", ")
     )]
     Protected { prefix: Prefix, protectors: Vec<String> },

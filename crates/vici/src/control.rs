@@ -171,9 +171,10 @@ pub trait Control {
     /// Begins to renew SAs and returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;
 
-    /// A command was carried out that changes the configuration: gives it to the other nodes of a cluster, which
-    /// [`crate::server::carry_out`] it. True if [`crate::server::Server::finish_replication`] will say when they have it;
-    /// false if no other node takes it now.
+    /// A command was carried out that changes the configuration: gives it to the other nodes of a
+    /// cluster, which [`crate::server::carry_out`] it. True if
+    /// [`crate::server::Server::finish_replication`] will say when they have it; false if no other
+    /// node takes it now.
     fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool;
 
     /// Numbers of all IKE SAs.

@@ -1,5 +1,5 @@
-//! Commands that change the configuration: a gateway of a cluster replicates them to its other nodes, which carry them out
-//! too.
+//! Commands that change the configuration: a node of a cluster replicates them to the others, which
+//! carry them out too.
 
 use super::jobs::{Kind, Pending};
 use super::{Answer, commands, credentials};
