@@ -303,7 +303,7 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
             .string("cipher", "\"auto\", \"ipsec-mb\" or \"aws-lc\"", cipher)?
             .unwrap_or(default.cipher),
         frames: worker
-            .integer("frames", 4096, FrameMemory::LIMIT as u64)?
+            .integer("frames", 4096, FrameMemory::MAX_FRAMES as u64)?
             .map_or(default.frames, |n| n as u32),
         priority: worker.integer("priority", 0, 20)?.map_or(default.priority, |n| n as u8),
         busy_poll: worker

@@ -141,7 +141,7 @@ pub(crate) enum Error {
     #[error("this gateway stands alone: there is no [cluster] in its testudo.toml")]
     Alone,
     /// No node can have the number.
-    #[error("node: found {0}, expected a number from 1 to {}", NodeId::MAX)]
+    #[error("node: found {0}, expected a number from 1 to {max}", max = NodeId::MAX)]
     NodeNumber(u32),
     /// The node is not drained.
     #[error("{0}")]
@@ -188,6 +188,9 @@ pub(crate) enum LookupError {
     /// There is no thread to resolve it.
     #[error("cannot start a thread that resolves names: {0}")]
     NoThread(String),
+    /// None of the threads could be started.
+    #[error("there is no thread that resolves names")]
+    NoThreads,
     /// The resolver has not answered in time.
     #[error("no answer within {seconds} seconds")]
     TimedOut { seconds: u64 },

@@ -398,14 +398,14 @@ impl Gateway {
                 if self.virtual_ips.add(addr, ike)
                     && let Err(error) = self.data.add_address(addr)
                 {
-                    self.log(Some(ike), None, LogLevel::Error, error);
+                    self.log(Some(ike), None, LogLevel::Error, error.to_string());
                 }
             }
             Output::RemoveAddress { ike, addr } => {
                 if self.virtual_ips.remove(addr, ike)
                     && let Err(error) = self.data.remove_address(addr)
                 {
-                    self.log(Some(ike), None, LogLevel::Error, error);
+                    self.log(Some(ike), None, LogLevel::Error, error.to_string());
                 }
             }
             Output::Event(event) => {

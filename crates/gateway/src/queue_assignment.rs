@@ -33,7 +33,7 @@ pub(crate) struct AssignedWorker {
 impl QueueAssignment {
     /// Asks the kernel how many queues the ports have whose interfaces are there. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self> {
-        let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>, _>>()?;
+        let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>>>()?;
         Ok(Self::with(&asked, config.worker.count, &config.worker.cpus))
     }
 

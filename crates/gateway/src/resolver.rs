@@ -99,7 +99,7 @@ impl Resolver {
                     .map_err(|error| LookupError::NoThread(error.to_string()))?;
             self.pool = Some(pool);
         }
-        self.pool.as_ref().ok_or_else(|| "there is no thread that resolves names".to_owned())
+        self.pool.as_ref().ok_or(LookupError::NoThreads)
     }
 
     /// Takes what is resolved, and what has failed.

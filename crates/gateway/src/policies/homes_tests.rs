@@ -216,12 +216,7 @@ fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
     let mut install = |sa: u64, remote: &str, home: u8| {
         let selectors = SelectorPair::new(&[ts(ANY)], &[ts(remote)]);
         let urgent = Child { priority: 5, ..child("net", ChildMode::Tunnel, ANY, remote) };
-        node.policies.install_at(&new_sa(
-            (7 << 32 | 5, ChildSaId(sa)),
-            Some(&urgent),
-            &selectors,
-            Shard(home),
-        ))
+        node.policies.install_at(&new_sa(7 << 32 | 5, ChildSaId(sa), Some(&urgent), &selectors, Shard(home)))
     };
     let (old, new) = (install(1, "10.2.0.0/16", 5), install(2, "10.2.0.0/17", 5));
     let takes = |node: &Node, remote: &str| {

@@ -4,6 +4,7 @@ use super::Answer;
 use super::commands::{done, failed, fields};
 use super::stream::{Source, Stream};
 use crate::control::Control;
+use crate::error::CommandError;
 use crate::message::Message;
 use crate::schema::{self, Loaded, Refusal};
 use crate::session::Request;
@@ -40,7 +41,7 @@ pub(super) fn load_cert(loaded: Loaded, control: &mut dyn Control) -> Answer {
             Ok(())
         }
     };
-    Answer::Now(done(result.map_err(|error| error.to_string())))
+    Answer::Now(done(result.map_err(CommandError::from)))
 }
 
 pub(super) fn load_key(key: PrivateKey, control: &mut dyn Control) -> Answer {
@@ -60,7 +61,7 @@ pub(super) fn unload_key(request: &Request, control: &mut dyn Control) -> Result
 
 pub(super) fn load_authority(name: &str, ca: Certificate, control: &mut dyn Control) -> Answer {
     let result = control.credentials_mut().load_authority(name, ca);
-    Answer::Now(done(result.map_err(|error| error.to_string())))
+    Answer::Now(done(result.map_err(CommandError::from)))
 }
 
 pub(super) fn unload_authority(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
