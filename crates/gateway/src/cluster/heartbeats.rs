@@ -211,7 +211,7 @@ mod tests {
         }
         one.send(NodeId::new(2).unwrap(), 1, b"heartbeat");
         let looks: Vec<_> = std::iter::from_fn(|| two.receive(&mut [0; 64])).take(100).collect();
-        let heard = looks.iter().position(|found| *found == Received::Node { link: 1, len: 5 });
+        let heard = looks.iter().position(|found| *found == Received::Node { link: 1, len: 9 });
         assert!(heard.is_some_and(|at| at <= 2), "{looks:?}");
         assert_eq!(looks.len(), 51, "each stranger's datagram counts as a look");
     }
