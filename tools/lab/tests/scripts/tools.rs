@@ -131,3 +131,33 @@ fn lints_show_every_finding() {
         outcome.stderr
     );
 }
+
+/// What stands behind "[5/6] " or so, of the phases that have to do with dependencies.
+fn said_of_dependencies(stdout: &str) -> Vec<&str> {
+    let lines = stdout.lines().filter_map(|line| line.split_once("] ")).map(|(_, line)| line);
+    lines.filter(|line| line.starts_with("deny: ") || line.starts_with("advisories: ")).collect()
+}
+
+#[test]
+fn without_cargo_deny_lints_say_so_in_a_line() {
+    let sandbox = Sandbox::new();
+    sandbox.cargo("[[ $1 != deny ]]");
+    let outcome = sandbox.run("lint.sh");
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    let said = said_of_dependencies(&outcome.stdout);
+    assert_eq!(said, ["deny: left out, there is no cargo-deny here (cargo install --locked cargo-deny)"]);
+}
+
+#[test]
+fn a_dependency_that_is_refused_fails_the_lints() {
+    let sandbox = Sandbox::new();
+    // It is there, cannot fetch, and finds something.
+    sandbox.cargo(
+        r#"case "$*" in "deny fetch db") exit 1 ;; "deny check "*) echo "error[rejected]: of $*"; exit 4 ;; esac"#,
+    );
+    let outcome = sandbox.run("lint.sh");
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("rejected]: of deny check licenses bans sources"), "{}", outcome.stderr);
+    let said = said_of_dependencies(&outcome.stdout);
+    assert!(said.last().unwrap().starts_with("advisories: left out"), "{said:?}");
+}
