@@ -288,3 +288,26 @@ fn what_only_a_restart_changes_is_named() {
     config("[ike]\nretransmit_tries = 3").ike.apply(&mut settings);
     assert_eq!(settings.retransmit.tries, 3);
 }
+
+/// The files of that name below a directory.
+fn files_named(name: &str, dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true => files_named(name, &path),
+        false if path.ends_with(name) => vec![path],
+        false => Vec::new(),
+    });
+    found.collect()
+}
+
+#[test]
+fn every_example_is_read() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = files_named("testudo.toml", &examples);
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let config = Config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let is_a_cluster = file.with_file_name("corosync.conf").exists();
+        assert_eq!(config.cluster.is_some(), is_a_cluster, "{}", file.display());
+    }
+}

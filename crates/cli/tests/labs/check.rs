@@ -1,6 +1,6 @@
 //! `testudo check`, the program, on files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const GW: &str = "connections {\n    gw {\n        local {\n            auth = psk\n        }\n        remote {\n            \
@@ -61,4 +61,27 @@ fn it_names_scripts_that_would_not_be_run() {
         format!("gw.conf:5: warning: connections.gw.children.net.updown: {}: No such file", script.display());
     assert!(code == Some(0) && why.starts_with(&expected), "{why}");
     assert_eq!(said(&check(dir.path(), &["-q", "--no-certificates", "gw.conf"])).2, "");
+}
+
+/// The files of that name below a directory.
+fn files_named(name: &str, dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true => files_named(name, &path),
+        false if path.ends_with(name) => vec![path],
+        false => Vec::new(),
+    });
+    found.collect()
+}
+
+#[test]
+fn every_example_would_load_without_a_word_of_warning() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let files = files_named("swanctl.conf", &examples);
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let file = file.to_str().unwrap();
+        let said = said(&check(&examples, &["-q", "--no-certificates", file]));
+        assert_eq!(said, (Some(0), String::new(), String::new()), "{file}");
+    }
 }
