@@ -160,12 +160,6 @@ impl Filter {
         self.loaded.sockets.set(&key, &value, &format_args!("of port {} queue {queue}", port.0))
     }
 
-    /// Drops the packets of a queue from now on.
-    pub fn remove_socket(&mut self, port: PortIndex, queue: u16) -> Result<()> {
-        let key = socket_key(port, queue)?;
-        self.loaded.sockets.remove(&key, &format_args!("of port {} queue {queue}", port.0))
-    }
-
     /// What was counted since the maps were made.
     pub fn counters(&self, set: CounterSet) -> Result<Counters> {
         let mut counters = Counters::default();

@@ -119,13 +119,6 @@ pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum after a 32-bit field has changed.
-#[inline]
-pub fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    let checksum = update_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);
-    update_u16(checksum, old as u16, new as u16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,7 +192,7 @@ mod tests {
         }
 
         #[test]
-        fn incremental_update_stays_valid(mut bytes in prop::collection::vec(any::<u8>(), 20), at in 1usize..9, new in any::<u32>()) {
+        fn incremental_update_stays_valid(mut bytes in prop::collection::vec(any::<u8>(), 20), at in 1usize..9, new in any::<u16>()) {
             // The field at 0 is the checksum; the all-zero message is the one case where RFC 1624 cannot know which
             // of the two zeros is meant.
             bytes[19] |= 1;
@@ -207,9 +200,9 @@ mod tests {
             bytes[1] = 0;
             let check = plain(&bytes);
             let at = at * 2;
-            let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-            bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
-            bytes[..2].copy_from_slice(&update_u32(check, old, new).to_be_bytes());
+            let old = u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap());
+            bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            bytes[..2].copy_from_slice(&update_u16(check, old, new).to_be_bytes());
             prop_assert!(Sum::new().bytes(&bytes).is_valid());
         }
     }

@@ -19,8 +19,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The nodes' interface towards each other.
 pub const LINK: &str = "link0";
-/// The client's port at the inner switch.
-pub const CLIENT_PORT: &str = "client";
 
 const BRIDGE: &str = "br0";
 /// Where the other part of a divided switch is.

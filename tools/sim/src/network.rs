@@ -120,11 +120,6 @@ impl Network {
         self.down.clear();
     }
 
-    /// True if something is cut.
-    pub fn is_cut(&self) -> bool {
-        !(self.cuts.is_empty() && self.engine_cuts.is_empty() && self.down.is_empty())
-    }
-
     /// When the copies of what one node sends to another arrive.
     pub fn between(&mut self, now: Nanos, link: Link, from: usize, to: usize) -> Vec<Nanos> {
         if self.passes(link, from, to) { self.fly(now) } else { self.lose() }

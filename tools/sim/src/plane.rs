@@ -246,13 +246,6 @@ impl Plane {
         self.installed.get(&child).map(|sa| &*sa.outbound)
     }
 
-    /// Takes a Child SA's inbound half from `edge` on: what lies below is not accepted.
-    pub fn replace_inbound(&mut self, child: ChildSaId, inbound: InboundSa) {
-        let Some(sa) = self.installed.get_mut(&child) else { return };
-        sa.inbound = Arc::new(inbound);
-        self.pipeline.apply(Command::AddInbound(Arc::clone(&sa.inbound)));
-    }
-
     /// What a policy sends through.
     pub fn sending(&self, policy: PolicyId) -> Option<ChildSaId> {
         self.sending.get(&policy).copied()

@@ -126,11 +126,6 @@ impl FrameMemory {
         self.chunks as usize
     }
 
-    /// True if the region lies on huge pages.
-    pub fn is_huge(&self) -> bool {
-        self.huge
-    }
-
     /// Octets of the region, and how many of them lie on huge pages: reserved ones, or such as the kernel has put together.
     pub fn pages(&self) -> (usize, usize) {
         let len = self.mapping.len();

@@ -13,7 +13,6 @@ pub struct FakePort {
     arriving: VecDeque<Frame>,
     sent: VecDeque<Frame>,
     depth: usize,
-    keeps: bool,
     down: bool,
 }
 
@@ -21,13 +20,7 @@ impl FakePort {
     /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody fetches them.
     pub fn new(info: PortInfo, depth: usize) -> Self {
         let queue = || VecDeque::with_capacity(depth);
-        Self { info, arriving: queue(), sent: queue(), depth, keeps: true, down: false }
-    }
-
-    /// A port whose frames go back to the pool once they are sent.
-    #[must_use]
-    pub fn recycling(self) -> Self {
-        Self { keeps: false, ..self }
+        Self { info, arriving: queue(), sent: queue(), depth, down: false }
     }
 
     /// Lets a frame arrive. The frame comes back if the queue is full.
@@ -76,11 +69,7 @@ impl Port for FakePort {
 
     fn refill(&mut self, _pool: &mut FramePool) {}
 
-    fn reclaim(&mut self, pool: &mut FramePool) {
-        if !self.keeps {
-            self.sent.drain(..).for_each(|frame| pool.give(frame));
-        }
-    }
+    fn reclaim(&mut self, _pool: &mut FramePool) {}
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

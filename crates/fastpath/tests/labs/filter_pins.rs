@@ -6,6 +6,7 @@ use crate::support::namespace::Namespace;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testudo_fastpath::fib::PortIndex;
@@ -242,7 +243,9 @@ fn numbers_out_of_range_are_refused() {
         let mut filter = Filter::open(instance).expect("filter");
         let error = filter.attach(&port).expect_err("port 64").to_string();
         assert!(error.contains("port index 64, expected at most 63"), "{error}");
-        let error = filter.remove_socket(PortIndex(0), MAX_QUEUES).expect_err("queue 64").to_string();
+        let input = std::io::stdin();
+        let refused = filter.set_socket(PortIndex(0), MAX_QUEUES, input.as_fd());
+        let error = refused.expect_err("queue 64").to_string();
         assert!(error.contains("queue 64, expected at most 63"), "{error}");
     });
 }
