@@ -16,6 +16,17 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// What the words of `testudo cluster` mean; `docs/glossary.md` has them all.
+const CLUSTER_WORDS: &str = "Words:
+  shard      one of 256 parts of all tunnels
+  owner      the node that speaks IKE for a shard and carries its packets
+  standby    the node that takes a shard over if its owner fails
+  view       the nodes that are in the cluster together, as all of them agree
+  epoch      the number of a view that has a majority
+  stable     held by every other node of the view
+  lease      the right to the sender ID that makes a node's IVs its own
+All words: docs/glossary.md, where Testudo's documents are.";
+
 /// Looks after a Testudo IPsec gateway.
 #[derive(Debug, Parser)]
 #[command(
@@ -36,6 +47,7 @@ enum Command {
     /// dropped.
     Status(status::StatusArgs),
     /// Shows the nodes of the cluster, and what this one has of their shards and state.
+    #[command(after_help = CLUSTER_WORDS)]
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shards to the others, so that it can be stopped without a lost packet.
     Drain(drain::DrainArgs),
