@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MAX_JOBS_OF_CALL = 64 };
+enum { MAX_BURST_JOBS = 64 };
 
 /* Mirrored by `CipherJob` in multi.rs. */
 struct testudo_imb_cipher_job {
@@ -61,9 +61,9 @@ static int aes_cbc(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint
                    int encrypt)
 {
         const IMB_CIPHER_DIRECTION direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT;
-        IMB_JOB burst[MAX_JOBS_OF_CALL];
+        IMB_JOB burst[MAX_BURST_JOBS];
 
-        if (count > MAX_JOBS_OF_CALL)
+        if (count > MAX_BURST_JOBS)
                 return 0;
         for (uint32_t i = 0; i < count; i++)
                 burst[i] = (IMB_JOB){
@@ -91,9 +91,9 @@ static int hmac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t 
                                        : hash == 256 ? IMB_AUTH_HMAC_SHA_256
                                        : hash == 384 ? IMB_AUTH_HMAC_SHA_384
                                                      : IMB_AUTH_HMAC_SHA_512;
-        IMB_JOB burst[MAX_JOBS_OF_CALL];
+        IMB_JOB burst[MAX_BURST_JOBS];
 
-        if (count > MAX_JOBS_OF_CALL)
+        if (count > MAX_BURST_JOBS)
                 return 0;
         for (uint32_t i = 0; i < count; i++)
                 burst[i] = (IMB_JOB){
@@ -210,10 +210,10 @@ enum { TRIPLE_DES = 0 };
 /* 3DES-CBC by jobs: `keys` are three schedules. */
 static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, int encrypt)
 {
-        const void *keys[MAX_JOBS_OF_CALL][3];
+        const void *keys[MAX_BURST_JOBS][3];
         uint32_t done = 0;
 
-        if (count > MAX_JOBS_OF_CALL)
+        if (count > MAX_BURST_JOBS)
                 return 0;
         for (uint32_t i = 0; i < count; i++) {
                 for (int n = 0; n < 3; n++)
@@ -237,7 +237,7 @@ static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, u
         return done + finish(mgr) == count;
 }
 
-/* CBC over whole blocks, in place: of AES with a key of `key_len` octets, or TRIPLE_DES. 0 if not all of at most MAX_JOBS_OF_CALL jobs were done. */
+/* CBC over whole blocks, in place: of AES with a key of `key_len` octets, or TRIPLE_DES. 0 if not all of at most MAX_BURST_JOBS jobs were done. */
 int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
                        int encrypt)
 {

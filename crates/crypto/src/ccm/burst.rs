@@ -5,7 +5,7 @@ use crate::aead::IV_LEN;
 use crate::burst::Aad;
 #[cfg(ipsec_mb)]
 use crate::ipsec_mb::ccm;
-use crate::separate::burst::{MAX_JOBS, Operation};
+use crate::separate::burst::{MAX_BURST_JOBS, Operation};
 use zeroize::Zeroize;
 
 /// A packet to encrypt, or to verify and decrypt.
@@ -37,7 +37,7 @@ pub fn open_ccm_burst(jobs: &mut [CcmJob<'_>]) {
 }
 
 fn work(jobs: &mut [CcmJob<'_>], operation: Operation) {
-    for part in jobs.chunks_mut(MAX_JOBS) {
+    for part in jobs.chunks_mut(MAX_BURST_JOBS) {
         let mut multi: u64 = 0;
         for (at, job) in part.iter_mut().enumerate() {
             job.ok = false;

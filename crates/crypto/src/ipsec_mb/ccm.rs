@@ -4,7 +4,7 @@ use super::multi::{Manager, ROUND_KEYS, with_manager};
 use super::{Library, functions};
 use crate::ccm::{AesKey, CCM_NONCE_LEN, CcmJob, MAX_ICV_LEN};
 use crate::error::CryptoError;
-use crate::separate::burst::{MAX_JOBS, Operation, picked_of};
+use crate::separate::burst::{MAX_BURST_JOBS, Operation, picked_of};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use subtle::ConstantTimeEq;
@@ -63,7 +63,7 @@ unsafe extern "C" {
     fn testudo_imb_ccm(manager: *mut c_void, jobs: *const RawJob, count: u32, encrypt: c_int) -> c_int;
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_JOBS`], with texts and ICVs of possible lengths. `once` is the schedule of an
+/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], with texts and ICVs of possible lengths. `once` is the schedule of an
 /// only job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
 pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, operation: Operation, once: Option<&Schedule>) {
     with_manager(|manager| crypt(manager, jobs, picked, operation, once));
@@ -87,8 +87,8 @@ fn crypt(
         icv: ptr::null_mut(),
         icv_len: 0,
     };
-    let (mut raw, mut count) = ([none; MAX_JOBS], 0);
-    let (mut nonces, mut icvs) = ([[0; CCM_NONCE_LEN]; MAX_JOBS], [[0; MAX_ICV_LEN]; MAX_JOBS]);
+    let (mut raw, mut count) = ([none; MAX_BURST_JOBS], 0);
+    let (mut nonces, mut icvs) = ([[0; CCM_NONCE_LEN]; MAX_BURST_JOBS], [[0; MAX_ICV_LEN]; MAX_BURST_JOBS]);
     for ((job, nonce), icv) in picked_of(jobs, picked).zip(&mut nonces).zip(&mut icvs) {
         let (Some(schedule), Some(raw)) = (once.or(job.key.multi()), raw.get_mut(count)) else { return };
         *nonce = job.nonce();

@@ -5,7 +5,7 @@
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
-use crate::separate::burst::{MAX_JOBS, Operation, SeparateJob, picked_of};
+use crate::separate::burst::{MAX_BURST_JOBS, Operation, SeparateJob, picked_of};
 use crate::separate::{Cipher, HEADER_LEN, Mac, SeparateAlgorithm};
 use std::cell::OnceCell;
 use std::ffi::{c_int, c_void};
@@ -247,7 +247,7 @@ pub(super) fn with_manager(work: impl FnOnce(&Manager)) {
     let _ended = MANAGER.try_with(|manager| manager.get_or_init(Manager::new).as_ref().map(work));
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_JOBS`], all of this algorithm and of whole packets. `once` is the schedule of an only
+/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], all of this algorithm and of whole packets. `once` is the schedule of an only
 /// job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
 pub(crate) fn work(
     jobs: &mut [SeparateJob<'_>],
@@ -288,7 +288,7 @@ impl Burst<'_> {
             return true;
         }
         let none = CipherJob { keys: ptr::null(), iv: ptr::null(), text: ptr::null_mut(), len: 0 };
-        let (mut raw, mut count) = ([none; MAX_JOBS], 0);
+        let (mut raw, mut count) = ([none; MAX_BURST_JOBS], 0);
         for job in picked_of(jobs, self.picked).filter(|job| encrypt || job.ok) {
             let schedule = self.once.or(job.key.multi());
             let blocks = job.icv_at().and_then(|icv_at| job.packet.get_mut(HEADER_LEN..icv_at));
@@ -322,8 +322,9 @@ impl Burst<'_> {
             len: 0,
             icv: ptr::null_mut(),
         };
-        let (mut icvs, mut beneath) = ([[0; MAX_ICV_LEN]; MAX_JOBS], [[0; SEQUENCE_HIGH_LEN]; MAX_JOBS]);
-        let (mut raw, mut count) = ([none; MAX_JOBS], 0);
+        let (mut icvs, mut beneath) =
+            ([[0; MAX_ICV_LEN]; MAX_BURST_JOBS], [[0; SEQUENCE_HIGH_LEN]; MAX_BURST_JOBS]);
+        let (mut raw, mut count) = ([none; MAX_BURST_JOBS], 0);
         for ((job, icv), beneath) in picked_of(jobs, self.picked).zip(&mut icvs).zip(&mut beneath) {
             let schedule = self.once.or(job.key.multi());
             let high_len = job.high.map_or(0, |high| {

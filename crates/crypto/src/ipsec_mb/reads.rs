@@ -1,7 +1,7 @@
 //! Which lines of a schedule the library reads for a text of some length: short ones need few of the powers of the hash key. Found by
 //! trying, once a process, so that no layout of the library's header is repeated here.
 
-use super::{Functions, CacheLine, MAX_LINES};
+use super::{CacheLine, Functions, MAX_LINES};
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use std::sync::OnceLock;
 

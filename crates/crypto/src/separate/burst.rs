@@ -8,7 +8,7 @@ use crate::library::Library;
 use zeroize::Zeroize;
 
 /// As many packets as a call of the library takes.
-pub(crate) const MAX_JOBS: usize = 64;
+pub(crate) const MAX_BURST_JOBS: usize = 64;
 
 /// A packet to protect, or to verify and decrypt.
 #[derive(Debug)]
@@ -45,14 +45,14 @@ pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
 /// The jobs of a part whose bits are set.
 pub(crate) fn picked_of<J>(part: &mut [J], picked: u64) -> impl Iterator<Item = &mut J> {
     part.iter_mut()
-        .take(MAX_JOBS)
+        .take(MAX_BURST_JOBS)
         .enumerate()
         .filter(move |(at, _)| picked >> at & 1 == 1)
         .map(|(_, job)| job)
 }
 
 fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
-    for part in jobs.chunks_mut(MAX_JOBS) {
+    for part in jobs.chunks_mut(MAX_BURST_JOBS) {
         let mut left: u64 = 0;
         for (at, job) in part.iter_mut().enumerate() {
             job.ok = false;

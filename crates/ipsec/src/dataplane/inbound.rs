@@ -105,7 +105,7 @@ impl Dataplane {
         let counters = &*self.counters;
         let mut plans = admit(burst, arrived, (&self.sad, &self.shards, &self.transit), &counters.inbound);
         if pass.any_ah || self.spd.has_around() {
-            let known = bundle::Known {
+            let known = bundle::BundleContext {
                 sad: &self.sad,
                 local: &self.local,
                 udp_port: self.udp_port,

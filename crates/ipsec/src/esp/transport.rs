@@ -1,7 +1,7 @@
 //! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries is encrypted.
 
 use super::{Marks, Outer};
-use crate::demux::{FoundEsp, Form};
+use crate::demux::{Form, FoundEsp};
 use crate::drops::DropReason;
 use crate::sa::Around;
 use testudo_wire::fragment::Fragment;

@@ -17,7 +17,7 @@ use testudo_wire::esp::Esp;
 use testudo_wire::ip::Protocol;
 
 /// What is asked about packets before any is opened.
-pub(super) struct Known<'d> {
+pub(super) struct BundleContext<'d> {
     pub(super) sad: &'d Sad,
     pub(super) local: &'d LocalAddrs,
     pub(super) udp_port: u16,
@@ -25,7 +25,7 @@ pub(super) struct Known<'d> {
     pub(super) outbound: &'d OutboundTable,
 }
 
-impl Known<'_> {
+impl BundleContext<'_> {
     /// Where an SA's peer is, as ESP between us shows it, if a policy puts AH around what goes back there.
     fn way_back(&self, esp: &InboundSa) -> Option<PacketSelector> {
         let out = &self.outbound.sa(esp.policy())?.outer;
@@ -44,7 +44,7 @@ impl Known<'_> {
 pub(super) fn sort_out(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
-    (pass, known): (Pass, &Known<'_>),
+    (pass, known): (Pass, &BundleContext<'_>),
     counters: &DirectionCounters,
 ) {
     if pass.any_ah {
@@ -83,7 +83,7 @@ fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<FoundEsp
 fn look_inside(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
-    known: &Known<'_>,
+    known: &BundleContext<'_>,
     counters: &DirectionCounters,
 ) {
     plans.retain(|plan| {
@@ -103,7 +103,7 @@ fn look_inside(
 fn refuse_bare(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
-    known: &Known<'_>,
+    known: &BundleContext<'_>,
     counters: &DirectionCounters,
 ) {
     plans.retain(|plan| {
