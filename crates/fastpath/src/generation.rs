@@ -5,28 +5,22 @@
 //! after which the machine may not be what it was: snapshots, and live migration too. Or from the first eight octets of a file, for
 //! hypervisors that have other means, and for tests.
 
-use crate::mmap::Mapping;
+use crate::sys::mmap::WatchedPage;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// What a vmclock page begins with: "VCLK", little-endian (vmclock-abi.h).
 const MAGIC: [u8; 4] = *b"VCLK";
 /// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of changes.
 const MARKER_OFFSET: usize = 16;
-/// Octets that are mapped.
-const MAPPED_LEN: usize = 4096;
 
-static WATCHED: OnceLock<Word> = OnceLock::new();
-
-struct Word {
-    mapping: Mapping,
-    at: usize,
-}
+/// The word that tells it. Its page stays mapped for as long as the process lives.
+static WATCHED: OnceLock<&AtomicU64> = OnceLock::new();
 
 /// Has [`current`] tell what stands there from now on: once a process. A file must have eight octets at least, and be written in place.
 pub fn watch(path: &Path) -> io::Result<()> {
@@ -35,30 +29,25 @@ pub fn watch(path: &Path) -> io::Result<()> {
     if is_file && file.metadata()?.len() < size_of::<u64>() as u64 {
         return Err(io::Error::other("found fewer than eight octets, expected a number of eight"));
     }
-    let mapping = Mapping::read_only(file.as_fd(), MAPPED_LEN)?;
-    let mut magic = [0; MAGIC.len()];
+    let page = WatchedPage::of(file.as_fd())?;
     if !is_file {
-        // SAFETY: the mapping has more octets, and a device's page is never smaller.
-        unsafe { mapping.base().as_ptr().copy_to_nonoverlapping(magic.as_mut_ptr(), magic.len()) };
+        let begin = page.word(0).map_or(0, |word| word.load(Relaxed)).to_ne_bytes();
+        let magic = begin.first_chunk().copied().unwrap_or_default();
         if magic != MAGIC {
             return Err(io::Error::other(format!(
                 "found a device that begins with {magic:?}, expected vmclock's {MAGIC:?}"
             )));
         }
     }
-    let at = if is_file { 0 } else { MARKER_OFFSET };
-    WATCHED
-        .set(Word { mapping, at })
-        .map_err(|_| io::Error::other("the generation is watched elsewhere already"))
+    let offset = if is_file { 0 } else { MARKER_OFFSET };
+    let word = Box::leak(Box::new(page)).word(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
+    WATCHED.set(word).map_err(|_| io::Error::other("the generation is watched elsewhere already"))
 }
 
 /// The generation; 0 where nothing tells. As quick as a read of memory.
 #[inline]
 pub fn current() -> u64 {
-    let Some(Word { mapping, at }) = WATCHED.get() else { return 0 };
-    // SAFETY: the word is inside the mapping, which lives as long as the process, and aligned: a page begins it. It is changed
-    // from outside, so it is read as an atomic.
-    unsafe { (*mapping.base().as_ptr().add(*at).cast::<AtomicU64>()).load(Acquire) }
+    WATCHED.get().map_or(0, |word| word.load(Acquire))
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
 //! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and neighbours, workers.
 
+#![deny(unsafe_code)]
+
 pub mod error;
-mod ethtool;
 pub mod fib;
 pub mod filter;
+#[allow(unsafe_code, reason = "a frame is the right to use a piece of memory that the kernel writes too")]
 pub mod frame;
 pub mod generation;
 pub mod mac;
-mod mmap;
 pub mod netlink;
 pub mod port;
 pub mod prefix;
+#[allow(unsafe_code, reason = "a ring is memory shared with the kernel")]
 mod ring;
+#[allow(unsafe_code, reason = "system calls")]
+mod sys;
 pub mod thread;
 pub mod tun;
 mod umem;

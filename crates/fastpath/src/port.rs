@@ -10,7 +10,7 @@ mod link;
 mod open_checksums;
 pub mod xdp;
 
-pub use crate::ethtool::Queues;
+pub use crate::sys::ethtool::Queues;
 pub use facts::{Facts, facts_of};
 pub use link::{driver_of, queues_of, speed_of};
 pub use open_checksums::leaves_checksums_open;

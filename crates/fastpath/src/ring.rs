@@ -15,7 +15,7 @@ mod tests;
 pub(crate) use consumer::Consumer;
 pub(crate) use producer::Producer;
 
-use crate::mmap::Mapping;
+use crate::sys::mmap::Mapping;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

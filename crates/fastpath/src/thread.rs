@@ -1,6 +1,7 @@
 //! Threads that must not get in the way of workers.
 
 use crate::error::{Error, Result};
+use crate::sys::thread as sys;
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::io;
@@ -11,16 +12,12 @@ const WORKER_NICE: libc::c_int = 10;
 /// The calling thread runs at a lower priority than workers from now on, and not on the processors that they are pinned to,
 /// unless there is no other.
 pub fn give_way(pinned: &[usize]) -> Result<()> {
-    // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (setpriority(2)).
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, WORKER_NICE) } != 0 {
-        return Err(Error::System { call: "lowering a priority", source: io::Error::last_os_error() });
-    }
+    sys::set_nice(WORKER_NICE).map_err(failed("lowering a priority"))?;
     if pinned.is_empty() {
         return Ok(());
     }
     let this = Pid::from_raw(0);
-    let failed =
-        |error: nix::Error| Error::System { call: "leaving a worker's processor", source: error.into() };
+    let failed = |error: nix::Error| failed("leaving a worker's processor")(error.into());
     let mut allowed = sched_getaffinity(this).map_err(failed)?;
     pinned.iter().try_for_each(|cpu| allowed.unset(*cpu)).map_err(failed)?;
     let any = (0..nix::sched::CpuSet::count()).any(|cpu| allowed.is_set(cpu).unwrap_or(false));
@@ -32,11 +29,7 @@ const PROMPT_NICE: libc::c_int = -10;
 
 /// The calling thread is preferred to workers and others from now on. Needs CAP_SYS_NICE.
 pub fn go_ahead() -> Result<()> {
-    // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (setpriority(2)).
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PROMPT_NICE) } != 0 {
-        return Err(Error::System { call: "raising a priority", source: io::Error::last_os_error() });
-    }
-    Ok(())
+    sys::set_nice(PROMPT_NICE).map_err(failed("raising a priority"))
 }
 
 /// The time slice of a worker, in nanoseconds: the least that the kernel grants.
@@ -47,23 +40,12 @@ const WORKER_SLICE_NS: u64 = 100_000;
 /// all stays the same. Kernels before 6.12 grant no such thing and change nothing. With a priority above 0, 20 at most, its share is
 /// larger too, which needs CAP_SYS_NICE.
 pub fn be_prompt(priority: u8) -> Result<()> {
-    let failed =
-        || Error::System { call: "asking for short time slices", source: io::Error::last_os_error() };
-    // SAFETY: the call takes numbers only. On Linux 0 is the calling thread, not its process (getpriority(2)).
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } - i32::from(priority);
-    let wanted = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
-        sched_flags: 0,
-        sched_nice: nice.max(-20),
-        sched_priority: 0,
-        sched_runtime: WORKER_SLICE_NS,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    // SAFETY: the kernel reads `size` octets of a live structure; 0 is the calling thread.
-    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
-    if result == 0 { Ok(()) } else { Err(failed()) }
+    let nice = sys::nice() - i32::from(priority);
+    sys::set_scheduling(nice.max(-20), WORKER_SLICE_NS).map_err(failed("asking for short time slices"))
+}
+
+fn failed(call: &'static str) -> impl Fn(io::Error) -> Error {
+    move |source| Error::System { call, source }
 }
 
 #[cfg(test)]
@@ -72,8 +54,7 @@ mod tests {
 
     #[test]
     fn a_thread_leaves_the_processor_of_a_worker() {
-        // SAFETY: the call takes numbers only.
-        let own = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let own = sys::nice;
         let before = own();
         std::thread::spawn(move || {
             let before = sched_getaffinity(Pid::from_raw(0)).unwrap();
@@ -97,17 +78,12 @@ mod tests {
     #[test]
     fn a_thread_gets_short_slices_and_the_priority_asked_for() {
         std::thread::spawn(|| {
-            // SAFETY: the call takes numbers only.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
+            sys::set_nice(3).unwrap();
             be_prompt(5).unwrap();
-            // SAFETY: numbers only, any bits valid.
-            let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
-            let size = size_of::<libc::sched_attr>();
-            // SAFETY: the kernel writes at most `size` octets into a live structure; 0 is the calling thread.
-            let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
-            assert_eq!((result, now.sched_nice), (0, -2));
+            let (nice, slice) = sys::scheduling().unwrap();
+            assert_eq!(nice, -2);
             // Kernels before 6.12 tell 0.
-            assert!([0, WORKER_SLICE_NS].contains(&now.sched_runtime), "{}", now.sched_runtime);
+            assert!([0, WORKER_SLICE_NS].contains(&slice), "{slice}");
         })
         .join()
         .unwrap();

@@ -12,46 +12,19 @@ mod settings;
 
 pub use error::{Result, TunError};
 
-use crate::ethtool;
 use crate::netlink::{Connection, bring_up, ifindex_of};
+use crate::sys::{ethtool, tun as call};
 use arrayvec::ArrayVec;
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::offload::{HEADER, Offload};
 
 /// Pieces that a packet for the kernel may lie in.
 pub const MAX_PIECES: usize = 65;
 
-const DEVICE: &str = "/dev/net/tun";
 const MULTI_QUEUE: libc::c_int = libc::IFF_MULTI_QUEUE;
 const ATTACH_FAILED: &str = "cannot make it, or attach to it";
-
-nix::ioctl_write_ptr_bad!(
-    /// Makes the TUN, or attaches to it.
-    set_interface,
-    nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
-    libc::ifreq
-);
-nix::ioctl_write_int_bad!(
-    /// Makes the TUN outlive the process, or not.
-    set_persistent,
-    nix::request_code_write!(b'T', 203, size_of::<libc::c_int>())
-);
-
-nix::ioctl_write_int_bad!(
-    /// Says what the kernel may leave to us.
-    set_offloads,
-    nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>())
-);
-nix::ioctl_write_ptr_bad!(
-    /// Sets the octets of the header before each packet.
-    set_header_len,
-    nix::request_code_write!(b'T', 216, size_of::<libc::c_int>()),
-    libc::c_int
-);
 
 /// Checksums, and cutting TCP over IPv4 and IPv6 (TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6).
 const OFFLOADS: libc::c_int = 0x07;
@@ -76,9 +49,7 @@ impl Tun {
         let ifindex = ifindex_of(name)?;
         bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
         // Last: what fails before that leaves no TUN that was not there.
-        // SAFETY: the descriptor is a TUN's, and the argument is a number.
-        unsafe { set_persistent(file.as_raw_fd(), 1) }
-            .map_err(|e| failed("cannot make it persistent")(e.into()))?;
+        call::set_persistent(&file, true).map_err(failed("cannot make it persistent"))?;
         Ok(Self { file, name: name.to_owned(), ifindex })
     }
 
@@ -146,20 +117,16 @@ pub fn remove(name: &str) -> Result<bool> {
 
 /// It goes with its last descriptor.
 fn let_go(name: &str, file: &File) -> Result<()> {
-    // SAFETY: the descriptor is a TUN's, and the argument is a number.
-    unsafe { set_persistent(file.as_raw_fd(), 0) }
-        .map(drop)
-        .map_err(|e| TunError::because(name, "cannot remove it")(e.into()))
+    call::set_persistent(file, false).map_err(TunError::because(name, "cannot remove it"))
 }
 
 /// Has the kernel leave to us what a network card would do.
 fn offload(name: &str, file: &File) -> Result<()> {
-    let failed = |e: nix::Error| TunError::because(name, "cannot set its offloads")(e.into());
-    // SAFETY: the descriptor is a TUN's, and the number outlives the call.
-    unsafe { set_header_len(file.as_raw_fd(), &(HEADER as libc::c_int)) }.map_err(failed)?;
-    // SAFETY: the descriptor is a TUN's, and the argument is a number.
-    unsafe { set_offloads(file.as_raw_fd(), OFFLOADS) }.map_err(failed)?;
-    Ok(())
+    let set = || {
+        call::set_header_len(file, HEADER)?;
+        call::set_offloads(file, OFFLOADS)
+    };
+    set().map_err(TunError::because(name, "cannot set its offloads"))
 }
 
 /// Attaches to a TUN that nobody else has.
@@ -180,30 +147,20 @@ fn attach_alone(name: &str) -> Result<File> {
 }
 
 fn attach(name: &str, queues: libc::c_int) -> Result<File> {
-    let request = interface_request(name, queues)?;
+    check_name(name)?;
     let failed = |operation| TunError::because(name, operation);
-    let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let fd = nix::fcntl::open(DEVICE, flags, Mode::empty())
-        .map_err(|e| failed("cannot open /dev/net/tun")(e.into()))?;
-    // SAFETY: the descriptor is that of the TUN driver, and the request outlives the call.
-    unsafe { set_interface(fd.as_raw_fd(), &raw const request) }
-        .map_err(|e| failed(ATTACH_FAILED)(e.into()))?;
-    Ok(File::from(fd))
+    let driver = call::Unattached::open().map_err(failed("cannot open /dev/net/tun"))?;
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
+    driver.attach(name, flags).map_err(failed(ATTACH_FAILED))
 }
 
-fn interface_request(name: &str, queues: libc::c_int) -> Result<libc::ifreq> {
+/// Refuses a name that no interface can have.
+fn check_name(name: &str) -> Result<()> {
     let bad = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || !c.is_ascii_graphic();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.chars().any(bad) || name.starts_with('.') {
         return Err(TunError::Name { found: name.to_owned() });
     }
-    // SAFETY: all zeroes is a valid ifreq: an empty name and no flags.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
-    Ok(request)
+    Ok(())
 }
 
 fn would_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
@@ -221,10 +178,10 @@ mod tests {
     #[test]
     fn a_name_that_is_no_interface_name_is_refused() {
         for name in ["", "a/b", "..", ".", "a b", "tun%d", "a:b", "sixteen-letters-"] {
-            let error = interface_request(name, MULTI_QUEUE).map(|_| ()).expect_err(name);
+            let error = check_name(name).expect_err(name);
             assert!(error.to_string().contains("expected 1 to 15"), "{error}");
         }
-        assert!(interface_request("testudo0", MULTI_QUEUE).is_ok());
-        assert!(interface_request("fifteen-letters", MULTI_QUEUE).is_ok());
+        assert!(check_name("testudo0").is_ok());
+        assert!(check_name("fifteen-letters").is_ok());
     }
 }

@@ -116,6 +116,7 @@ impl Umem {
 
     /// Turns an address inside a lent chunk into its frame.
     #[inline]
+    #[allow(unsafe_code, reason = "a chunk on loan becomes a frame again")]
     pub(crate) fn redeem(&mut self, address: u64) -> Redeemed {
         let Some(index) = self.memory.index_at(address) else { return Redeemed::Stray };
         let (word, bit) = place(index, 1);

@@ -1,11 +1,10 @@
 //! An AF_XDP socket: one queue of an interface as four rings of frame addresses.
 //!
-//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets up, `sys` calls
-//! the kernel, and this file is what happens per burst.
+//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets up, and
+//! this file is what happens per burst.
 
 mod gauge;
 mod socket;
-mod sys;
 
 pub(crate) use gauge::Gauge;
 
@@ -13,8 +12,10 @@ use crate::error::Result;
 use crate::frame::FrameMemory;
 use crate::port::Flushed;
 use crate::ring::{Consumer, Producer};
+use crate::sys::lent_fd::LendingFd;
+use crate::sys::socket as call;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// What a socket is bound to, and how large its rings are (powers of two).
 #[derive(Clone, Debug)]
@@ -44,8 +45,7 @@ pub(crate) struct XskSocket {
     /// Packets that the device refused and the kernel dropped.
     tx_refused: u64,
     busy_poll: bool,
-    gauge: Gauge,
-    fd: OwnedFd,
+    fd: LendingFd,
 }
 
 impl XskSocket {
@@ -74,7 +74,7 @@ impl XskSocket {
         let mut left = self.tx.outstanding();
         while left != 0 {
             let before = left;
-            let result = sys::kick_tx(self.fd.as_fd());
+            let result = call::kick_tx(self.fd.as_fd());
             left = self.tx.outstanding();
             match result.as_ref().map_err(io::Error::raw_os_error) {
                 // Either all are taken, or the COMPLETION ring is full.
@@ -98,7 +98,7 @@ impl XskSocket {
         self.fill.publish();
         if self.fill.needs_wakeup() {
             // Whatever it answers, the next burst tries again.
-            let _ = sys::kick_rx(self.fd.as_fd());
+            let _ = call::kick_rx(self.fd.as_fd());
         }
     }
 
@@ -106,23 +106,17 @@ impl XskSocket {
     pub(crate) fn look(&self) {
         if self.busy_poll {
             // Nothing to poll at the moment is no fault; a port that is down shows when something is sent.
-            let _ = sys::kick_rx(self.fd.as_fd());
+            let _ = call::kick_rx(self.fd.as_fd());
         }
     }
 
     /// The kernel's counters of this socket.
     pub(crate) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
-        sys::get(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
+        call::get(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
     }
 
     /// The same for other threads.
     pub(crate) fn gauge(&self) -> Gauge {
-        self.gauge.clone()
-    }
-}
-
-impl Drop for XskSocket {
-    fn drop(&mut self) {
-        self.gauge.close();
+        Gauge(self.fd.lend())
     }
 }

@@ -1,14 +1,13 @@
 //! BPF links of type XDP: a program on an interface, held by a pin.
 //!
-//! libbpf-rs attaches without a say in the mode, and then the kernel quietly falls back to the slow generic one; so
-//! these few calls are made here.
+//! libbpf-rs attaches without a say in the mode, and then the kernel quietly falls back to the slow generic
+//! one; so [`crate::sys::bpf`] calls libbpf itself.
 
-use libbpf_rs::libbpf_sys;
+use crate::sys::bpf;
+use libbpf_rs::libbpf_sys::{XDP_ATTACHED_SKB, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo};
-use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// How the program runs on a port.
@@ -29,49 +28,31 @@ pub(super) struct XdpLink {
 impl XdpLink {
     /// Attaches a program.
     pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<Self> {
-        let target = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            flags: match mode {
-                Mode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
-                Mode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
-            },
-            ..Default::default()
+        let flags = match mode {
+            Mode::Native => XDP_FLAGS_DRV_MODE,
+            Mode::Generic => XDP_FLAGS_SKB_MODE,
         };
-        // SAFETY: the descriptor is open while `program` is borrowed, and `options` outlives the call.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(program.as_raw_fd(), target, libbpf_sys::BPF_XDP, &options)
-        };
-        owned(fd).map(|fd| Self { fd })
+        bpf::create_xdp_link(program, ifindex, flags).map(|fd| Self { fd })
     }
 
     /// Opens a pinned link.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let path = c_path(path)?;
-        // SAFETY: `path` is a NUL-terminated string that outlives the call.
-        let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
-        owned(fd).map(|fd| Self { fd })
+        bpf::open_pin(path).map(|fd| Self { fd })
     }
 
     /// Pins the link, so that it outlives the process.
     pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
-        let path = c_path(path)?;
-        // SAFETY: the descriptor is ours, and `path` is a NUL-terminated string that outlives the call.
-        done(unsafe { libbpf_sys::bpf_obj_pin(self.fd.as_raw_fd(), path.as_ptr()) })
+        bpf::pin(self.fd.as_fd(), path)
     }
 
     /// Replaces the program: a packet sees the old one or the new one, never none.
     pub(super) fn update(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        // SAFETY: both descriptors are open, and a null pointer stands for no options.
-        done(unsafe {
-            libbpf_sys::bpf_link_update(self.fd.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
-        })
+        bpf::update_link(self.fd.as_fd(), program)
     }
 
     /// Takes the program from the interface, whoever else holds the link.
     pub(super) fn detach(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is ours.
-        done(unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) })
+        bpf::detach_link(self.fd.as_fd())
     }
 
     /// The interface; `None` if it is gone, or this is no XDP link.
@@ -93,33 +74,12 @@ pub(super) struct ClaimLink {
 impl ClaimLink {
     /// Attaches a program.
     pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<Self> {
-        let target = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-        // SAFETY: the descriptor is open while `program` is borrowed, and a null pointer stands for no options.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(
-                program.as_raw_fd(),
-                target,
-                libbpf_sys::BPF_TCX_INGRESS,
-                std::ptr::null(),
-            )
-        };
-        owned(fd).map(|_fd| Self { _fd })
+        bpf::create_tcx_link(program, ifindex).map(|_fd| Self { _fd })
     }
 }
 
-fn owned(result: i32) -> io::Result<OwnedFd> {
-    if result < 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    // SAFETY: the call made this descriptor, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(result) })
-}
-
-/// libbpf answers the negative errno.
-fn done(result: i32) -> io::Result<()> {
-    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+/// How the program of an interface runs.
+pub(super) fn attached_mode(ifindex: u32) -> io::Result<Mode> {
+    let generic = bpf::xdp_mode(ifindex)? == XDP_ATTACHED_SKB;
+    Ok(if generic { Mode::Generic } else { Mode::Native })
 }

@@ -1,11 +1,9 @@
 //! Which network namespace this is.
 
 use super::error::{FilterError, Result};
+use crate::sys::socket::{self, SO_NETNS_COOKIE};
 use std::net::UdpSocket;
-use std::os::fd::AsRawFd;
-
-/// Of the kernel's `asm-generic/socket.h`; neither libc nor nix has it.
-const SO_NETNS_COOKIE: libc::c_int = 71;
+use std::os::fd::AsFd;
 
 /// The number of this network namespace, never given again until the machine restarts.
 pub(super) fn cookie() -> Result<u64> {
@@ -17,18 +15,6 @@ pub(super) fn cookie() -> Result<u64> {
 }
 
 fn read_cookie() -> std::io::Result<u64> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    let mut cookie = 0u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the pointers are those of a u64 and of its size.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(cookie) }
+    let asked = UdpSocket::bind("0.0.0.0:0")?;
+    socket::get(asked.as_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }

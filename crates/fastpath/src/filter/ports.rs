@@ -3,7 +3,7 @@
 use super::bpffs::remove_pin;
 use super::error::{FilterError, Result};
 use super::layout::{MAX_PORTS, port_index, port_value};
-use super::link::{ClaimLink, Mode, XdpLink};
+use super::link::{self, ClaimLink, Mode, XdpLink};
 use super::{Filter, bpffs};
 use crate::fib::PortIndex;
 use crate::mac::MacAddr;
@@ -187,18 +187,7 @@ fn open_link(ifindex: u32, pin: &Path) -> Result<Option<XdpLink>> {
 
 /// How the program of an interface runs.
 fn attached_mode(name: &str, ifindex: u32) -> Result<Mode> {
-    let target = i32::try_from(ifindex).unwrap_or(0);
-    let mut options = libbpf_rs::libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_rs::libbpf_sys::bpf_xdp_query_opts>() as libbpf_rs::libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `options` is valid for the call, and says how large it is.
-    let result = unsafe { libbpf_rs::libbpf_sys::bpf_xdp_query(target, 0, &mut options) };
-    if result < 0 {
-        return Err(failed(name, "cannot ask for the XDP mode")(io::Error::from_raw_os_error(-result)));
-    }
-    let generic = u32::from(options.attach_mode) == libbpf_rs::libbpf_sys::XDP_ATTACHED_SKB;
-    Ok(if generic { Mode::Generic } else { Mode::Native })
+    link::attached_mode(ifindex).map_err(failed(name, "cannot ask for the XDP mode"))
 }
 
 fn failed(port: &str, operation: &'static str) -> impl FnOnce(io::Error) -> FilterError {

@@ -2,7 +2,7 @@
 
 use super::{Frame, HEADROOM};
 use crate::error::{Error, Result};
-use crate::mmap::{HUGE_PAGE, Mapping};
+use crate::sys::mmap::{HUGE_PAGE, Mapping};
 use std::ptr::NonNull;
 
 /// Octets of a chunk; those that AF_XDP accepts.

@@ -1,8 +1,8 @@
 //! What the kernel and the driver tell of an interface to those who only look.
 
-use super::link::ask_kernel;
 use crate::error::{Error, Result};
-use crate::ethtool::{self, Queues, datagram_socket};
+use crate::sys::ethtool::{self, Queues};
+use crate::sys::{interface as asked, socket};
 
 /// An interface of this host, in the current network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,24 +24,19 @@ pub struct Facts {
 /// What there is to know of an interface. `None`: there is no interface of that name.
 pub fn facts_of(interface: &str) -> Result<Option<Facts>> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
-    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    let ask = |call, request| ask_kernel(&socket, request, interface).map_err(failed(call));
-    match ask_kernel(&socket, libc::SIOCGIFINDEX, interface) {
+    let socket = socket::datagram().map_err(failed("socket(AF_INET)"))?;
+    match asked::index(&socket, interface) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
         answer => answer.map_err(failed("ioctl(SIOCGIFINDEX)"))?,
     };
-    let flags = ask("ioctl(SIOCGIFFLAGS)", libc::SIOCGIFFLAGS)?;
-    let address = ask("ioctl(SIOCGIFHWADDR)", libc::SIOCGIFHWADDR)?;
-    let mtu = ask("ioctl(SIOCGIFMTU)", libc::SIOCGIFMTU)?;
-    // SAFETY: the kernel has filled the member that each of the three requests names; all are plain
-    // numbers.
-    let (flags, address, mtu) =
-        unsafe { (flags.ifr_ifru.ifru_flags, address.ifr_ifru.ifru_hwaddr, mtu.ifr_ifru.ifru_mtu) };
+    let flags = asked::flags(&socket, interface).map_err(failed("ioctl(SIOCGIFFLAGS)"))?;
+    let address = asked::hardware_address(&socket, interface).map_err(failed("ioctl(SIOCGIFHWADDR)"))?;
+    let mtu = asked::mtu(&socket, interface).map_err(failed("ioctl(SIOCGIFMTU)"))?;
     Ok(Some(Facts {
         ethernet: address.sa_family == libc::ARPHRD_ETHER,
         mtu: mtu as u32,
         queues: ethtool::queues(&socket, interface).map_err(failed("ioctl(ETHTOOL_GCHANNELS)"))?,
-        up: libc::c_int::from(flags) & libc::IFF_UP != 0,
+        up: flags & libc::IFF_UP != 0,
         link: ethtool::has_link(interface).unwrap_or(false),
         driver: ethtool::driver(&socket, interface).unwrap_or_default(),
     }))

@@ -1,10 +1,11 @@
 //! What the kernel knows about an interface that a port needs: index, Ethernet address, MTU.
 
 use crate::error::{Error, Result};
-use crate::ethtool::{Queues, datagram_socket, driver, named, queues, speed};
 use crate::mac::MacAddr;
+use crate::sys::ethtool::{Queues, driver, queues, speed};
+use crate::sys::{interface as asked, socket};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Facts about an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +20,10 @@ pub(super) struct LinkSettings {
 /// Asks the kernel about an interface in the current network namespace.
 pub(super) fn query(interface: &str) -> Result<LinkSettings> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
-    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
-    let ask = |call, request| ask_kernel(&socket, request, interface).map_err(failed(call));
-    let index = ask("ioctl(SIOCGIFINDEX)", libc::SIOCGIFINDEX)?;
-    let address = ask("ioctl(SIOCGIFHWADDR)", libc::SIOCGIFHWADDR)?;
-    let mtu = ask("ioctl(SIOCGIFMTU)", libc::SIOCGIFMTU)?;
-    // SAFETY: the kernel has filled the member that each of the three requests names; all are plain numbers.
-    let (index, address, mtu) =
-        unsafe { (index.ifr_ifru.ifru_ifindex, address.ifr_ifru.ifru_hwaddr, mtu.ifr_ifru.ifru_mtu) };
+    let socket = socket::datagram().map_err(failed("socket(AF_INET)"))?;
+    let index = asked::index(&socket, interface).map_err(failed("ioctl(SIOCGIFINDEX)"))?;
+    let address = asked::hardware_address(&socket, interface).map_err(failed("ioctl(SIOCGIFHWADDR)"))?;
+    let mtu = asked::mtu(&socket, interface).map_err(failed("ioctl(SIOCGIFMTU)"))?;
     if address.sa_family != libc::ARPHRD_ETHER {
         return Err(Error::NotEthernet { interface: interface.to_owned(), found: address.sa_family });
     }
@@ -59,14 +56,6 @@ fn ask_driver<T>(
     question: impl FnOnce(&OwnedFd, &str) -> io::Result<T>,
 ) -> Result<T> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
-    let socket = datagram_socket().map_err(failed("socket(AF_INET)"))?;
+    let socket = socket::datagram().map_err(failed("socket(AF_INET)"))?;
     question(&socket, interface).map_err(failed(call))
-}
-
-/// The answer to a request that reads the name of an interface and nothing else.
-pub(super) fn ask_kernel(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {
-    let mut ask = named(interface)?;
-    // SAFETY: these requests read the name of and write to a live `ifreq`.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut ask) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(ask) }
 }

@@ -1,7 +1,7 @@
 //! The reading half of a ring: ours are RX and COMPLETION.
 
 use super::{Offsets, Ring};
-use crate::mmap::Mapping;
+use crate::sys::mmap::Mapping;
 use std::sync::atomic::Ordering;
 
 /// Takes entries and gives their places back together.

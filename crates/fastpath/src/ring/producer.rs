@@ -1,7 +1,7 @@
 //! The writing half of a ring: ours are FILL and TX.
 
 use super::{Offsets, Ring};
-use crate::mmap::Mapping;
+use crate::sys::mmap::Mapping;
 use std::sync::atomic::Ordering;
 
 /// Stages entries and publishes them together.

@@ -1,8 +1,9 @@
 //! A packet socket (packet(7)) of one port.
 
 use crate::mac::MacAddr;
+use crate::sys::socket;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use testudo_wire::ethernet::EtherType;
 
 /// `struct sock_filter` of linux/filter.h: code, jumps if true and if false, operand.
@@ -17,18 +18,11 @@ pub(super) struct PacketSocket(OwnedFd);
 impl PacketSocket {
     /// A socket on the interface with that number; of IPv6 it receives only ICMPv6 messages of one kind.
     pub(super) fn open(ifindex: u32, kind: EtherType, icmpv6: Option<u8>) -> io::Result<Self> {
-        let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes numbers only. With protocol 0 nothing is received until it is bound.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened it for us, and nobody else knows it.
-        let this = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let this = Self(socket::packet()?);
         if let Some(icmpv6) = icmpv6 {
             this.receive_only(icmpv6)?;
         }
-        this.bind(ifindex, kind)?;
+        socket::bind_packet(this.as_fd(), ifindex, kind.0)?;
         Ok(this)
     }
 
@@ -45,20 +39,7 @@ impl PacketSocket {
             insn(RETURN, 0, 0, u32::from(u16::MAX)),
             insn(RETURN, 0, 0, 0),
         ];
-        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
-    }
-
-    fn bind(&self, ifindex: u32, kind: EtherType) -> io::Result<()> {
-        // SAFETY: zeroes are a valid address.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = kind.0.to_be();
-        address.sll_ifindex = ifindex as i32;
-        let size = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: the kernel reads `size` octets of a live value.
-        let result = unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), size) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        socket::attach_filter(self.as_fd(), &mut code)
     }
 
     /// Has the interface receive frames to this address, while the socket is open.
@@ -71,34 +52,21 @@ impl PacketSocket {
             mr_alen: 6,
             mr_address: [a, b, c, d, e, f, 0, 0],
         };
-        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wanted)
-    }
-
-    fn set<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
-        let (pointer, size) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
-        // SAFETY: the kernel reads `size` octets of a live value, and the code that a program points to.
-        let result = unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, pointer, size) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        socket::set(self.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wanted)
     }
 
     /// The next frame, cut to the buffer. `None` if there is none.
     pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-        // SAFETY: the kernel writes at most the buffer's length.
-        let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        match usize::try_from(length) {
+        match socket::receive(self.as_fd(), buffer) {
             Ok(length) => Ok(buffer.get(..length)),
-            Err(_) => match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                e => Err(e),
-            },
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
         }
     }
 
     /// Sends a frame.
     pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
-        // SAFETY: the kernel reads the frame's octets.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        socket::send(self.as_fd(), frame)
     }
 }
 

@@ -4,13 +4,13 @@ use super::channel::{Channel, WorkerCommand, WorkerEvent, WorkerGarbage};
 use super::{HostPort, Pipeline, Worker, WorkerConfig, WorkerCounters};
 use crate::error::{Error, Result};
 use crate::port::Port;
+use crate::sys::thread::cpu_clock;
 use crate::thread;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
-use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -134,11 +134,7 @@ impl Drop for WorkerHandle {
 }
 
 fn thread_time(thread: &JoinHandle<usize>) -> Option<Duration> {
-    let mut clock = 0;
-    // SAFETY: the thread has not been joined, so its handle is valid; the clock's number is written to a live variable.
-    let failed = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
-    let time = if failed == 0 { clock_gettime(ClockId::from_raw(clock)).ok()? } else { return None };
-    Some(time.into())
+    Some(clock_gettime(cpu_clock(thread)?).ok()?.into())
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

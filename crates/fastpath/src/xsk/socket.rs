@@ -1,11 +1,13 @@
 //! Setting up an AF_XDP socket: UMEM, the four rings, bind.
 
-use super::{Gauge, XskConfig, XskSocket, sys};
+use super::{XskConfig, XskSocket};
 use crate::error::{Error, Result};
 use crate::frame::{EXTRA_HEADROOM, FrameMemory};
-use crate::mmap::Mapping;
 use crate::port::BURST;
 use crate::ring::{Consumer, Offsets, Producer};
+use crate::sys::lent_fd::LendingFd;
+use crate::sys::mmap::Mapping;
+use crate::sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::sleep;
@@ -20,7 +22,7 @@ const REBIND_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSocket> {
     let at = |call| move |source| Error::Interface { interface: config.interface.to_owned(), call, source };
     check_sizes(config)?;
-    let fd = sys::socket().map_err(at("socket(AF_XDP)"))?;
+    let fd = socket::xdp().map_err(at("socket(AF_XDP)"))?;
     register(fd.as_fd(), memory).map_err(at("setsockopt(XDP_UMEM_REG)"))?;
     let rings = [
         ("setsockopt(XDP_UMEM_FILL_RING)", libc::XDP_UMEM_FILL_RING, config.fill_ring),
@@ -29,7 +31,7 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
         ("setsockopt(XDP_TX_RING)", libc::XDP_TX_RING, config.tx_ring),
     ];
     for (call, option, size) in rings {
-        sys::set(fd.as_fd(), libc::SOL_XDP, option, &size).map_err(at(call))?;
+        socket::set(fd.as_fd(), libc::SOL_XDP, option, &size).map_err(at(call))?;
     }
     raise_tx_budget(fd.as_fd(), config.tx_ring);
     if config.busy_poll {
@@ -38,8 +40,8 @@ pub(super) fn open(config: &XskConfig<'_>, memory: &FrameMemory) -> Result<XskSo
     let (fill, rx, tx, completion) = map_rings(fd.as_fd(), config).map_err(at("mmap of rings"))?;
     let call = if config.scatter { "bind(AF_XDP, XDP_USE_SG: Linux 6.6 or later)" } else { "bind(AF_XDP)" };
     bind_patiently(fd.as_fd(), config).map_err(at(call))?;
-    let gauge = Gauge::new(fd.as_fd());
-    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, busy_poll: config.busy_poll, gauge, fd })
+    let fd = LendingFd::new(fd);
+    Ok(XskSocket { fill, rx, tx, completion, tx_refused: 0, busy_poll: config.busy_poll, fd })
 }
 
 fn check_sizes(config: &XskConfig<'_>) -> Result<()> {
@@ -64,32 +66,33 @@ fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<()> {
         flags: 0,
         tx_metadata_len: 0,
     };
-    sys::set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)
+    socket::set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)
 }
 
 /// In copy mode one `sendto` takes 32 packets unless told otherwise. Kernels before 6.17 cannot be told, which costs
 /// some calls and nothing else.
 fn raise_tx_budget(fd: BorrowedFd<'_>, tx_ring: u32) {
-    let _ = sys::set(fd, libc::SOL_XDP, sys::XDP_MAX_TX_SKB_BUDGET, &tx_ring);
+    let _ = socket::set(fd, libc::SOL_XDP, socket::XDP_MAX_TX_SKB_BUDGET, &tx_ring);
 }
 
 /// System calls of this socket poll the device, which should send no interrupts meanwhile. One call takes a burst and does not wait:
 /// for how long to go on is the worker's business, so any time that is not zero will do.
 fn poll_busily(fd: BorrowedFd<'_>) -> io::Result<()> {
     for (option, value) in [
-        (sys::SO_PREFER_BUSY_POLL, 1),
+        (socket::SO_PREFER_BUSY_POLL, 1),
         (libc::SO_BUSY_POLL, 1),
-        (sys::SO_BUSY_POLL_BUDGET, BURST as libc::c_int),
+        (socket::SO_BUSY_POLL_BUDGET, BURST as libc::c_int),
     ] {
-        sys::set(fd, libc::SOL_SOCKET, option, &value)?;
+        socket::set(fd, libc::SOL_SOCKET, option, &value)?;
     }
     Ok(())
 }
 
 type Rings = (Producer<u64>, Consumer<libc::xdp_desc>, Producer<libc::xdp_desc>, Consumer<u64>);
 
+#[allow(unsafe_code, reason = "the offsets are the kernel's word")]
 fn map_rings(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<Rings> {
-    let offsets: libc::xdp_mmap_offsets = sys::get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+    let offsets: libc::xdp_mmap_offsets = socket::get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
     let fill = area::<u64>(fd, &offsets.fr, config.fill_ring, libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t)?;
     let completion =
         area::<u64>(fd, &offsets.cr, config.tx_ring, libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t)?;
@@ -132,7 +135,7 @@ fn bind_patiently(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<()> 
     let patience = if config.patient { REBIND_TIMEOUT } else { Duration::ZERO };
     let give_up = Instant::now() + patience;
     loop {
-        match sys::bind(fd, config.ifindex, config.queue, flags) {
+        match socket::bind_xdp(fd, config.ifindex, config.queue, flags) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < give_up => {
                 sleep(Duration::from_millis(5));
             }

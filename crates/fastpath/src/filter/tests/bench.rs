@@ -8,7 +8,7 @@ use crate::filter::{CounterSet, Counters, FilterPort, PrefixUse, Reason, STAMP_L
 use crate::mac::MacAddr;
 use libbpf_rs::ProgramInput;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 pub(super) const XDP_DROP: u32 = 1;
 pub(super) const XDP_PASS: u32 = 2;
@@ -109,11 +109,7 @@ impl Bench {
 
     /// Lets a worker listen; without one, what is for it is dropped.
     pub(super) fn with_socket(mut self) -> Self {
-        // SAFETY: the call takes three numbers.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        assert!(fd >= 0, "AF_XDP socket: {}", std::io::Error::last_os_error());
-        // SAFETY: the call made this descriptor, and nobody else knows it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = crate::sys::socket::xdp().expect("AF_XDP socket");
         let key = (u32::from(PORT.0) * 64).to_ne_bytes();
         self.loaded.sockets.set(&key, &socket.as_raw_fd().to_ne_bytes(), &"queue 0").unwrap();
         self.socket = Some(socket);

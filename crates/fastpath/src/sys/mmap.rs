@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 /// A shared or private mapping of whole pages.
 #[derive(Debug)]
@@ -40,11 +41,6 @@ impl Mapping {
     /// A kernel object's memory, shared with the kernel.
     pub(crate) fn of(fd: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
-    }
-
-    /// What a file or device holds, to be read alone.
-    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        Self::protected(libc::PROT_READ, len, libc::MAP_SHARED, fd.as_raw_fd(), 0)
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
@@ -99,6 +95,30 @@ impl Drop for Mapping {
         // into the mapping keeps it alive (see `FrameMemory` and `Ring`).
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(result, 0, "munmap of a whole mapping cannot fail");
+    }
+}
+
+/// The beginning of a file or device, to be read while others write it.
+#[derive(Debug)]
+pub(crate) struct WatchedPage(Mapping);
+
+impl WatchedPage {
+    /// Octets that are mapped.
+    const LEN: usize = 4096;
+
+    /// Maps the first page.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Mapping::protected(libc::PROT_READ, Self::LEN, libc::MAP_SHARED, fd.as_raw_fd(), 0).map(Self)
+    }
+
+    /// The eight octets at an offset that is a multiple of eight. `None` if they are not in the page.
+    pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        if offset >= Self::LEN || !offset.is_multiple_of(align_of::<AtomicU64>()) {
+            return None;
+        }
+        // SAFETY: the word is inside the mapping, and aligned: a page begins it. It is changed from
+        // outside, so it is read as an atomic, and nothing here writes it.
+        Some(unsafe { &*self.0.base.as_ptr().add(offset).cast::<AtomicU64>() })
     }
 }
 

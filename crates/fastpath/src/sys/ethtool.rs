@@ -1,7 +1,9 @@
 //! What a driver tells of an interface by ioctl(SIOCETHTOOL), in the current network namespace.
 
+use super::interface::named;
+use super::socket;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `struct ethtool_channels` of linux/ethtool.h.
 #[repr(C)]
@@ -51,6 +53,21 @@ struct DriverInfo {
     versions_and_counts: [u32; 40],
 }
 
+/// The questions.
+///
+/// # Safety
+/// Only for structures of numbers that are laid out as the kernel has them for every command that is
+/// put into them.
+unsafe trait Question {}
+// SAFETY: `repr(C)`, as linux/ethtool.h has it.
+unsafe impl Question for Channels {}
+// SAFETY: `repr(C)`, as linux/ethtool.h has it.
+unsafe impl Question for Value {}
+// SAFETY: `repr(C)`, as linux/ethtool.h has it.
+unsafe impl Question for Settings {}
+// SAFETY: `repr(C)`, as linux/ethtool.h has it.
+unsafe impl Question for DriverInfo {}
+
 const ETHTOOL_GSET: u32 = 0x01;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GLINK: u32 = 0x0a;
@@ -78,7 +95,7 @@ pub(crate) fn queues(socket: &OwnedFd, interface: &str) -> io::Result<Queues> {
 /// True if the interface is up and has a carrier now.
 pub(crate) fn has_link(interface: &str) -> io::Result<bool> {
     let mut value = Value { cmd: ETHTOOL_GLINK, data: 0 };
-    Ok(ask(&datagram_socket()?, interface, &mut value)? && value.data != 0)
+    Ok(ask(&socket::datagram()?, interface, &mut value)? && value.data != 0)
 }
 
 /// Mb/s of an interface. `None` while it has no link, or if the driver does not tell.
@@ -103,12 +120,11 @@ pub(crate) fn driver(socket: &OwnedFd, interface: &str) -> io::Result<Option<Str
 }
 
 /// False if the driver does not know the question.
-fn ask<T>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
+fn ask<T: Question>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
     let mut request = named(interface)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
-    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions
-    // above are laid out as the kernel
-    // has them, so that it writes its answer inside of what is alive there.
+    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions above
+    // are laid out as the kernel has them, so that it writes its answer inside of what is alive there.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
     if result >= 0 {
@@ -116,29 +132,4 @@ fn ask<T>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<boo
     }
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(false) } else { Err(error) }
-}
-
-/// A socket to ask by.
-pub(crate) fn datagram_socket() -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers only.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just opened, and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A question about that interface.
-pub(crate) fn named(interface: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: `ifreq` is numbers and arrays of numbers, for which zeroes are valid.
-    let mut ask: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last octet stays zero: the name ends inside the array.
-    if interface.len() >= ask.ifr_name.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "name longer than 15 octets"));
-    }
-    for (to, from) in ask.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
-    Ok(ask)
 }
