@@ -17,8 +17,10 @@ use testudo_wire::seam::Seam;
 pub(crate) fn protect(
     packet: &mut [u8],
     outer: &Outer,
-    (key, high): (&MacKey, Option<u32>),
-    (spi, next): (u32, Protocol),
+    key: &MacKey,
+    high: Option<u32>,
+    spi: u32,
+    next: Protocol,
     marks: &Marks,
 ) -> Option<()> {
     let own = outer.prefix_len();

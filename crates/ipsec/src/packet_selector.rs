@@ -56,12 +56,12 @@ impl PacketSelector {
     #[inline]
     fn directed(
         way: Direction,
-        addrs: (u128, u128),
+        src: u128,
+        dst: u128,
         v6: bool,
         protocol: Protocol,
         ports: Option<(u16, u16)>,
     ) -> Self {
-        let (src, dst) = addrs;
         match way {
             Direction::Out => Self::from_bits(src, dst, v6, protocol, ports),
             Direction::In => Self::from_bits(dst, src, v6, protocol, ports.map(|(src, dst)| (dst, src))),
@@ -75,8 +75,8 @@ impl PacketSelector {
     pub fn of_ipv4(packet: &Ipv4<'_>, way: Direction) -> Result<Self, Error> {
         let protocol = packet.protocol();
         let ports = if packet.fragment_offset() == 0 { ports_of(protocol, packet.payload())? } else { None };
-        let addrs = (u128::from(packet.src().to_bits()), u128::from(packet.dst().to_bits()));
-        Ok(Self::directed(way, addrs, false, protocol, ports))
+        let (src, dst) = (u128::from(packet.src().to_bits()), u128::from(packet.dst().to_bits()));
+        Ok(Self::directed(way, src, dst, false, protocol, ports))
     }
 
     /// The fields of an IPv6 packet and what stands behind its extension headers.
@@ -91,8 +91,8 @@ impl PacketSelector {
         } else {
             (upper.protocol, None)
         };
-        let addrs = (packet.src().to_bits(), packet.dst().to_bits());
-        Ok(Self::directed(way, addrs, true, protocol, ports))
+        let (src, dst) = (packet.src().to_bits(), packet.dst().to_bits());
+        Ok(Self::directed(way, src, dst, true, protocol, ports))
     }
 
     /// The fields of any IP packet.

@@ -215,7 +215,8 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     /// Takes a fragment that came some way. Answers the datagram if that was all that it lacked.
     pub fn add(
         &mut self,
-        (packet, fragment): (F, Fragment),
+        packet: F,
+        fragment: Fragment,
         way: u32,
         now: u64,
         sink: &mut impl Sink<F>,
@@ -228,7 +229,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         let name = self.names.hashed(name);
         let source = SourceKey { addr: fragment.datagram.src, v6: fragment.datagram.v6 };
         let known = self.names.find(&name);
-        let known = known.filter(|place| !self.replace(*place, (&packet, &fragment), now, sink));
+        let known = known.filter(|place| !self.replace(*place, &packet, &fragment, now, sink));
         let place = known
             .or_else(|| self.begin(name, source, now, sink))
             .filter(|place| self.make_room(*place, sink));
@@ -275,7 +276,8 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
     fn replace(
         &mut self,
         place: PlaceIndex,
-        (packet, fragment): (&F, &Fragment),
+        packet: &F,
+        fragment: &Fragment,
         now: u64,
         sink: &mut impl Sink<F>,
     ) -> bool {

@@ -68,7 +68,8 @@ fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
             let same = part.iter().enumerate().filter(|(_, job)| job.kind() == kind);
             let picked = same.fold(0, |picked, (at, _)| picked | 1 << at) & left;
             left &= !picked;
-            together(part, picked, kind, operation);
+            let (library, algorithm) = kind;
+            together(part, picked, library, algorithm, operation);
         }
         part.iter_mut().filter(|job| !job.ok).for_each(|job| job.wipe(operation));
     }
@@ -78,7 +79,8 @@ fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
 fn together(
     part: &mut [SeparateJob<'_>],
     picked: u64,
-    (library, algorithm): (Library, SeparateAlgorithm),
+    library: Library,
+    algorithm: SeparateAlgorithm,
     operation: Operation,
 ) {
     match library {

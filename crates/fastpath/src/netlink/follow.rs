@@ -212,15 +212,15 @@ impl FollowerState {
             let ifindex = ports.iter().find(|(_, p)| **p == port).map(|(ifindex, _)| *ifindex);
             let Some(ifindex) = ifindex else { continue };
             if self.asked.len() < MAX_ASKED && self.asked.insert((ifindex, addr)) {
-                count_probe(shared, probe(&mut self.connection, (ifindex, addr)));
+                count_probe(shared, probe(&mut self.connection, ifindex, addr));
             }
         }
     }
 
     /// Tells the kernel which neighbours are in use, so that it makes sure of them and keeps them.
     fn tell_used(&mut self, shared: &FollowerShared) {
-        for key in self.neighbours.take_used() {
-            count_probe(shared, probe(&mut self.connection, key));
+        for (ifindex, addr) in self.neighbours.take_used() {
+            count_probe(shared, probe(&mut self.connection, ifindex, addr));
         }
     }
 

@@ -119,8 +119,8 @@ impl Guard {
         let changes = GuardChanges { set: set.len(), removed: removed.len() };
         // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last comes first.
         set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
-        for (place, target) in &set {
-            self.add(*place, target)?;
+        for ((prefix, metric), target) in &set {
+            self.add(*prefix, *metric, target)?;
         }
         removed.sort_by_key(|(prefix, metric)| (prefix.length(), *metric));
         for (prefix, metric) in removed {
@@ -149,7 +149,7 @@ impl Guard {
         Ok(routes.into_iter().map(|r| ((r.prefix, r.metric), r.target)).collect())
     }
 
-    fn add(&mut self, (prefix, metric): RouteKey, target: &Target) -> Result<()> {
+    fn add(&mut self, prefix: Prefix, metric: u32, target: &Target) -> Result<()> {
         let mut message = message(self.config.table, prefix, metric);
         message.header.protocol = PROTOCOL;
         match *target {

@@ -30,12 +30,12 @@ pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     if asker_address == &wanted.octets() {
         return None;
     }
-    Some(frame_of(link, ethernet.src, REPLY, wanted, (MacAddr(*asker), Ipv4Addr::from(*asker_address))))
+    Some(frame_of(link, ethernet.src, REPLY, wanted, MacAddr(*asker), Ipv4Addr::from(*asker_address)))
 }
 
 /// An announcement (RFC 5227 §3) that the address is at the cluster's MAC.
 pub(super) fn announcement(link: &VipLink, vip: Ipv4Addr) -> Vec<u8> {
-    frame_of(link, MacAddr::BROADCAST, REQUEST, vip, (MacAddr([0; 6]), vip))
+    frame_of(link, MacAddr::BROADCAST, REQUEST, vip, MacAddr([0; 6]), vip)
 }
 
 /// A packet whose sender is the VIP at the cluster's MAC.
@@ -44,10 +44,10 @@ fn frame_of(
     to: MacAddr,
     operation: [u8; 2],
     vip: Ipv4Addr,
-    target: (MacAddr, Ipv4Addr),
+    target: MacAddr,
+    target_address: Ipv4Addr,
 ) -> Vec<u8> {
     let ethernet = Ethernet { dst: to, src: link.mac, ethertype: EtherType::ARP }.to_bytes();
-    let (target, target_address) = target;
     [
         &ethernet[..],
         &ADDRESS_KINDS,

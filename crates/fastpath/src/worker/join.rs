@@ -90,9 +90,8 @@ impl Joining {
             pool.give(frame);
             return None;
         };
-        let fragment = (WaitingFragment(frame), fragment);
-        let way = way(context);
-        let whole = self.reassembler.add(fragment, way, now, &mut |waiting: WaitingFragment, why| {
+        let (packet, way) = (WaitingFragment(frame), way(context));
+        let whole = self.reassembler.add(packet, fragment, way, now, &mut |waiting: WaitingFragment, why| {
             lost(reason(why));
             pool.give(waiting.0);
         });

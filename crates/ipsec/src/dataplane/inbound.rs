@@ -103,7 +103,7 @@ impl Dataplane {
         mut turn: Option<&mut dyn Turn>,
     ) {
         let counters = &*self.counters;
-        let mut plans = admit(burst, arrived, (&self.sad, &self.shards, &self.transit), &counters.inbound);
+        let mut plans = admit(burst, arrived, &self.sad, &self.shards, &self.transit, &counters.inbound);
         if pass.any_ah || self.spd.has_around() {
             let known = bundle::BundleContext {
                 sad: &self.sad,
@@ -112,7 +112,7 @@ impl Dataplane {
                 spd: &self.spd,
                 outbound: &self.outbound,
             };
-            bundle::sort_out(burst, &mut plans, (pass, &known), &counters.inbound);
+            bundle::sort_out(burst, &mut plans, pass, &known, &counters.inbound);
         }
         open(burst, &mut plans);
         let mut receiver = Receiver {
@@ -143,7 +143,7 @@ impl Dataplane {
         }
         let (mut inside, mut within) = (Burst::new(), None);
         if pass.any_ah {
-            receiver.unwrap(burst, &mut plans, self.udp_port, (&mut inside, &mut within));
+            receiver.unwrap(burst, &mut plans, self.udp_port, &mut inside, &mut within);
         }
         // The windows of both SAs of a bundle are asked in one turn.
         if let Some(turn) = &mut turn
@@ -183,7 +183,7 @@ fn sort(
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
         let packet = item.buf.data();
-        if let Some(arrived) = last.as_ref().and_then(|train| next_of_train(packet, train)) {
+        if let Some(arrived) = last.as_ref().and_then(|(like, before)| next_of_train(packet, like, before)) {
             found.push((at as u8, arrived));
             continue;
         }
@@ -223,7 +223,7 @@ fn sort(
 
 /// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is the SPI.
 #[inline]
-fn next_of_train(packet: &[u8], (like, before): &(Likeness, FoundEsp)) -> Option<FoundEsp> {
+fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<FoundEsp> {
     demux::next_of_train(packet, like.accepts(packet)?, before)
 }
 
@@ -231,7 +231,9 @@ fn next_of_train(packet: &[u8], (like, before): &(Likeness, FoundEsp)) -> Option
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, FoundEsp)],
-    (sad, shards, transit): (&'s Sad, &ShardSet, &Transit),
+    sad: &'s Sad,
+    shards: &ShardSet,
+    transit: &Transit,
     counters: &DirectionCounters,
 ) -> Burst<InboundPlan<'s>> {
     fetch(arrived, sad);

@@ -97,13 +97,13 @@ impl Dataplane {
         }
         refuse_unnumbered(burst, &mut plans, &self.ivs, &counters.outbound);
         if !covers.is_empty() {
-            bundle::refuse_unnumbered(burst, (&mut plans, &mut covers), &self.ivs, &counters.outbound);
+            bundle::refuse_unnumbered(burst, &mut plans, &mut covers, &self.ivs, &counters.outbound);
         }
         let id = self.ids.take(plans.len() as u16);
         seal(burst, &plans, id);
         if !covers.is_empty() {
             let id = self.ids.take(covers.len() as u16);
-            bundle::seal(burst, &covers, id, (&mut self.events, self.now));
+            bundle::seal(burst, &covers, id, &mut self.events, self.now);
         }
         want_keys(&plans, &mut self.events, self.now);
         finish(burst, &plans, &counters.outbound, &mut self.events, self.now);

@@ -92,7 +92,9 @@ impl Transit {
     pub(super) fn lets_pass(
         &mut self,
         item: &mut Item<'_>,
-        (shard, here, now): (Shard, bool, u64),
+        shard: Shard,
+        here: bool,
+        now: u64,
         key: HashKey,
         counters: &DirectionCounters,
     ) -> bool {

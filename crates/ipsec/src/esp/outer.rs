@@ -56,8 +56,8 @@ impl Outer {
     pub(crate) fn new(params: &ChildSaParams) -> Result<Self, Error> {
         let udp = params.encapsulation == Encapsulation::Udp;
         let spi = params.spi_out.0.to_be_bytes();
-        let kind = (udp, params.mode, params.algorithm.sizes(params.local.is_ipv6()));
-        Self::between(params.local, params.remote, kind, spi)
+        let sizes = params.algorithm.sizes(params.local.is_ipv6());
+        Self::between(params.local, params.remote, udp, params.mode, sizes, spi)
     }
 
     /// The same between other ends; `mac` is that of AH, whose header is longer between some.
@@ -70,13 +70,15 @@ impl Outer {
         let at = self.header_len() + if self.udp { udp::HEADER } else { 0 };
         let spi = self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
         let sizes = mac.map_or(self.sizes, |mac| EspAlgorithm::Ah(mac).sizes(local.is_ipv6()));
-        Self::between(local, remote, (self.udp, self.mode, sizes), spi)
+        Self::between(local, remote, self.udp, self.mode, sizes, spi)
     }
 
     fn between(
         local: SocketAddr,
         remote: SocketAddr,
-        (udp, mode, sizes): (bool, Mode, Sizes),
+        udp: bool,
+        mode: Mode,
+        sizes: Sizes,
         spi: [u8; 4],
     ) -> Result<Self, Error> {
         let protocol = carried(udp, sizes)?;

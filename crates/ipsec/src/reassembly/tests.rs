@@ -98,7 +98,8 @@ fn give(
 ) -> Vec<Vec<u8>> {
     let mut wholes = Vec::new();
     for piece in pieces {
-        let whole = reassembler.add(read(piece), 0, now, &mut |piece, why| lost.push((piece, why)));
+        let (packet, fragment) = read(piece);
+        let whole = reassembler.add(packet, fragment, 0, now, &mut |piece, why| lost.push((piece, why)));
         wholes.extend(whole.map(|whole| written(&whole)));
     }
     wholes
@@ -347,7 +348,8 @@ fn no_more_fragments_are_kept_than_may_be() {
 fn fragments_that_came_different_ways_do_not_belong_together() {
     let (_, pieces, mut reassembler, mut lost) = begin(false, 2000, 1300);
     give(&mut reassembler, &pieces[..1], 0, &mut lost);
-    assert!(reassembler.add(read(&pieces[1]), 1, 0, &mut |_, _| panic!("kept")).is_none());
+    let (packet, fragment) = read(&pieces[1]);
+    assert!(reassembler.add(packet, fragment, 1, 0, &mut |_, _| panic!("kept")).is_none());
     assert_eq!(reassembler.held(), 2);
 }
 
@@ -435,7 +437,8 @@ proptest! {
         let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
         let (mut wholes, mut joined) = (Vec::new(), 0);
         for piece in &pieces {
-            let whole = reassembler.add(read(piece), 0, 0, &mut |piece, why| lost.push((piece, why)));
+            let (packet, fragment) = read(piece);
+            let whole = reassembler.add(packet, fragment, 0, 0, &mut |piece, why| lost.push((piece, why)));
             if let Some(whole) = whole {
                 wholes.push(written(&whole));
                 joined += whole.into_packets().count();

@@ -64,7 +64,7 @@ impl OutboundSa {
         path_mtu: u16,
         library: Library,
     ) -> Result<Self, Error> {
-        Self::counting(params, policy, numbers, path_mtu, (SaCounters::new(Direction::Out), library))
+        Self::counting(params, policy, numbers, path_mtu, SaCounters::new(Direction::Out), library)
     }
 
     fn counting(
@@ -72,7 +72,8 @@ impl OutboundSa {
         policy: PolicyId,
         numbers: SequenceBlock,
         path_mtu: u16,
-        (counters, library): (SaCounters, Library),
+        counters: SaCounters,
+        library: Library,
     ) -> Result<Self, Error> {
         let outer = Outer::new(params)?;
         let inner_mtu = outer.overhead().inner_mtu(path_mtu)?;
@@ -194,7 +195,7 @@ impl OutboundSa {
     ) -> Result<Self, Error> {
         let mut counters = SaCounters::new(Direction::Out);
         counters.restore(&snapshot.totals);
-        Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, (counters, library))
+        Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, counters, library)
     }
 
     /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one

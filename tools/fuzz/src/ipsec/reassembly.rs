@@ -96,7 +96,7 @@ impl Run {
         self.given += 1;
         let lost = &mut self.lost;
         let way = 0;
-        let whole = self.reassembler.add((packet, fragment), way, self.now, &mut |_, _: Loss| *lost += 1);
+        let whole = self.reassembler.add(packet, fragment, way, self.now, &mut |_, _: Loss| *lost += 1);
         if let Some(whole) = whole {
             self.joined += whole.fragments();
             hold(whole);

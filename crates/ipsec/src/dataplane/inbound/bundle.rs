@@ -44,7 +44,8 @@ impl BundleContext<'_> {
 pub(super) fn sort_out(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
-    (pass, known): (Pass, &BundleContext<'_>),
+    pass: Pass,
+    known: &BundleContext<'_>,
     counters: &DirectionCounters,
 ) {
     if pass.any_ah {
@@ -57,7 +58,7 @@ pub(super) fn sort_out(
 }
 
 /// The SPI of ESP that stands behind AH and is for us.
-fn spi_inside(packet: &[u8], plan: &InboundPlan<'_>, (local, udp_port): (&LocalAddrs, u16)) -> Option<Spi> {
+fn spi_inside(packet: &[u8], plan: &InboundPlan<'_>, local: &LocalAddrs, udp_port: u16) -> Option<Spi> {
     if plan.arrived.form != Form::Ah {
         return None;
     }
@@ -88,7 +89,7 @@ fn look_inside(
 ) {
     plans.retain(|plan| {
         let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
-        let Some(spi) = spi_inside(item.buf.data(), plan, (known.local, known.udp_port)) else { return true };
+        let Some(spi) = spi_inside(item.buf.data(), plan, known.local, known.udp_port) else { return true };
         match known.sad.get(spi) {
             None => put_off(item, spi, counters),
             Some(esp) if known.is_of_another(plan.sa, esp) => item.refuse(DropReason::NotInAh, counters),
@@ -128,12 +129,13 @@ impl Receiver<'_> {
         burst: &mut [Item<'_>],
         plans: &mut Burst<InboundPlan<'_>>,
         udp_port: u16,
-        (found, within): (&mut Burst<(u8, FoundEsp)>, &mut Option<u16>),
+        found: &mut Burst<(u8, FoundEsp)>,
+        within: &mut Option<u16>,
     ) {
         plans.retain(|plan| {
             let Some(item) = burst.get_mut(usize::from(plan.at)) else { return false };
-            let known = (self.local, udp_port);
-            if plan.verdict.is_err() || spi_inside(item.buf.data(), plan, known).is_none() {
+            let esp = || spi_inside(item.buf.data(), plan, self.local, udp_port);
+            if plan.verdict.is_err() || esp().is_none() {
                 return true;
             }
             match self.take_ah(item, plan, udp_port) {

@@ -31,5 +31,5 @@ pub(super) fn protect(buf: &mut PacketBuf<'_>, plan: &OutboundPlan<'_>, key: &Ma
     }
     let high = high(sa.esn, sequence);
     let marks = Marks { class: plan.class, df: plan.df, id, sequence, iv };
-    ah::protect(buf.data_mut(), &sa.outer, (key, high), (sa.spi.0, plan.next_header), &marks)
+    ah::protect(buf.data_mut(), &sa.outer, key, high, sa.spi.0, plan.next_header, &marks)
 }

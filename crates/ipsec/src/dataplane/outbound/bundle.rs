@@ -99,7 +99,8 @@ fn cover_plan<'s>(plan: &OutboundPlan<'s>, cover: &'s OutboundSa) -> OutboundPla
 #[cold]
 pub(super) fn refuse_unnumbered<'s>(
     burst: &mut [Item<'_>],
-    (plans, covers): (&mut Burst<OutboundPlan<'s>>, &mut Burst<OutboundPlan<'s>>),
+    plans: &mut Burst<OutboundPlan<'s>>,
+    covers: &mut Burst<OutboundPlan<'s>>,
     ivs: &IvAllocator,
     counters: &DirectionCounters,
 ) {
@@ -113,7 +114,8 @@ pub(super) fn seal(
     burst: &mut [Item<'_>],
     covers: &[OutboundPlan<'_>],
     mut id: u16,
-    (events, now): (&mut Events, u64),
+    events: &mut Events,
+    now: u64,
 ) {
     for run in covers.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { continue };

@@ -15,7 +15,7 @@ pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>],
         SaKey::Ccm(key) => Some(&**key),
         _ => None,
     };
-    others::seal(burst, (plans, id), of, job, seal_ccm_burst, |job| job.ok);
+    others::seal(burst, plans, id, of, job, seal_ccm_burst, |job| job.ok);
 }
 
 /// The IV is the number as it is, which no other packet of the key has (RFC 4309 §3.1).

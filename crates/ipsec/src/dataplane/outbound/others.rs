@@ -16,7 +16,8 @@ use testudo_wire::seam::Seam;
 #[cold]
 pub(super) fn seal<'b, K: 'b, J>(
     burst: &'b mut [Item<'_>],
-    (plans, mut id): (&'b [OutboundPlan<'b>], u16),
+    plans: &'b [OutboundPlan<'b>],
+    mut id: u16,
     of: impl Fn(&'b SaKey) -> Option<&'b K>,
     job: impl Fn(&'b mut [u8], &OutboundPlan<'b>, &'b K) -> Option<J>,
     work: impl FnOnce(&mut [J]),

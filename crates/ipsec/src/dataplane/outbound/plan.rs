@@ -96,7 +96,7 @@ impl<'s> Planner<'s, '_> {
         for member in members {
             let Some(item) = burst.get_mut(usize::from(member.at)) else { continue };
             if let Some((plan, room)) = &template
-                && fits(item, member.len, (plan.sa, room))
+                && fits(item, member.len, plan.sa, room)
             {
                 if self.take_hop(item, &train.inner) {
                     self.clamp(item, &train.inner, room.mtu);
@@ -105,7 +105,7 @@ impl<'s> Planner<'s, '_> {
                     }
                 }
             } else {
-                plans.extend(self.plan(item, (&train.inner.of_len(member.len), member.at), train.path));
+                plans.extend(self.plan(item, &train.inner.of_len(member.len), member.at, train.path));
             }
         }
     }
@@ -119,22 +119,17 @@ impl<'s> Planner<'s, '_> {
             return None;
         }
         let sa = self.table.sa(policy).filter(|sa| !sa.outer.is_transport() && self.is_home(sa))?;
-        Some((plan(sa, (&train.inner, 0), true, None), Room::of(sa)))
+        Some((plan(sa, &train.inner, 0, true, None), Room::of(sa)))
     }
 
     /// A packet by itself.
-    fn plan(
-        &mut self,
-        item: &mut Item<'_>,
-        (inner, at): (&Inner, u8),
-        path: Path,
-    ) -> Option<OutboundPlan<'s>> {
+    fn plan(&mut self, item: &mut Item<'_>, inner: &Inner, at: u8, path: Path) -> Option<OutboundPlan<'s>> {
         if self.transit.is_some() && !self.transit_lets_pass(item, inner, path) {
             return None;
         }
         let reason = match path {
             Path::Protect(policy) => match self.table.sa(policy) {
-                Some(sa) if self.is_home(sa) => return self.protect(item, (inner, at), sa),
+                Some(sa) if self.is_home(sa) => return self.protect(item, inner, at, sa),
                 Some(_) => DropReason::OtherNode,
                 None => self.tell_no_sa(policy, inner.flow),
             },
@@ -181,7 +176,7 @@ impl<'s> Planner<'s, '_> {
         };
         let (Some(shard), Some(transit)) = (shard, &mut self.transit) else { return true };
         let here = is_carried(shard, self.shards);
-        transit.lets_pass(item, (shard, here, self.now), self.pairs, &self.counters.outbound)
+        transit.lets_pass(item, shard, here, self.now, self.pairs, &self.counters.outbound)
     }
 
     /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
@@ -281,11 +276,12 @@ impl<'s> Planner<'s, '_> {
     fn protect(
         &mut self,
         item: &mut Item<'_>,
-        (inner, at): (&Inner, u8),
+        inner: &Inner,
+        at: u8,
         sa: &'s OutboundSa,
     ) -> Option<OutboundPlan<'s>> {
         if sa.outer.is_transport() {
-            return self.protect_own(item, (inner, at), sa);
+            return self.protect_own(item, inner, at, sa);
         }
         let room = self.room(item, sa)?;
         let mtu = room.mtu;
@@ -318,7 +314,7 @@ impl<'s> Planner<'s, '_> {
             return None;
         }
         let pieces = if too_big { room.pieces(sa, usize::from(inner.len) + behind) } else { None };
-        Some(plan(sa, (inner, at), !too_big, pieces))
+        Some(plan(sa, inner, at, !too_big, pieces))
     }
 }
 
@@ -326,7 +322,8 @@ impl<'s> Planner<'s, '_> {
 #[inline(always)]
 fn plan<'s>(
     sa: &'s OutboundSa,
-    (inner, at): (&Inner, u8),
+    inner: &Inner,
+    at: u8,
     is_small: bool,
     pieces: Option<u16>,
 ) -> OutboundPlan<'s> {
@@ -345,7 +342,7 @@ fn plan<'s>(
 
 /// True if a packet of that size is small enough, and its frame has room.
 #[inline(always)]
-fn fits(item: &Item<'_>, len: u16, (sa, room): (&OutboundSa, &Room<'_>)) -> bool {
+fn fits(item: &Item<'_>, len: u16, sa: &OutboundSa, room: &Room<'_>) -> bool {
     let behind = sa.outer.sizes().behind(usize::from(len));
     len <= room.mtu && item.buf.headroom() >= room.prefix && item.buf.tailroom() >= behind
 }

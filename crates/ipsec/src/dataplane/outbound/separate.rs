@@ -18,5 +18,5 @@ pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>],
     let job = |packet, plan: &OutboundPlan<'b>, key| {
         Some(SeparateJob { key, packet, high: high(plan.sa.esn, plan.sequence), ok: false })
     };
-    others::seal(burst, (plans, id), of, job, seal_separate_burst, |job| job.ok);
+    others::seal(burst, plans, id, of, job, seal_separate_burst, |job| job.ok);
 }

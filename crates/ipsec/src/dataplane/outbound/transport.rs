@@ -18,7 +18,8 @@ impl<'s> Planner<'s, '_> {
     pub(super) fn protect_own(
         &mut self,
         item: &mut Item<'_>,
-        (inner, at): (&Inner, u8),
+        inner: &Inner,
+        at: u8,
         sa: &'s OutboundSa,
     ) -> Option<OutboundPlan<'s>> {
         let room = self.room(item, sa)?;
