@@ -28,13 +28,13 @@ mod tests;
 pub use bpffs::{BPFFS, Instance};
 pub use cleanup::{Cleaned, cleanup};
 pub use cluster::ClusterFilter;
-pub use counters::{CounterSet, Counters};
+pub use counters::{CounterSet, FilterCounters};
 pub use error::{FilterError, Result};
 pub use layout::{Class, MAX_PORTS, MAX_QUEUES, PrefixUse, STAMP_LEN, STAMP_MAGIC, Stamp};
-pub use link::Mode;
+pub use link::XdpMode;
 pub use policy::{PrefixChanges, PrefixUses};
 pub use ports::FilterPort;
-pub use reason::{Action, Reason};
+pub use reason::{FilterAction, Reason};
 
 use crate::fib::PortIndex;
 use crate::prefix::Prefix;
@@ -161,8 +161,8 @@ impl Filter {
     }
 
     /// What was counted since the maps were made.
-    pub fn counters(&self, set: CounterSet) -> Result<Counters> {
-        let mut counters = Counters::default();
+    pub fn counters(&self, set: CounterSet) -> Result<FilterCounters> {
+        let mut counters = FilterCounters::default();
         for reason in Reason::ALL {
             let values = self.loaded.counters.get_per_cpu(&set.key(*reason), &reason.name())?;
             counters.set(*reason, &values);

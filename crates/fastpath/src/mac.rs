@@ -1,3 +1,3 @@
 //! Ethernet addresses.
 
-pub use testudo_wire::ethernet::Mac as MacAddr;
+pub use testudo_wire::ethernet::MacAddr;

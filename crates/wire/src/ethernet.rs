@@ -8,9 +8,9 @@ pub const HEADER: usize = 14;
 
 /// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
+pub struct MacAddr(pub [u8; 6]);
 
-impl Mac {
+impl MacAddr {
     /// All ones.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
@@ -21,14 +21,14 @@ impl Mac {
     }
 }
 
-impl fmt::Display for Mac {
+impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
 
-impl fmt::Debug for Mac {
+impl fmt::Debug for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -63,9 +63,9 @@ impl EtherType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
     /// To whom.
-    pub dst: Mac,
+    pub dst: MacAddr,
     /// From whom.
-    pub src: Mac,
+    pub src: MacAddr,
     /// What follows.
     pub ethertype: EtherType,
 }
@@ -77,8 +77,8 @@ impl Ethernet {
         let truncated = Error::Truncated { found: frame.len(), expected: HEADER };
         let (&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1], payload) =
             frame.split_first_chunk::<HEADER>().ok_or(truncated)?;
-        let dst = Mac([d0, d1, d2, d3, d4, d5]);
-        let src = Mac([s0, s1, s2, s3, s4, s5]);
+        let dst = MacAddr([d0, d1, d2, d3, d4, d5]);
+        let src = MacAddr([s0, s1, s2, s3, s4, s5]);
         Ok((Self { dst, src, ethertype: EtherType(u16::from_be_bytes([t0, t1])) }, payload))
     }
 
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn reads_what_it_wrote() {
         let header = Ethernet {
-            dst: Mac([2, 0, 0, 0, 0, 1]),
-            src: Mac([2, 0, 0, 0, 0, 2]),
+            dst: MacAddr([2, 0, 0, 0, 0, 1]),
+            src: MacAddr([2, 0, 0, 0, 0, 2]),
             ethertype: EtherType::IPV6,
         };
         let mut frame = header.to_bytes().to_vec();
@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn knows_group_addresses() {
-        assert!(Mac::BROADCAST.is_group());
-        assert!(Mac([0x33, 0x33, 0, 0, 0, 1]).is_group());
-        assert!(!Mac([0x02, 0, 0, 0, 0, 1]).is_group());
-        assert_eq!(Mac([2, 0, 0, 0xa, 0, 1]).to_string(), "02:00:00:0a:00:01");
+        assert!(MacAddr::BROADCAST.is_group());
+        assert!(MacAddr([0x33, 0x33, 0, 0, 0, 1]).is_group());
+        assert!(!MacAddr([0x02, 0, 0, 0, 0, 1]).is_group());
+        assert_eq!(MacAddr([2, 0, 0, 0xa, 0, 1]).to_string(), "02:00:00:0a:00:01");
     }
 
     #[test]

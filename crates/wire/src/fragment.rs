@@ -74,7 +74,7 @@ impl Fragment {
 
     fn of_ipv6(ip: &Ipv6<'_>) -> Result<Option<Self>, Error> {
         let Some(found) = ip.find_fragment()? else { return Ok(None) };
-        let ipv6::Fragment { offset, more, id } = found.fragment;
+        let ipv6::FragmentHeader { offset, more, id } = found.fragment;
         let total = u16::try_from(ip.total_len());
         let total =
             total.map_err(|_| Error::Length { found: ip.total_len(), expected: usize::from(u16::MAX) })?;

@@ -25,7 +25,7 @@ pub struct Ipv6<'a> {
 
 /// The fragment header (RFC 8200 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
+pub struct FragmentHeader {
     /// Where this fragment's payload stands in the whole, in octets.
     pub offset: usize,
     /// More fragments follow.
@@ -37,7 +37,7 @@ pub struct Fragment {
 /// A fragment header in its packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    pub(crate) fragment: Fragment,
+    pub(crate) fragment: FragmentHeader,
     /// Where it stands.
     pub(crate) at: usize,
     /// Where the octet stands that names it.
@@ -55,10 +55,10 @@ pub struct Upper<'a> {
     /// The octets behind the last extension header.
     pub payload: &'a [u8],
     /// Set if the packet is a fragment.
-    pub fragment: Option<Fragment>,
+    pub fragment: Option<FragmentHeader>,
 }
 
-impl Fragment {
+impl FragmentHeader {
     fn read(head: &[u8; 8]) -> Self {
         let place = u16::from_be_bytes([head[2], head[3]]);
         let id = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
@@ -141,7 +141,7 @@ impl<'a> Ipv6<'a> {
             let left = self.payload.get(at..).unwrap_or_default();
             let head = left.first_chunk::<8>().ok_or(Error::Truncated { found: left.len(), expected: 8 })?;
             if next == Protocol::FRAGMENT {
-                let fragment = Fragment::read(head);
+                let fragment = FragmentHeader::read(head);
                 return Ok(Some(Found { fragment, at: HEADER + at, named_at, next: Protocol(head[0]) }));
             }
             (next, named_at) = (Protocol(head[0]), HEADER + at);
@@ -206,7 +206,7 @@ fn walk(mut protocol: Protocol, mut payload: &[u8]) -> Result<Upper<'_>, Error> 
         payload = payload.get(len..).ok_or(truncated(len))?;
         protocol = Protocol(head[0]);
         if is_fragment {
-            let found = Fragment::read(head);
+            let found = FragmentHeader::read(head);
             if fragment.replace(found).is_some() {
                 return Err(Error::Options);
             }

@@ -6,11 +6,11 @@ use crate::fib::PortIndex;
 
 /// How many packets of a port went each way, since the maps were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct FilterCounters {
     values: [u64; Reason::ALL.len()],
 }
 
-impl Counters {
+impl FilterCounters {
     /// Packets for this reason.
     pub fn get(&self, reason: Reason) -> u64 {
         self.values.get(reason as usize).copied().unwrap_or(0)

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// How the program runs on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum XdpMode {
     /// In the driver, before the kernel makes a packet of the frame.
     Native,
     /// Behind the driver, on the kernel's packets: works everywhere, and is slow.
@@ -27,10 +27,10 @@ pub(super) struct XdpLink {
 
 impl XdpLink {
     /// Attaches a program.
-    pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<Self> {
+    pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> io::Result<Self> {
         let flags = match mode {
-            Mode::Native => XDP_FLAGS_DRV_MODE,
-            Mode::Generic => XDP_FLAGS_SKB_MODE,
+            XdpMode::Native => XDP_FLAGS_DRV_MODE,
+            XdpMode::Generic => XDP_FLAGS_SKB_MODE,
         };
         bpf::create_xdp_link(program, ifindex, flags).map(|fd| Self { fd })
     }
@@ -79,7 +79,7 @@ impl ClaimLink {
 }
 
 /// How the program of an interface runs.
-pub(super) fn attached_mode(ifindex: u32) -> io::Result<Mode> {
+pub(super) fn attached_mode(ifindex: u32) -> io::Result<XdpMode> {
     let generic = bpf::xdp_mode(ifindex)? == XDP_ATTACHED_SKB;
-    Ok(if generic { Mode::Generic } else { Mode::Native })
+    Ok(if generic { XdpMode::Generic } else { XdpMode::Native })
 }

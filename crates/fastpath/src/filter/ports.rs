@@ -3,7 +3,7 @@
 use super::bpffs::remove_pin;
 use super::error::{FilterError, Result};
 use super::layout::{MAX_PORTS, port_index, port_value};
-use super::link::{self, ClaimLink, Mode, XdpLink};
+use super::link::{self, ClaimLink, XdpLink, XdpMode};
 use super::{Filter, bpffs};
 use crate::fib::PortIndex;
 use crate::mac::MacAddr;
@@ -34,7 +34,7 @@ pub struct FilterPort {
 
 impl Filter {
     /// Attaches the filter to a port, or replaces the program of an earlier run without a gap, and pins the link.
-    pub fn attach(&mut self, port: &FilterPort) -> Result<Mode> {
+    pub fn attach(&mut self, port: &FilterPort) -> Result<XdpMode> {
         self.set_port(port)?;
         let pin = self.pins.link(port.ifindex);
         let mode = match self.replace(port, &pin)? {
@@ -79,7 +79,7 @@ impl Filter {
 
     /// How the filter runs on a port now. `None` if it is not attached there, because the interface
     /// is another one by now, whatever its name and number.
-    pub fn mode(&self, port: &FilterPort) -> Result<Option<Mode>> {
+    pub fn mode(&self, port: &FilterPort) -> Result<Option<XdpMode>> {
         if !is_attached(port.ifindex, &self.pins.link(port.ifindex))? {
             return Ok(None);
         }
@@ -105,7 +105,7 @@ impl Filter {
     }
 
     /// Puts the program into the pinned link of an earlier run. `None` if the interface has none.
-    fn replace(&mut self, port: &FilterPort, pin: &Path) -> Result<Option<Mode>> {
+    fn replace(&mut self, port: &FilterPort, pin: &Path) -> Result<Option<XdpMode>> {
         let Some(link) = open_link(port.ifindex, pin)? else { return Ok(None) };
         if link.ifindex().map_err(failed(&port.name, "cannot read the link"))?.is_none() {
             // Interface numbers are not given twice, but one can leave the namespace and come back without its link.
@@ -116,13 +116,13 @@ impl Filter {
         attached_mode(&port.name, port.ifindex).map(Some)
     }
 
-    fn attach_new(&mut self, port: &FilterPort, pin: &Path) -> Result<Mode> {
+    fn attach_new(&mut self, port: &FilterPort, pin: &Path) -> Result<XdpMode> {
         let try_mode = |mode| self.loaded.with_program(|p| XdpLink::attach(p, port.ifindex, mode));
-        let (link, mode) = match try_mode(Mode::Native)? {
-            Ok(link) => (link, Mode::Native),
+        let (link, mode) = match try_mode(XdpMode::Native)? {
+            Ok(link) => (link, XdpMode::Native),
             Err(e) if port.allow_generic && e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                let link = try_mode(Mode::Generic)?;
-                (link.map_err(failed(&port.name, "cannot attach in generic mode"))?, Mode::Generic)
+                let link = try_mode(XdpMode::Generic)?;
+                (link.map_err(failed(&port.name, "cannot attach in generic mode"))?, XdpMode::Generic)
             }
             Err(e) => return Err(failed(&port.name, "cannot attach in native mode")(e)),
         };
@@ -186,7 +186,7 @@ fn open_link(ifindex: u32, pin: &Path) -> Result<Option<XdpLink>> {
 }
 
 /// How the program of an interface runs.
-fn attached_mode(name: &str, ifindex: u32) -> Result<Mode> {
+fn attached_mode(name: &str, ifindex: u32) -> Result<XdpMode> {
     link::attached_mode(ifindex).map_err(failed(name, "cannot ask for the XDP mode"))
 }
 

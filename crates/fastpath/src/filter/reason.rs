@@ -2,7 +2,7 @@
 
 /// What the filter does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum FilterAction {
     /// Up to the kernel's stack.
     Pass,
     /// To the AF_XDP socket of the queue.
@@ -32,9 +32,9 @@ macro_rules! reasons {
             }
 
             /// What happens to such a packet.
-            pub fn action(self) -> Action {
+            pub fn action(self) -> FilterAction {
                 match self {
-                    $(Self::$name => Action::$action,)+
+                    $(Self::$name => FilterAction::$action,)+
                 }
             }
         }
@@ -145,8 +145,8 @@ mod tests {
     fn the_order_tells_the_action() {
         let actions: Vec<_> = Reason::ALL.iter().map(|r| r.action()).collect();
         let starts = [Reason::PassNotIp, Reason::WorkerProtect, Reason::DropNoSocket].map(|r| r as usize);
-        assert!(actions[starts[0]..starts[1]].iter().all(|a| *a == Action::Pass));
-        assert!(actions[starts[1]..starts[2]].iter().all(|a| *a == Action::Worker));
-        assert!(actions[starts[2]..].iter().all(|a| *a == Action::Drop));
+        assert!(actions[starts[0]..starts[1]].iter().all(|a| *a == FilterAction::Pass));
+        assert!(actions[starts[1]..starts[2]].iter().all(|a| *a == FilterAction::Worker));
+        assert!(actions[starts[2]..].iter().all(|a| *a == FilterAction::Drop));
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
-    self, CounterSet, Filter, FilterError, FilterPort, Instance, Mode, PrefixUse, PrefixUses, Reason,
+    self, CounterSet, Filter, FilterError, FilterPort, Instance, PrefixUse, PrefixUses, Reason, XdpMode,
 };
 use testudo_fastpath::netlink::{Follower, Interfaces};
 
@@ -50,7 +50,7 @@ fn start(instance: &Instance) -> Filter {
     let mut filter = Filter::open(instance).expect("filter");
     filter.set_prefixes(&policy()).expect("prefixes");
     for port in ports() {
-        assert_eq!(filter.attach(&port).expect("attach"), Mode::Native);
+        assert_eq!(filter.attach(&port).expect("attach"), XdpMode::Native);
     }
     filter
 }

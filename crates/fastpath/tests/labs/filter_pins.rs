@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{
-    self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, Mode,
-    PrefixUse, PrefixUses, Reason,
+    self, BPFFS, ClusterFilter, CounterSet, Filter, FilterError, FilterPort, Instance, MAX_QUEUES, PrefixUse,
+    PrefixUses, Reason, XdpMode,
 };
 use testudo_fastpath::mac::MacAddr;
 
@@ -95,8 +95,8 @@ fn an_interface_without_native_mode_needs_leave_for_the_generic_one() {
         let error = filter.attach(&port).expect_err("a bridge has no native XDP").to_string();
         assert!(error.contains("bp-dummy0") && error.contains("generic mode"), "{error}");
         port.allow_generic = true;
-        assert_eq!(filter.attach(&port).expect("generic"), Mode::Generic);
-        assert_eq!(filter.attach(&port).expect("again"), Mode::Generic);
+        assert_eq!(filter.attach(&port).expect("generic"), XdpMode::Generic);
+        assert_eq!(filter.attach(&port).expect("again"), XdpMode::Generic);
     });
 }
 
@@ -125,12 +125,12 @@ fn what_is_left_of_interfaces_that_are_gone_is_forgotten_and_the_filter_stays_on
         let first = port("bp-gone0");
         let mut filter = Filter::open(instance).expect("filter");
         filter.attach(&first).expect("attach");
-        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+        assert_eq!(filter.mode(&first).expect("mode"), Some(XdpMode::Native));
         // Under another name it is held back still.
         ip("link set bp-gone0 down");
         ip("link set bp-gone0 name bp-gone1");
         filter.forget_gone().expect("forget");
-        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+        assert_eq!(filter.mode(&first).expect("mode"), Some(XdpMode::Native));
         ip("link delete bp-gone1");
         assert_eq!(filter.mode(&first).expect("mode"), None);
         filter.forget_gone().expect("forget");
@@ -139,8 +139,8 @@ fn what_is_left_of_interfaces_that_are_gone_is_forgotten_and_the_filter_stays_on
         // One that has the number of another is not taken for that.
         ip(&format!("link add bp-gone0 index {} type veth peer name peer0", first.ifindex));
         assert_eq!(filter.mode(&first).expect("mode"), None);
-        assert_eq!(filter.attach(&first).expect("attach"), Mode::Native);
-        assert_eq!(filter.mode(&first).expect("mode"), Some(Mode::Native));
+        assert_eq!(filter.attach(&first).expect("attach"), XdpMode::Native);
+        assert_eq!(filter.mode(&first).expect("mode"), Some(XdpMode::Native));
     });
 }
 

@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use testudo_fastpath::fib::PortIndex;
-use testudo_fastpath::filter::{Action, FilterPort, Mode, Reason};
+use testudo_fastpath::filter::{FilterAction, FilterPort, Reason, XdpMode};
 use testudo_fastpath::port::{PortStatistics, speed_of};
 use testudo_fastpath::worker::{PortTotals, WorkerDrop, WorkerTotals};
 use testudo_ike::output::ChildSaId;
@@ -33,7 +33,7 @@ impl DataPath {
                 Ok(filter) => lost.extend(
                     filter
                         .iter()
-                        .filter(|(r, _)| r.action() == Action::Drop)
+                        .filter(|(r, _)| r.action() == FilterAction::Drop)
                         .map(|(r, n)| (filter_name(r), n)),
                 ),
                 Err(error) => tracing::warn!("cannot read the filter's counters of {}: {error}", port.name),
@@ -79,8 +79,8 @@ impl DataPath {
         let condition = self.ports.condition(port.index, now);
         let speed = link.and_then(|link| speed_of(&link.name).ok().flatten());
         let filter = self.guard.mode(port).map(|mode| match mode {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
         });
         PortStatus {
             state: condition.as_ref().map_or("missing", |condition| condition.state).into(),
@@ -230,8 +230,11 @@ mod tests {
     fn every_reason_is_explained_to_operators() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/counters.md");
         let text = std::fs::read_to_string(file).unwrap();
-        let filter =
-            Reason::ALL.iter().copied().filter(|reason| reason.action() == Action::Drop).map(filter_name);
+        let filter = Reason::ALL
+            .iter()
+            .copied()
+            .filter(|reason| reason.action() == FilterAction::Drop)
+            .map(filter_name);
         let pipeline = DropReason::ALL.into_iter().map(|reason| reason.name().to_owned());
         let worker = WorkerDrop::ALL.into_iter().map(|reason| reason.name().to_owned());
         let port = below(&PortStatistics::default()).into_iter().map(|(name, _)| name);

@@ -12,7 +12,7 @@ use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
-use testudo_fastpath::filter::{CounterSet, Counters, Filter, FilterPort, Mode, PrefixUses};
+use testudo_fastpath::filter::{CounterSet, Filter, FilterCounters, FilterPort, PrefixUses, XdpMode};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
@@ -69,7 +69,7 @@ impl Guard {
     }
 
     /// Puts the filter on the interface that a port has now.
-    pub(super) fn attach_again(&mut self, link: &PortLink) -> Result<Mode> {
+    pub(super) fn attach_again(&mut self, link: &PortLink) -> Result<XdpMode> {
         let port = self.ports.iter_mut().find(|port| port.index == link.index);
         let port = port.ok_or(Error::NoPort)?;
         (port.ifindex, port.mac) = (link.ifindex, link.mac);
@@ -85,7 +85,7 @@ impl Guard {
     }
 
     /// How the filter runs on a port. `None` if it is not attached there.
-    pub(super) fn mode(&self, port: &FilterPort) -> Option<Mode> {
+    pub(super) fn mode(&self, port: &FilterPort) -> Option<XdpMode> {
         // An interface that is going just now may not answer any more.
         let mode = if port.ifindex == 0 { Ok(None) } else { self.filter.mode(port) };
         mode.unwrap_or_else(|error| {
@@ -149,7 +149,7 @@ impl Guard {
     }
 
     /// What the filter has counted on a port.
-    pub(super) fn counters(&self, port: &FilterPort) -> Result<Counters> {
+    pub(super) fn counters(&self, port: &FilterPort) -> Result<FilterCounters> {
         Ok(self.filter.counters(CounterSet::Port(port.index))?)
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 use testudo_fastpath::fib::{PortIndex, PortLink};
-use testudo_fastpath::filter::{FilterPort, Mode};
+use testudo_fastpath::filter::{FilterPort, XdpMode};
 use testudo_fastpath::port::PortStatistics;
 use testudo_fastpath::port::xdp::KernelLosses;
 
@@ -153,7 +153,7 @@ impl Ports {
     }
 
     /// The port uses its interface.
-    pub(super) fn opened(&mut self, link: &PortLink, mode: Mode, now: Instant) -> Option<PortLine> {
+    pub(super) fn opened(&mut self, link: &PortLink, mode: XdpMode, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         let waited = now.duration_since(port.lost).as_secs();
         port.tried = None;

@@ -61,7 +61,7 @@ fn an_interface_that_goes_is_waited_for_and_used_again() {
     assert!(ports.is_in_use(PortIndex(0)), "the other port goes on");
     assert_eq!(ports.need(&link(0, false), after(12, now)), Need::Nothing);
     assert_eq!(ports.need(&link(9, false), after(12, now)), Need::Open);
-    let line = ports.opened(&link(9, false), Mode::Native, after(13, now));
+    let line = ports.opened(&link(9, false), XdpMode::Native, after(13, now));
     let expected = "port lan0: interface is there after 3 s, in use; filter attached, Native";
     assert_eq!(line, Some(PortLine::Info(expected.to_owned())));
     assert_eq!(state(&ports, after(13, now)), ("up", 0));

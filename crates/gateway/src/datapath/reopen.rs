@@ -13,7 +13,7 @@ use crate::queue_assignment::{numbered, of_worker, queue_config};
 use std::sync::Arc;
 use std::time::Instant;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
-use testudo_fastpath::filter::Mode;
+use testudo_fastpath::filter::XdpMode;
 use testudo_fastpath::port::xdp::{XdpConfig, XdpPort};
 use testudo_fastpath::port::{Port, Queues, queues_of};
 use testudo_fastpath::vip::host;
@@ -85,7 +85,7 @@ impl DataPath {
         line.into_iter().for_each(PortLine::log);
     }
 
-    fn open_port(&mut self, link: &PortLink) -> Result<Mode> {
+    fn open_port(&mut self, link: &PortLink) -> Result<XdpMode> {
         let mode = self.guard.attach_again(link)?;
         if self.cluster.is_some() {
             host::silence(&link.name)?;

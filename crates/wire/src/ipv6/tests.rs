@@ -59,7 +59,7 @@ fn walks_to_the_upper_protocol() {
     let bytes = chain(&kinds, P::TCP);
     let upper = Ipv6::parse(&bytes).unwrap().upper().unwrap();
     assert_eq!((upper.protocol, upper.payload), (P::TCP, &b"upper"[..]));
-    assert_eq!(upper.fragment, Some(Fragment { offset: 0, more: false, id: 0 }));
+    assert_eq!(upper.fragment, Some(FragmentHeader { offset: 0, more: false, id: 0 }));
     assert!(!upper.is_later_fragment());
 }
 
@@ -82,7 +82,7 @@ fn stops_at_a_later_fragment() {
     let bytes = packet(Protocol::FRAGMENT, &[Protocol::DEST_OPTIONS.0, 0, 0x05, 0xc9, 1, 2, 3, 4, 9]);
     let upper = Ipv6::parse(&bytes).unwrap().upper().unwrap();
     assert_eq!(upper.protocol, Protocol::DEST_OPTIONS);
-    assert_eq!(upper.fragment, Some(Fragment { offset: 0x5c8, more: true, id: 0x0102_0304 }));
+    assert_eq!(upper.fragment, Some(FragmentHeader { offset: 0x5c8, more: true, id: 0x0102_0304 }));
     assert!(upper.is_later_fragment());
 }
 

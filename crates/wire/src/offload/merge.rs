@@ -18,11 +18,11 @@ const MAX_MERGED_LEN: usize = 65_535;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     ports: [u8; 4],
-    addresses: Addresses,
+    addresses: FlowAddresses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Addresses {
+enum FlowAddresses {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
 }
@@ -79,7 +79,7 @@ fn look_v4(packet: &[u8]) -> Option<Look> {
         return None;
     }
     let (src, dst, payload) = (ip.src(), ip.dst(), ip.payload());
-    let flow = Flow { ports: *payload.first_chunk()?, addresses: Addresses::V4(src, dst) };
+    let flow = Flow { ports: *payload.first_chunk()?, addresses: FlowAddresses::V4(src, dst) };
     let plain = ip.header_len() == ipv4::HEADER && ip.total_len() == packet.len() && ip.has_valid_checksum();
     let sum = Sum::new().pseudo_v4(src, dst, Protocol::TCP.0, payload.len() as u16);
     let id = (!ip.df()).then(|| ip.id());
@@ -95,7 +95,7 @@ fn look_v6(packet: &[u8]) -> Option<Look> {
         return None;
     }
     let (src, dst, payload) = (ip.src(), ip.dst(), upper.payload);
-    let flow = Flow { ports: *payload.first_chunk()?, addresses: Addresses::V6(src, dst) };
+    let flow = Flow { ports: *payload.first_chunk()?, addresses: FlowAddresses::V6(src, dst) };
     let plain = ip.next_header() == Protocol::TCP && ip.total_len() == packet.len();
     let sum = Sum::new().pseudo_v6(src, dst, Protocol::TCP.0, payload.len() as u32);
     let segment = plain.then(|| segment(payload, sum, ipv6::HEADER, None)).flatten();
@@ -203,14 +203,14 @@ impl Train {
         let upper = self.len - tcp;
         // All lengths are below 65536.
         let sum = match self.flow.addresses {
-            Addresses::V4(src, dst) => {
+            FlowAddresses::V4(src, dst) => {
                 out[2..4].copy_from_slice(&(self.len as u16).to_be_bytes());
                 out[10..12].fill(0);
                 let checksum = Sum::new().bytes(&out[..tcp]).finish();
                 out[10..12].copy_from_slice(&checksum.to_be_bytes());
                 Sum::new().pseudo_v4(src, dst, Protocol::TCP.0, upper as u16)
             }
-            Addresses::V6(src, dst) => {
+            FlowAddresses::V6(src, dst) => {
                 out[4..6].copy_from_slice(&(upper as u16).to_be_bytes());
                 Sum::new().pseudo_v6(src, dst, Protocol::TCP.0, upper as u32)
             }
@@ -218,7 +218,7 @@ impl Train {
         out[tcp + 13] = self.flags;
         // The sum itself, to be gone on with.
         out[tcp + 16..tcp + 18].copy_from_slice(&(!sum.finish()).to_be_bytes());
-        let v6 = matches!(self.flow.addresses, Addresses::V6(..));
+        let v6 = matches!(self.flow.addresses, FlowAddresses::V6(..));
         let (size, start, headers16) = (payload as u16, tcp as u16, headers as u16);
         Some((out, headers, Offload::Tcp { v6, size, start, headers: headers16 }))
     }

@@ -4,7 +4,7 @@ use super::frames::{CLUSTER_MAC, PORT_MAC, US4, US6};
 use crate::fib::PortIndex;
 use crate::filter::layout::{ADDRESS, ClusterValue, VIP, address_key, port_value, prefix_key};
 use crate::filter::object::Loaded;
-use crate::filter::{CounterSet, Counters, FilterPort, PrefixUse, Reason, STAMP_LEN, Stamp};
+use crate::filter::{CounterSet, FilterCounters, FilterPort, PrefixUse, Reason, STAMP_LEN, Stamp};
 use crate::mac::MacAddr;
 use libbpf_rs::ProgramInput;
 use std::net::IpAddr;
@@ -116,8 +116,8 @@ impl Bench {
         self
     }
 
-    pub(super) fn counters(&self, set: CounterSet) -> Counters {
-        let mut counters = Counters::default();
+    pub(super) fn counters(&self, set: CounterSet) -> FilterCounters {
+        let mut counters = FilterCounters::default();
         for reason in Reason::ALL {
             let values = self.loaded.counters.get_per_cpu(&set.key(*reason), &reason.name()).unwrap();
             counters.set(*reason, &values);
@@ -125,7 +125,7 @@ impl Bench {
         counters
     }
 
-    fn all_counters(&self) -> [Counters; 2] {
+    fn all_counters(&self) -> [FilterCounters; 2] {
         [CounterSet::Port(PORT), CounterSet::Unknown].map(|set| self.counters(set))
     }
 

@@ -4,7 +4,7 @@ use super::bench::Bench;
 use super::cluster::table;
 use super::frames::*;
 use crate::filter::layout::{ADDRESS, ClusterValue};
-use crate::filter::{Action, PrefixUse, Reason};
+use crate::filter::{FilterAction, PrefixUse, Reason};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
@@ -175,7 +175,7 @@ fn filter_and_model_agree() {
         let [packets, ike, held] = [packets, ike, held].map(shard_set);
         let ownership = Ownership { packets, ike, held, default_host };
         let expected = match home {
-            _ if before.action() == Action::Drop => before,
+            _ if before.action() == FilterAction::Drop => before,
             Some(Home::Ambiguous) if flooded => Reason::WorkerProtectFlooded,
             Some(home) if ownership.keeps(home) => before,
             Some(_) => Reason::DropOtherNode,
@@ -183,10 +183,10 @@ fn filter_and_model_agree() {
             None => Reason::DropFragmentShort,
         };
         prop_assert_eq!(outcome.reason, expected, "{:?}, alone {:?}", home, before);
-        if outcome.reason.action() == Action::Pass && home != Some(Home::Own) {
+        if outcome.reason.action() == FilterAction::Pass && home != Some(Home::Own) {
             prop_assert_eq!(&outcome.frame, &own, "what the kernel gets is for the port's own address");
         }
-        if let (Some(home), true) = (home, before.action() != Action::Drop) {
+        if let (Some(home), true) = (home, before.action() != FilterAction::Drop) {
             met.borrow_mut().entry(kind(home)).or_default().insert((
                 ownership.keeps(home),
                 flooded,

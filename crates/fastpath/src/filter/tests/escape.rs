@@ -3,7 +3,7 @@
 use super::bench::{Bench, XDP_PASS};
 use super::fixtures::{behind_headers, between_others, to_us};
 use super::frames::*;
-use crate::filter::{Action, Reason};
+use crate::filter::{FilterAction, Reason};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -23,7 +23,7 @@ fn fix_length(frame: &mut [u8]) {
 #[test]
 fn no_cut_makes_a_frame_pass_that_did_not() {
     let bench = Bench::new();
-    let not_passed = |r: Reason| r.action() != Action::Pass;
+    let not_passed = |r: Reason| r.action() != FilterAction::Pass;
     let fixtures = [to_us(), between_others(), behind_headers()].concat();
     for (name, frame, reason) in fixtures.iter().filter(|(_, _, r)| not_passed(*r)) {
         for length in ETHERNET..frame.len() {

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
-use crate::filter::{Action, Class, Reason, Stamp};
+use crate::filter::{Class, FilterAction, Reason, Stamp};
 
 pub(super) type Fixture = (&'static str, Vec<u8>, Reason);
 
@@ -265,9 +265,9 @@ fn each_frame_goes_where_it_belongs() {
         let outcome = bench.run(&frame);
         assert_eq!(outcome.reason, reason, "{name}");
         let (action, stamp) = match reason.action() {
-            Action::Pass => (XDP_PASS, None),
-            Action::Drop => (XDP_DROP, None),
-            Action::Worker => (XDP_REDIRECT, Some(Stamp { class: class(reason), port: PORT })),
+            FilterAction::Pass => (XDP_PASS, None),
+            FilterAction::Drop => (XDP_DROP, None),
+            FilterAction::Worker => (XDP_REDIRECT, Some(Stamp { class: class(reason), port: PORT })),
         };
         assert_eq!((outcome.action, outcome.stamp), (action, stamp), "{name}");
         assert_eq!(outcome.frame, frame, "{name}: the frame itself stays as it is");
@@ -280,7 +280,7 @@ fn without_a_worker_its_frames_are_dropped_and_the_others_go_on() {
     for (name, frame, reason) in all() {
         let outcome = bench.run(&frame);
         match reason.action() {
-            Action::Worker => {
+            FilterAction::Worker => {
                 assert_eq!((outcome.action, outcome.reason), (XDP_DROP, Reason::DropNoSocket), "{name}");
                 assert_eq!(outcome.stamp.map(|s| s.class), Some(class(reason)), "{name}");
             }
