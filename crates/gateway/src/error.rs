@@ -185,12 +185,12 @@ pub(crate) enum LookupError {
     /// Too many names wait for a thread.
     #[error("{limit} other names wait to be resolved")]
     Busy { limit: usize },
-    /// There is no thread to resolve it.
+    /// A thread to resolve it could not be started.
     #[error("cannot start a thread that resolves names: {0}")]
     NoThread(String),
-    /// None of the threads could be started.
+    /// No thread was started.
     #[error("there is no thread that resolves names")]
-    NoThreads,
+    NoPool,
     /// The resolver has not answered in time.
     #[error("no answer within {seconds} seconds")]
     TimedOut { seconds: u64 },

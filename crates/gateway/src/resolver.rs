@@ -99,7 +99,7 @@ impl Resolver {
                     .map_err(|error| LookupError::NoThread(error.to_string()))?;
             self.pool = Some(pool);
         }
-        self.pool.as_ref().ok_or(LookupError::NoThreads)
+        self.pool.as_ref().ok_or(LookupError::NoPool)
     }
 
     /// Takes what is resolved, and what has failed.
