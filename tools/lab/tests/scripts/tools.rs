@@ -6,7 +6,7 @@ use crate::sandbox::Sandbox;
 const UNREACHABLE: &str = "cat >&2 <<'END'
     Updating crates.io index
 warning: spurious network error (1 try remaining): [6] Could not resolve hostname (Could not resolve host: index.crates.io)
-error: failed to get `aws-lc-rs` as a dependency of package `testudo-cli v0.1.0`
+error: failed to get `aws-lc-rs` as a dependency of package `testudo-gateway v0.1.0`
 
 Caused by:
   failed to download from `https://index.crates.io/config.json`
