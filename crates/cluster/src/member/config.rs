@@ -1,6 +1,6 @@
 //! What a member is told at its start.
 
-use super::line_rates::ASSUMED;
+use super::numbers::line_rates::ASSUMED;
 use crate::group::GroupConfig;
 use std::time::Duration;
 use testudo_ike::endpoint::EndpointConfig;

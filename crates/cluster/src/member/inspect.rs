@@ -13,31 +13,31 @@ impl Member {
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for shard in (0..=u8::MAX).map(Shard) {
-            (self.table.owner(shard), self.table.standby(shard)).hash(&mut hasher);
-            for (spi, ike) in self.replicas.ikes_of(shard) {
+            (self.core.table.owner(shard), self.core.table.standby(shard)).hash(&mut hasher);
+            for (spi, ike) in self.replication.replicas.ikes_of(shard) {
                 (spi, ike.outline.commit, ike.outline.established).hash(&mut hasher);
             }
-            for (spi, child) in self.replicas.children_of(shard) {
+            for (spi, child) in self.replication.replicas.children_of(shard) {
                 (spi, child.ike, child.ledger.reserved, child.ledger.log2).hash(&mut hasher);
             }
         }
-        self.configuration_digest().hash(&mut hasher);
+        self.configuration.configuration_digest().hash(&mut hasher);
         hasher.finish()
     }
 
     /// True if this node is the owner or the standby of the shard, as the last view and all that followed say. Nobody else has numbers
     /// to send with in it.
     pub fn is_named(&self, shard: Shard) -> bool {
-        [self.table.owner(shard), self.table.standby(shard)].contains(&Some(self.node))
+        [self.core.table.owner(shard), self.core.table.standby(shard)].contains(&Some(self.core.node))
     }
 
     /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI, whoever owns it.
     /// `None`: there is no such IKE SA here, or nothing was asked in it.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
-        let replica = self.replicas.ikes.get(&ours)?;
+        let replica = self.replication.replicas.ikes.get(&ours)?;
         match &replica.told {
             Some((_, state)) if replica.here.is_none() => Endpoint::last_answered_in(state.octets()),
-            _ => self.endpoint.last_answered(ours),
+            _ => self.core.endpoint.last_answered(ours),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! All SAs of the cluster, as operators see them on any node.
 
 use super::Member;
-use super::replicas::IkeReplica;
+use super::replication::replicas::IkeReplica;
 use crate::node::NodeId;
 use crate::update::Sa;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,41 +21,49 @@ pub struct Elsewhere {
 impl Member {
     /// The numbers of all IKE SAs, those of other nodes too.
     pub fn sa_ids(&self) -> Vec<IkeSaId> {
-        let mut ids: Vec<IkeSaId> = self.replicas.ikes.values().map(|ike| ike.id).collect();
-        let known = |id: &IkeSaId| self.replicas.spi_of_ike(*id).is_some();
-        ids.extend(self.endpoint.names().map(|names| names.id()).filter(|id| !known(id)));
+        let mut ids: Vec<IkeSaId> = self.replication.replicas.ikes.values().map(|ike| ike.id).collect();
+        let known = |id: &IkeSaId| self.replication.replicas.spi_of_ike(*id).is_some();
+        ids.extend(self.core.endpoint.names().map(|names| names.id()).filter(|id| !known(id)));
         ids.sort_unstable();
         ids
     }
 
     /// An IKE SA of any node: here as its owner last told of it.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
-        let replica = || self.replicas.ikes.get(&self.replicas.spi_of_ike(id)?);
-        self.endpoint.sa(id).or_else(|| self.status_of(replica()?))
+        let replica = || self.replication.replicas.ikes.get(&self.replication.replicas.spi_of_ike(id)?);
+        self.core.endpoint.sa(id).or_else(|| self.status_of(replica()?))
     }
 
     /// Who owns it.
     pub fn node_of(&self, id: IkeSaId) -> Option<NodeId> {
-        self.replicas.spi_of_ike(id).map_or(Some(self.node), |spi| self.table.owner(spi.shard()))
+        self.replication
+            .replicas
+            .spi_of_ike(id)
+            .map_or(Some(self.core.node), |spi| self.core.table.owner(spi.shard()))
     }
 
     fn status_of(&self, ike: &IkeReplica) -> Option<IkeSaStatus> {
         let (at, state) = ike.told.as_ref()?;
-        let number = |spi: Spi| -> Option<ChildSaId> { self.replicas.child(spi).map(|child| child.id) };
+        let number =
+            |spi: Spi| -> Option<ChildSaId> { self.replication.replicas.child(spi).map(|child| child.id) };
         Endpoint::status_in(state.octets(), *at, ike.id, &number)
     }
 
     /// The IKE SAs that are in other nodes' endpoints, by number and connection, as [`Ask`](super::Ask) names them.
     pub fn ikes_elsewhere(&self) -> impl Iterator<Item = (IkeSaId, &str, Sa)> {
-        let elsewhere =
-            self.replicas.ikes.iter().filter(|(_, ike)| ike.here.is_none() && ike.outline.established);
+        let elsewhere = self
+            .replication
+            .replicas
+            .ikes
+            .iter()
+            .filter(|(_, ike)| ike.here.is_none() && ike.outline.established);
         elsewhere.map(|(spi, ike)| (ike.id, &*ike.outline.connection, Sa::Ike(*spi)))
     }
 
     /// The same of Child SAs, with the IKE SA and the name of each.
     pub fn children_elsewhere(&self) -> impl Iterator<Item = (IkeSaId, &str, ChildSaId, &str, Sa)> {
-        self.replicas.children().filter_map(|(spi, child)| {
-            let ike = self.replicas.ikes.get(&child.ike).filter(|ike| ike.here.is_none())?;
+        self.replication.replicas.children().filter_map(|(spi, child)| {
+            let ike = self.replication.replicas.ikes.get(&child.ike).filter(|ike| ike.here.is_none())?;
             Some((ike.id, &*child.connection, child.id, &*child.name, Sa::Child(*spi)))
         })
     }
@@ -64,13 +72,13 @@ impl Member {
     pub fn others_have(&self, connection: &str) -> BTreeMap<&str, Elsewhere> {
         let mut found: BTreeMap<&str, Elsewhere> = BTreeMap::new();
         let mut ikes = BTreeSet::new();
-        for (spi, child) in self.replicas.children_of_connection(connection) {
-            let there = self.replicas.ikes.get(&child.ike).is_some_and(|ike| ike.here.is_none());
+        for (spi, child) in self.replication.replicas.children_of_connection(connection) {
+            let there = self.replication.replicas.ikes.get(&child.ike).is_some_and(|ike| ike.here.is_none());
             // A renewed one may be there twice.
             if there && ikes.insert((&*child.name, child.ike)) {
                 let of = found.entry(&child.name).or_default();
                 of.sas += 1;
-                of.node = of.node.or(self.table.owner(spi.shard()));
+                of.node = of.node.or(self.core.table.owner(spi.shard()));
             }
         }
         found
@@ -78,17 +86,17 @@ impl Member {
 
     /// The node that brings a connection up by itself, if there is one now.
     pub fn home_of(&self, connection: &str) -> Option<NodeId> {
-        self.table.owner(self.home_shard(connection))
+        self.core.table.owner(self.asks.home_shard(&self.core, connection))
     }
 
     /// Whether another node has an IKE SA of the connection, or is its home.
     pub fn is_elsewhere(&self, connection: &str) -> bool {
         let (mut here, mut there) = (false, false);
-        for ike in self.replicas.ikes.values().filter(|ike| ike.outline.established) {
+        for ike in self.replication.replicas.ikes.values().filter(|ike| ike.outline.established) {
             if ike.outline.connection == connection {
                 *(if ike.here.is_some() { &mut here } else { &mut there }) = true;
             }
         }
-        !here && (there || !self.endpoint.is_home(connection))
+        !here && (there || !self.core.endpoint.is_home(connection))
     }
 }

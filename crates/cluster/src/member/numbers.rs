@@ -1,10 +1,18 @@
 //! Numbers on their way: granted, stable, given to the data plane.
 
-use super::blocks::{owners, standbys};
-use super::{Member, MemberOutput};
+pub(super) mod blocks;
+pub(super) mod line_rates;
+pub(super) mod marks;
+
+use super::MemberOutput;
+use super::core::Core;
+use super::replication::replicas::Replicas;
 use crate::group::{Position, Ticket};
 use crate::shard::ShardSet;
 use crate::update::{Grant, Grants, Op};
+use blocks::{owners, standbys};
+use line_rates::LineRates;
+use marks::Edges;
 use std::collections::{BTreeMap, VecDeque};
 use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::number::SequenceBlock;
@@ -66,6 +74,11 @@ impl OwnBlocks {
         }
     }
 
+    /// True if a block of it is on its way.
+    pub(super) fn is_asked(&self, spi: Spi) -> bool {
+        self.spis.contains_key(&spi)
+    }
+
     /// True if blocks of it are not used yet.
     fn awaits(&self, spi: Spi) -> bool {
         self.spis.contains_key(&spi) || self.new.iter().any(|coming| coming.spi == spi)
@@ -125,84 +138,76 @@ impl OwnBlocks {
 }
 
 /// Blocks that an owner has granted this node, its standby, until all know of it.
-pub(super) type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
+type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 
-impl Member {
-    /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.
-    pub fn numbers_low(&mut self, now: Time, spi_in: Spi, rate: u64) {
-        let shard = spi_in.shard();
-        let asked = self.own_blocks.spis.contains_key(&spi_in);
-        // A shard that has been given up is its next owner's to number, from when all know of it.
-        let given_up = self.handover.held().contains(shard);
-        if !self.running || asked || given_up || self.table.owner(shard) != Some(self.node) {
-            return;
-        }
-        let Some(child) = self.replicas.child_mut(spi_in) else { return };
-        child.ledger.fit(rate, child.params.esn);
-        let (id, grant) = (child.id, child.ledger.grant(spi_in, child.params.esn));
-        match grant {
-            Some(grant) => {
-                self.own_blocks.granted(Some(grant), false);
-                let standby = self.table.standby(shard);
-                self.publish(vec![Op::Renew(Grants { shard, standby, grants: vec![grant] })]);
-            }
-            None => {
-                self.endpoint.rekey_child(now, id);
-                self.turn(now);
-            }
+/// The numbers of all Child SAs, both ways: which blocks may be sent with here, and up to where packets were taken in.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    pub(super) own: OwnBlocks,
+    pub(super) standby: StandbyBlocks,
+    pub(super) marks: Edges,
+    pub(super) line_rates: LineRates,
+}
+
+impl Numbers {
+    /// `line_rate`: packets a second that this node can be brought at most.
+    pub(super) fn new(line_rate: u64) -> Self {
+        Self {
+            own: OwnBlocks::default(),
+            standby: StandbyBlocks::new(),
+            marks: Edges::default(),
+            line_rates: LineRates::new(line_rate),
         }
     }
+}
 
+impl Numbers {
     /// The peer of a Child SA of this node wants numbers left out (RFC 6311 §5.2): the next block lies behind them. Where there are
     /// not so many it gets new keys.
-    pub(super) fn skip_numbers(&mut self, now: Time, child: ChildSaId, by: u64) -> Option<Op> {
-        let spi = self.replicas.spi_of_child(child)?;
-        let replica = self.replicas.child_mut(spi)?;
+    pub(super) fn skip_numbers(
+        &mut self,
+        core: &mut Core,
+        replicas: &mut Replicas,
+        now: Time,
+        child: ChildSaId,
+        by: u64,
+    ) -> Option<Op> {
+        let spi = replicas.spi_of_child(child)?;
+        let replica = replicas.child_mut(spi)?;
         let Some(grant) = replica.ledger.skip(spi, by, replica.params.esn) else {
-            self.endpoint.rekey_child(now, child);
+            core.endpoint.rekey_child(now, child);
             return None;
         };
-        self.own_blocks.granted(Some(grant), true);
-        let (shard, standby) = (spi.shard(), self.table.standby(spi.shard()));
+        self.own.granted(Some(grant), true);
+        let (shard, standby) = (spi.shard(), core.table.standby(spi.shard()));
         // Not as a bump: that would tell the standby that all of the shard has moved on.
         Some(Op::Renew(Grants { shard, standby, grants: vec![grant] }))
     }
 
     /// Of some of these shards this node is the standby now. The owner may go before it has granted it anything: what it has of when it was
     /// their standby before lies behind others.
-    pub(super) fn became_standby(&mut self, changed: ShardSet) {
-        let shards = changed.intersection(self.table.standby_of(self.node));
+    pub(super) fn became_standby(&mut self, core: &Core, replicas: &mut Replicas, changed: ShardSet) {
+        let shards = changed.intersection(core.table.standby_of(core.node));
         // What of that is still to come is nothing to go on with either.
-        self.standby_blocks.retain(|(_, spi, _)| !shards.contains(spi.shard()));
-        self.own_blocks.due.retain(|due| due.own || !shards.contains(due.spi.shard()));
+        self.standby.retain(|(_, spi, _)| !shards.contains(spi.shard()));
+        self.own.due.retain(|due| due.own || !shards.contains(due.spi.shard()));
         for shard in shards.iter() {
-            self.replicas.children_mut_of(shard).for_each(|(_, child)| child.outdated = true);
+            replicas.children_mut_of(shard).for_each(|(_, child)| child.outdated = true);
         }
-    }
-
-    /// Grants the owner and the standby of shards that this node owns new blocks of all SAs. `at_once`: another may have used the
-    /// numbers behind our own, so ours are over. Those that it has given up are their next owners' to number: nobody else would
-    /// count what is granted here.
-    pub(super) fn grant_all(&mut self, shards: ShardSet, at_once: bool) -> Option<Ticket> {
-        let mut ops = Vec::new();
-        for shard in shards.without(self.handover.given_up(self.epoch)).iter() {
-            let standby = self.table.standby(shard);
-            self.grant_shard(shard, standby, at_once, &mut ops);
-        }
-        self.publish(ops)
     }
 
     pub(super) fn grant_shard(
         &mut self,
+        replicas: &mut Replicas,
         shard: Shard,
         standby: Option<crate::node::NodeId>,
         at_once: bool,
         ops: &mut Vec<Op>,
     ) {
         let mut all = Vec::new();
-        for (spi, child) in self.replicas.children_mut_of(shard) {
+        for (spi, child) in replicas.children_mut_of(shard) {
             let grant = child.ledger.grant(*spi, child.params.esn);
-            self.own_blocks.add(grant, at_once, true);
+            self.own.add(grant, at_once, true);
             all.extend(grant);
         }
         for grants in all.chunks(GRANTS) {
@@ -212,87 +217,107 @@ impl Member {
     }
 
     /// An owner's grants have been delivered, at that place.
-    pub(super) fn granted(&mut self, at: Position, grants: &Grants) {
+    pub(super) fn granted(
+        &mut self,
+        core: &mut Core,
+        replicas: &mut Replicas,
+        at: Position,
+        grants: &Grants,
+    ) {
         for grant in &grants.grants {
-            let Some(child) = self.replicas.child_mut(grant.spi) else { continue };
+            let Some(child) = replicas.child_mut(grant.spi) else { continue };
             child.ledger.noted(*grant);
-            if grants.standby == Some(self.node) {
-                self.standby_blocks.push_back((at, grant.spi, standbys(*grant)));
+            if grants.standby == Some(core.node) {
+                self.standby.push_back((at, grant.spi, standbys(*grant)));
             }
         }
         if planted(Plant::BlockBeforeStable) {
-            self.standby_blocks_stable(at);
+            self.standby_blocks_stable(core, replicas, at);
+        }
+    }
+
+    /// What was granted last has left in that update.
+    pub(super) fn blocks_published(&mut self, core: &mut Core, replicas: &mut Replicas, ticket: Ticket) {
+        self.own.published(ticket);
+        if planted(Plant::BlockBeforeStable) {
+            self.own_blocks_stable(core, replicas);
         }
     }
 
     /// Own grants that all know of are due.
-    pub(super) fn own_blocks_stable(&mut self) {
-        let commits = &self.commits;
+    pub(super) fn own_blocks_stable(&mut self, core: &mut Core, replicas: &mut Replicas) {
+        let commits = &core.commits;
         let stable = |ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable);
-        let now = self.own_blocks.stable(stable);
-        self.use_blocks(now);
-        self.use_some_blocks();
+        let now = self.own.stable(stable);
+        self.use_blocks(core, replicas, now);
+        self.use_some_blocks(core, replicas);
     }
 
     /// What was granted to this node as standby by then is due. A standby does not send, so its latest block is the only one that
     /// counts: it lies behind all that the owner may use.
-    pub(super) fn standby_blocks_stable(&mut self, upto: Position) {
-        while let Some((_, spi, block)) = self.standby_blocks.pop_front_if(|(at, _, _)| *at <= upto) {
-            self.own_blocks.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
+    pub(super) fn standby_blocks_stable(&mut self, core: &mut Core, replicas: &mut Replicas, upto: Position) {
+        while let Some((_, spi, block)) = self.standby.pop_front_if(|(at, _, _)| *at <= upto) {
+            self.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
         }
-        self.use_some_blocks();
+        self.use_some_blocks(core, replicas);
     }
 
     /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and heartbeats
     /// wait meanwhile: so no more than some in a turn.
-    fn use_some_blocks(&mut self) {
-        let due = self.own_blocks.take();
-        self.use_blocks(due);
+    fn use_some_blocks(&mut self, core: &mut Core, replicas: &mut Replicas) {
+        let due = self.own.take();
+        self.use_blocks(core, replicas, due);
     }
 
     /// Another turn.
-    pub(super) fn use_more_blocks(&mut self) {
-        self.own_blocks.budget = self.config.blocks_at_once;
-        self.use_some_blocks();
+    pub(super) fn use_more_blocks(&mut self, core: &mut Core, replicas: &mut Replicas) {
+        self.own.budget = core.config.blocks_at_once;
+        self.use_some_blocks(core, replicas);
     }
 
     /// The same with all of some shards, whose packets are about to leave with them.
-    pub(super) fn use_blocks_of(&mut self, shards: ShardSet) {
-        let due = self.own_blocks.take_of(shards);
-        self.use_blocks(due);
+    pub(super) fn use_blocks_of(&mut self, core: &mut Core, replicas: &mut Replicas, shards: ShardSet) {
+        let due = self.own.take_of(shards);
+        self.use_blocks(core, replicas, due);
     }
 
     /// True if there are more than were used.
     pub(super) fn has_blocks(&self) -> bool {
-        !self.own_blocks.due.is_empty()
+        !self.own.due.is_empty()
     }
 
-    fn use_blocks(&mut self, blocks: Vec<Coming>) {
+    fn use_blocks(&mut self, core: &mut Core, replicas: &mut Replicas, blocks: Vec<Coming>) {
         for Coming { spi, block, at_once, .. } in blocks {
-            if let Some(child) = self.replicas.child_mut(spi) {
+            if let Some(child) = replicas.child_mut(spi) {
                 let (child, at_once) = (child.id, std::mem::take(&mut child.outdated) || at_once);
-                self.outputs.push_back(MemberOutput::Numbers { child, spi_in: spi, block, at_once });
+                core.outputs.push_back(MemberOutput::Numbers { child, spi_in: spi, block, at_once });
             }
         }
-        self.switch_those(|member, switch| !member.awaits_numbers(switch.to));
+        self.switch_with_numbers(core, replicas);
     }
 
     /// A Child SA sends instead of another from now on, or, if it has no numbers yet, from when it has some: until then the other does.
-    pub(super) fn switch(&mut self, switch: Switch) {
-        self.own_blocks.switches.push(switch);
-        self.switch_those(|member, switch| !member.awaits_numbers(switch.to));
+    pub(super) fn switch(&mut self, core: &mut Core, replicas: &Replicas, switch: Switch) {
+        self.own.switches.push(switch);
+        self.switch_with_numbers(core, replicas);
+    }
+
+    /// Carries those switches out whose Child SAs have numbers.
+    fn switch_with_numbers(&mut self, core: &mut Core, replicas: &Replicas) {
+        let to = self.own.switches.iter().map(|switch| switch.to);
+        let waiting: Vec<ChildSaId> = to.filter(|to| self.awaits_numbers(replicas, *to)).collect();
+        self.switch_those(core, |switch| !waiting.contains(&switch.to));
     }
 
     /// Carries these out of the switches that wait, in their order.
-    pub(super) fn switch_those(&mut self, due: impl Fn(&Self, &Switch) -> bool) {
-        let (now, later) =
-            std::mem::take(&mut self.own_blocks.switches).into_iter().partition(|it| due(self, it));
-        self.own_blocks.switches = later;
+    pub(super) fn switch_those(&mut self, core: &mut Core, due: impl Fn(&Switch) -> bool) {
+        let (now, later) = std::mem::take(&mut self.own.switches).into_iter().partition(|switch| due(switch));
+        self.own.switches = later;
         let told = |Switch { from, to }| MemberOutput::Ike(Output::SwitchChild { from, to });
-        self.outputs.extend(Vec::into_iter(now).map(told));
+        core.outputs.extend(Vec::into_iter(now).map(told));
     }
 
-    fn awaits_numbers(&self, child: ChildSaId) -> bool {
-        self.replicas.spi_of_child(child).is_some_and(|spi| self.own_blocks.awaits(spi))
+    fn awaits_numbers(&self, replicas: &Replicas, child: ChildSaId) -> bool {
+        replicas.spi_of_child(child).is_some_and(|spi| self.own.awaits(spi))
     }
 }

@@ -77,44 +77,50 @@ pub struct ClusterStatus {
 impl Member {
     /// The part of [`Member::status`] that the group knows. It costs a fraction of the whole.
     pub fn group_status(&self) -> GroupStatus {
-        self.group.status()
+        self.core.group.status()
     }
 
     /// The shards that this node carries provisionally.
     pub fn provisional(&self) -> ShardSet {
-        self.provisional
+        self.shards.provisional
     }
 
     /// For `testudo cluster`.
     pub fn status(&self) -> ClusterStatus {
         let mut misplaced = BTreeMap::new();
-        for (_, to) in self.table.misplaced(self.node) {
+        for (_, to) in self.core.table.misplaced(self.core.node) {
             *misplaced.entry(to).or_default() += 1;
         }
         ClusterStatus {
-            group: self.group.status(),
-            owners: self.table.synced().iter().map(|node| (*node, self.table.owned_by(*node))).collect(),
-            packets: self.shown.packets,
-            ike: self.shown.ike,
-            provisional: self.provisional,
-            default_host: self.shown.default_host,
-            suspects: self.suspects.iter().copied().collect(),
-            fresh: self.resync.fresh().to_vec(),
-            drained: self.table.drained().iter().copied().collect(),
-            unfit: self.table.unfit().iter().copied().collect(),
-            handovers: self.handover.stages(),
+            group: self.core.group.status(),
+            owners: self
+                .core
+                .table
+                .synced()
+                .iter()
+                .map(|node| (*node, self.core.table.owned_by(*node)))
+                .collect(),
+            packets: self.shards.shown.packets,
+            ike: self.shards.shown.ike,
+            provisional: self.shards.provisional,
+            default_host: self.shards.shown.default_host,
+            suspects: self.shards.suspects.iter().copied().collect(),
+            fresh: self.replication.resync.fresh().to_vec(),
+            drained: self.core.table.drained().iter().copied().collect(),
+            unfit: self.core.table.unfit().iter().copied().collect(),
+            handovers: self.shards.handover.stages(),
             misplaced: misplaced.into_iter().collect(),
-            arrivals: self.arrivals.shards(),
-            takes: self.takes.iter().map(|take| (take.shards(), take.at())).collect(),
-            untold: self.resync.untold_sas(),
-            awaited: self.resync.awaited(),
-            configuration: self.configuration_status(),
-            version: self.version,
-            ike_sas: self.replicas.ikes.len(),
-            child_sas: self.replicas.children_len(),
-            held: self.commits.held(),
-            unread_states: self.imports.len(),
-            counters: self.counters,
+            arrivals: self.shards.arrivals.shards(),
+            takes: self.shards.takes.iter().map(|take| (take.shards(), take.at())).collect(),
+            untold: self.replication.resync.untold_sas(),
+            awaited: self.replication.resync.awaited(),
+            configuration: self.configuration.configuration_status(&self.core),
+            version: self.core.view.version,
+            ike_sas: self.replication.replicas.ikes.len(),
+            child_sas: self.replication.replicas.children_len(),
+            held: self.core.commits.held(),
+            unread_states: self.shards.imports.len(),
+            counters: self.core.counters,
         }
     }
 }

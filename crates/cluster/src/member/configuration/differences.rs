@@ -1,6 +1,7 @@
 //! Nodes that are configured differently: all tell a digest of what they have, and each piece's where digests differ.
 
-use crate::member::Member;
+use super::Configuration;
+use crate::member::core::Core;
 use crate::node::NodeId;
 use crate::update::{Manifest, Op, PieceName};
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ const LISTED: usize = 10_000;
 
 /// What nodes have told, in this view.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Manifests {
     /// What this node has, when it was last told, and whether each piece was.
     own: Option<(u64, bool)>,
     of: BTreeMap<NodeId, Manifest>,
@@ -66,24 +67,24 @@ pub struct ConfigurationStatus {
     pub refused: Vec<(PieceName, String)>,
 }
 
-impl Member {
+impl Configuration {
     /// Something has changed.
-    pub(super) fn configuration_changed(&mut self, now: Time) {
-        self.configuration.told.due = Some(now.plus(QUIET));
+    pub(in crate::member) fn configuration_changed(&mut self, now: Time) {
+        self.told.due = Some(now.plus(QUIET));
     }
 
     /// A view begins: nobody knows what the others have.
-    pub(super) fn begin_manifests(&mut self, now: Time) {
-        let told = &mut self.configuration.told;
-        let members = &self.members;
+    pub(in crate::member) fn begin_manifests(&mut self, core: &Core, now: Time) {
+        let told = &mut self.told;
+        let members = &core.view.members;
         told.of.retain(|node, _| members.contains(node));
         (told.own, told.look) = (None, None);
-        let concerns = !self.configuration.pieces.is_empty() || !told.of.is_empty();
+        let concerns = !self.pieces.is_empty() || !told.of.is_empty();
         told.due = concerns.then(|| now.plus(QUIET));
     }
 
     fn digests(&self) -> impl Iterator<Item = (&PieceName, u64)> {
-        self.configuration.pieces.iter().map(|(name, piece)| match piece.refused {
+        self.pieces.iter().map(|(name, piece)| match piece.refused {
             None => (name, piece.digest),
             Some(_) => (name, !piece.digest),
         })
@@ -91,12 +92,12 @@ impl Member {
 
     /// Of all pieces.
     pub(in crate::member) fn configuration_digest(&self) -> Option<u64> {
-        self.configuration.replicates.then(|| self.whole())
+        self.replicates.then(|| self.whole())
     }
 
     /// In whatever order they came.
     fn whole(&self) -> u64 {
-        let key = self.configuration.key;
+        let key = self.key;
         let one = |(name, digest): (&PieceName, u64)| {
             let mut octets = name.name.clone().into_bytes();
             octets.extend(digest.to_le_bytes());
@@ -105,31 +106,31 @@ impl Member {
         self.digests().map(one).fold(0, |whole, one| whole ^ one)
     }
 
-    fn may_tell_manifest(&self) -> bool {
-        self.running && self.has_control_plane() && self.configuration.hearing.is_none()
+    fn may_tell_manifest(&self, core: &Core) -> bool {
+        core.view.running && core.has_control_plane() && self.hearing.is_none()
     }
 
     /// Tells what this node has, if that is due.
-    pub(in crate::member) fn tell_manifest(&mut self, now: Time) {
+    pub(in crate::member) fn tell_manifest(&mut self, core: &mut Core, now: Time) {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        if !self.may_tell_manifest() {
+        if !self.may_tell_manifest(core) {
             return;
         }
-        let (due, look) = (self.configuration.told.due, self.configuration.told.look);
+        let (due, look) = (self.told.due, self.told.look);
         if !is_due(due) && !is_due(look) {
             return;
         }
         let whole = self.whole();
-        let told = &mut self.configuration.told;
+        let told = &mut self.told;
         if is_due(due) {
             told.due = None;
             if told.own.is_none_or(|(own, _)| own != whole) {
                 told.own = Some((whole, false));
                 told.look = Some(now.plus(LASTING));
-                self.publish(vec![Op::Manifest(Manifest { whole, pieces: None })]);
+                core.publish(vec![Op::Manifest(Manifest { whole, pieces: None })]);
             }
         }
-        let told = &mut self.configuration.told;
+        let told = &mut self.told;
         if is_due(look) && told.due.is_none() {
             told.look = None;
             let differs = told.of.values().any(|manifest| manifest.whole != whole);
@@ -137,24 +138,30 @@ impl Member {
                 told.own = Some((whole, true));
                 let pieces = self.digests().take(LISTED).map(|(name, digest)| (name.clone(), digest));
                 let pieces = Some(pieces.collect());
-                self.publish(vec![Op::Manifest(Manifest { whole, pieces })]);
+                core.publish(vec![Op::Manifest(Manifest { whole, pieces })]);
             }
         }
     }
 
     /// When [`Self::tell_manifest`] has something to do.
-    pub(in crate::member) fn next_manifest(&self) -> Option<Time> {
-        let told = &self.configuration.told;
+    pub(in crate::member) fn next_manifest(&self, core: &Core) -> Option<Time> {
+        let told = &self.told;
         let look = told.look.filter(|_| told.due.is_none());
-        [told.due, look].into_iter().flatten().min().filter(|_| self.may_tell_manifest())
+        [told.due, look].into_iter().flatten().min().filter(|_| self.may_tell_manifest(core))
     }
 
     /// A node has told what it has.
-    pub(in crate::member) fn manifest_told(&mut self, now: Time, from: NodeId, manifest: Manifest) {
-        if from == self.node {
+    pub(in crate::member) fn manifest_told(
+        &mut self,
+        core: &Core,
+        now: Time,
+        from: NodeId,
+        manifest: Manifest,
+    ) {
+        if from == core.node {
             return;
         }
-        let told = &mut self.configuration.told;
+        let told = &mut self.told;
         told.of.insert(from, manifest);
         told.look = Some(now.plus(LASTING));
         if told.own.is_none() {
@@ -163,23 +170,23 @@ impl Member {
     }
 
     /// For `testudo cluster`.
-    pub(in crate::member) fn configuration_status(&self) -> ConfigurationStatus {
+    pub(in crate::member) fn configuration_status(&self, core: &Core) -> ConfigurationStatus {
         let whole = self.whole();
-        let differ = self.configuration.told.of.iter().filter(|(_, manifest)| manifest.whole != whole);
+        let differ = self.told.of.iter().filter(|(_, manifest)| manifest.whole != whole);
         let refused = |(name, piece): (&PieceName, &super::Piece)| {
             piece.refused.as_ref().map(|why| (name.clone(), why.clone()))
         };
         ConfigurationStatus {
-            replicates: self.configuration.replicates,
-            is_current: self.running && self.unheard_of.is_none() && self.configuration.hearing.is_none(),
-            pieces: self.configuration.pieces.len(),
+            replicates: self.replicates,
+            is_current: core.view.running && core.unheard_of.is_none() && self.hearing.is_none(),
+            pieces: self.pieces.len(),
             differences: differ
                 .clone()
                 .flat_map(|(node, told)| self.differences(*node, told))
                 .take(SHOWN)
                 .collect(),
             differ: differ.map(|(node, _)| *node).collect(),
-            refused: self.configuration.pieces.iter().filter_map(refused).collect(),
+            refused: self.pieces.iter().filter_map(refused).collect(),
         }
     }
 

@@ -261,7 +261,7 @@ fn a_command_to_a_node_that_comes_counts() {
     cluster.view(&[1, 2]);
     cluster.start(3);
     cluster.begin(&[1, 2, 3]);
-    while !cluster.members[&id(3)].running {
+    while !cluster.members[&id(3)].core.view.running {
         assert!(cluster.step());
     }
     assert!(cluster.members[&id(3)].configuration.hearing.is_some());

@@ -3,8 +3,9 @@
 //! All nodes hold the same octets of each IKE SA, as the total order makes them: whole states set them, changes lead from one to the
 //! next. A change says which octets it is for. Who has others has missed something: it goes on with none, and asks for the whole.
 
-use super::Member;
+use super::Replication;
 use super::replicas::IkeReplica;
+use crate::member::core::Core;
 use crate::update::{IkeChange, IkeState, Op, Secret};
 use std::time::Duration;
 use testudo_ike::delta::Delta;
@@ -35,7 +36,7 @@ pub struct Count {
 }
 
 impl Told {
-    pub(super) fn count(&mut self, op: &Op) {
+    pub(in crate::member) fn count(&mut self, op: &Op) {
         let count = match op {
             Op::IkeMidI(_) => &mut self.mid_i,
             Op::IkeMidR(_) => &mut self.mid_r,
@@ -47,42 +48,54 @@ impl Told {
     }
 }
 
-impl Member {
+impl Replication {
     /// Tells what has changed in an IKE SA of this node, or all of it if that is hardly more.
-    pub(super) fn tell_ike(&mut self, now: Time, id: IkeSaId, outline: Outline) -> Option<Op> {
-        match self.change_of(id, &outline) {
+    pub(in crate::member) fn tell_ike(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        id: IkeSaId,
+        outline: Outline,
+    ) -> Option<Op> {
+        match self.change_of(core, id, &outline) {
             Some(op) => {
-                self.counters.told.count(&op);
+                core.counters.told.count(&op);
                 Some(op)
             }
-            None => self.tell_whole_ike(now, id, outline),
+            None => self.tell_whole_ike(core, now, id, outline),
         }
     }
 
     /// Tells all of an IKE SA of this node.
-    pub(super) fn tell_whole_ike(&mut self, now: Time, id: IkeSaId, outline: Outline) -> Option<Op> {
-        let here = self.endpoint.message_ids(id);
-        let state = Secret::new(self.endpoint.export_sa(now, id)?);
+    pub(in crate::member) fn tell_whole_ike(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        id: IkeSaId,
+        outline: Outline,
+    ) -> Option<Op> {
+        let here = core.endpoint.message_ids(id);
+        let state = Secret::new(core.endpoint.export_sa(now, id)?);
         let told = Some((now, state.clone()));
         self.replicas.insert_ike(outline.spi, IkeReplica::new(id, outline.clone(), told, here));
         let op = Op::Ike(Box::new(IkeState { outline, age: Duration::ZERO, state, contact: None }));
-        self.counters.told.count(&op);
+        core.counters.told.count(&op);
         Some(op)
     }
 
     /// `None`: all of it must be told.
-    fn change_of(&mut self, id: IkeSaId, outline: &Outline) -> Option<Op> {
+    fn change_of(&mut self, core: &Core, id: IkeSaId, outline: &Outline) -> Option<Op> {
         let ike = self.replicas.ikes.get_mut(&outline.spi)?;
         let alike = Outline { commit: ike.outline.commit, ..outline.clone() } == ike.outline;
         let (at, base) = ike.told.as_mut().filter(|_| alike)?;
         let before = ike.here?;
         // For the same moment: else every time in it would have changed.
-        let state = Secret::new(self.endpoint.export_sa(*at, id)?);
+        let state = Secret::new(core.endpoint.export_sa(*at, id)?);
         let delta = Delta::between(base.octets(), state.octets());
         if delta.size() * 4 > state.octets().len() * 3 {
             return None;
         }
-        let windows = self.endpoint.message_ids(id)?;
+        let windows = core.endpoint.message_ids(id)?;
         (*base, ike.here, ike.outline.commit) = (state, Some(windows), outline.commit);
         let change = Box::new(IkeChange { spi: outline.spi, commit: outline.commit, delta });
         Some(match (windows.0 != before.0, windows.1 != before.1) {
@@ -93,7 +106,7 @@ impl Member {
     }
 
     /// The owner of an IKE SA has told what has changed in it.
-    pub(super) fn ike_changed(&mut self, change: &IkeChange) {
+    pub(in crate::member) fn ike_changed(&mut self, core: &mut Core, change: &IkeChange) {
         let spi = change.spi;
         if let Some(ike) = self.replicas.ikes.get_mut(&spi)
             && let Some((_, octets)) = &mut ike.told
@@ -104,27 +117,27 @@ impl Member {
             return;
         }
         // One that is being brought up to date hears all of it yet.
-        if self.resync.fresh().contains(&self.node) || self.wanted.contains(&spi) {
+        if self.resync.fresh().contains(&core.node) || self.wanted.contains(&spi) {
             return;
         }
-        self.counters.unfit += 1;
-        self.log(
+        core.counters.unfit += 1;
+        core.log(
             LogLevel::Error,
             format!("what has changed in IKE_SA {spi} does not fit what this node has of it"),
         );
         // A survivor that goes on from an older state would encrypt answered exchanges again.
-        self.ike_gone(spi);
+        self.ike_gone(core, spi);
         self.wanted.insert(spi);
-        self.publish(vec![Op::IkeWanted { spi }]);
+        core.publish(vec![Op::IkeWanted { spi }]);
     }
 
     /// A node needs all of an IKE SA.
-    pub(super) fn ike_wanted(&mut self, now: Time, spi: IkeSpi) {
-        if self.table.owner(spi.shard()) == Some(self.node) {
+    pub(in crate::member) fn ike_wanted(&mut self, core: &mut Core, now: Time, spi: IkeSpi) {
+        if core.table.owner(spi.shard()) == Some(core.node) {
             // What has changed since it was told last goes out first.
-            self.turn(now);
-            let op = self.ike_again(now, spi);
-            self.publish(op.into_iter().collect());
+            self.turn(core, now);
+            let op = self.ike_again(core, now, spi);
+            core.publish(op.into_iter().collect());
         }
     }
 }
@@ -135,7 +148,7 @@ mod tests {
     use crate::engine::{EngineEvent, RingId, View};
     use crate::group::{ClusterKey, Durable, GroupConfig, Position};
     use crate::member::counter::Counter;
-    use crate::member::{MemberConfig, MemberOutput};
+    use crate::member::{Member, MemberConfig, MemberOutput};
     use crate::node::NodeId;
     use testudo_ike::output::CommitId;
     use zeroize::Zeroizing;
@@ -159,7 +172,7 @@ mod tests {
         let view = View { ring: RingId { seq: 1, node: 1 }, members: vec![node(1)], quorate: true };
         member.handle_engine(NOW, EngineEvent::View(view));
         said(&mut member);
-        assert_eq!(member.table.owner(SPI.shard()), Some(node(1)));
+        assert_eq!(member.core.table.owner(SPI.shard()), Some(node(1)));
         member
     }
 
@@ -199,29 +212,29 @@ mod tests {
     }
 
     fn held(member: &Member) -> Option<&[u8]> {
-        let ike = member.replicas.ikes.get(&SPI)?;
+        let ike = member.replication.replicas.ikes.get(&SPI)?;
         ike.told.as_ref().map(|(_, state)| state.octets())
     }
 
     #[test]
     fn what_fits_is_taken_and_what_does_not_is_asked_for_once() {
         let mut member = alone();
-        member.ike_added(NOW, whole(&state(1)));
-        member.ike_changed(&change(&state(1), &state(2)));
+        member.replication.ike_added(&mut member.core, NOW, whole(&state(1)));
+        member.replication.ike_changed(&mut member.core, &change(&state(1), &state(2)));
         assert_eq!(held(&member), Some(&state(2)[..]));
         assert_eq!(said(&mut member), 0);
 
         // A change between has not come: neither the old state nor a mixture of both may be gone on with.
-        member.ike_changed(&change(&state(3), &state(4)));
-        assert_eq!((held(&member), member.counters.unfit), (None, 1));
-        member.ike_changed(&change(&state(4), &state(5)));
-        assert_eq!((said(&mut member), member.counters.unfit), (1, 1), "it asks once");
+        member.replication.ike_changed(&mut member.core, &change(&state(3), &state(4)));
+        assert_eq!((held(&member), member.core.counters.unfit), (None, 1));
+        member.replication.ike_changed(&mut member.core, &change(&state(4), &state(5)));
+        assert_eq!((said(&mut member), member.core.counters.unfit), (1, 1), "it asks once");
 
-        member.ike_added(NOW, whole(&state(5)));
-        member.ike_changed(&change(&state(5), &state(6)));
+        member.replication.ike_added(&mut member.core, NOW, whole(&state(5)));
+        member.replication.ike_changed(&mut member.core, &change(&state(5), &state(6)));
         assert_eq!(held(&member), Some(&state(6)[..]));
         assert_eq!(said(&mut member), 0);
-        member.ike_changed(&change(&state(5), &state(6)));
+        member.replication.ike_changed(&mut member.core, &change(&state(5), &state(6)));
         assert_eq!(held(&member), None);
         assert_eq!(said(&mut member), 1, "the next time it asks again");
     }
@@ -229,14 +242,14 @@ mod tests {
     #[test]
     fn its_owner_tells_all_of_it_to_who_asks() {
         let mut member = alone();
-        member.ike_added(NOW, whole(&state(1)));
+        member.replication.ike_added(&mut member.core, NOW, whole(&state(1)));
         let asks = Op::IkeWanted { spi: SPI };
         member.apply(NOW, node(2), Position::default(), asks.clone());
         assert_eq!(said(&mut member), 1);
         let unknown = Op::IkeWanted { spi: IkeSpi(0x0700_0000_0000_0002) };
         member.apply(NOW, node(2), Position::default(), unknown);
         assert_eq!(said(&mut member), 0, "there is none");
-        member.table.reset();
+        member.core.table.reset();
         member.apply(NOW, node(2), Position::default(), asks);
         assert_eq!(said(&mut member), 0, "it is another's");
     }

@@ -1,6 +1,8 @@
 //! What happens to SAs is told to the other nodes: whoever listens hears it on any of them.
 
-use super::{Member, MemberOutput};
+use super::Replication;
+use crate::member::MemberOutput;
+use crate::member::core::Core;
 use crate::node::NodeId;
 use crate::update::{Happening, Op};
 use std::collections::BTreeMap;
@@ -8,14 +10,19 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
 use testudo_ipsec::spi::Spi;
 
-impl Member {
+impl Replication {
     /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what
     /// goes before, of what comes behind it. `gone`: the Child SAs that the same turn has taken away.
-    pub(super) fn happening(&self, event: &Event, gone: &BTreeMap<ChildSaId, Spi>) -> Option<(bool, Op)> {
-        if !self.has_control_plane() {
+    pub(in crate::member) fn happening(
+        &self,
+        core: &Core,
+        event: &Event,
+        gone: &BTreeMap<ChildSaId, Spi>,
+    ) -> Option<(bool, Op)> {
+        if !core.has_control_plane() {
             return None;
         }
-        let ike = |id: &IkeSaId| self.spi_of(*id);
+        let ike = |id: &IkeSaId| self.spi_of(core, *id);
         let child = |id: &ChildSaId| self.replicas.spi_of_child(*id).or_else(|| gone.get(id).copied());
         let (goes, happening) = match event {
             Event::IkeUp(id) => (false, Happening::IkeUp(ike(id)?)),
@@ -36,17 +43,17 @@ impl Member {
         Some((goes, Op::Happened(happening)))
     }
 
-    fn spi_of(&self, id: IkeSaId) -> Option<IkeSpi> {
-        let here = || self.endpoint.outline(id).map(|outline| outline.spi);
+    fn spi_of(&self, core: &Core, id: IkeSaId) -> Option<IkeSpi> {
+        let here = || core.endpoint.outline(id).map(|outline| outline.spi);
         self.replicas.spi_of_ike(id).or_else(here)
     }
 
     /// Something has happened to an SA of that node.
-    pub(super) fn happened(&mut self, from: NodeId, happening: Happening) {
-        if from != self.node
+    pub(in crate::member) fn happened(&self, core: &mut Core, from: NodeId, happening: Happening) {
+        if from != core.node
             && let Some(event) = self.event_of(happening)
         {
-            self.outputs.push_back(MemberOutput::Elsewhere(event));
+            core.outputs.push_back(MemberOutput::Elsewhere(event));
         }
     }
 

@@ -2,8 +2,9 @@
 //! nobody has heard of is bounded by its own ports, and not by those of the node that takes over:
 //! all nodes tell each other what theirs can bring.
 
-use super::Member;
+use super::Numbers;
 use crate::group::ViewStart;
+use crate::member::core::Core;
 use crate::node::NodeId;
 use crate::update::{LINE_RATES, Op};
 use std::collections::BTreeMap;
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 /// Of a node that has not told, in packets a second: 100 Gb/s of the smallest frames, as fast as
 /// any that one host could follow. More than it has costs no more than a floor that the peer is
 /// asked to skip to; less would let packets be accepted again.
-pub(super) const ASSUMED: u64 = 148_809_523;
+pub(in crate::member) const ASSUMED: u64 = 148_809_523;
 
 /// Packets a second that ports can bring in at most.
 #[derive(Debug)]
-pub(super) struct LineRates {
+pub(in crate::member) struct LineRates {
     own: u64,
     /// What this node has told of itself in this view.
     told: Option<u64>,
@@ -25,52 +26,52 @@ pub(super) struct LineRates {
 }
 
 impl LineRates {
-    pub(super) fn new(own: u64) -> Self {
+    pub(in crate::member) fn new(own: u64) -> Self {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
     /// Of the fastest node: a shard may have gone through several hands since its last edge was
     /// told.
-    pub(super) fn fastest(&self) -> u64 {
+    pub(in crate::member) fn fastest(&self) -> u64 {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED));
         others.fold(self.own, u64::max)
     }
 }
 
-impl Member {
+impl Numbers {
     /// Packets a second that the ports of this node can bring it at most.
-    pub fn set_line_rate(&mut self, rate: u64) {
+    pub(in crate::member) fn set_line_rate(&mut self, core: &mut Core, rate: u64) {
         self.line_rates.own = rate;
-        self.tell_line_rate();
+        self.tell_line_rate(core);
     }
 
     /// A view begins. What nodes told in another one counts for those that have heard all since;
     /// who comes may be another machine.
-    pub(super) fn begin_line_rates(&mut self, start: &ViewStart) {
-        let all_anew = start.reset || start.fresh.contains(&self.node) || self.version < LINE_RATES;
+    pub(in crate::member) fn begin_line_rates(&mut self, core: &mut Core, start: &ViewStart) {
+        let all_anew = start.reset || start.fresh.contains(&core.node) || core.view.version < LINE_RATES;
         let others = &mut self.line_rates.others;
         if all_anew {
             others.clear();
         }
         others.retain(|node, _| !start.fresh.contains(node));
-        for node in start.view.members.iter().filter(|node| **node != self.node) {
+        for node in start.view.members.iter().filter(|node| **node != core.node) {
             others.entry(*node).or_default();
         }
         self.line_rates.told = None;
-        self.tell_line_rate();
+        self.tell_line_rate(core);
     }
 
-    fn tell_line_rate(&mut self) {
+    fn tell_line_rate(&mut self, core: &mut Core) {
         let rate = self.line_rates.own;
-        if self.running && self.version >= LINE_RATES && self.line_rates.told != Some(rate) {
+        if core.view.running && core.view.version >= LINE_RATES && self.line_rates.told != Some(rate) {
             self.line_rates.told = Some(rate);
-            self.publish(vec![Op::LineRate { rate }]);
+            core.publish(vec![Op::LineRate { rate }]);
         }
     }
 
     /// A node has told what its ports can bring it.
-    pub(super) fn told_line_rate(&mut self, from: NodeId, rate: u64) {
-        if from != self.node {
+    pub(in crate::member) fn told_line_rate(&mut self, core: &Core, from: NodeId, rate: u64) {
+        if from != core.node {
             self.line_rates.others.insert(from, Some(rate));
         }
     }

@@ -7,9 +7,11 @@
 //!
 //! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during steps 2 to 4.
 
-use super::output::Flushed;
-use super::{Member, MemberOutput};
+use super::Shards;
 use crate::group::Ticket;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
+use crate::member::{Flushed, MemberOutput};
 use crate::node::NodeId;
 use crate::shard::ShardSet;
 use crate::update::{Left, Offer, Op};
@@ -34,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Shards on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Handover(BTreeMap<Shard, Stage>);
+pub(in crate::member) struct Handover(BTreeMap<Shard, Stage>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -52,7 +54,7 @@ enum Stage {
 
 /// Shards on their way here.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(BTreeMap<Shard, Arrival>);
+pub(in crate::member) struct Arrivals(BTreeMap<Shard, Arrival>);
 
 #[derive(Debug)]
 struct Arrival {
@@ -92,7 +94,7 @@ impl Stage {
 
 impl Handover {
     /// For operators.
-    pub(super) fn stages(&self) -> Vec<(Shard, HandoverStage)> {
+    pub(in crate::member) fn stages(&self) -> Vec<(Shard, HandoverStage)> {
         let shown = |stage: &Stage| match *stage {
             Stage::Offered(to, _) | Stage::Known(to, _) => HandoverStage::Offered(to),
             Stage::Frozen(to) => HandoverStage::Stopped(to),
@@ -102,18 +104,18 @@ impl Handover {
     }
 
     /// Whose IKE is neither here nor there.
-    pub(super) fn held(&self) -> ShardSet {
+    pub(in crate::member) fn held(&self) -> ShardSet {
         self.of(|stage| !stage.goes_on())
     }
 
     /// Whose packets nobody works on at present.
-    pub(super) fn stopped(&self) -> ShardSet {
+    pub(in crate::member) fn stopped(&self) -> ShardSet {
         self.of(|stage| matches!(stage, Stage::Frozen(_) | Stage::Dropped(_)))
     }
 
     /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
     /// it is void.
-    pub(super) fn given_up(&self, epoch: u64) -> ShardSet {
+    pub(in crate::member) fn given_up(&self, epoch: u64) -> ShardSet {
         self.of(|stage| *stage == Stage::Dropped(epoch))
     }
 
@@ -121,34 +123,34 @@ impl Handover {
         self.0.iter().filter(|(_, stage)| wanted(stage)).map(|(shard, _)| *shard).collect()
     }
 
-    pub(super) fn done(&mut self, shard: Shard) {
+    pub(in crate::member) fn done(&mut self, shard: Shard) {
         self.0.remove(&shard);
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::member) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
 impl Arrivals {
-    pub(super) fn shards(&self) -> ShardSet {
+    pub(in crate::member) fn shards(&self) -> ShardSet {
         self.0.keys().copied().collect()
     }
 
     /// When something is to be forgotten.
-    pub(super) fn next_timeout(&self) -> Option<Time> {
+    pub(in crate::member) fn next_timeout(&self) -> Option<Time> {
         self.0.values().map(|arrival| arrival.until).min()
     }
 
     /// The shard is this node's as soon as all know of it.
-    pub(super) fn left(&mut self, now: Time, shard: Shard, left: Left) {
+    pub(in crate::member) fn left(&mut self, now: Time, shard: Shard, left: Left) {
         if let Some(arrival) = self.0.get_mut(&shard) {
             (arrival.until, arrival.left) = (now.plus(PATIENCE), left);
         }
     }
 
     /// These shards are this node's: those of which something was kept back, and what is not to be worked on again of that.
-    pub(super) fn arrived(&mut self, shards: ShardSet) -> (ShardSet, Vec<u64>) {
+    pub(in crate::member) fn arrived(&mut self, shards: ShardSet) -> (ShardSet, Vec<u64>) {
         let (mut arrived, mut digests) = (ShardSet::EMPTY, Vec::new());
         for (shard, arrival) in self.0.iter_mut().filter(|(shard, _)| shards.contains(**shard)) {
             arrived.insert(*shard);
@@ -159,86 +161,98 @@ impl Arrivals {
     }
 
     /// True if the edges that were told of the shard are as far as its former owner got.
-    pub(super) fn is_exact(&self, shard: Shard) -> bool {
+    pub(in crate::member) fn is_exact(&self, shard: Shard) -> bool {
         self.0.get(&shard).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
     }
 
     /// Packets of these shards are taken in here.
-    pub(super) fn taken(&mut self, shards: ShardSet) {
+    pub(in crate::member) fn taken(&mut self, shards: ShardSet) {
         self.0.retain(|shard, _| !shards.contains(*shard));
     }
 }
 
-impl Member {
+impl Shards {
     /// Offers some of the shards that another node should have.
-    pub(super) fn hand_over(&mut self, now: Time) {
-        if !self.running || !self.handover.0.is_empty() {
+    pub(in crate::member) fn hand_over(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
+        if !core.view.running || !self.handover.0.is_empty() {
             return;
         }
         // While a node is being brought up to date a shard changes hands once all of it has been told: what one owner has begun to
         // tell, no other would end.
-        let ready = self.active.without(self.imported).without(self.resync.untold());
-        let misplaced = self.table.misplaced(self.node).filter(|(shard, _)| ready.contains(*shard));
+        let ready = self.active.without(self.imported).without(replication.resync.untold());
+        let misplaced = core.table.misplaced(core.node).filter(|(shard, _)| ready.contains(*shard));
         let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(AT_ONCE).collect();
-        let sas = misplaced.iter().map(|(shard, _)| self.replicas.children_of(*shard).count());
+        let sas = misplaced.iter().map(|(shard, _)| replication.replicas.children_of(*shard).count());
         misplaced.truncate(at_once(sas));
         if misplaced.is_empty() {
             return;
         }
         let shards = misplaced.iter().map(|(shard, _)| *shard).collect();
-        self.outputs.push_back(MemberOutput::Note { shards });
+        core.outputs.push_back(MemberOutput::Note { shards });
         let (shards, neighbours) = (misplaced.clone(), self.neighbours.clone());
-        let offer = Op::SegOffer(Offer { shards, neighbours, epoch: self.epoch });
-        let Some(ticket) = self.publish(vec![offer]) else { return };
+        let offer = Op::SegOffer(Offer { shards, neighbours, epoch: core.view.epoch });
+        let Some(ticket) = core.publish(vec![offer]) else { return };
         let offered = misplaced.into_iter().map(|(shard, to)| (shard, Stage::Offered(to, ticket)));
         self.handover.0.extend(offered);
-        self.freeze(now);
+        self.freeze(core, replication, now);
     }
 
     /// Another node will give shards up: what comes for this one's is kept back from now on.
-    pub(super) fn offered(&mut self, now: Time, from: NodeId, offer: Offer) {
-        if offer.epoch != self.epoch || self.unheard_of.is_some() {
+    pub(in crate::member) fn offered(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        from: NodeId,
+        offer: Offer,
+    ) {
+        if offer.epoch != core.view.epoch || core.unheard_of.is_some() {
             return;
         }
         let ours =
-            |(shard, to): &&(Shard, NodeId)| *to == self.node && self.table.owner(*shard) == Some(from);
+            |(shard, to): &&(Shard, NodeId)| *to == core.node && core.table.owner(*shard) == Some(from);
         let ours: Vec<Shard> = offer.shards.iter().filter(ours).map(|(shard, _)| *shard).collect();
         if ours.is_empty() {
             return;
         }
         // They take longer to find than the shard takes to come.
-        self.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
+        core.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
         for shard in ours {
             let arrival = Arrival { until: now.plus(PATIENCE), left: Left::default(), has_come: false };
             self.arrivals.0.insert(shard, arrival);
         }
-        self.show(now);
+        self.show(core, replication, now);
     }
 
     /// Forgets offers of which nothing more was heard.
-    pub(super) fn expire_arrivals(&mut self, now: Time) {
+    pub(in crate::member) fn expire_arrivals(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+    ) {
         let before = self.arrivals.0.len();
         self.arrivals.0.retain(|_, arrival| arrival.until > now);
         if self.arrivals.0.len() != before {
-            self.show(now);
+            self.show(core, replication, now);
         }
     }
 
     /// When shards that all know of may be stopped.
-    pub(super) fn next_freeze(&self) -> Option<Time> {
+    pub(in crate::member) fn next_freeze(&self, core: &Core) -> Option<Time> {
         let known = |stage: &Stage| match *stage {
             Stage::Known(_, until) => Some(until),
             _ => None,
         };
-        self.handover.0.values().filter(|_| self.running).filter_map(known).min()
+        self.handover.0.values().filter(|_| core.view.running).filter_map(known).min()
     }
 
     /// Lets packets and IKE rest in shards whose offers all know of: who is to have them keeps back what comes.
-    pub(super) fn freeze(&mut self, now: Time) {
-        if !self.running {
+    pub(in crate::member) fn freeze(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
+        if !core.view.running {
             return;
         }
-        let commits = &self.commits;
+        let commits = &core.commits;
         let mut frozen = ShardSet::EMPTY;
         for (shard, stage) in &mut self.handover.0 {
             match *stage {
@@ -253,19 +267,19 @@ impl Member {
             }
         }
         if !frozen.is_empty() {
-            self.update_homes(now);
-            self.show(now);
-            self.outputs.push_back(MemberOutput::Flush { shards: frozen });
+            self.update_homes(core, now);
+            self.show(core, replication, now);
+            core.outputs.push_back(MemberOutput::Flush { shards: frozen });
         }
     }
 
     /// A view begins, of which those who were to have shards may not be members. What was offered is void; what was stopped goes on.
-    pub(super) fn stop_handover(&mut self) {
+    pub(in crate::member) fn stop_handover(&mut self, core: &mut Core) {
         self.arrivals.0.clear();
         let offered = self.handover.0.len();
         self.handover.0.retain(|_, stage| !stage.goes_on());
         if self.handover.0.len() != offered {
-            self.outputs.push_back(MemberOutput::Note { shards: ShardSet::EMPTY });
+            core.outputs.push_back(MemberOutput::Note { shards: ShardSet::EMPTY });
         }
         for stage in self.handover.0.values_mut() {
             if let Stage::Dropped(_) = stage {
@@ -275,52 +289,73 @@ impl Member {
     }
 
     /// Nothing of these shards is being worked on any more.
-    pub fn flushed(&mut self, now: Time, flushed: &Flushed) {
+    pub(in crate::member) fn flushed(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        flushed: &Flushed,
+    ) {
         if !planted(Plant::LastEdgesNotTold) {
-            self.note_edges(&flushed.edges);
+            replication.numbers.note_edges(&flushed.edges);
         }
-        if self.running {
-            self.tell_edges(now, false);
+        if core.view.running {
+            replication.numbers.tell_edges(
+                core,
+                &mut replication.replicas,
+                now,
+                false,
+                (self.active, self.provisional),
+            );
         }
-        self.turn(now);
+        replication.turn(core, now);
         for shard in flushed.shards.iter() {
             let Some(Stage::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
             // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
-            let untold = self.resync.untold().contains(shard);
-            if !self.running || untold || !self.table.synced().contains(&to) {
-                self.not_dropped(now, shard);
+            let untold = replication.resync.untold().contains(shard);
+            if !core.view.running || untold || !core.table.synced().contains(&to) {
+                self.not_dropped(core, replication, now, shard);
                 continue;
             }
-            self.put_away(now, shard);
+            self.put_away(core, replication, now, shard);
             let mut ops = Vec::new();
-            self.grant_shard(shard, Some(to), true, &mut ops);
+            replication.numbers.grant_shard(&mut replication.replicas, shard, Some(to), true, &mut ops);
             let of_shard = flushed.notes.iter().filter(|note| note.shard == shard);
             let handled = of_shard.map(|note| note.digest).take(HANDLED).collect();
-            let left = Left { is_exact: !self.edges.is_doubtful(shard), handled };
-            ops.push(Op::SegDrop { shard, to, epoch: self.epoch, left });
-            self.handover.0.insert(shard, Stage::Dropped(self.epoch));
-            self.publish(ops);
+            let left = Left { is_exact: !replication.numbers.marks.is_doubtful(shard), handled };
+            ops.push(Op::SegDrop { shard, to, epoch: core.view.epoch, left });
+            self.handover.0.insert(shard, Stage::Dropped(core.view.epoch));
+            let ticket = core.publish(ops);
+            ticket.into_iter().for_each(|ticket| {
+                replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
+            });
         }
     }
 
     /// The IKE SAs of a shard leave the endpoint, and are kept as those of others are. All has been told that there is to tell.
-    fn put_away(&mut self, now: Time, shard: Shard) {
-        let spis: Vec<IkeSpi> = self.replicas.ikes_of(shard).map(|(spi, _)| *spi).collect();
+    fn put_away(&self, core: &mut Core, replication: &mut Replication, now: Time, shard: Shard) {
+        let spis: Vec<IkeSpi> = replication.replicas.ikes_of(shard).map(|(spi, _)| *spi).collect();
         for spi in spis {
-            let Some(ike) = self.replicas.ikes.get_mut(&spi) else { continue };
+            let Some(ike) = replication.replicas.ikes.get_mut(&spi) else { continue };
             if ike.here.take().is_some() {
-                self.commits.forget(ike.id);
-                self.endpoint.evict(now, ike.id);
+                core.commits.forget(ike.id);
+                core.endpoint.evict(now, ike.id);
             }
         }
     }
 
     /// The shard stays: it goes on here.
-    pub(super) fn not_dropped(&mut self, now: Time, shard: Shard) {
+    pub(in crate::member) fn not_dropped(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        shard: Shard,
+    ) {
         self.handover.done(shard);
         self.imported.insert(shard);
-        self.imports.extend(self.replicas.readable(shard));
-        self.show(now);
+        self.imports.extend(replication.replicas.readable(shard));
+        self.show(core, replication, now);
     }
 }
 

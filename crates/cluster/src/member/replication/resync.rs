@@ -1,18 +1,20 @@
 //! A node that comes is brought up to date: each owner tells it all that it owns, between its other updates.
 
-use super::{Member, Unheard};
+use super::Replication;
 use crate::group::{Ticket, ViewStart};
+use crate::member::configuration::Configuration;
+use crate::member::core::Core;
 use crate::node::NodeId;
 use crate::shard::ShardSet;
 use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use testudo_ike::message::IkeSpi;
-use testudo_ike::output::{LogLevel, Time};
+use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Shard, Spi};
 
 /// Octets that are told in one go, about.
-pub(super) const CHUNK: usize = 48 << 10;
+pub(in crate::member) const CHUNK: usize = 48 << 10;
 /// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else there is to say waits behind it.
 struct Pace {
     /// The next burst is longer by one where one has reached everybody within that, and half as long where it has taken longer.
@@ -26,12 +28,9 @@ struct Pace {
 const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 32 };
 const BY_ENGINE: Pace = Pace { quick: Duration::from_millis(15), slow: Duration::from_millis(60), most: 8 };
 
-/// No more are told in one turn of the host: heartbeats must not wait for them.
-const IN_A_TURN: usize = 8;
-
 /// How far it is.
 #[derive(Debug, Default)]
-pub(super) struct Resync {
+pub(in crate::member) struct Resync {
     /// Who is brought up to date.
     fresh: Vec<NodeId>,
     /// Who has not said all.
@@ -62,7 +61,7 @@ enum Item {
 
 impl Resync {
     /// The view is over.
-    pub(super) fn stop(&mut self) {
+    pub(in crate::member) fn stop(&mut self) {
         *self = Self::default();
     }
 
@@ -91,22 +90,28 @@ impl Resync {
     }
 
     /// Nodes that are not up to date.
-    pub(super) fn fresh(&self) -> &[NodeId] {
+    pub(in crate::member) fn fresh(&self) -> &[NodeId] {
         &self.fresh
     }
 
     /// SAs that this node has still to tell.
-    pub(super) fn untold_sas(&self) -> usize {
+    pub(in crate::member) fn untold_sas(&self) -> usize {
         self.queue.iter().filter(|item| item.shard().is_some()).count()
     }
 
     /// Owners that have not told all.
-    pub(super) fn awaited(&self) -> Vec<NodeId> {
+    pub(in crate::member) fn awaited(&self) -> Vec<NodeId> {
         self.awaited.iter().copied().collect()
     }
 
+    /// An owner has told all. Gives the nodes that are up to date now, once all owners have.
+    pub(in crate::member) fn ended(&mut self, owner: NodeId) -> Option<Vec<NodeId>> {
+        let last = self.awaited.remove(&owner) && self.awaited.is_empty();
+        last.then(|| std::mem::take(&mut self.fresh))
+    }
+
     /// Shards of which this node has still to tell something.
-    pub(super) fn untold(&self) -> ShardSet {
+    pub(in crate::member) fn untold(&self) -> ShardSet {
         self.untold
     }
 
@@ -131,22 +136,28 @@ impl Item {
     }
 }
 
-impl Member {
+impl Replication {
     /// A view has begun.
-    pub(super) fn begin_resync(&mut self, now: Time, start: &ViewStart) {
+    pub(in crate::member) fn begin_resync(
+        &mut self,
+        core: &mut Core,
+        configuration: &Configuration,
+        now: Time,
+        start: &ViewStart,
+    ) {
         if start.fresh.is_empty() {
             return;
         }
         self.resync.fresh.clone_from(&start.fresh);
         self.resync.awaited = start.current.iter().copied().collect();
-        if !start.current.contains(&self.node) {
+        if !start.current.contains(&core.node) {
             return;
         }
         // Before the SAs, whose policies are as the connections say.
-        if let Some(names) = self.pieces_to_tell() {
+        if let Some(names) = configuration.pieces_to_tell(core) {
             self.resync.queue.extend(names.into_iter().map(Item::Piece).chain([Item::LastPiece]));
         }
-        let owned = self.table.owned_by(self.node);
+        let owned = core.table.owned_by(core.node);
         // One shard after the other: those that have been told may change hands.
         for shard in owned.iter() {
             // The order in which they came: what takes another's place comes behind it.
@@ -160,45 +171,35 @@ impl Member {
             }
         }
         self.resync.telling = true;
-        self.tell_path_mtus(now, &start.current);
-        self.publish(vec![Op::Resync {
-            epoch: self.epoch,
-            owners: self.table.owners(),
-            unfit: self.table.unfit().iter().copied().collect(),
-            drained: self.table.drained().iter().copied().collect(),
+        self.paths.tell_path_mtus(core, now, &start.current);
+        core.publish(vec![Op::Resync {
+            epoch: core.view.epoch,
+            owners: core.table.owners(),
+            unfit: core.table.unfit().iter().copied().collect(),
+            drained: core.table.drained().iter().copied().collect(),
         }]);
-        self.tell_next(now);
+        self.tell_next(core, configuration, now);
     }
 
     /// Chunks may have reached everybody.
-    pub(super) fn chunks_arrived(&mut self, now: Time) {
-        let commits = &self.commits;
+    pub(in crate::member) fn chunks_arrived(&mut self, core: &Core, now: Time) {
+        let commits = &core.commits;
         while self.resync.under_way.pop_front_if(|at| commits.is_stable(*at)).is_some() {
             if self.resync.under_way.is_empty() {
-                let pace = if self.group.goes_aside() { &BESIDE } else { &BY_ENGINE };
+                let pace = if core.group.goes_aside() { &BESIDE } else { &BY_ENGINE };
                 self.resync.arrived(now.since(self.resync.since), pace);
             }
         }
     }
 
-    /// Says the next part, as soon as enough of what went before has reached everybody.
-    pub(super) fn tell_more(&mut self, now: Time) {
-        for _ in 0..IN_A_TURN {
-            if self.tells_more() {
-                self.tell_next(now);
-                self.hand_over(now);
-            }
-        }
-    }
-
     /// There is more to tell, at once.
-    pub(super) fn tells_more(&self) -> bool {
-        self.running && self.resync.may_tell()
+    pub(in crate::member) fn tells_more(&self, core: &Core) -> bool {
+        core.view.running && self.resync.may_tell()
     }
 
-    fn tell_next(&mut self, now: Time) {
+    pub(in crate::member) fn tell_next(&mut self, core: &mut Core, configuration: &Configuration, now: Time) {
         // What has changed is told first: what follows is the state as it is now.
-        self.turn(now);
+        self.turn(core, now);
         // What all but the fresh nodes know, and what is new to all.
         let (mut ops, mut size) = (Vec::new(), 0);
         let mut new = Vec::new();
@@ -207,37 +208,37 @@ impl Member {
         {
             match item {
                 Item::Piece(name) => {
-                    let op = self.piece_again(&name);
+                    let op = configuration.piece_again(core, &name);
                     size += op.as_ref().map_or(0, Op::size);
                     ops.extend(op);
                 }
-                Item::LastPiece => ops.push(Op::Pieces { epoch: self.epoch }),
+                Item::LastPiece => ops.push(Op::Pieces { epoch: core.view.epoch }),
                 Item::Child(spi) => {
                     size += 512;
                     self.child_again(spi, &mut ops);
                 }
                 Item::Ike(spi) => {
                     size += 2048;
-                    match self.ike_as_told(now, spi) {
+                    match self.ike_as_told(core, now, spi) {
                         Some(op) => {
-                            self.counters.told.count(&op);
+                            core.counters.told.count(&op);
                             ops.push(op);
                         }
-                        None => new.extend(self.ike_again(now, spi)),
+                        None => new.extend(self.ike_again(core, now, spi)),
                     }
                 }
             }
         }
         if self.resync.queue.is_empty() {
             self.resync.telling = false;
-            new.push(Op::Resynced { epoch: self.epoch });
+            new.push(Op::Resynced { epoch: core.view.epoch });
         }
-        let aside = self.publish_aside(ops);
-        let ticket = self.publish(new).or(aside);
+        let aside = core.publish_aside(ops);
+        let ticket = core.publish(new).or(aside);
         self.resync.told(now, ticket);
     }
 
-    fn child_again(&mut self, spi: Spi, ops: &mut Vec<Op>) {
+    fn child_again(&self, spi: Spi, ops: &mut Vec<Op>) {
         let Some(child) = self.replicas.child(spi) else { return };
         ops.push(Op::Child(Box::new(child.state())));
         if let Some(from) = child.replaces.filter(|_| child.switched) {
@@ -246,10 +247,10 @@ impl Member {
     }
 
     /// With the octets that all others have. None: it has not been told in a version that all of this view read.
-    fn ike_as_told(&self, now: Time, spi: IkeSpi) -> Option<Op> {
+    fn ike_as_told(&self, core: &Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get(&spi)?;
         let (at, state) = ike.told.as_ref()?;
-        if self.endpoint.exported_again(state.octets()).is_some() {
+        if core.endpoint.exported_again(state.octets()).is_some() {
             return None;
         }
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
@@ -257,67 +258,20 @@ impl Member {
     }
 
     /// As the endpoint has it; or, where this node has not read it yet, as it came.
-    pub(super) fn ike_again(&mut self, now: Time, spi: IkeSpi) -> Option<Op> {
+    pub(in crate::member) fn ike_again(&mut self, core: &mut Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get_mut(&spi)?;
         if ike.here.is_some() {
             let id = ike.id;
-            let outline = self.endpoint.outline(id)?;
-            return self.tell_whole_ike(now, id, outline);
+            let outline = core.endpoint.outline(id)?;
+            return self.tell_whole_ike(core, now, id, outline);
         }
         let (at, state) = ike.told.as_mut()?;
         // It may have come in another version, and all go on from the same octets.
-        if let Some(again) = self.endpoint.exported_again(state.octets()) {
+        if let Some(again) = core.endpoint.exported_again(state.octets()) {
             *state = Secret::new(again);
         }
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
         Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
-    }
-
-    /// Whose the shards are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
-    /// from the first of them, and goes on with what has been handed over since.
-    pub(super) fn told_owners(
-        &mut self,
-        epoch: u64,
-        owners: &[u8],
-        (unfit, drained): (&[NodeId], &[NodeId]),
-    ) {
-        if epoch != self.epoch {
-            return;
-        }
-        let Some(Unheard { drops, fit, drained: since }) = self.unheard_of.take() else { return };
-        self.table.adopt(owners, unfit, drained);
-        for (from, shard, to) in drops {
-            self.table.drop(from, shard, to);
-        }
-        for (node, fit) in fit {
-            self.table.set_fit(node, fit);
-        }
-        for (node, drained) in since {
-            self.table.set_drained(node, drained);
-        }
-    }
-
-    /// An owner has told all.
-    pub(super) fn resynced(&mut self, now: Time, from: NodeId, epoch: u64) {
-        // One of a view that is over says nothing of this one.
-        let last = epoch == self.epoch && self.resync.awaited.remove(&from);
-        if !last || !self.resync.awaited.is_empty() {
-            return;
-        }
-        // All owners have told all, at the same place for everybody: who was fresh is one of us now.
-        let fresh = std::mem::take(&mut self.resync.fresh);
-        if fresh.contains(&self.node) {
-            self.forget_stale(now);
-            self.group.synced();
-            self.log(LogLevel::Info, "this node holds all that the cluster knows".to_owned());
-        }
-        let changes = self.table.synced_too(&fresh);
-        self.became_standby(changes.standby);
-        let owned = self.table.owned_by(self.node);
-        let standbys: ShardSet = owned.intersection(changes.standby);
-        self.grant_all(standbys, false);
-        self.hand_over(now);
-        self.provide(now);
     }
 }
 

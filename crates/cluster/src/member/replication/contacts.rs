@@ -3,19 +3,20 @@
 //! One node by itself would compare times. Nodes compare places in the total order: where an IKE SA was first heard of, and where
 //! that it is up. Who was not there then knows both from when it was told.
 
-use super::Member;
+use super::Replication;
 use super::replicas::Replicas;
 use crate::group::Position;
+use crate::member::core::Core;
 use crate::update::Op;
 use testudo_ike::endpoint::{Contact, Older};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_planted::{Plant, planted};
 
-impl Member {
+impl Replication {
     /// What a peer's new IKE SA means for its older ones goes with the state in which it is up.
-    pub(super) fn add_contacts(&mut self, ikes: &mut [Op]) {
-        for contact in self.endpoint.take_contacts() {
+    pub(in crate::member) fn add_contacts(&self, core: &mut Core, ikes: &mut [Op]) {
+        for contact in core.endpoint.take_contacts() {
             let of_it = ikes.iter_mut().find_map(|op| match op {
                 Op::Ike(ike) if ike.outline.spi == contact.spi => Some(ike),
                 _ => None,
@@ -28,8 +29,9 @@ impl Member {
     }
 
     /// All have been told of an IKE SA; and whether it is up.
-    pub(super) fn ike_told(
+    pub(in crate::member) fn ike_told(
         &mut self,
+        core: &mut Core,
         now: Time,
         at: Position,
         (spi, established): (IkeSpi, bool),
@@ -37,20 +39,20 @@ impl Member {
     ) {
         self.replicas.ike_told(spi, established, at);
         if let Some(contact) = contact.filter(|_| !planted(Plant::OlderStay)) {
-            self.contacted(now, at, contact);
+            self.contacted(core, now, at, contact);
         }
     }
 
     /// Of what this node speaks for the older ones go at once; what it reads only later goes then.
-    fn contacted(&mut self, now: Time, at: Position, contact: &Contact) {
-        self.turn(now);
+    fn contacted(&mut self, core: &mut Core, now: Time, at: Position, contact: &Contact) {
+        self.turn(core, now);
         let replicas = &self.replicas;
         let begun = replicas.ikes.get(&contact.spi).and_then(|new| new.begun).unwrap_or(at);
-        let dead = self.endpoint.contacted(now, contact, |spi| replicas.is_older(spi, begun));
+        let dead = core.endpoint.contacted(now, contact, |spi| replicas.is_older(spi, begun));
         // A peer that had an answer only now would take it for what it is not.
-        self.commits.withhold(&dead);
-        self.turn(now);
-        let endpoint = &self.endpoint;
+        core.commits.withhold(&dead);
+        self.turn(core, now);
+        let endpoint = &core.endpoint;
         let concerns = |connection: &str| endpoint.are_alike(connection, &contact.connection);
         self.replicas.contacted(contact, begun, concerns);
     }

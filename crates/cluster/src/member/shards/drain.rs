@@ -3,7 +3,10 @@
 //! Any node may ask for it. All agree on it at its place in the total order; shards then change hands as they always do among the living.
 //! A node that leaves the view and comes back is drained no more.
 
-use super::Member;
+use super::Shards;
+use crate::member::Member;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
 use crate::node::{NodeId, names};
 use crate::update::Op;
 use std::fmt;
@@ -52,66 +55,80 @@ impl fmt::Display for DrainError {
 impl Member {
     /// Has a node give its shards away, or lets it own again.
     pub fn drain(&mut self, now: Time, node: NodeId, drained: bool) -> Result<(), DrainError> {
-        if !self.running {
-            return Err(DrainError::NoView);
-        }
-        if !self.members.contains(&node) {
-            return Err(DrainError::NotThere { node, members: self.members.clone() });
-        }
-        if drained && self.nobody_could_follow(node) {
-            return Err(DrainError::NobodyElse { node });
-        }
-        self.publish(vec![Op::Drain { node, drained }]);
+        self.shards.ask_to_drain(&mut self.core, node, drained)?;
         self.pump(now);
         Ok(())
     }
 
     /// Has this node give its shards away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
     pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
-        self.leaves = true;
-        if self.group.is_forming() { Ok(()) } else { self.drain(now, self.node, true) }
+        self.shards.leaves = true;
+        if self.core.group.is_forming() { Ok(()) } else { self.drain(now, self.core.node, true) }
+    }
+}
+
+impl Shards {
+    fn ask_to_drain(&self, core: &mut Core, node: NodeId, drained: bool) -> Result<(), DrainError> {
+        if !core.view.running {
+            return Err(DrainError::NoView);
+        }
+        if !core.view.members.contains(&node) {
+            return Err(DrainError::NotThere { node, members: core.view.members.clone() });
+        }
+        if drained && self.nobody_could_follow(core, node) {
+            return Err(DrainError::NobodyElse { node });
+        }
+        core.publish(vec![Op::Drain { node, drained }]);
+        Ok(())
     }
 
     /// A view has begun: who was told to leave before, and is not known to do so, says it here.
-    pub(super) fn leave_anew(&mut self) {
-        let known = self.table.drained().contains(&self.node);
-        if self.leaves && !known && !self.nobody_could_follow(self.node) {
-            self.publish(vec![Op::Drain { node: self.node, drained: true }]);
+    pub(in crate::member) fn leave_anew(&self, core: &mut Core) {
+        let known = core.table.drained().contains(&core.node);
+        if self.leaves && !known && !self.nobody_could_follow(core, core.node) {
+            core.publish(vec![Op::Drain { node: core.node, drained: true }]);
         }
     }
 
-    fn nobody_could_follow(&self, node: NodeId) -> bool {
-        !self.table.synced().iter().any(|other| *other != node && !self.table.is_last(*other))
+    fn nobody_could_follow(&self, core: &Core, node: NodeId) -> bool {
+        !core.table.synced().iter().any(|other| *other != node && !core.table.is_last(*other))
     }
 
     /// An operator has spoken, through that node.
-    pub(super) fn told_drain(&mut self, now: Time, from: NodeId, (node, drained): (NodeId, bool)) {
-        if let Some(unheard) = &mut self.unheard_of {
+    pub(in crate::member) fn told_drain(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        from: NodeId,
+        (node, drained): (NodeId, bool),
+    ) {
+        if let Some(unheard) = &mut core.unheard_of {
             unheard.drained.push((node, drained));
             return;
         }
         let what = if drained { "gives its shards away" } else { "may own shards again" };
-        self.log(LogLevel::Notice, format!("node {node} {what}: node {from} was told so"));
-        let changes = self.table.set_drained(node, drained);
-        self.ranks_changed(now, changes);
-        self.hand_over(now);
+        core.log(LogLevel::Notice, format!("node {node} {what}: node {from} was told so"));
+        let changes = core.table.set_drained(node, drained);
+        self.ranks_changed(core, replication, now, changes);
+        self.hand_over(core, replication, now);
     }
 
     /// True if this node, which leaves, has nothing left to give away, and the others know; or if nobody could take it. While a view begins,
     /// because another node leaves too, that is not known yet.
-    pub fn is_empty_handed(&mut self, now: Time) -> bool {
-        if !self.running {
+    pub(in crate::member) fn is_empty_handed(&mut self, core: &mut Core, now: Time) -> bool {
+        if !core.view.running {
             self.empty_since = None;
-            return !self.group.is_forming();
+            return !core.group.is_forming();
         }
-        let drained = self.table.drained().contains(&self.node);
+        let drained = core.table.drained().contains(&core.node);
         // Who is being brought up to date owns nothing, and is given nothing before it has told all that it holds the state.
-        let has_none = !self.table.synced().contains(&self.node);
-        if has_none || !drained && self.nobody_could_follow(self.node) {
+        let has_none = !core.table.synced().contains(&core.node);
+        if has_none || !drained && self.nobody_could_follow(core, core.node) {
             return true;
         }
         let waits =
-            !drained || self.table.misplaced(self.node).next().is_some() || !self.handover.held().is_empty();
+            !drained || core.table.misplaced(core.node).next().is_some() || !self.handover.held().is_empty();
         match (waits, self.empty_since) {
             (true, _) => self.empty_since = None,
             (false, None) => self.empty_since = Some(now),

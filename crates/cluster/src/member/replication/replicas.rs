@@ -3,8 +3,8 @@
 //! For its own shards the owner is the only one who changes anything, and changes it here as it says so; for the others it is done
 //! as it is delivered. IKE states of others are octets that nobody reads before they are needed.
 
-use super::blocks::Ledger;
 use crate::group::Position;
+use crate::member::numbers::blocks::Ledger;
 use crate::update::{ChildState, Secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -89,7 +89,7 @@ pub(crate) struct Replicas {
 
 impl IkeReplica {
     /// As it is told: where that is in the total order is known when it comes back.
-    pub(super) fn new(
+    pub(in crate::member) fn new(
         id: IkeSaId,
         outline: Outline,
         told: Option<(Time, Secret)>,
@@ -125,7 +125,7 @@ impl Replicas {
     }
 
     /// The IKE SAs with a peer, and those of others whose names are hashed alike.
-    pub(super) fn of_peer(&self, peer: &Identity) -> Vec<IkeSpi> {
+    pub(in crate::member) fn of_peer(&self, peer: &Identity) -> Vec<IkeSpi> {
         let peer = hash_peer(peer);
         let found = self.by_peer.range((peer, IkeSpi(0))..=(peer, IkeSpi(u64::MAX)));
         found.map(|(_, spi)| *spi).collect()
@@ -137,7 +137,7 @@ impl Replicas {
     }
 
     /// Those of them that the endpoint does not have.
-    pub(super) fn readable(&self, shard: Shard) -> impl Iterator<Item = IkeSpi> {
+    pub(in crate::member) fn readable(&self, shard: Shard) -> impl Iterator<Item = IkeSpi> {
         self.ikes_of(shard).filter(|(_, ike)| ike.here.is_none() && ike.told.is_some()).map(|(spi, _)| *spi)
     }
 
@@ -185,7 +185,7 @@ impl Replicas {
     }
 
     /// The Child SAs of a connection.
-    pub(super) fn children_of_connection(
+    pub(in crate::member) fn children_of_connection(
         &self,
         connection: &str,
     ) -> impl Iterator<Item = (&Spi, &ChildReplica)> {

@@ -10,13 +10,14 @@ mod telling;
 
 pub use differences::{ConfigurationStatus, Difference, Found};
 
+use super::core::Core;
 use super::{Member, MemberOutput};
 use crate::group::Ticket;
 use crate::hkdf::Hkdf;
 use crate::node::NodeId;
 use crate::siphash::HashKey;
 use crate::update::{Class, Configure, Effect, Op, PieceName, Secret};
-use differences::Told;
+use differences::Manifests;
 use std::collections::{BTreeMap, BTreeSet};
 use telling::Hearing;
 use testudo_ike::output::{LogLevel, Time};
@@ -50,7 +51,7 @@ pub(super) struct Configuration {
     asked: u64,
     /// The last piece of this node's own that it has told.
     said: Option<Ticket>,
-    told: Told,
+    told: Manifests,
 }
 
 impl Configuration {
@@ -65,7 +66,7 @@ impl Configuration {
             under_way: BTreeMap::new(),
             asked: 0,
             said: None,
-            told: Told::default(),
+            told: Manifests::default(),
         }
     }
 
@@ -117,126 +118,152 @@ impl Member {
     /// The host has carried out a command that changes its configuration. True if the other nodes are told, which
     /// [`MemberOutput::Configured`] says with that number (not 0) once they are; false: there is nobody to tell, or nothing.
     pub fn configure(&mut self, now: Time, job: u64, effect: Effect, octets: Zeroizing<Vec<u8>>) -> bool {
-        if self.configuration.is_known(&effect, &octets) {
+        let told = self.configuration.carried_out(&mut self.core, now, job, effect, octets);
+        if told {
+            self.pump(now);
+        }
+        told
+    }
+}
+
+impl Configuration {
+    /// See [`Member::configure`].
+    fn carried_out(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        job: u64,
+        effect: Effect,
+        octets: Zeroizing<Vec<u8>>,
+    ) -> bool {
+        if self.is_known(&effect, &octets) {
             return false;
         }
         let octets = Secret::new(octets);
-        if !self.running || !self.replicates_configuration() {
-            self.configuration.change_alone(effect, octets);
+        if !core.view.running || !self.replicates_configuration(core) {
+            self.change_alone(effect, octets);
             self.configuration_changed(now);
             return false;
         }
-        let asked = self.configuration.asked;
-        self.configuration.under_way.insert(job, asked);
-        self.publish(vec![Op::Configure(Box::new(Configure { job, effect, octets }))]);
-        self.pump(now);
+        let asked = self.asked;
+        self.under_way.insert(job, asked);
+        core.publish(vec![Op::Configure(Box::new(Configure { job, effect, octets }))]);
         true
     }
 
     /// The host could not do what [`MemberOutput::Configure`] asked for.
-    pub fn refused(&mut self, now: Time, name: &PieceName, why: String) {
-        if let Some(piece) = self.configuration.pieces.get_mut(name) {
+    pub(in crate::member) fn refused(&mut self, now: Time, name: &PieceName, why: String) {
+        if let Some(piece) = self.pieces.get_mut(name) {
             piece.refused = Some(why);
             self.configuration_changed(now);
         }
     }
 
     /// All nodes have the same, or should.
-    pub(super) fn replicates_configuration(&self) -> bool {
-        self.configuration.replicates && self.has_control_plane()
+    pub(in crate::member) fn replicates_configuration(&self, core: &Core) -> bool {
+        self.replicates && core.has_control_plane()
     }
 
     /// A view begins.
-    pub(super) fn begin_configuration(&mut self, now: Time, is_fresh: bool, is_reset: bool) {
-        let replicates = self.replicates_configuration();
-        let configuration = &mut self.configuration;
-        configuration.hearing = (is_fresh && replicates).then(Hearing::default);
-        configuration.said = None;
+    pub(in crate::member) fn begin_configuration(
+        &mut self,
+        core: &Core,
+        now: Time,
+        is_fresh: bool,
+        is_reset: bool,
+    ) {
+        let replicates = self.replicates_configuration(core);
+        self.hearing = (is_fresh && replicates).then(Hearing::default);
+        self.said = None;
         if is_fresh {
             // What was said of a state that is void does not come back.
-            configuration.under_way.clear();
-            configuration.untold.clear();
+            self.under_way.clear();
+            self.untold.clear();
         }
         if is_reset {
-            configuration.pieces.values_mut().for_each(|piece| piece.is_untold = true);
+            self.pieces.values_mut().for_each(|piece| piece.is_untold = true);
         }
-        configuration.may_be_untold = true;
-        self.begin_manifests(now);
+        self.may_be_untold = true;
+        self.begin_manifests(core, now);
     }
 
     /// A command of an operator has been delivered.
-    pub(super) fn configured(&mut self, now: Time, from: NodeId, configure: Configure) {
-        if let Some(hearing) = &mut self.configuration.hearing {
+    pub(in crate::member) fn configured(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: NodeId,
+        configure: Configure,
+    ) {
+        if let Some(hearing) = &mut self.hearing {
             return hearing.later.push((from, configure));
         }
         let Configure { job, effect, octets } = configure;
-        let own = (from == self.node).then(|| self.configuration.under_way.remove(&job)).flatten();
+        let own = (from == core.node).then(|| self.under_way.remove(&job)).flatten();
         // It was done when it was given, and nobody has changed anything since; or there is nothing to do.
-        let is_done = own == Some(self.configuration.asked)
-            || own.is_none() && self.configuration.is_done(&effect, octets.octets());
-        if self.configuration.replicates {
+        let is_done = own == Some(self.asked) || own.is_none() && self.is_done(&effect, octets.octets());
+        if self.replicates {
             if !is_done {
-                self.configuration.asked += 1;
+                self.asked += 1;
                 let octets = Zeroizing::new(octets.octets().to_vec());
-                self.outputs.push_back(MemberOutput::Configure { from, effect: effect.clone(), octets });
+                core.outputs.push_back(MemberOutput::Configure { from, effect: effect.clone(), octets });
             }
-            self.configuration.change(&effect, octets, false);
+            self.change(&effect, octets, false);
             self.configuration_changed(now);
         }
         if own.is_some() {
-            self.outputs.push_back(MemberOutput::Configured { job });
+            core.outputs.push_back(MemberOutput::Configured { job });
         }
     }
 
     /// A fresh node has heard of all pieces.
-    pub(super) fn pieces_told(&mut self, now: Time, epoch: u64) {
-        if epoch != self.epoch {
+    pub(in crate::member) fn pieces_told(&mut self, core: &mut Core, now: Time, epoch: u64) {
+        if epoch != core.view.epoch {
             return;
         }
-        let Some(Hearing { pieces, later }) = self.configuration.hearing.take() else { return };
+        let Some(Hearing { pieces, later }) = self.hearing.take() else { return };
         let told: BTreeSet<&PieceName> = pieces.keys().collect();
         let given_up = |(name, piece): (&PieceName, &Piece)| {
             (!piece.is_untold && !told.contains(name)).then(|| name.clone())
         };
-        let gone: Vec<PieceName> = self.configuration.pieces.iter().filter_map(given_up).collect();
+        let gone: Vec<PieceName> = self.pieces.iter().filter_map(given_up).collect();
         for name in gone {
-            let Some(piece) = self.configuration.pieces.remove(&name) else { continue };
-            self.configuration.asked += 1;
+            let Some(piece) = self.pieces.remove(&name) else { continue };
+            self.asked += 1;
             let octets = Zeroizing::new(piece.octets.octets().to_vec());
-            self.outputs.push_back(MemberOutput::Unconfigure { name, octets });
+            core.outputs.push_back(MemberOutput::Unconfigure { name, octets });
         }
         for (name, octets) in pieces {
-            self.adopt(name, octets);
+            self.adopt(core, name, octets);
         }
         self.configuration_changed(now);
         for (from, configure) in later.into_iter().filter(|_| !planted(Plant::CommandsMissed)) {
-            self.configured(now, from, configure);
+            self.configured(core, now, from, configure);
         }
     }
 
     /// Goes on with a piece as the others have it.
-    fn adopt(&mut self, name: PieceName, octets: Secret) {
-        if self.configuration.has(&name, octets.octets()) {
-            if let Some(piece) = self.configuration.pieces.get_mut(&name) {
+    fn adopt(&mut self, core: &mut Core, name: PieceName, octets: Secret) {
+        if self.has(&name, octets.octets()) {
+            if let Some(piece) = self.pieces.get_mut(&name) {
                 piece.is_untold = false;
             }
             return;
         }
-        if self.configuration.pieces.get(&name).is_some_and(|piece| piece.is_untold) {
+        if self.pieces.get(&name).is_some_and(|piece| piece.is_untold) {
             let what = &name.name;
-            self.log(
+            core.log(
                 LogLevel::Warning,
                 format!("{what} was loaded here otherwise than the cluster has it, whose stays"),
             );
         }
         let copy = Zeroizing::new(octets.octets().to_vec());
         let effect = Effect::Set(name.clone());
-        self.configuration.set(name, octets, false);
-        self.configuration.asked += 1;
-        self.outputs.push_back(MemberOutput::Configure { from: self.node, effect, octets: copy });
+        self.set(name, octets, false);
+        self.asked += 1;
+        core.outputs.push_back(MemberOutput::Configure { from: core.node, effect, octets: copy });
     }
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -4,7 +4,8 @@
 //! operators who want the peer's word for it. Each IKE SA asks once for a takeover, and what it asks is told to the other nodes
 //! like any request before it leaves: whoever takes over next asks for more.
 
-use super::Member;
+use super::Shards;
+use crate::member::core::Core;
 use crate::shard::ShardSet;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const PACE: Duration = Duration::from_millis(20);
 
 /// IKE SAs that are to ask.
 #[derive(Debug, Default)]
-pub(super) struct Syncs {
+pub(in crate::member) struct Syncs {
     /// Shards of nodes that died whose IKE SAs are still being read.
     departed: ShardSet,
     waiting: BTreeSet<IkeSpi>,
@@ -26,42 +27,42 @@ pub(super) struct Syncs {
 
 impl Syncs {
     /// These shards come from nodes that died.
-    pub(super) fn departed(&mut self, shards: ShardSet) {
+    pub(in crate::member) fn departed(&mut self, shards: ShardSet) {
         self.departed = self.departed.union(shards);
     }
 
     /// An IKE SA has been read.
-    pub(super) fn imported(&mut self, spi: IkeSpi) {
+    pub(in crate::member) fn imported(&mut self, spi: IkeSpi) {
         if self.departed.contains(spi.shard()) {
             self.waiting.insert(spi);
         }
     }
 
     /// All of the IKE SAs of these shards have been read.
-    pub(super) fn all_imported(&mut self, shards: ShardSet) {
+    pub(in crate::member) fn all_imported(&mut self, shards: ShardSet) {
         self.departed = self.departed.without(shards);
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Time> {
+    pub(in crate::member) fn next_timeout(&self) -> Option<Time> {
         (!self.waiting.is_empty()).then_some(self.next)
     }
 }
 
-impl Member {
+impl Shards {
     /// Some of those that are to ask do, if it is time.
-    pub(super) fn sync_some(&mut self, now: Time) {
-        if now < self.syncs.next || self.syncs.waiting.is_empty() || !self.may_speak(now) {
+    pub(in crate::member) fn sync_some(&mut self, core: &mut Core, now: Time) {
+        if now < self.syncs.next || self.syncs.waiting.is_empty() || !core.may_speak(now) {
             return;
         }
-        if !self.has_control_plane() {
+        if !core.has_control_plane() {
             return self.syncs.waiting.clear();
         }
         let mut asked = 0;
         while asked < AT_ONCE
             && let Some(spi) = self.syncs.waiting.pop_first()
         {
-            let here = self.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
-            let asks = here.is_some_and(|id| self.endpoint.sync_message_ids(now, id));
+            let here = core.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
+            let asks = here.is_some_and(|id| core.endpoint.sync_message_ids(now, id));
             asked += usize::from(asks);
         }
         self.syncs.next = now.plus(PACE);

@@ -5,7 +5,10 @@
 //! been led astray even so asks the peer to leave so many numbers out (RFC 6311), or, if the peer cannot, makes new keys at once, and
 //! with them a new window.
 
-use super::{Member, replicas::ChildReplica};
+use super::Numbers;
+use crate::member::Member;
+use crate::member::core::Core;
+use crate::member::replication::replicas::{ChildReplica, Replicas};
 use crate::node::NodeId;
 use crate::shard::ShardSet;
 use crate::update::Op;
@@ -29,7 +32,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What this node knows of edges beside those of each Child SA.
 #[derive(Debug, Default)]
-pub(super) struct Edges {
+pub(in crate::member) struct Edges {
     /// Edges that have moved here and that no other node has been told.
     moved: BTreeMap<Spi, u64>,
     /// When the owner of a shard had last told all that had moved.
@@ -55,7 +58,7 @@ struct AllTold {
 
 impl Edges {
     /// True if a Child SA of the shard waits for something to be done, because its floor may be too high.
-    pub(super) fn is_doubtful(&self, shard: Shard) -> bool {
+    pub(in crate::member) fn is_doubtful(&self, shard: Shard) -> bool {
         self.doubtful.keys().any(|spi| spi.shard() == shard)
     }
 
@@ -99,105 +102,135 @@ impl Edges {
 impl Member {
     /// Up to where packets were taken in on SAs of this node: about once a second, those that have moved since.
     pub fn report_edges(&mut self, now: Time, edges: &[(Spi, u64)]) {
-        self.note_edges(edges);
+        self.replication.numbers.note_edges(edges);
         // Without a view they would pile up; the next ones say it again.
-        if self.running {
-            self.tell_edges(now, true);
+        if self.core.view.running {
+            self.replication.numbers.tell_edges(
+                &mut self.core,
+                &mut self.replication.replicas,
+                now,
+                true,
+                (self.shards.active, self.shards.provisional),
+            );
         }
     }
+}
 
-    pub(super) fn note_edges(&mut self, edges: &[(Spi, u64)]) {
-        self.edges.moved.extend(edges.iter().copied());
+impl Numbers {
+    pub(in crate::member) fn note_edges(&mut self, edges: &[(Spi, u64)]) {
+        self.marks.moved.extend(edges.iter().copied());
     }
 
-    /// Tells the others what has moved. `all`: nothing else has.
-    pub(super) fn tell_edges(&mut self, now: Time, all: bool) {
+    /// Tells the others what has moved, of the shards that this node has taken; those that it carries provisionally may become its
+    /// own. `all`: nothing else has.
+    pub(in crate::member) fn tell_edges(
+        &mut self,
+        core: &mut Core,
+        replicas: &mut Replicas,
+        now: Time,
+        all: bool,
+        (active, provisional): (ShardSet, ShardSet),
+    ) {
         let mut told = Vec::new();
-        for (spi, edge) in std::mem::take(&mut self.edges.moved) {
+        for (spi, edge) in std::mem::take(&mut self.marks.moved) {
             let shard = spi.shard();
-            let doubtful = self.edges.doubtful.contains_key(&spi);
-            if self.provisional.contains(shard) || doubtful {
+            let doubtful = self.marks.doubtful.contains_key(&spi);
+            if provisional.contains(shard) || doubtful {
                 // It may become this node's; or new keys are to be made first: whoever takes it next doubts it as well.
-                self.edges.moved.insert(spi, edge);
+                self.marks.moved.insert(spi, edge);
             }
-            let tells = self.active.contains(shard) && !doubtful;
-            let Some(child) = self.replicas.child_mut(spi).filter(|_| tells) else {
+            let tells = active.contains(shard) && !doubtful;
+            let Some(child) = replicas.child_mut(spi).filter(|_| tells) else {
                 continue;
             };
             if edge > child.edge {
                 told.push((spi, edge));
             }
-            self.edges.moved_to(now, shard, child, edge);
+            self.marks.moved_to(now, shard, child, edge);
         }
         let mut ops: Vec<Op> = told
             .chunks(EDGES)
-            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShardSet::EMPTY, epoch: self.epoch })
+            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShardSet::EMPTY, epoch: core.view.epoch })
             .collect();
         // Of a shard that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
-        let sure = self.active.without(self.edges.doubtful.keys().map(|spi| spi.shard()).collect());
+        let sure = active.without(self.marks.doubtful.keys().map(|spi| spi.shard()).collect());
         if all && !sure.is_empty() {
-            self.edges.told_all(now, sure.iter());
+            self.marks.told_all(now, sure.iter());
             match ops.last_mut() {
                 Some(Op::Edges { all_of, .. }) => *all_of = sure,
-                _ => ops.push(Op::Edges { moved: Vec::new(), all_of: sure, epoch: self.epoch }),
+                _ => ops.push(Op::Edges { moved: Vec::new(), all_of: sure, epoch: core.view.epoch }),
             }
         }
-        self.publish(ops);
+        core.publish(ops);
     }
 
     /// Another node has told edges of its shards. `all_of`: of these nothing else had moved, in the view of that epoch.
-    pub(super) fn edges_told(
+    pub(in crate::member) fn edges_told(
         &mut self,
+        core: &Core,
+        replicas: &mut Replicas,
         now: Time,
         from: NodeId,
         moved: &[(Spi, u64)],
         (all_of, epoch): (ShardSet, u64),
     ) {
         // What was said in a view before has waited, nobody knows for how long: it is an edge, but not one of this moment.
-        let fresh = epoch == self.epoch;
+        let fresh = epoch == core.view.epoch;
         for (spi, edge) in moved {
             let shard = spi.shard();
-            if !self.may_say(from, shard) {
+            if !core.may_say(from, shard) {
                 continue;
             }
-            let Some(child) = self.replicas.child_mut(*spi) else { continue };
+            let Some(child) = replicas.child_mut(*spi) else { continue };
             match fresh {
-                true => self.edges.moved_to(now, shard, child, *edge),
+                true => self.marks.moved_to(now, shard, child, *edge),
                 false => child.edge = child.edge.max(*edge),
             }
         }
         // Between its saying so and this place in the order some may have become another's: what that one takes in is not in it.
-        let theirs: ShardSet = all_of.iter().filter(|shard| fresh && self.may_say(from, *shard)).collect();
-        self.edges.told_all(now, theirs.iter());
+        let theirs: ShardSet = all_of.iter().filter(|shard| fresh && core.may_say(from, *shard)).collect();
+        self.marks.told_all(now, theirs.iter());
     }
 
     /// How far the owner of a shard can have got since it told the edge of a Child SA: as far as
     /// the ports of the fastest node can carry, or an SA that has been faster than that.
-    pub(super) fn reach(&self, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
-        let passed = now.since(self.edges.known_at(shard, child)).saturating_add(self.config.detection);
-        let carried = self.edges.rate(shard, child).saturating_mul(FASTER);
+    pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
+        let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
+        let carried = self.marks.rate(shard, child).saturating_mul(FASTER);
         let reach = u128::from(self.line_rates.fastest().max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 
     /// Child SAs that are taken in here now count as seen up to these floors.
-    pub fn taken_in(&mut self, now: Time, floors: &[(Spi, u64)]) {
+    pub(in crate::member) fn taken_in(
+        &mut self,
+        core: &Core,
+        replicas: &Replicas,
+        now: Time,
+        floors: &[(Spi, u64)],
+    ) {
         for (spi, floor) in floors {
-            let Some(child) = self.replicas.child(*spi) else { continue };
+            let Some(child) = replicas.child(*spi) else { continue };
             let passed =
-                now.since(self.edges.known_at(spi.shard(), child)).saturating_add(self.config.detection);
+                now.since(self.marks.known_at(spi.shard(), child)).saturating_add(core.config.detection);
             let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-            let rate = self.edges.rate(spi.shard(), child);
+            let rate = self.marks.rate(spi.shard(), child);
             let expected = rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
             if floor.saturating_sub(child.edge) > expected.saturating_add(LOST) {
-                self.edges.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
+                self.marks.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
             }
         }
     }
 
     /// Asks the peers to go on above these floors. Gives those that cannot be asked.
-    fn skip_to_floors(&mut self, now: Time, doubtful: Vec<(Spi, u64)>) -> Vec<(Spi, u64)> {
-        if !self.has_control_plane() {
+    fn skip_to_floors(
+        &mut self,
+        core: &mut Core,
+        replicas: &Replicas,
+        now: Time,
+        doubtful: Vec<(Spi, u64)>,
+    ) -> Vec<(Spi, u64)> {
+        if !core.has_control_plane() {
             return doubtful;
         }
         // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs the most.
@@ -205,7 +238,7 @@ impl Member {
         let mut left = Vec::new();
         let mut wanted = Vec::new();
         for (spi, floor) in doubtful {
-            match self.skip_to(spi, floor) {
+            match self.skip_to(core, replicas, spi, floor) {
                 Some((ike, by)) => {
                     let most = asked.entry(ike).or_default();
                     *most = by.max(*most);
@@ -214,52 +247,58 @@ impl Member {
                 None => left.push((spi, floor)),
             }
         }
-        asked.retain(|ike, by| self.endpoint.sync_replay_counters(now, *ike, *by));
+        asked.retain(|ike, by| core.endpoint.sync_replay_counters(now, *ike, *by));
         for (spi, floor, ike) in wanted {
             if !asked.contains_key(&ike) {
                 left.push((spi, floor));
                 continue;
             }
-            self.edges.doubtful.remove(&spi);
+            self.marks.doubtful.remove(&spi);
             let why = format!("a packet far ahead was seen on Child SA {spi} before it was taken over");
-            self.log(LogLevel::Info, format!("{why}: the peer is to go on above {floor}"));
+            core.log(LogLevel::Info, format!("{why}: the peer is to go on above {floor}"));
         }
         left
     }
 
     /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to leave out.
-    fn skip_to(&self, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
-        let child = self.replicas.child(spi)?;
+    fn skip_to(&self, core: &Core, replicas: &Replicas, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
+        let child = replicas.child(spi)?;
         // What the peer has sent reaches the edge at least.
         let by = floor.saturating_sub(child.edge).saturating_add(1);
         let few = child.params.esn || by < MOST;
-        self.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
+        core.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
     /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303 knows no way to lower it.
-    pub(super) fn renew_doubtful(&mut self, now: Time) {
-        if self.edges.doubtful.is_empty() || !self.may_speak(now) {
+    /// `carried` and `spoken`: the shards whose packets this node carries, and those whose IKE it speaks.
+    pub(in crate::member) fn renew_doubtful(
+        &mut self,
+        core: &mut Core,
+        replicas: &Replicas,
+        now: Time,
+        carried: ShardSet,
+        spoken: ShardSet,
+    ) {
+        if self.marks.doubtful.is_empty() || !core.may_speak(now) {
             return;
         }
-        let carried = self.shown.packets;
-        let replicas = &self.replicas;
-        self.edges.doubtful.retain(|spi, _| carried.contains(spi.shard()) && replicas.child(*spi).is_some());
-        let speaks = self.shown.ike.without(self.imported);
-        let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && speaks.contains(spi.shard());
+        let replicas = &replicas;
+        self.marks.doubtful.retain(|spi, _| carried.contains(spi.shard()) && replicas.child(*spi).is_some());
+        let due = |(spi, doubt): &(&Spi, &Doubt)| doubt.at <= now && spoken.contains(spi.shard());
         let due: Vec<(Spi, u64)> =
-            self.edges.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();
-        let due = self.skip_to_floors(now, due);
+            self.marks.doubtful.iter().filter(due).map(|(spi, doubt)| (*spi, doubt.floor)).collect();
+        let due = self.skip_to_floors(core, replicas, now, due);
         for (spi, floor) in due {
-            let Some(id) = self.replicas.child(spi).map(|child| child.id) else { continue };
+            let Some(id) = replicas.child(spi).map(|child| child.id) else { continue };
             // One that the peer has just made cannot be renewed before the peer sends on it.
-            if !self.endpoint.rekey_child(now, id) {
-                self.edges.doubtful.insert(spi, Doubt { floor, at: now.plus(AGAIN) });
+            if !core.endpoint.rekey_child(now, id) {
+                self.marks.doubtful.insert(spi, Doubt { floor, at: now.plus(AGAIN) });
                 continue;
             }
-            self.edges.doubtful.remove(&spi);
+            self.marks.doubtful.remove(&spi);
             let line =
                 format!("a packet far ahead was seen on Child SA {spi} before it was taken over: new keys");
-            self.log(LogLevel::Info, line);
+            core.log(LogLevel::Info, line);
         }
     }
 }

@@ -1,0 +1,219 @@
+//! What every part of a member works with: the group that carries what it says, its IKE, the view that it is in, and what
+//! its host is to do.
+
+pub(super) mod commits;
+
+use super::replication::replicas::ChildReplica;
+use super::shards::ownership::Ownership;
+use super::{MemberConfig, MemberCounters, MemberOutput};
+use crate::alloc::{ClusterAllocator, Shared, hash_key};
+use crate::group::{Durable, Group, Position, ViewStart};
+use crate::node::{NodeId, names};
+use crate::siphash::HashKey;
+use crate::update::{Answer, Answered, CONTROL_PLANE};
+use commits::Commits;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use testudo_ike::endpoint::{Endpoint, EndpointConfig};
+use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Time};
+use testudo_ike::suite::Entropy;
+use testudo_ipsec::spi::{SenderId, Shard};
+
+/// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the total order has said of owners before a fresh node has heard where that begins.
+#[derive(Debug, Default)]
+pub(super) struct Unheard {
+    pub(super) drops: Vec<(NodeId, Shard, NodeId)>,
+    pub(super) fit: Vec<(NodeId, bool)>,
+    pub(super) drained: Vec<(NodeId, bool)>,
+}
+
+/// The view that this node is in, and how far it has come.
+#[derive(Debug)]
+pub(super) struct ViewState {
+    /// The last view had a quorum.
+    pub(super) quorate: bool,
+    /// A quorate view has begun and is not over.
+    pub(super) running: bool,
+    /// The last quorate view has no more than half of the nodes: while a witness counts for this half, another may have gone on by it.
+    pub(super) by_grace: bool,
+    /// Since when there is no view.
+    pub(super) no_view: Option<Time>,
+    pub(super) epoch: u64,
+    pub(super) members: Vec<NodeId>,
+    /// Of the updates in this view.
+    pub(super) version: u8,
+    pub(super) stable_upto: Position,
+}
+
+/// See the module.
+pub(super) struct Core {
+    pub(super) config: MemberConfig,
+    pub(super) node: NodeId,
+    pub(super) key: HashKey,
+    pub(super) shared: Arc<Shared>,
+    pub(super) group: Group,
+    pub(super) endpoint: Endpoint,
+    pub(super) view: ViewState,
+    /// Who owns what, as the total order has it.
+    pub(super) table: Ownership,
+    /// As long as a fresh node has not heard who owns what: the shards that were handed over meanwhile, by whom and to whom.
+    pub(super) unheard_of: Option<Unheard>,
+    pub(super) commits: Commits,
+    pub(super) sender: Option<SenderId>,
+    /// Nothing leaves from then on.
+    pub(super) fence: Time,
+    pub(super) counters: MemberCounters,
+    /// For the engine, in order.
+    pub(super) multicasts: VecDeque<Vec<u8>>,
+    /// When the host last looked.
+    pub(super) looked: Time,
+    pub(super) outputs: VecDeque<MemberOutput>,
+}
+
+impl Core {
+    /// `entropy`: for the group, and for IKE.
+    pub(super) fn new(
+        config: MemberConfig,
+        durable: Durable,
+        entropy: [Box<dyn Entropy + Send>; 2],
+        now: Time,
+    ) -> Self {
+        let [for_group, for_ike] = entropy;
+        let cluster_key = config.group.key.octets();
+        let key = hash_key(cluster_key);
+        let shared = Arc::<Shared>::default();
+        let alloc = ClusterAllocator::new(for_ike, cluster_key, key, Arc::clone(&shared));
+        let endpoint_config = EndpointConfig { track_changes: true, ..config.endpoint.clone() };
+        Self {
+            node: config.group.node,
+            key,
+            shared,
+            group: Group::new(config.group.clone(), durable, for_group, now),
+            endpoint: Endpoint::new(endpoint_config, Box::new(alloc)),
+            config,
+            view: ViewState {
+                quorate: false,
+                running: false,
+                by_grace: false,
+                no_view: None,
+                epoch: 0,
+                members: Vec::new(),
+                version: crate::update::OLDEST,
+                stable_upto: Position::default(),
+            },
+            table: Ownership::new(),
+            unheard_of: None,
+            commits: Commits::default(),
+            sender: None,
+            fence: Time::default(),
+            counters: MemberCounters::default(),
+            multicasts: VecDeque::new(),
+            looked: now,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// True while this node may speak IKE at all: in a quorate view, behind no fence, with a sender ID of its own.
+    pub(super) fn may_speak(&self, now: Time) -> bool {
+        let view = match self.view.no_view {
+            None => self.view.running,
+            Some(since) => self.view.quorate && now.since(since) < PATIENCE,
+        };
+        view && self.sender.is_some() && now < self.fence
+    }
+
+    /// All members of the view know what came with version 16: see [`CONTROL_PLANE`].
+    pub(super) fn has_control_plane(&self) -> bool {
+        self.view.version >= CONTROL_PLANE
+    }
+
+    pub(super) fn log(&mut self, level: LogLevel, message: String) {
+        let event = Event::Log { ike: None, connection: None, level, message };
+        self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
+    }
+
+    /// True for the owner of the shard. A fresh node that has not heard who owns what believes those who hold the state: they know.
+    pub(super) fn may_say(&self, from: NodeId, shard: Shard) -> bool {
+        match &self.unheard_of {
+            Some(_) => self.table.synced().contains(&from),
+            None => self.table.owner(shard) == Some(from),
+        }
+    }
+
+    /// Whose the shards are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
+    /// from the first of them, and goes on with what has been handed over since.
+    pub(super) fn told_owners(
+        &mut self,
+        epoch: u64,
+        owners: &[u8],
+        (unfit, drained): (&[NodeId], &[NodeId]),
+    ) {
+        if epoch != self.view.epoch {
+            return;
+        }
+        let Some(Unheard { drops, fit, drained: since }) = self.unheard_of.take() else { return };
+        self.table.adopt(owners, unfit, drained);
+        for (from, shard, to) in drops {
+            self.table.drop(from, shard, to);
+        }
+        for (node, fit) in fit {
+            self.table.set_fit(node, fit);
+        }
+        for (node, drained) in since {
+            self.table.set_drained(node, drained);
+        }
+    }
+
+    /// Gives a Child SA to the data plane.
+    pub(super) fn install(
+        &mut self,
+        ike: Option<IkeSaId>,
+        replica: &ChildReplica,
+        replaces: Option<ChildSaId>,
+    ) {
+        self.outputs.push_back(MemberOutput::InstallChild {
+            ike,
+            child: replica.id,
+            connection: replica.connection.clone(),
+            name: replica.name.clone(),
+            params: replica.params.clone(),
+            replaces,
+            place: replica.place,
+        });
+    }
+
+    /// An owner answers.
+    pub(super) fn answered(&mut self, Answer { to, job, what }: Answer) {
+        if to == self.node {
+            self.outputs.push_back(match what {
+                Answered::Line { connection, level, message } => {
+                    MemberOutput::Line { job, connection, level, message }
+                }
+                Answered::Initiated(result) => MemberOutput::Initiated { job, result },
+            });
+        }
+    }
+
+    pub(super) fn log_view(&mut self, start: &ViewStart, before: &[NodeId]) {
+        let ViewStart { view, epoch, fresh, .. } = start;
+        for gone in before.iter().filter(|node| !view.members.contains(node)) {
+            self.log(LogLevel::Warning, format!("node {gone} has left the view"));
+        }
+        let members = names(&view.members);
+        self.log(
+            if view.quorate { LogLevel::Info } else { LogLevel::Warning },
+            match view.quorate {
+                false => format!("no quorum: nodes {members} are alone"),
+                true if fresh.is_empty() => format!("view {epoch} begins: nodes {members}"),
+                true => format!(
+                    "view {epoch} begins: nodes {members}; to be brought up to date: {}",
+                    names(fresh)
+                ),
+            },
+        );
+    }
+}

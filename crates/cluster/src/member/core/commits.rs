@@ -1,0 +1,144 @@
+//! The commit rule: an IKE message leaves only once every member of the view holds the state that it depends on, and its own
+//! octets. A survivor then repeats what is stored; it never encrypts an answered exchange again.
+//!
+//! IKE_SA_INIT is the exception: nobody is authenticated, nothing is encrypted, and strangers can make any number of them. What
+//! it makes is told to the others with the rest, but not waited for.
+
+use super::Core;
+use crate::group::{Group, Ticket};
+use crate::member::MemberOutput;
+use crate::update::{Op, cut, encode};
+use std::collections::BTreeMap;
+use testudo_ike::message::{ExchangeType, Header};
+use testudo_ike::output::{CommitId, IkeSaId, Output, Path, Time};
+use testudo_planted::{Plant, planted};
+
+/// An update is cut at about this size.
+const LARGEST: usize = 12 << 10;
+
+/// An IKE message: [`Output::Send`].
+#[derive(Debug)]
+pub(in crate::member) struct Message {
+    pub(in crate::member) ike: Option<IkeSaId>,
+    pub(in crate::member) after: CommitId,
+    pub(in crate::member) path: Path,
+    pub(in crate::member) bytes: Vec<u8>,
+}
+
+impl From<Message> for MemberOutput {
+    fn from(Message { ike, after, path, bytes }: Message) -> Self {
+        Self::Ike(Output::Send { ike, after, path, bytes })
+    }
+}
+
+/// What waits for stability.
+#[derive(Debug, Default)]
+pub(in crate::member) struct Commits {
+    /// The update in which the present state of an IKE SA left this node. None: nothing has changed since all had it.
+    of_ike: BTreeMap<IkeSaId, Ticket>,
+    /// Messages, by what they wait for and in their order.
+    held: BTreeMap<(Ticket, u64), Message>,
+    count: u64,
+    /// The last of ours that is stable, and the last that was published.
+    stable: Ticket,
+    published: Ticket,
+}
+
+impl Commits {
+    /// True if something was said that not all members are known to hold.
+    pub(in crate::member) fn is_waiting(&self) -> bool {
+        self.published > self.stable
+    }
+
+    /// What waits of these is not sent any more.
+    pub(in crate::member) fn withhold(&mut self, ikes: &[IkeSaId]) {
+        self.held.retain(|_, message| message.ike.is_none_or(|id| !ikes.contains(&id)));
+    }
+
+    /// All members hold what was published up to there.
+    pub(in crate::member) fn set_stable(&mut self, ticket: Ticket) {
+        self.stable = self.stable.max(ticket);
+    }
+
+    /// True if all members hold what was published by then.
+    pub(in crate::member) fn is_stable(&self, ticket: Ticket) -> bool {
+        ticket <= self.stable
+    }
+
+    pub(in crate::member) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// These IKE SAs have changed, and what they are now left in that update.
+    pub(in crate::member) fn changed(&mut self, ikes: &[IkeSaId], ticket: Ticket) {
+        self.of_ike.extend(ikes.iter().map(|id| (*id, ticket)));
+    }
+
+    /// This node changes it no more.
+    pub(in crate::member) fn forget(&mut self, id: IkeSaId) {
+        self.of_ike.remove(&id);
+    }
+
+    /// What was published is void, and so is what waits for it.
+    pub(in crate::member) fn clear(&mut self) {
+        self.of_ike.clear();
+        self.held.clear();
+        self.stable = self.published;
+    }
+}
+
+impl Core {
+    /// Publishes changes of this node's shards. Gives the ticket of the last update.
+    pub(in crate::member) fn publish(&mut self, ops: Vec<Op>) -> Option<Ticket> {
+        self.publish_by(Group::publish, ops)
+    }
+
+    /// The same for what all but the fresh nodes know.
+    pub(in crate::member) fn publish_aside(&mut self, ops: Vec<Op>) -> Option<Ticket> {
+        self.publish_by(Group::publish_aside, ops)
+    }
+
+    fn publish_by(&mut self, way: fn(&mut Group, Vec<u8>) -> Ticket, ops: Vec<Op>) -> Option<Ticket> {
+        let mut last = None;
+        for part in cut(ops, LARGEST) {
+            last = Some(way(&mut self.group, encode(self.view.version, &part)));
+        }
+        if let Some(ticket) = last {
+            self.commits.published = ticket;
+        }
+        last
+    }
+
+    /// An IKE message leaves when all hold what it depends on.
+    pub(in crate::member) fn hold(&mut self, now: Time, message: Message) {
+        if !self.may_speak(now) {
+            return;
+        }
+        let waits = message.ike.filter(|_| !begins(&message.bytes));
+        let waits_for = waits.and_then(|id| self.commits.of_ike.get(&id).copied());
+        match waits_for {
+            Some(ticket) if !self.commits.is_stable(ticket) && !planted(Plant::AnswerBeforeStable) => {
+                self.commits.count += 1;
+                self.commits.held.insert((ticket, self.commits.count), message);
+            }
+            // What has not changed since, such as an answer that is repeated, is held by all.
+            _ => self.outputs.push_back(message.into()),
+        }
+    }
+
+    /// Messages that waited for what all members hold now leave.
+    pub(in crate::member) fn release(&mut self, now: Time, ticket: Ticket) {
+        while let Some(entry) = self.commits.held.first_entry().filter(|entry| entry.key().0 <= ticket) {
+            let message = entry.remove();
+            // Fenced, another may speak for the shard by now; the peer asks again.
+            if self.may_speak(now) {
+                self.outputs.push_back(message.into());
+            }
+        }
+    }
+}
+
+/// True for IKE_SA_INIT.
+fn begins(message: &[u8]) -> bool {
+    Header::parse(message).is_ok_and(|header| header.exchange == ExchangeType::IkeSaInit)
+}

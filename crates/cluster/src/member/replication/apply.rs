@@ -1,0 +1,145 @@
+//! What others tell of their SAs is done here.
+
+use super::Replication;
+use super::replicas::{ChildReplica, IkeReplica};
+use crate::group::Position;
+use crate::member::MemberOutput;
+use crate::member::core::Core;
+use crate::member::numbers::blocks::{Ledger, standbys};
+use crate::shard::ShardSet;
+use crate::update::{ChildState, Grant, IkeState, Op};
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{LogLevel, Output, Path, Time};
+use testudo_ipsec::spi::Spi;
+
+impl Replication {
+    pub(in crate::member) fn ike_added(&mut self, core: &mut Core, now: Time, ike: IkeState) {
+        let IkeState { outline, age, state, .. } = ike;
+        let spi = outline.spi;
+        self.wanted.remove(&spi);
+        let old = self.replicas.ikes.get(&spi);
+        let known = old.map(|old| (old.id, old.outline.leases.clone()));
+        let (id, before) = known.unwrap_or_else(|| (core.endpoint.new_ike_number(), Vec::new()));
+        for (pool, addr) in before.iter().filter(|lease| !outline.leases.contains(lease)) {
+            core.endpoint.drop_lease(id, pool, *addr);
+        }
+        for (pool, addr) in &outline.leases {
+            if !core.endpoint.hold_lease(id, &outline, pool, *addr) {
+                core.log(
+                    LogLevel::Error,
+                    format!("virtual IP {addr} has been leased to two peers, by two nodes"),
+                );
+            }
+        }
+        let came = Time(now.0.saturating_sub(age));
+        let told = Some((came, state));
+        self.replicas.insert_ike(spi, IkeReplica::new(id, outline, told, None));
+    }
+
+    pub(in crate::member) fn ike_gone(&mut self, core: &mut Core, spi: IkeSpi) {
+        self.wanted.remove(&spi);
+        let Some(ike) = self.replicas.remove_ike(spi) else { return };
+        for (pool, addr) in &ike.outline.leases {
+            core.endpoint.drop_lease(ike.id, pool, *addr);
+        }
+    }
+
+    pub(in crate::member) fn child_added(&mut self, core: &mut Core, now: Time, at: Position, state: ChildState) {
+        let spi = state.params.spi_in;
+        let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
+        let granted = state.standby == Some(core.node);
+        match self.replicas.child_mut(spi).filter(|child| *child.params == state.params) {
+            // Said again to all because somebody was not there.
+            Some(child) => {
+                child.ledger.reserved = child.ledger.reserved.max(ledger.reserved);
+                child.ledger.log2 = ledger.log2;
+                child.edge = child.edge.max(state.edge);
+                (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
+            }
+            None => {
+                // While this node was away its slot has come round again.
+                self.child_gone(core, now, spi);
+                self.new_child(core, now, state, ledger);
+            }
+        }
+        if granted && let Some(start) = ledger.reserved.checked_sub(2 << ledger.log2.min(32)) {
+            self.numbers.standby.push_back((at, spi, standbys(Grant { spi, start, log2: ledger.log2 })));
+        }
+    }
+
+    fn new_child(&mut self, core: &mut Core, now: Time, state: ChildState, ledger: Ledger) {
+        let ChildState { ike, connection, name, params, replaces, place, edge, .. } = state;
+        let id = core.endpoint.new_child_number();
+        core.endpoint.claim_spi(params.spi_in);
+        let replaced = replaces.and_then(|spi| self.replicas.child(spi)).map(|child| child.id);
+        let replica = ChildReplica {
+            id,
+            ike,
+            connection,
+            name,
+            params: Box::new(params),
+            replaces: replaces.filter(|_| replaced.is_some()),
+            place,
+            switched: false,
+            ledger,
+            edge,
+            edge_at: now,
+            rate: 0,
+            measured: (edge, now),
+            order: 0,
+            stale: false,
+            outdated: false,
+        };
+        let of = self.replicas.ikes.get(&ike).map(|ike| ike.id);
+        core.install(of, &replica, replaced);
+        self.replicas.insert_child(replica);
+    }
+
+    pub(in crate::member) fn switched(&mut self, core: &mut Core, from: Spi, to: Spi) {
+        let ids = self.replicas.child(from).map(|child| child.id);
+        let Some(child) = self.replicas.child_mut(to).filter(|child| !child.switched) else { return };
+        child.switched = true;
+        let to = child.id;
+        match ids {
+            Some(from) => core.outputs.push_back(MemberOutput::Ike(Output::SwitchChild { from, to })),
+            None => core.outputs.push_back(MemberOutput::Ike(Output::StartChild { child: to })),
+        }
+    }
+
+    pub(in crate::member) fn moved(&mut self, core: &mut Core, spi_in: Spi, path: Path) {
+        let Some(child) = self.replicas.child_mut(spi_in) else { return };
+        (child.params.local, child.params.remote) = (path.local, path.remote);
+        let (child, spi_out) = (child.id, child.params.spi_out);
+        core.outputs.push_back(MemberOutput::Ike(Output::UpdateChild { child, spi_in, spi_out, path }));
+    }
+
+    /// Its SPI rests here as it does there: a node that takes the shard over does not give it out again too soon.
+    pub(in crate::member) fn child_gone(&mut self, core: &mut Core, now: Time, spi_in: Spi) {
+        let Some(child) = self.replicas.remove_child(spi_in) else { return };
+        self.numbers.switch_those(core, |switch| switch.from == child.id || switch.to == child.id);
+        self.numbers.own.forget(spi_in);
+        core.endpoint.release_spi(now, spi_in);
+        core.outputs.push_back(MemberOutput::Ike(Output::RemoveChild { child: child.id, spi_in }));
+    }
+
+    /// What nobody has named again is gone.
+    pub(in crate::member) fn forget_stale(&mut self, core: &mut Core, now: Time) {
+        let (ikes, children) = self.replicas.stale();
+        ikes.into_iter().for_each(|spi| self.ike_gone(core, spi));
+        children.into_iter().for_each(|spi| self.child_gone(core, now, spi));
+    }
+
+    /// A Child SA that no IKE SA has: its former owner died between two updates that belong together.
+    pub(in crate::member) fn remove_orphans(&mut self, core: &mut Core, now: Time, shards: ShardSet) {
+        let of = |shard| self.replicas.children_of(shard);
+        let children = shards.iter().flat_map(of);
+        let orphans: Vec<Spi> = children
+            .filter(|(_, child)| core.endpoint.ike_of(child.id).is_none())
+            .map(|(spi, _)| *spi)
+            .collect();
+        for spi in orphans {
+            self.child_gone(core, now, spi);
+            core.publish(vec![Op::ChildDelete { spi }]);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Initiations for other nodes: what comes of them is told to the nodes that asked.
+
+use crate::node::NodeId;
+use crate::update::{Answer, Answered, Op};
+use testudo_ike::output::{Event, IkeSaId, LogLevel};
+
+/// An initiation for another node.
+#[derive(Debug)]
+struct Initiation {
+    from: NodeId,
+    job: u64,
+    ike: IkeSaId,
+    /// Empty: for the IKE SA alone.
+    child: String,
+}
+
+/// Initiations for other nodes, which wait for their end.
+#[derive(Debug, Default)]
+pub(in crate::member) struct Initiations(Vec<Initiation>);
+
+impl Initiations {
+    /// One has begun, for that node.
+    pub(in crate::member) fn begun(&mut self, from: NodeId, job: u64, ike: IkeSaId, child: String) {
+        self.0.push(Initiation { from, job, ike, child });
+    }
+
+    /// This node has lost its SAs.
+    pub(in crate::member) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// What has happened may be what another node waits for.
+    pub(in crate::member) fn told(&mut self, event: &Event, ops: &mut Vec<Op>) {
+        let initiations = &mut self.0;
+        match event {
+            Event::Log { ike: Some(ike), connection, level, message } if *level <= LogLevel::Info => {
+                let waits = initiations.iter().filter(|initiation| initiation.ike == *ike);
+                ops.extend(waits.map(|Initiation { from, job, .. }| {
+                    let (level, message, connection) = (level.charon(), message.clone(), connection.clone());
+                    let what = Answered::Line { connection, level, message };
+                    Op::Answer(Answer { to: *from, job: *job, what })
+                }));
+            }
+            // Whoever waits for the IKE SA alone.
+            Event::IkeUp(ike) => ops.extend(ended(initiations, *ike, "", &Ok(()))),
+            Event::IkeDown(ike, reason) => {
+                ops.extend(ended(initiations, *ike, "", &Err(reason.to_string())));
+            }
+            Event::InitiateMoved { from, to, child } => {
+                let moved = initiations.iter_mut().filter(|i| i.ike == *from && i.child == *child);
+                moved.for_each(|initiation| initiation.ike = *to);
+            }
+            Event::InitiateDone { ike, child, result } => {
+                let result = result.as_ref().map(drop).map_err(ToString::to_string);
+                ops.extend(ended(initiations, *ike, child, &result));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The answers to all who wait for that child of an IKE SA, or, without a name, for the IKE SA
+/// alone.
+fn ended(
+    initiations: &mut Vec<Initiation>,
+    ike: IkeSaId,
+    child: &str,
+    result: &Result<(), String>,
+) -> Vec<Op> {
+    let done = initiations.extract_if(.., |i| i.ike == ike && i.child == child);
+    let answer = |Initiation { from, job, .. }| {
+        Op::Answer(Answer { to: from, job, what: Answered::Initiated(result.clone()) })
+    };
+    done.map(answer).collect()
+}

@@ -1,0 +1,182 @@
+//! What this node's IKE has changed is told to the others, and its messages wait until they know.
+
+use super::Replication;
+use super::replicas::ChildReplica;
+use crate::member::MemberOutput;
+use crate::member::core::Core;
+use crate::member::core::commits::Message;
+use crate::member::numbers::Switch;
+use crate::member::numbers::blocks::Ledger;
+use crate::update::{ChildState, Op};
+use std::collections::BTreeMap;
+use testudo_ike::output::{ChildSaId, IkeSaId, Output, Time};
+use testudo_ipsec::spi::Spi;
+use testudo_planted::{Plant, planted};
+
+/// What one event has led to, in the order in which others are to be told.
+#[derive(Default)]
+struct Turn {
+    /// What makes or changes Child SAs.
+    children: Vec<Op>,
+    ikes: Vec<Op>,
+    /// What is going to happen to SAs, and what has happened.
+    before: Vec<Op>,
+    behind: Vec<Op>,
+    /// Child SAs that this turn has taken away.
+    removed: BTreeMap<ChildSaId, Spi>,
+    /// What takes them away: last, so that no IKE SA names what is not there.
+    gone: Vec<Op>,
+    sends: Vec<Message>,
+}
+
+impl Replication {
+    /// After every call of the endpoint: tells the others what it has changed, and keeps its messages until they know.
+    pub(in crate::member) fn turn(&mut self, core: &mut Core, now: Time) {
+        let mut turn = Turn::default();
+        while let Some(output) = core.endpoint.poll_output() {
+            self.take_output(core, now, &mut turn, output);
+        }
+        let changed = core.endpoint.take_changed();
+        for id in &changed {
+            turn.ikes.extend(self.changed_ike(core, now, *id));
+        }
+        self.add_contacts(core, &mut turn.ikes);
+        let Turn { children: mut ops, ikes, before, behind, gone, sends, .. } = turn;
+        ops.extend(before.into_iter().chain(ikes).chain(behind).chain(gone));
+        let ticket = core.publish(ops);
+        if let Some(ticket) = ticket {
+            core.commits.changed(&changed, ticket);
+            self.numbers.blocks_published(core, &mut self.replicas, ticket);
+        }
+        for message in sends {
+            core.hold(now, message);
+        }
+        // Who is gone changes no more.
+        for id in changed {
+            if self.replicas.spi_of_ike(id).is_none() {
+                core.commits.forget(id);
+            }
+        }
+    }
+
+    /// The state of an IKE SA of this node has changed, or it is gone.
+    fn changed_ike(&mut self, core: &mut Core, now: Time, id: IkeSaId) -> Vec<Op> {
+        let outline = core.endpoint.outline(id);
+        let before = self.replicas.spi_of_ike(id);
+        // An attempt that began again has another SPI, in the same shard.
+        let gone = before.filter(|spi| outline.as_ref().is_none_or(|outline| outline.spi != *spi));
+        let mut ops = Vec::new();
+        if let Some(spi) = gone {
+            self.replicas.remove_ike(spi);
+            ops.push(Op::IkeDelete { spi });
+        }
+        let kept_back = planted(Plant::UpdatesNotReplicated) && before.is_some();
+        if let Some(outline) = outline.filter(|_| !kept_back) {
+            ops.extend(self.tell_ike(core, now, id, outline));
+        }
+        ops
+    }
+
+    fn take_output(&mut self, core: &mut Core, now: Time, turn: &mut Turn, output: Output) {
+        match output {
+            Output::Send { ike, after, path, bytes } => {
+                turn.sends.push(Message { ike, after, path, bytes });
+            }
+            Output::Keepalive { .. } => {
+                if core.may_speak(now) {
+                    core.outputs.push_back(MemberOutput::Ike(output));
+                }
+            }
+            Output::InstallChild { ike, child, connection, name, params, replaces } => {
+                let old = replaces.and_then(|id| self.replicas.spi_of_child(id));
+                let renews = replaces.filter(|old| core.endpoint.ike_of(*old) == Some(ike)).and(old);
+                let replica = ChildReplica {
+                    id: child,
+                    ike: core.endpoint.outline(ike).map(|outline| outline.spi).unwrap_or_default(),
+                    connection,
+                    name,
+                    place: self.replicas.new_place(params.spi_in, renews),
+                    params,
+                    replaces: old,
+                    switched: false,
+                    ledger: Ledger::NEW,
+                    edge: 0,
+                    edge_at: now,
+                    rate: 0,
+                    measured: (0, now),
+                    order: 0,
+                    stale: false,
+                    outdated: false,
+                };
+                core.install(Some(ike), &replica, replaces);
+                turn.children.push(self.added(core, replica));
+            }
+            Output::SwitchChild { from, to } => {
+                let spis = self.replicas.spi_of_child(from).zip(self.replicas.spi_of_child(to));
+                if let Some((from, to)) = spis {
+                    if let Some(child) = self.replicas.child_mut(to) {
+                        child.switched = true;
+                    }
+                    turn.children.push(Op::ChildSwitch { from, to });
+                }
+                self.numbers.switch(core, &self.replicas, Switch { from, to });
+            }
+            Output::StartChild { child } => {
+                if let Some(spi) = self.replicas.spi_of_child(child) {
+                    turn.children.push(Op::ChildStart { spi });
+                    self.started(spi);
+                }
+                core.outputs.push_back(MemberOutput::Ike(output));
+            }
+            Output::UpdateChild { spi_in, path, .. } => {
+                if let Some(replica) = self.replicas.child_mut(spi_in) {
+                    (replica.params.local, replica.params.remote) = (path.local, path.remote);
+                }
+                turn.children.push(Op::ChildUpdate { spi: spi_in, path });
+                core.outputs.push_back(MemberOutput::Ike(output));
+            }
+            Output::AdvanceSequence { child, by } => {
+                turn.children.extend(self.numbers.skip_numbers(core, &mut self.replicas, now, child, by))
+            }
+            Output::RemoveChild { child, spi_in } => {
+                // What was to follow it does so now.
+                self.numbers.switch_those(core, |switch| switch.from == child || switch.to == child);
+                // The endpoint has given the SPI back already.
+                self.replicas.remove_child(spi_in);
+                turn.removed.insert(child, spi_in);
+                self.numbers.own.forget(spi_in);
+                turn.gone.push(Op::ChildDelete { spi: spi_in });
+                core.outputs.push_back(MemberOutput::Ike(output));
+            }
+            Output::InstallAddress { .. } | Output::RemoveAddress { .. } => {
+                core.outputs.push_back(MemberOutput::Ike(output));
+            }
+            Output::Event(ref event) => {
+                match self.happening(core, event, &turn.removed) {
+                    Some((true, op)) => turn.before.push(op),
+                    Some((false, op)) => turn.behind.push(op),
+                    None => self.initiations.told(event, &mut turn.behind),
+                }
+                core.outputs.push_back(MemberOutput::Ike(output));
+            }
+        }
+    }
+
+    /// CHILD_ADD of a Child SA that this node has made, with its first numbers and its standby's.
+    fn added(&mut self, core: &Core, mut replica: ChildReplica) -> Op {
+        let spi = replica.params.spi_in;
+        let grant = replica.ledger.grant(spi, replica.params.esn);
+        let standby = core.table.standby(spi.shard());
+        let state = ChildState { standby, ..replica.state() };
+        self.numbers.own.granted(grant, true);
+        self.replicas.insert_child(replica);
+        Op::Child(Box::new(state))
+    }
+
+    /// It carries by itself: it waits for nobody's place.
+    pub(in crate::member) fn started(&mut self, spi: testudo_ipsec::spi::Spi) {
+        if let Some(child) = self.replicas.child_mut(spi) {
+            child.replaces = None;
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! States of IKE SAs that this node has become the owner of: read one after the other, so that heartbeats do not wait.
+
+use super::Shards;
+use crate::alloc::OwnedHomes;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
+use crate::update::Op;
+use testudo_ike::message::IkeSpi;
+use testudo_ike::output::{ChildSaId, LogLevel, Time};
+use testudo_ipsec::spi::Spi;
+
+/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its heartbeats.
+const AT_ONCE: usize = 64;
+
+impl Shards {
+    /// Reads some of the states of the IKE SAs that this node has become the owner of.
+    pub(in crate::member) fn import_some(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+    ) {
+        if core.sender.is_none() || self.imported.is_empty() {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            let Some(spi) = self.imports.first().copied() else { break };
+            self.import(core, replication, now, spi);
+        }
+        if self.imports.is_empty() {
+            let shards = std::mem::take(&mut self.imported);
+            self.syncs.all_imported(shards);
+            replication.remove_orphans(core, now, shards);
+            self.update_homes(core, now);
+            // Before its shard moves on.
+            self.renew_what_is_doubtful(core, replication, now);
+            self.hand_over(core, replication, now);
+        }
+    }
+
+    /// Goes on with an IKE SA. From now on its owner here makes its IVs, under its own sender ID.
+    pub(in crate::member) fn import(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        spi: IkeSpi,
+    ) {
+        self.imports.remove(&spi);
+        let Some(ike) = replication.replicas.ikes.get(&spi) else { return };
+        let Some((at, state)) = ike.told.as_ref().filter(|_| ike.here.is_none()) else { return };
+        let replicas = &replication.replicas;
+        let number = |spi: Spi| -> Option<ChildSaId> { replicas.child(spi).map(|child| child.id) };
+        match core.endpoint.import_sa_as(*at, state.octets(), Some(ike.id), &number) {
+            Ok(id) => {
+                self.syncs.imported(spi);
+                let here = core.endpoint.message_ids(id);
+                let contact = replication.replicas.ikes.get_mut(&spi).and_then(|ike| {
+                    ike.here = here;
+                    ike.contact.take()
+                });
+                if let Some((contact, older)) = contact.as_deref() {
+                    core.endpoint.contacted_before(now, id, contact, *older);
+                    // Its Child SAs are no orphans.
+                    replication.turn(core, now);
+                }
+            }
+            Err(error) => {
+                core.log(LogLevel::Error, format!("cannot go on with IKE_SA {spi}: {error}"));
+                replication.ike_gone(core, spi);
+                core.publish(vec![Op::IkeDelete { spi }]);
+            }
+        }
+    }
+
+    /// New keys where the floor of a Child SA may be too high, as far as this node speaks for it.
+    pub(in crate::member) fn renew_what_is_doubtful(
+        &self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+    ) {
+        let (carried, spoken) = (self.shown.packets, self.shown.ike.without(self.imported));
+        replication.numbers.renew_doubtful(core, &replication.replicas, now, carried, spoken);
+    }
+
+    /// Connections start, and addresses are leased, where IKE is spoken and all is known that there is.
+    pub(in crate::member) fn update_homes(&mut self, core: &mut Core, now: Time) {
+        let owned = self.ike.without(self.imported).without(self.handover.held());
+        if self.homes != Some(owned) {
+            self.homes = Some(owned);
+            core.endpoint.set_homes(now, Box::new(OwnedHomes { key: core.key, owned }));
+        }
+    }
+}

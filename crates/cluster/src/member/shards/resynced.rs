@@ -1,0 +1,39 @@
+//! A node that has been brought up to date becomes a standby, and is handed shards.
+
+use super::Shards;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
+use crate::node::NodeId;
+use crate::shard::ShardSet;
+use testudo_ike::output::{LogLevel, Time};
+
+impl Shards {
+    /// An owner has told all.
+    pub(in crate::member) fn resynced(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        from: NodeId,
+        epoch: u64,
+    ) {
+        // One of a view that is over says nothing of this one.
+        if epoch != core.view.epoch {
+            return;
+        }
+        // All owners have told all, at the same place for everybody: who was fresh is one of us now.
+        let Some(fresh) = replication.resync.ended(from) else { return };
+        if fresh.contains(&core.node) {
+            replication.forget_stale(core, now);
+            core.group.synced();
+            core.log(LogLevel::Info, "this node holds all that the cluster knows".to_owned());
+        }
+        let changes = core.table.synced_too(&fresh);
+        replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);
+        let owned = core.table.owned_by(core.node);
+        let standbys: ShardSet = owned.intersection(changes.standby);
+        self.grant_all(core, replication, standbys, false);
+        self.hand_over(core, replication, now);
+        self.provide(core, replication, now);
+    }
+}

@@ -1,0 +1,75 @@
+//! What this node shows its host: which packets and whose IKE are kept here.
+
+use super::Shards;
+use crate::dispatch::Ownership as Shown;
+use crate::group::NoQuorum;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
+use crate::member::{MemberOutput, TakenIn};
+use crate::node::NodeId;
+use crate::shard::ShardSet;
+use testudo_ike::output::Time;
+
+impl Shards {
+    /// Tells the host what is kept here, if that has changed.
+    pub(in crate::member) fn show(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
+        let carries = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
+        let bumping: ShardSet = self.bumping.keys().copied().collect();
+        let mut packets = self.active.union(self.provisional).without(bumping.union(self.handover.stopped()));
+        let mut ike = self.ike.without(self.handover.held());
+        if !core.view.quorate {
+            ike = ShardSet::EMPTY;
+        }
+        if !carries {
+            packets = ShardSet::EMPTY;
+        }
+        let default_host = match core.view.running {
+            true => self.next_host(core) == Some(core.node),
+            // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
+            false => self.shown.default_host && carries,
+        };
+        let held = if core.view.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
+        let shown = Shown { packets, held, ike, default_host };
+        if shown == self.shown {
+            return;
+        }
+        let new = packets.without(self.shown.packets);
+        if !new.is_empty() {
+            // Their packets leave with them.
+            replication.numbers.use_blocks_of(core, &mut replication.replicas, new);
+        }
+        self.take_in(core, replication, now, new);
+        if default_host && !self.shown.default_host {
+            core.outputs.push_back(MemberOutput::Announce);
+        }
+        self.shown = shown;
+        core.outputs.push_back(MemberOutput::Shards(shown));
+    }
+
+    /// Packets of these shards are taken in here from now on.
+    fn take_in(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
+        let of = |shard| replication.replicas.children_of(shard);
+        // Where the former owner has told how far it got, nobody need guess.
+        let reach = |shard, child| match self.arrivals.is_exact(shard) {
+            true => 0,
+            false => replication.numbers.reach(core, now, shard, child),
+        };
+        let children = shards.iter().flat_map(of).map(|(spi, child)| TakenIn {
+            spi_in: *spi,
+            edge: child.edge,
+            reach: reach(spi.shard(), child),
+            esn: child.params.esn,
+        });
+        let children: Vec<TakenIn> = children.collect();
+        self.arrivals.taken(shards);
+        if !children.is_empty() {
+            core.outputs.push_back(MemberOutput::TakeIn { children });
+        }
+    }
+
+    /// Who answers for the addresses of all: the first that is heard, and has all of its ports if any has.
+    fn next_host(&self, core: &Core) -> Option<NodeId> {
+        let heard = || core.view.members.iter().copied().filter(|node| !self.suspects.contains(node));
+        heard().find(|node| !core.table.is_last(*node)).or_else(|| heard().next())
+    }
+}

@@ -1,0 +1,139 @@
+//! Shards come and go: with views, with suspicion, and from hand to hand.
+//!
+//! Packets and IKE are two things. Packets of a suspect are carried by its standby at once: should the suspicion be wrong, a packet is
+//! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
+
+use super::Shards;
+use crate::group::Position;
+use crate::member::MemberOutput;
+use crate::member::core::Core;
+use crate::member::replication::Replication;
+use crate::node::NodeId;
+use crate::shard::ShardSet;
+use crate::update::Left;
+use testudo_ike::output::{LogLevel, Time};
+use testudo_ipsec::spi::Shard;
+
+/// Shards that this node is to take.
+#[derive(Debug)]
+pub(in crate::member) struct Take {
+    pub(in crate::member) when: When,
+    pub(in crate::member) shards: ShardSet,
+}
+
+/// When it takes them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::member) enum When {
+    /// What a departed owner may still send has run out by then.
+    At(Time),
+    /// All know that they were handed over.
+    Stable(Position),
+}
+
+impl Take {
+    pub(in crate::member) fn shards(&self) -> ShardSet {
+        self.shards
+    }
+
+    /// When time brings it.
+    pub(in crate::member) fn at(&self) -> Option<Time> {
+        match self.when {
+            When::At(at) => Some(at),
+            When::Stable(_) => None,
+        }
+    }
+}
+
+impl Shards {
+    /// SEG_DROP has been delivered: the shard is another's.
+    pub(in crate::member) fn dropped(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+        from: NodeId,
+        at: Position,
+        (shard, to): (Shard, NodeId),
+        left: Left,
+    ) {
+        if let Some(unheard) = &mut core.unheard_of {
+            unheard.drops.push((from, shard, to));
+            return;
+        }
+        let Some(changes) = core.table.drop(from, shard, to) else {
+            if from == core.node {
+                self.not_dropped(core, replication, now, shard);
+            }
+            return;
+        };
+        if from == core.node {
+            self.handover.done(shard);
+            self.active.remove(shard);
+            self.ike.remove(shard);
+            self.update_homes(core, now);
+            self.hand_over(core, replication, now);
+        }
+        let mut standbys = changes.standby;
+        if to == core.node {
+            self.arrivals.left(now, shard, left);
+            let shards: ShardSet = [shard].into_iter().collect();
+            // Until all know of it, a view without those who do would leave the shard with its former owner.
+            self.takes.push(Take { when: When::Stable(at), shards });
+            // Another may have become its standby meanwhile, whom its former owner could not grant anything any more.
+            standbys.insert(shard);
+        }
+        replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);
+        let owned = core.table.owned_by(core.node);
+        self.grant_all(core, replication, owned.intersection(standbys), false);
+        self.provide(core, replication, now);
+    }
+
+    /// Takes what is due.
+    pub(in crate::member) fn take_what_is_due(
+        &mut self,
+        core: &mut Core,
+        replication: &mut Replication,
+        now: Time,
+    ) {
+        let stable = core.view.stable_upto;
+        let due = |take: &Take| match take.when {
+            When::At(at) => at <= now,
+            When::Stable(at) => at <= stable,
+        };
+        if !core.view.running {
+            return;
+        }
+        let (taken, left): (Vec<Take>, Vec<Take>) =
+            std::mem::take(&mut self.takes).into_iter().partition(due);
+        self.takes = left;
+        if taken.is_empty() {
+            return self.show(core, replication, now);
+        }
+        // What it has carried as their standby goes on behind all that their owners have had.
+        replication.numbers.use_blocks_of(
+            core,
+            &mut replication.replicas,
+            taken.iter().fold(ShardSet::EMPTY, |all, take| all.union(take.shards)),
+        );
+        for Take { shards, when } in taken {
+            if let When::At(_) = when {
+                core.log(LogLevel::Info, format!("takes over {} shards", shards.len()));
+                if core.config.message_id_sync {
+                    self.syncs.departed(shards);
+                }
+            }
+            self.active = self.active.union(shards);
+            self.ike = self.ike.union(shards);
+            for shard in shards.iter() {
+                self.imports.extend(replication.replicas.readable(shard));
+            }
+            self.imported = self.imported.union(shards);
+            self.inherited = self.inherited.without(shards);
+            let (arrived, digests) = self.arrivals.arrived(shards);
+            if !arrived.is_empty() {
+                core.outputs.push_back(MemberOutput::Handled { shards: arrived, digests });
+            }
+        }
+        self.provide(core, replication, now);
+    }
+}

@@ -1,0 +1,117 @@
+//! A view begins: every part hears of it, in this order.
+
+use super::Member;
+use super::core::Unheard;
+use super::numbers::marks::Edges;
+use super::shards::handover::Arrivals;
+use super::shards::syncs::Syncs;
+use super::shards::takeover::{Take, When};
+use crate::group::ViewStart;
+use crate::shard::ShardSet;
+use testudo_ike::output::{IkeSaId, Time};
+
+impl Member {
+    /// A view begins.
+    pub(super) fn view(&mut self, now: Time, start: ViewStart) {
+        (self.core.view.running, self.core.view.no_view) = (start.view.quorate, None);
+        self.core.view.quorate = start.view.quorate;
+        let before = std::mem::replace(&mut self.core.view.members, start.view.members.clone());
+        self.core.log_view(&start, &before);
+        self.replication.resync.stop();
+        self.shards.stop_handover(&mut self.core);
+        // Whatever was about to be taken: the new view says it again, if it is still so.
+        self.shards.takes.clear();
+        self.replication.wanted.clear();
+        let standby_gone = self.core.table.standby_not_of(&start.current);
+        let standby_of =
+            std::mem::take(&mut self.shards.inherited).union(self.core.table.standby_of(self.core.node));
+        if !start.view.quorate {
+            // Those who were suspected may be the majority: what was carried for them is theirs.
+            return self.shards.provide(&mut self.core, &mut self.replication, now);
+        }
+        self.core.view.epoch = start.epoch;
+        if start.reset || start.fresh.contains(&self.core.node) {
+            self.void(now, start.reset);
+        }
+        self.core.view.version = start.version;
+        self.core.endpoint.export_as(crate::update::states(self.core.view.version));
+        self.core.view.by_grace = start.view.members.len() * 2 <= self.core.config.group.nodes.len();
+        self.core.unheard_of = None;
+        let held_before = !start.reset && !start.fresh.contains(&self.core.node);
+        if start.reset {
+            self.core.table.reset();
+        } else if start.fresh.contains(&self.core.node) {
+            self.core.unheard_of = Some(Unheard::default());
+        }
+        self.shards.suspects.retain(|node| start.view.members.contains(node));
+        self.shards.yielded = ShardSet::EMPTY;
+        let changes = self.core.table.view(&start.current);
+        self.replication.numbers.became_standby(&self.core, &mut self.replication.replicas, changes.standby);
+        let owned = self.core.table.owned_by(self.core.node);
+        let gained = owned.without(self.shards.active).without(self.shards.handover.held());
+        if held_before {
+            // Its standby need not wait for what a departed owner may still send: no more than when it only suspected him.
+            self.shards.inherited = gained.intersection(standby_of);
+        }
+        if !gained.is_empty() {
+            self.shards.takes.push(Take { when: When::At(start.wait_until), shards: gained });
+        }
+        self.configuration.begin_configuration(
+            &self.core,
+            now,
+            start.fresh.contains(&self.core.node),
+            start.reset,
+        );
+        self.replication.numbers.begin_line_rates(&mut self.core, &start);
+        self.replication.begin_resync(&mut self.core, &self.configuration, now, &start);
+        self.shards.tell_fitness_anew(&mut self.core);
+        self.replication.paths.tell_untold_paths(&mut self.core, now);
+        // New numbers for whoever has become owner or standby. An owner goes on with those that it has for as long as they last, and so
+        // does the standby that takes over: they lie behind its owner's. Where the standby was another, and now is gone or passed over, that
+        // one may have sent behind all of them, and told nobody.
+        let changed = owned.intersection(changes.owner.union(changes.standby));
+        let behind = changed.intersection(standby_gone.union(changes.owner.without(standby_of)));
+        self.shards.grant_all(&mut self.core, &mut self.replication, behind, true);
+        self.shards.grant_all(&mut self.core, &mut self.replication, changed.without(behind), false);
+        self.shards.leave_anew(&mut self.core);
+        self.shards.take_what_is_due(&mut self.core, &mut self.replication, now);
+        self.shards.provide(&mut self.core, &mut self.replication, now);
+        self.shards.hand_over(&mut self.core, &mut self.replication, now);
+    }
+
+    /// What this node holds is void: others have gone on without it, and tell it anew what there is. `reset`: nobody holds
+    /// anything.
+    pub(super) fn void(&mut self, now: Time, reset: bool) {
+        if self.core.commits.is_waiting() || self.core.view.by_grace {
+            // It has encrypted messages that never left, or that left while the other half went on as well. The states that it will be
+            // given know nothing of their IVs, nor do the blocks of which numbers it has sent.
+            self.core.sender = None;
+            self.core.group.renew_sender(now);
+        }
+        let ids: Vec<IkeSaId> = self.core.endpoint.states().map(|(id, _)| id).collect();
+        for id in ids {
+            self.core.endpoint.evict(now, id);
+        }
+        self.core.endpoint.take_changed();
+        self.core.commits.clear();
+        // Who goes on with these Child SAs sends through them.
+        self.replication.numbers.switch_those(&mut self.core, |_| true);
+        self.replication.numbers.own.clear();
+        self.replication.numbers.standby.clear();
+        self.shards.bumping.clear();
+        self.shards.imports.clear();
+        self.shards.imported = ShardSet::EMPTY;
+        self.shards.handover.clear();
+        self.shards.arrivals = Arrivals::default();
+        self.replication.numbers.marks = Edges::default();
+        self.asks.clear();
+        self.replication.initiations.clear();
+        self.shards.syncs = Syncs::default();
+        (self.shards.active, self.shards.ike) = (ShardSet::EMPTY, ShardSet::EMPTY);
+        self.shards.update_homes(&mut self.core, now);
+        self.replication.replicas.doubt();
+        if reset {
+            self.replication.forget_stale(&mut self.core, now);
+        }
+    }
+}
