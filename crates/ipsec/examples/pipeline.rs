@@ -119,7 +119,7 @@ fn counted_forged(reassembler: &mut Reassembler<Octets>, packet: &[u8]) {
 #[inline(always)]
 fn give(reassembler: &mut Reassembler<Octets>, packet: &[u8]) {
     let fragment = Fragment::parse(packet).ok().flatten().expect("a fragment");
-    assert!(reassembler.add((Octets, fragment), 0, 1, &mut |_, _| ()).is_none());
+    assert!(reassembler.add(Octets, fragment, 0, 1, &mut |_, _| ()).is_none());
 }
 
 /// A burst of packets where they lie; afterwards `extents` says where they lie then.

@@ -44,7 +44,13 @@ impl Replication {
         }
     }
 
-    pub(in crate::member) fn child_added(&mut self, core: &mut Core, now: Time, at: Position, state: ChildState) {
+    pub(in crate::member) fn child_added(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        at: Position,
+        state: ChildState,
+    ) {
         let spi = state.params.spi_in;
         let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
         let granted = state.standby == Some(core.node);

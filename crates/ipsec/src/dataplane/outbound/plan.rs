@@ -88,7 +88,7 @@ impl<'s> Planner<'s, '_> {
     ) {
         if let [only] = members {
             if let Some(item) = burst.get_mut(usize::from(only.at)) {
-                plans.extend(self.plan(item, (&train.inner, only.at), train.path));
+                plans.extend(self.plan(item, &train.inner, only.at, train.path));
             }
             return;
         }
