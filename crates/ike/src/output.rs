@@ -45,7 +45,7 @@ pub struct IkeSaId(pub u64);
 pub struct ChildSaId(pub u64);
 
 /// Names a state change. An output may leave only once the change it names is stable; a single node commits at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommitId(pub u64);
 
 /// The two ends of a UDP conversation. On port 4500 the host puts the non-ESP marker before the message (RFC 7296 §2.23).

@@ -2,13 +2,14 @@
 //!
 //! As in strongSwan, except that a `start` goes on trying until the tunnel is up: a peer that was cut off may be for long.
 
-use super::Endpoint;
-use super::report::ORDINARY;
 use crate::config::StartAction;
+use crate::endpoint::Endpoint;
+use crate::endpoint::environment::Environment;
+use crate::endpoint::report::ORDINARY;
 use crate::output::{Reason, Time};
 use crate::sa::{ChildPhase, IkeSa};
 
-impl Endpoint {
+impl Environment {
     /// An IKE SA ends with all its children: because the peer is dead, or because it said so.
     pub(crate) fn act_on_loss(&mut self, now: Time, sa: &IkeSa, reason: &Reason) {
         if !sa.is_established() || sa.closing.is_some() {
@@ -27,7 +28,7 @@ impl Endpoint {
     }
 
     fn act_for_all(&mut self, now: Time, sa: &IkeSa, dead: bool) {
-        let Some(connection) = self.connections.get(&sa.connection) else { return };
+        let Some(connection) = self.loaded.connections.get(&sa.connection) else { return };
         for child in sa.children.iter().filter(|child| child.phase == ChildPhase::Installed) {
             if self.has_standby(sa, child) {
                 continue;
@@ -41,7 +42,8 @@ impl Endpoint {
 
     /// The peer has deleted one Child SA.
     pub(crate) fn act_on_close(&mut self, now: Time, sa: &IkeSa, child: &str) {
-        let Some(connection) = self.connections.get(&sa.connection).filter(|_| sa.closing.is_none()) else {
+        let Some(connection) = self.loaded.connections.get(&sa.connection).filter(|_| sa.closing.is_none())
+        else {
             return;
         };
         if let Some(config) = connection.child(child) {
@@ -52,7 +54,7 @@ impl Endpoint {
     /// A Child SA is lost, and another is asked for at once. Should the peer refuse that to the end, it goes on as with any
     /// that is lost.
     pub(crate) fn act_on_refusal(&mut self, sa: &IkeSa, child: &str) {
-        let connection = self.connections.get(&sa.connection);
+        let connection = self.loaded.connections.get(&sa.connection);
         let Some(config) = connection.as_ref().and_then(|connection| connection.child(child)) else { return };
         let actions = [config.dpd_action, config.close_action];
         if actions.iter().any(|action| action.traps()) {
@@ -66,30 +68,36 @@ impl Endpoint {
     fn act(&mut self, now: Time, sa: &IkeSa, child: &str, action: StartAction) {
         let connection = sa.connection.as_str();
         if action.traps() {
-            self.log_connection(connection, ORDINARY, format!("the next packet brings {child} up again"));
+            self.effects.log_connection(
+                connection,
+                ORDINARY,
+                format!("the next packet brings {child} up again"),
+            );
             self.starts.trap(connection, child);
         }
         if action.starts() {
-            self.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
+            self.effects.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
             // Not at once: the IKE SA is still being worked on.
             let shard = sa.our_spi().shard();
             self.starts.restart((connection, child), shard, now, self.config.start_retry);
         }
     }
+}
 
+impl Endpoint {
     /// Gives a loaded child the trap of `start_action`, or takes it away, until its connection is
     /// loaded again; likewise a `pass` or `drop` policy.
     pub fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
         if !trap {
-            self.starts.untrap(connection, child);
+            self.env.starts.untrap(connection, child);
         }
-        self.connections.set_trap(connection, child, trap);
+        self.env.loaded.connections.set_trap(connection, child, trap);
     }
 
     /// True if a packet without an SA brings the child up.
     pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
-        let configured = self.connections.get(connection);
+        let configured = self.env.loaded.connections.get(connection);
         let action = configured.and_then(|c| c.child(child).map(|child| child.start_action));
-        action.is_some_and(|action| action.traps() || self.starts.is_trapped(connection, child))
+        action.is_some_and(|action| action.traps() || self.env.starts.is_trapped(connection, child))
     }
 }

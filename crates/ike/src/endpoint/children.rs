@@ -1,9 +1,9 @@
 //! What operators see of the configured children: which of them are up, and why the others are not.
 
-use super::Endpoint;
-use super::record::{ChildFailure, ChildRecord, is_loss};
 use crate::config::{Child, ChildMode};
-use crate::output::{Reason, Time};
+use crate::endpoint::Endpoint;
+use crate::endpoint::record::{ChildFailure, ChildRecord};
+use crate::output::Time;
 use crate::sa::{IkeSa, Task};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ impl Endpoint {
     pub fn children(&self, connection: &str) -> Vec<ChildStatus> {
         let found = self.found(connection);
         let none = Found::default();
-        let records = self.connections.records(connection);
+        let records = self.env.loaded.connections.records(connection);
         let status = |(child, record): (&Child, &ChildRecord)| {
             self.child_status(connection, child, record, found.get(child.name.as_str()).unwrap_or(&none))
         };
@@ -112,10 +112,10 @@ impl Endpoint {
         record: &ChildRecord,
         found: &Found,
     ) -> ChildStatus {
-        let start = self.starts.due_at(connection, &child.name);
+        let start = self.env.starts.due_at(connection, &child.name);
         let next_try = found.retry.into_iter().chain(start).min();
         let state = self.child_state(connection, child, found, next_try.is_some());
-        let wanted = self.starts.is_wanted(connection, &child.name);
+        let wanted = self.env.starts.is_wanted(connection, &child.name);
         let tried = matches!(state, ChildState::Up | ChildState::Establishing | ChildState::Waiting);
         let starts = child.mode.is_negotiated() && child.start_action.starts();
         let up = state == ChildState::Up;
@@ -141,7 +141,7 @@ impl Endpoint {
         }
         if found.sas > 0 {
             ChildState::Up
-        } else if found.asked || self.names.waiting_for(connection, &child.name).is_some() {
+        } else if found.asked || self.env.names.waiting_for(connection, &child.name).is_some() {
             ChildState::Establishing
         } else if waits {
             ChildState::Waiting
@@ -157,7 +157,7 @@ impl Endpoint {
     /// By child.
     fn found<'a>(&'a self, connection: &'a str) -> BTreeMap<&'a str, Found> {
         let mut found = BTreeMap::new();
-        for sa in self.table.of_connection(connection).filter(|sa| sa.is_live()) {
+        for sa in self.env.table.of_connection(connection).filter(|sa| sa.is_live()) {
             if let Some(attempt) = sa.phase.attempt() {
                 of(&mut found, &attempt.child).asked = true;
             } else if sa.is_established() {
@@ -165,48 +165,6 @@ impl Endpoint {
             }
         }
         found
-    }
-
-    /// A child has a Child SA.
-    pub(crate) fn note_child_up(&mut self, now: Time, connection: &str, child: &str) {
-        if let Some(record) = self.connections.record_mut(connection, child) {
-            record.came_up(now);
-        }
-    }
-
-    /// A child has lost a Child SA.
-    pub(crate) fn note_child_down(&mut self, now: Time, connection: &str, child: &str, reason: &Reason) {
-        let Some(record) = self.connections.record_mut(connection, child).filter(|_| is_loss(reason)) else {
-            return;
-        };
-        record.went_down(now);
-        // The peer that began anew is up again with its new IKE SA.
-        if *reason != Reason::Replaced {
-            record.failed(now, reason.to_string());
-        }
-    }
-
-    /// This node goes on with the children of an IKE SA.
-    pub(crate) fn note_children_here(&mut self, sa: &IkeSa) {
-        for child in sa.children.iter().filter(|child| child.is_up()) {
-            self.note_child_up(child.installed, &sa.connection, &child.name);
-        }
-    }
-
-    /// Another node goes on with the children of an IKE SA.
-    pub(crate) fn note_children_elsewhere(&mut self, now: Time, sa: &IkeSa) {
-        for child in &sa.children {
-            if let Some(record) = self.connections.record_mut(&sa.connection, &child.name) {
-                record.went_down(now);
-            }
-        }
-    }
-
-    /// Something that was tried for a child came to nothing.
-    pub(crate) fn note_failure(&mut self, now: Time, connection: &str, child: &str, why: String) {
-        if let Some(record) = self.connections.record_mut(connection, child) {
-            record.failed(now, why);
-        }
     }
 }
 

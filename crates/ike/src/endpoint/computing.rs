@@ -9,9 +9,11 @@
 //! and does not take the message again. If the job is lost, with the node that had it or because there are too many, the
 //! message comes again: nobody has answered it.
 
-use super::half_open::{Claimant, of_strangers};
-use super::table::hash;
-use super::{Discard, Endpoint};
+use crate::endpoint::environment::Environment;
+use crate::endpoint::half_open::{Claimant, of_strangers};
+use crate::endpoint::table::hash;
+use crate::endpoint::{Discard, Endpoint};
+use crate::exchange::session::Session;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +44,7 @@ pub struct JobId {
 const PEER_PART: usize = 4;
 
 /// How it goes on.
-type Then = Box<dyn FnOnce(&mut Endpoint, Time) + Send>;
+type Then = Box<dyn FnOnce(&mut Environment, Time) + Send>;
 
 /// What a job is for. There is one at a time for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,7 +223,7 @@ impl Endpoint {
     /// The next job for the host to run. To be called until there is none, after every call that may change something,
     /// where [`super::EndpointConfig::hand_out_jobs`] says that the host runs them.
     pub fn take_job(&mut self) -> Option<Job> {
-        self.config.hand_out_jobs.then(|| self.jobs.take()).flatten()
+        self.env.config.hand_out_jobs.then(|| self.env.jobs.take()).flatten()
     }
 
     /// Goes on with what came of a job. Jobs may come back in any order.
@@ -232,68 +234,56 @@ impl Endpoint {
 
     /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings it to another.
     pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
-        if let Some(out) = self.jobs.end(id) {
-            self.no_longer_computing(out.owner);
-            self.discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
+        if let Some(out) = self.env.jobs.end(id) {
+            self.env.no_longer_computing(out.owner);
+            self.env
+                .effects
+                .discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
         }
     }
 
     /// Jobs that have not come back.
     pub fn jobs_out(&self) -> usize {
-        self.jobs.out.len()
+        self.env.jobs.out.len()
     }
 
     /// Runs the jobs, unless the host does.
     pub(super) fn run_jobs(&mut self, now: Time) {
-        while !self.config.hand_out_jobs
-            && let Some(job) = self.jobs.take()
+        while !self.env.config.hand_out_jobs
+            && let Some(job) = self.env.jobs.take()
         {
             self.finish(now, job.run());
         }
     }
 
+    pub(crate) fn finish(&mut self, now: Time, Done { id, then }: Done) {
+        if let Some(out) = self.env.jobs.end(id) {
+            self.env.no_longer_computing(out.owner);
+            then(&mut self.env, now);
+        }
+    }
+}
+
+impl Environment {
     fn no_longer_computing(&mut self, owner: Owner) {
         if let Owner::Stranger(claimant) = owner {
             self.half_opens.end(claimant);
         }
     }
 
-    fn finish(&mut self, now: Time, Done { id, then }: Done) {
-        if let Some(out) = self.jobs.end(id) {
-            self.no_longer_computing(out.owner);
-            then(self, now);
-        }
-    }
-
-    /// Hands out a computation for a message of an IKE SA. `then` goes on with the result, unless [`Endpoint::forget_jobs`]
-    /// has come before.
-    pub(crate) fn compute<T: Send + 'static>(
+    /// Hands out a computation for a message of an IKE SA. `then` goes on with the result, unless
+    /// [`Environment::forget_jobs`] has come before.
+    pub(crate) fn compute_for_sa<T: Send + 'static>(
         &mut self,
         now: Time,
         (sa, response): (&IkeSa, bool),
         work: impl FnOnce() -> T + Send + 'static,
-        then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
+        then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
     ) {
         let (ike, owner) = (sa.id, Owner::Peer(Peer::of(sa)));
-        self.hand_out(now, (Place::Sa { ike, response }, true), owner, work, move |endpoint, now, result| {
-            endpoint.with_sa(now, ike, |endpoint, sa| then(endpoint, now, sa, result));
+        self.hand_out(now, (Place::Sa { ike, response }, true), owner, work, move |env, now, result| {
+            env.with_sa(now, ike, |session| then(session, result));
         });
-    }
-
-    /// The same, if the computation takes long. Else it is done at once: to hand it over would take longer.
-    pub(crate) fn compute_if<T: Send + 'static>(
-        &mut self,
-        takes_long: bool,
-        now: Time,
-        (sa, response): (&mut IkeSa, bool),
-        work: impl FnOnce() -> T + Send + 'static,
-        then: impl FnOnce(&mut Self, Time, &mut IkeSa, T) -> Result<(), Reason> + Send + 'static,
-    ) -> Result<(), Reason> {
-        if takes_long {
-            self.compute(now, (sa, response), work, then);
-            return Ok(());
-        }
-        then(self, now, sa, work())
     }
 
     /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one that is half open.
@@ -318,20 +308,20 @@ impl Endpoint {
     ) {
         if self.jobs.is_full(owner, self.config.job_limit) {
             let out = self.jobs.out.len();
-            return self.discard(now, Discard::Overload, || {
+            return self.effects.discard(now, Discard::Overload, || {
                 format!("ignored a message of a handshake: {out} are being computed")
             });
         }
         if let Owner::Stranger(claimant) = owner {
             if !self.make_room(now, claimant) {
-                return self.stats.discard(Discard::HalfOpenLimit);
+                return self.effects.stats.discard(Discard::HalfOpenLimit);
             }
             self.half_opens.begin(claimant);
         }
         let id = self.jobs.begin(place, owner);
         let work = move || -> Then {
             let result = work();
-            Box::new(move |endpoint, now| then(endpoint, now, result))
+            Box::new(move |env, now| then(env, now, result))
         };
         let job = Job { id, takes_long, work: Box::new(work) };
         match owner {

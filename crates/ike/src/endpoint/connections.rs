@@ -1,11 +1,12 @@
 //! The loaded connections: checked before they are taken, found by name, by addresses and by child.
 
-use super::error::{InitiateError, LoadError};
-use super::record::ChildRecord;
-use super::remotes::Remotes;
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, Hosts, IkeProposal, StartAction, TsSpec};
-use crate::output::{Path, Time};
+use crate::endpoint::error::{InitiateError, LoadError};
+use crate::endpoint::record::{ChildRecord, is_loss};
+use crate::endpoint::remotes::Remotes;
+use crate::output::{Path, Reason, Time};
+use crate::sa::IkeSa;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use testudo_ipsec::selector::AddrRange;
 /// All connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    by_name: BTreeMap<String, Loaded>,
+    by_name: BTreeMap<String, LoadedConnection>,
     remotes: Remotes,
     /// The CAs that they name.
     cas: NamedCas,
@@ -22,13 +23,13 @@ pub(crate) struct Connections {
 
 /// A connection, and what is remembered of its children.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedConnection {
     connection: Arc<Connection>,
     /// In the order of its children.
     records: Box<[ChildRecord]>,
 }
 
-impl Loaded {
+impl LoadedConnection {
     /// Of what was loaded before, children of the same names keep their records.
     fn new(now: Time, connection: Connection, before: Option<&Self>) -> Self {
         let known: BTreeMap<&str, &ChildRecord> = before.into_iter().flat_map(Self::children).collect();
@@ -81,7 +82,7 @@ impl Connections {
             self.remotes.add(&connection.name, &addrs);
         }
         let name = connection.name.clone();
-        self.by_name.insert(name, Loaded::new(now, connection, before.as_ref()));
+        self.by_name.insert(name, LoadedConnection::new(now, connection, before.as_ref()));
         Ok(before.map(|before| before.connection))
     }
 
@@ -90,7 +91,7 @@ impl Connections {
         self.take(name).map(|loaded| loaded.connection)
     }
 
-    fn take(&mut self, name: &str) -> Option<Loaded> {
+    fn take(&mut self, name: &str) -> Option<LoadedConnection> {
         let loaded = self.by_name.remove(name)?;
         if let Some(addrs) = peers(&loaded.connection) {
             self.remotes.remove(name, &addrs);
@@ -107,7 +108,7 @@ impl Connections {
 
     /// What is remembered of a child, if it is configured.
     pub(crate) fn record_mut(&mut self, connection: &str, child: &str) -> Option<&mut ChildRecord> {
-        let Loaded { connection, records } = self.by_name.get_mut(connection)?;
+        let LoadedConnection { connection, records } = self.by_name.get_mut(connection)?;
         let place = connection.children.iter().position(|configured| configured.name == child)?;
         records.get_mut(place)
     }
@@ -306,5 +307,49 @@ impl Connection {
             containing.map(|r| if r.start() == r.end() { 2 } else { 1 }).max()
         };
         Some(side(self.local_hosts(), local)? + side(self.remote_hosts(), remote)?)
+    }
+}
+
+impl Connections {
+    /// A child has a Child SA.
+    pub(crate) fn note_child_up(&mut self, now: Time, connection: &str, child: &str) {
+        if let Some(record) = self.record_mut(connection, child) {
+            record.came_up(now);
+        }
+    }
+
+    /// A child has lost a Child SA.
+    pub(crate) fn note_child_down(&mut self, now: Time, connection: &str, child: &str, reason: &Reason) {
+        let Some(record) = self.record_mut(connection, child).filter(|_| is_loss(reason)) else {
+            return;
+        };
+        record.went_down(now);
+        // The peer that began anew is up again with its new IKE SA.
+        if *reason != Reason::Replaced {
+            record.failed(now, reason.to_string());
+        }
+    }
+
+    /// This node goes on with the children of an IKE SA.
+    pub(crate) fn note_children_here(&mut self, sa: &IkeSa) {
+        for child in sa.children.iter().filter(|child| child.is_up()) {
+            self.note_child_up(child.installed, &sa.connection, &child.name);
+        }
+    }
+
+    /// Another node goes on with the children of an IKE SA.
+    pub(crate) fn note_children_elsewhere(&mut self, now: Time, sa: &IkeSa) {
+        for child in &sa.children {
+            if let Some(record) = self.record_mut(&sa.connection, &child.name) {
+                record.went_down(now);
+            }
+        }
+    }
+
+    /// Something that was tried for a child came to nothing.
+    pub(crate) fn note_failure(&mut self, now: Time, connection: &str, child: &str, why: String) {
+        if let Some(record) = self.record_mut(connection, child) {
+            record.failed(now, why);
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What has proved who a peer is, and does not any more.
 
-use super::Endpoint;
 use crate::config::{Connection, Identity, SharedSecret};
+use crate::endpoint::Endpoint;
+use crate::endpoint::environment::Environment;
 use crate::output::{IkeSaId, Time};
-use crate::sa::{Anchor, IkeSa, OutdatedIke};
+use crate::sa::{IkeSa, OutdatedIke};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,13 @@ impl Endpoint {
     /// See [`Endpoint::load_secret`].
     pub(super) fn take_secret(&mut self, secret: SharedSecret) {
         let (name, owners) = (secret.name.clone(), secret.owners.clone());
-        if !self.secrets.load(secret) {
+        if !self.env.loaded.secrets.load(secret) {
             return;
         }
         for id in self.proven_by(&name, &owners) {
-            if let Some(mut sa) = self.table.take(id) {
-                self.distrust(&mut sa);
-                self.put(sa);
+            if let Some(mut sa) = self.env.table.take(id) {
+                self.env.distrust(&mut sa);
+                self.env.put(sa);
             }
         }
     }
@@ -27,15 +28,15 @@ impl Endpoint {
     /// through all.
     fn proven_by(&self, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
         let is_by_it = |sa: &&IkeSa| {
-            let found = self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
+            let found = self.env.loaded.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
             sa.is_established() && self.is_by_key(sa) && found.is_some_and(|found| found.name == name)
         };
-        let all = || self.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
+        let all = || self.env.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
         match owners {
             [] => all(),
             [owner] if self.may_be_us(owner) => all(),
             owners => {
-                let of_owners = owners.iter().flat_map(|owner| self.table.by_identity(owner));
+                let of_owners = owners.iter().flat_map(|owner| self.env.table.by_identity(owner));
                 of_owners.filter(is_by_it).map(|sa| sa.id).collect()
             }
         }
@@ -46,29 +47,16 @@ impl Endpoint {
             connection.local_rounds().any(|local| local.id.as_ref().is_some_and(|id| id.matches(identity)))
         };
         let has = |addr: &IpAddr| *identity == Identity::Addr(*addr);
-        self.local_addrs.iter().any(has) || self.connections.iter().any(named)
+        self.env.loaded.local_addrs.iter().any(has) || self.env.loaded.connections.iter().any(named)
     }
 
     fn is_by_key(&self, sa: &IkeSa) -> bool {
-        let connection = self.known_connection(&sa.connection);
+        let connection = self.env.loaded.known_connection(&sa.connection);
         connection.is_some_and(|connection| !connection.last_remote().method.is_pubkey())
     }
+}
 
-    /// True if what has proved who the peer is proves nothing any more: the shared key or the CA is
-    /// gone.
-    pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
-        let Some(connection) = self.known_connection(&sa.connection) else { return false };
-        let remote = connection.last_remote();
-        if !remote.method.is_pubkey() {
-            return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
-        }
-        let trusted = self.anchors(remote).into_iter().chain(&remote.certs);
-        let mut trusted = trusted.chain(self.credentials.certificates());
-        sa.anchor
-            .as_ref()
-            .is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == **anchor))
-    }
-
+impl Environment {
     /// Both sides have to prove again who they are before the IKE SA ends, and new keys do not put
     /// that off.
     fn distrust(&mut self, sa: &mut IkeSa) {
@@ -81,7 +69,8 @@ impl Endpoint {
 
     /// Another IKE SA is tried before that one ends, where it is.
     pub(crate) fn reauthenticate_before_end(&self, sa: &mut IkeSa) {
-        let over = self.known_connection(&sa.connection).map_or(0, |connection| connection.lifetime.over);
+        let over =
+            self.loaded.known_connection(&sa.connection).map_or(0, |connection| connection.lifetime.over);
         let before = |end: Time| Time(end.since(Time(Duration::from_secs(over))));
         sa.reauth_at = sa.reauth_at.or(sa.times.end.map(before));
     }

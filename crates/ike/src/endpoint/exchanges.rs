@@ -3,9 +3,8 @@
 //! As in charon a message counts once, when it is made or understood: repetitions do not, and what belongs to no
 //! connection yet counts for the endpoint alone.
 
-use super::Endpoint;
+use crate::endpoint::Endpoint;
 use crate::message::ExchangeType;
-use crate::sa::IkeSa;
 use std::collections::BTreeMap;
 
 /// What is counted.
@@ -118,7 +117,7 @@ impl ExchangeCounter {
     }
 
     /// The counter of a message; charon has none for the exchanges of extensions.
-    fn of(exchange: ExchangeType, message: Counted) -> Option<Self> {
+    pub(super) fn of(exchange: ExchangeType, message: Counted) -> Option<Self> {
         use Counted::{InRequest, InResponse, OutRequest, OutResponse};
         Some(match (exchange, message) {
             (ExchangeType::IkeSaInit, InRequest) => Self::IkeInitInReq,
@@ -217,21 +216,7 @@ impl Exchanges {
 impl Endpoint {
     /// The counters of exchanges, to be reset.
     pub fn exchanges_mut(&mut self) -> &mut Exchanges {
-        &mut self.stats.exchanges
-    }
-
-    /// Something that is counted happened to an IKE SA.
-    pub(crate) fn count(&mut self, sa: &IkeSa, counter: ExchangeCounter) {
-        // Before IKE_AUTH is over a responder has only guessed the connection.
-        let known = sa.phase.half_open().is_none() && !sa.connection.is_empty();
-        self.stats.exchanges.count(known.then_some(&sa.connection), counter);
-    }
-
-    /// A message of an IKE SA was made or understood.
-    pub(crate) fn count_message(&mut self, sa: &IkeSa, exchange: ExchangeType, message: Counted) {
-        if let Some(counter) = ExchangeCounter::of(exchange, message) {
-            self.count(sa, counter);
-        }
+        &mut self.env.effects.stats.exchanges
     }
 }
 

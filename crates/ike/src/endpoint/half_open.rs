@@ -8,9 +8,9 @@
 //! within a round trip, so the oldest are those that never meant to. Peers whose address a
 //! connection names are counted apart, and strangers leave room for them.
 
-use super::Endpoint;
-use super::config::EndpointConfig;
-use super::stats::Discard;
+use crate::endpoint::config::EndpointConfig;
+use crate::endpoint::environment::Environment;
+use crate::endpoint::stats::Discard;
 use crate::output::{IkeSaId, Time};
 use crate::sa::HalfOpenSource;
 use std::cmp::Reverse;
@@ -298,9 +298,9 @@ impl HalfOpens {
     }
 }
 
-impl Endpoint {
+impl Environment {
     pub(crate) fn claimant(&self, source: HalfOpenSource) -> Claimant {
-        Claimant { source, connections: self.connections.naming(source.addr) }
+        Claimant { source, connections: self.loaded.connections.naming(source.addr) }
     }
 
     /// Sees to it that one more can be half open. False: it cannot.
@@ -316,12 +316,12 @@ impl Endpoint {
     }
 
     fn evict_half_open(&mut self, now: Time, id: IkeSaId) {
-        self.with_sa(now, id, |endpoint, sa| {
-            let (remote, open) = (sa.path.remote, endpoint.half_opens.total());
-            endpoint.discard(now, Discard::HalfOpenEvicted, || {
+        self.with_sa(now, id, |session| {
+            let (remote, open) = (session.sa.path.remote, session.env.half_opens.total());
+            session.env.effects.discard(session.now, Discard::HalfOpenEvicted, || {
                 format!("deleted a half-open IKE_SA of {remote} for a newcomer: {open} are half open")
             });
-            endpoint.end_half_open(now, sa, "a newcomer took its place");
+            session.end_half_open("a newcomer took its place");
             Ok(())
         });
     }

@@ -1,9 +1,9 @@
 //! IKE SAs leave and enter as octets.
 
-use super::pools::Owner;
-use super::replication::pending_spis;
-use super::report::FAILURE;
-use super::{Endpoint, SnapshotError};
+use crate::endpoint::pools::Owner;
+use crate::endpoint::replication::pending_spis;
+use crate::endpoint::report::FAILURE;
+use crate::endpoint::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, decode};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl Endpoint {
         known: Option<Numbers<'_>>,
     ) -> Result<IkeSaId, SnapshotError> {
         let mut sa = decode(bytes, exported)?;
-        let here = self.table.by_spi(sa.our_spi());
+        let here = self.env.table.by_spi(sa.our_spi());
         if let Some(here) = here {
             if !same_sa(here, &sa) {
                 return Err(SnapshotError::SpiInUse(sa.our_spi()));
@@ -35,44 +35,44 @@ impl Endpoint {
             }
         }
         let here = here.map(|sa| sa.id);
-        let replaced = here.and_then(|id| self.table.take(id));
+        let replaced = here.and_then(|id| self.env.table.take(id));
         // What was computed for the state that goes need not be right for the one that comes.
-        here.into_iter().for_each(|id| self.forget_jobs(id));
-        here.into_iter().for_each(|id| self.half_opens.leave(id));
+        here.into_iter().for_each(|id| self.env.forget_jobs(id));
+        here.into_iter().for_each(|id| self.env.half_opens.leave(id));
         self.number(&mut sa, replaced.as_deref(), known);
         self.claim(&sa);
         self.claim_addresses(&mut sa, replaced.as_deref());
         if replaced.is_none() {
-            self.note_children_here(&sa);
+            self.env.loaded.connections.note_children_here(&sa);
         }
         if let Some(keys) = &mut sa.keys {
             // From now on this node makes the IVs.
-            keys.sealer.set_sender(self.alloc.sender_id());
+            keys.sealer.set_sender(self.env.alloc.sender_id());
         }
         let id = sa.id;
-        self.put(sa);
+        self.env.put(sa);
         Ok(id)
     }
 
     /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones. Where numbers were
     /// drawn for SAs that are not in the table (`known`), a number that the table does not have may be one of those.
     fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<Numbers<'_>>) {
-        let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.table.get(*id).is_none());
+        let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.env.table.get(*id).is_none());
         sa.id = match here.map(|here| here.id).or(drawn) {
             Some(id) => id,
-            None if known.is_none() && self.table.get(sa.id).is_none() => sa.id,
-            None => self.new_ike_id(),
+            None if known.is_none() && self.env.table.get(sa.id).is_none() => sa.id,
+            None => self.env.numbers.new_ike_id(),
         };
         let mut numbers = BTreeMap::new();
         for child in &mut sa.children {
             let spi = child.params.spi_in;
             let of_table = here.and_then(|here| here.child_by_spi(spi)).map(|child| child.id);
             let drawn = known.and_then(|numbers| (numbers.child)(spi));
-            let drawn = drawn.filter(|id| self.table.by_child(*id).is_none());
+            let drawn = drawn.filter(|id| self.env.table.by_child(*id).is_none());
             let id = match of_table.or(drawn) {
                 Some(id) => id,
-                None if known.is_none() && self.table.by_child(child.id).is_none() => child.id,
-                None => self.new_child_id(),
+                None if known.is_none() && self.env.table.by_child(child.id).is_none() => child.id,
+                None => self.env.numbers.new_child_id(),
             };
             numbers.insert(child.id, id);
             child.id = id;
@@ -81,22 +81,22 @@ impl Endpoint {
     }
 
     /// Numbers and SPIs that the SA uses are not to be given out again.
-    fn claim(&mut self, sa: &IkeSa) {
-        self.last_ike = self.last_ike.max(sa.id.0);
-        self.commit = self.commit.max(sa.commit);
+    pub(crate) fn claim(&mut self, sa: &IkeSa) {
+        self.env.numbers.last_ike = self.env.numbers.last_ike.max(sa.id.0);
+        self.env.numbers.commit = self.env.numbers.commit.max(sa.commit);
         if let Some(source) = sa.phase.half_open_source() {
-            let claimant = self.claimant(source);
-            self.half_opens.enter(sa.id, claimant);
+            let claimant = self.env.claimant(source);
+            self.env.half_opens.enter(sa.id, claimant);
         }
         for spi in pending_spis(sa) {
-            self.alloc.claim_esp_spi(spi);
+            self.env.alloc.claim_esp_spi(spi);
         }
         for child in &sa.children {
-            self.last_child = self.last_child.max(child.id.0);
-            self.alloc.claim_esp_spi(child.params.spi_in);
-            let config = self.connections.find(&sa.connection).and_then(|c| c.child(&child.name));
+            self.env.numbers.last_child = self.env.numbers.last_child.max(child.id.0);
+            self.env.alloc.claim_esp_spi(child.params.spi_in);
+            let config = self.env.loaded.connections.find(&sa.connection).and_then(|c| c.child(&child.name));
             if config.is_none_or(|config| config.reqid.is_none()) {
-                self.keep_reqid(&sa.connection, &child.name, child.reqid);
+                self.env.numbers.keep_reqid(&sa.connection, &child.name, child.reqid);
             }
         }
     }
@@ -106,16 +106,16 @@ impl Endpoint {
     fn claim_addresses(&mut self, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
         let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
         for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {
-            self.pools.release(lease, sa.id);
+            self.env.pools.release(lease, sa.id);
         }
         if let Some(identity) = sa.remote_id.clone() {
             let owner = Owner::new(&sa.connection, &identity);
             let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
             leases.retain(|lease| {
-                let claimed = self.pools.claim(lease, &owner, sa.id);
+                let claimed = self.env.pools.claim(lease, &owner, sa.id);
                 if !claimed {
                     let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
-                    self.log(sa, FAILURE, line);
+                    self.env.effects.log(sa, FAILURE, line);
                 }
                 claimed
             });

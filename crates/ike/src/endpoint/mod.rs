@@ -4,41 +4,42 @@
 //! deterministic: the same calls with the same allocator give the same outputs.
 
 mod actions;
+pub(crate) mod begin;
 mod children;
-mod computing;
+pub(crate) mod computing;
 mod config;
-mod connections;
+pub(crate) mod connections;
 pub(crate) mod dispatch;
 mod distrust;
+pub(crate) mod environment;
 mod error;
 pub(crate) mod exchanges;
-mod follow;
-mod fragments;
 pub(crate) mod half_open;
 mod import;
 mod initiate;
 mod lacks;
-mod lifecycle;
-mod log_limit;
-mod names;
+pub(crate) mod loaded;
+pub(crate) mod log_limit;
+pub(crate) mod names;
+pub(crate) mod numbers;
 pub(crate) mod pools;
-pub(crate) mod reauth;
 mod record;
 mod reload;
-mod remotes;
+pub(crate) mod remotes;
 mod renewal;
-mod replication;
+pub(crate) mod replication;
 pub(crate) mod report;
-mod secrets;
-pub(crate) mod send;
-mod starts;
-mod stats;
+pub(crate) mod secrets;
+pub(crate) mod starts;
+pub(crate) mod stats;
 mod status;
-mod table;
+pub(crate) mod table;
 mod tasks;
 mod terminate;
 mod timers;
-mod unique;
+mod traffic;
+pub(crate) mod twins;
+pub(crate) mod unique;
 
 pub use children::{ChildState, ChildStatus};
 pub use computing::{Done, Job, JobId};
@@ -55,65 +56,23 @@ pub use unique::{Contact, Older};
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
 use crate::config::{Connection, SharedSecret};
+use crate::endpoint::environment::Environment;
+use crate::exchange::receive::Datagram;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Path, Time, UnixTime};
-pub use crate::sa::SnapshotVersion;
 use crate::sa::{encode, translated};
-use computing::Jobs;
-use connections::Connections;
-use dispatch::Datagram;
-use half_open::HalfOpens;
-use log_limit::{AnswerLimit, LogLimit};
-use names::Names;
-use pools::Pools;
-use secrets::Secrets;
-use starts::Starts;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use table::Table;
 use testudo_ipsec::selector::AddrRange;
 use zeroize::Zeroizing;
 
+pub use crate::sa::SnapshotVersion;
+
 /// All of IKE on one node.
 pub struct Endpoint {
-    pub(crate) config: EndpointConfig,
-    pub(crate) alloc: Box<dyn Allocator + Send>,
-    pub(crate) local_addrs: Vec<IpAddr>,
-    /// See [`Endpoint::set_reserved_addresses`].
-    pub(crate) reserved: Vec<AddrRange>,
-    pub(crate) connections: Connections,
-    pub(crate) secrets: Secrets,
-    /// Jobs share it: a handshake is judged by what was loaded when it came to that.
-    pub(crate) credentials: Arc<Credentials>,
-    /// The time of day when the host told it, and what its clock said then.
-    clock: (UnixTime, Time),
-    pub(crate) pools: Pools,
-    starts: Starts,
-    /// DNS names of connections.
-    names: Names,
-    /// Connections that were unloaded, while there are SAs that they made.
-    former: BTreeMap<String, Arc<Connection>>,
-    pub(crate) table: Table,
-    pub(crate) half_opens: HalfOpens,
-    jobs: Jobs,
-    pub(crate) outputs: VecDeque<Output>,
-    pub(crate) stats: Stats,
-    log_limit: LogLimit,
-    answer_limit: AnswerLimit,
-    commit: CommitId,
-    last_ike: u64,
+    pub(crate) env: Environment,
     /// The version of what is exported.
     snapshot: SnapshotVersion,
-    last_child: u64,
-    /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
-    reqids: BTreeMap<String, Vec<(String, u32)>>,
-    last_reqid: u32,
-    /// See [`Endpoint::take_changed`].
-    changed: BTreeSet<IkeSaId>,
-    /// What others are to be told of new ones.
-    contacts: Vec<Contact>,
-    pub(crate) homes: Option<Box<dyn Homes>>,
 }
 
 /// Which SAs to terminate.
@@ -148,70 +107,40 @@ pub struct Terminating {
 impl Endpoint {
     /// An endpoint without connections, secrets and SAs.
     pub fn new(config: EndpointConfig, alloc: Box<dyn Allocator + Send>) -> Self {
-        Self {
-            config,
-            alloc,
-            local_addrs: Vec::new(),
-            reserved: Vec::new(),
-            connections: Connections::default(),
-            secrets: Secrets::default(),
-            credentials: Arc::default(),
-            clock: (UnixTime::default(), Time::default()),
-            pools: Pools::default(),
-            starts: Starts::default(),
-            names: Names::default(),
-            former: BTreeMap::new(),
-            table: Table::default(),
-            half_opens: HalfOpens::default(),
-            jobs: Jobs::default(),
-            outputs: VecDeque::new(),
-            stats: Stats::default(),
-            log_limit: LogLimit::default(),
-            answer_limit: AnswerLimit::default(),
-            commit: CommitId(0),
-            last_ike: 0,
-            snapshot: SnapshotVersion::NEWEST,
-            last_child: 0,
-            reqids: BTreeMap::new(),
-            last_reqid: 0,
-            changed: BTreeSet::new(),
-            contacts: Vec::new(),
-            homes: None,
-        }
+        Self { env: Environment::new(config, alloc), snapshot: SnapshotVersion::NEWEST }
     }
 
     /// The host's own addresses, preferred ones first: where a connection leaves `local_addrs` open, an initiation
     /// leaves from the first that fits.
     pub fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
-        self.local_addrs = addrs;
+        self.env.loaded.local_addrs = addrs;
     }
 
     /// Addresses of others around the host, such as its neighbours, routers and name servers: no
     /// peer may give them to us as virtual ones, unless a connection's `vips_within` says so.
     pub fn set_reserved_addresses(&mut self, ranges: Vec<AddrRange>) {
-        self.reserved = ranges;
+        self.env.loaded.reserved = ranges;
     }
 
     /// Tells what time of day it is: certificates are valid by it, and before this is told none is. It may be told as often
     /// as the host likes; in between it goes on with the other clock.
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
-        self.clock = (unix, now);
+        self.env.loaded.clock = (unix, now);
     }
 
     /// What time of day it is, as far as it was told.
     pub fn unix_time(&self, now: Time) -> UnixTime {
-        let (UnixTime(told), when) = self.clock;
-        UnixTime(told.saturating_add(now.since(when).as_secs()))
+        self.env.loaded.unix_time(now)
     }
 
     /// The loaded certificates and private keys.
     pub fn credentials(&self) -> &Credentials {
-        &self.credentials
+        &self.env.loaded.credentials
     }
 
     /// The same, to be changed.
     pub fn credentials_mut(&mut self) -> &mut Credentials {
-        Arc::make_mut(&mut self.credentials)
+        Arc::make_mut(&mut self.env.loaded.credentials)
     }
 
     /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things before they load it.
@@ -238,12 +167,13 @@ impl Endpoint {
 
     /// What the SAs of a connection were made by: the connection, or, once it is unloaded, what it was.
     pub fn made_by(&self, name: &str) -> Option<&Connection> {
-        self.connection(name).or_else(|| self.former.get(name).map(|former| &**former))
+        self.connection(name).or_else(|| self.env.loaded.former.get(name).map(|former| &**former))
     }
 
     /// True if a Child SA was made by what its connection was before it changed.
     pub fn is_outdated(&self, child: ChildSaId) -> bool {
-        self.table
+        self.env
+            .table
             .by_child(child)
             .and_then(|sa| sa.child(child))
             .is_some_and(|child| child.outdated.is_some())
@@ -251,12 +181,12 @@ impl Endpoint {
 
     /// The loaded connections, by name.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.iter().map(|connection| &**connection)
+        self.env.loaded.connections.iter().map(|connection| &**connection)
     }
 
     /// The loaded connection of that name.
     pub fn connection(&self, name: &str) -> Option<&Connection> {
-        self.connections.find(name)
+        self.env.loaded.connections.find(name)
     }
 
     /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
@@ -267,17 +197,17 @@ impl Endpoint {
 
     /// False if there is none of that name.
     pub fn unload_secret(&mut self, name: &str) -> bool {
-        self.secrets.unload(name)
+        self.env.loaded.secrets.unload(name)
     }
 
     /// Forgets all shared keys.
     pub fn clear_secrets(&mut self) {
-        self.secrets.clear();
+        self.env.loaded.secrets.clear();
     }
 
     /// Names of the loaded shared keys.
     pub fn secret_names(&self) -> impl Iterator<Item = &str> {
-        self.secrets.names()
+        self.env.loaded.secrets.names()
     }
 
     /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first connection that has
@@ -321,7 +251,7 @@ impl Endpoint {
 
     /// Changes settings.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut EndpointConfig)) {
-        change(&mut self.config);
+        change(&mut self.env.config);
     }
 
     /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer has answered, or
@@ -343,7 +273,7 @@ impl Endpoint {
 
     /// An IKE message arrived (without the non-ESP marker).
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
-        self.stats.received += 1;
+        self.env.effects.stats.received += 1;
         self.dispatch(Datagram { now, path, bytes });
         self.run_jobs(now);
     }
@@ -425,73 +355,76 @@ impl Endpoint {
 
     /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.names.run(now);
+        self.env.names.run(now);
         self.run_starts(now);
         self.run_timers(now);
     }
 
     /// When something is due next.
     pub fn next_timeout(&self) -> Option<Time> {
-        [self.table.next_deadline(), self.starts.next(), self.names.next()].into_iter().flatten().min()
+        [self.env.table.next_deadline(), self.env.starts.next(), self.env.names.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The next thing for the host to do. To be called until there is none, after every call that may change something.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.env.effects.outputs.pop_front()
     }
 
     /// The IKE SAs, by number.
     pub fn sas(&self) -> impl Iterator<Item = IkeSaStatus> + '_ {
-        self.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+        self.env.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
     /// What tells the IKE SAs apart, by number: for who looks for some among many.
     pub fn names(&self) -> impl Iterator<Item = SaNames<'_>> {
-        self.table.iter().filter(|sa| !sa.is_gone()).map(SaNames)
+        self.env.table.iter().filter(|sa| !sa.is_gone()).map(SaNames)
     }
 
     /// The same of one IKE SA.
     pub fn names_of(&self, id: IkeSaId) -> Option<SaNames<'_>> {
-        self.table.get(id).filter(|sa| !sa.is_gone()).map(SaNames)
+        self.env.table.get(id).filter(|sa| !sa.is_gone()).map(SaNames)
     }
 
     /// The IKE SA that a Child SA belongs to.
     pub fn ike_of(&self, child: ChildSaId) -> Option<IkeSaId> {
-        self.table.by_child(child).map(|sa| sa.id)
+        self.env.table.by_child(child).map(|sa| sa.id)
     }
 
     /// The IKE SAs of a connection, by number.
     pub fn sas_of<'a>(&'a self, connection: &'a str) -> impl Iterator<Item = IkeSaStatus> + 'a {
-        self.table.of_connection(connection).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+        self.env.table.of_connection(connection).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
     /// One IKE SA.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
-        self.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
+        self.env.table.get(id).filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
     /// Counters.
     pub fn stats(&self) -> &Stats {
-        &self.stats
+        &self.env.effects.stats
     }
 
     /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those whose first answer is being
     /// computed.
     pub fn half_open(&self) -> usize {
-        self.half_opens.total()
+        self.env.half_opens.total()
     }
 
     /// All IKE SAs whose state is to be kept, with the last change of each; also those that are not listed by
     /// [`Endpoint::sas`], because nothing is left of them but their last response.
     pub fn states(&self) -> impl Iterator<Item = (IkeSaId, CommitId)> + '_ {
-        self.table.iter().map(|sa| (sa.id, sa.commit))
+        self.env.table.iter().map(|sa| (sa.id, sa.commit))
     }
 
     /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no such IKE SA. It
     /// holds keys: whoever stores or sends it must protect it. Times are kept as they lie around `now`: of two exports for the
     /// same `now`, whenever they are made, only that differs which has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
-        self.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
+        self.env.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
     }
 
     /// From now on [`Endpoint::export_sa`] gives what builds of before read too, or all that there

@@ -4,11 +4,11 @@
 //! A name that has no address yet is nobody. One that cannot be resolved any more keeps the
 //! addresses that it had.
 
-use super::Endpoint;
-use super::initiate::Beginning;
-use super::report::{FAILURE, ORDINARY};
 use crate::alloc::Home;
 use crate::config::Connection;
+use crate::endpoint::Endpoint;
+use crate::endpoint::begin::Beginning;
+use crate::endpoint::report::{FAILURE, ORDINARY};
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::Phase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ const MAX_ADDRS: usize = 16;
 
 /// All names, and who waits for them.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     known: BTreeMap<String, Known>,
     /// The names of each connection that has any.
     by_connection: BTreeMap<String, BTreeSet<String>>,
@@ -121,41 +121,30 @@ impl Endpoint {
     /// DNS names that are to be resolved: [`Endpoint::resolved`] takes what each stands for, or why
     /// it stands for nothing. None is asked for again before.
     pub fn take_names(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.names.wanted)
+        std::mem::take(&mut self.env.names.wanted)
     }
 
     /// Gives the names of a connection the addresses that are known: for hosts that prepare things
     /// before they load it.
     pub fn fill_names(&self, connection: &mut Connection) {
         for host in connection.names.iter_mut() {
-            let known = self.names.known.get(&host.name);
+            let known = self.env.names.known.get(&host.name);
             host.addrs = known.map(|known| known.addrs.clone()).unwrap_or_default();
         }
     }
 
     /// A connection has been loaded.
     pub(super) fn follow_names(&mut self, connection: &str) {
-        if let Some(loaded) = self.connections.find(connection) {
-            self.names.follow(loaded);
-        }
-    }
-
-    /// An attempt goes on at once with what is known; should its names have other addresses now, it
-    /// begins again there.
-    pub(super) fn look_names_up(&mut self, connection: &Connection) {
-        for host in connection.names.iter() {
-            self.names.ask(&host.name);
-            if let Some(known) = self.names.known.get_mut(&host.name) {
-                known.initiates = true;
-            }
+        if let Some(loaded) = self.env.loaded.connections.find(connection) {
+            self.env.names.follow(loaded);
         }
     }
 
     /// The initiation goes on when all names of its connection have been looked up.
     pub(super) fn wait_for_names(&mut self, connection: &Connection, child: &str) -> IkeSaId {
-        self.look_names_up(connection);
-        let ike = self.new_ike_id();
-        self.names.waiting.push(Waiting {
+        self.env.names.look_names_up(connection);
+        let ike = self.env.numbers.new_ike_id();
+        self.env.names.waiting.push(Waiting {
             ike,
             connection: connection.name.clone(),
             child: child.to_owned(),
@@ -166,11 +155,11 @@ impl Endpoint {
 
     /// A name has been resolved. Gives the connections whose addresses have changed by that.
     pub fn resolved(&mut self, now: Time, name: &str, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
-        let Some(known) = self.names.known.get_mut(name).filter(|known| known.asked) else {
+        let Some(known) = self.env.names.known.get_mut(name).filter(|known| known.asked) else {
             return Vec::new();
         };
         known.asked = false;
-        known.due = now.plus(self.config.name_refresh);
+        known.due = now.plus(self.env.config.name_refresh);
         let (due, initiates) = (known.due, std::mem::take(&mut known.initiates));
         let connections: Vec<String> = known.connections.iter().cloned().collect();
         let result = result.map(usable).and_then(|addrs| match addrs.is_empty() {
@@ -189,14 +178,18 @@ impl Endpoint {
             // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
             Err(why) if initiates || !failed => {
                 for connection in &connections {
-                    self.log_connection(connection, FAILURE, format!("cannot resolve {name}: {why}"));
+                    self.env.effects.log_connection(
+                        connection,
+                        FAILURE,
+                        format!("cannot resolve {name}: {why}"),
+                    );
                 }
             }
             Err(_) => {}
         }
-        match self.names.known.get(name) {
-            Some(known) if known.connections.is_empty() => drop(self.names.known.remove(name)),
-            _ => drop(self.names.due.insert((due, name.to_owned()))),
+        match self.env.names.known.get(name) {
+            Some(known) if known.connections.is_empty() => drop(self.env.names.known.remove(name)),
+            _ => drop(self.env.names.due.insert((due, name.to_owned()))),
         }
         self.go_on_with_name(now, name);
         changed
@@ -205,17 +198,17 @@ impl Endpoint {
     fn readdress(&mut self, now: Time, name: &str, addrs: &[IpAddr], connections: &[String]) {
         let shown: Vec<String> = addrs.iter().map(IpAddr::to_string).collect();
         for connection in connections {
-            self.log_connection(connection, ORDINARY, format!("{name} is {}", shown.join(" ")));
-            self.connections.readdress(connection, name, addrs);
+            self.env.effects.log_connection(connection, ORDINARY, format!("{name} is {}", shown.join(" ")));
+            self.env.loaded.connections.readdress(connection, name, addrs);
             self.begin_at_new_address(now, connection);
         }
     }
 
     /// What is at looking for the peer where it is no longer begins again.
     fn begin_at_new_address(&mut self, now: Time, name: &str) {
-        let Some(connection) = self.connections.get(name) else { return };
+        let Some(connection) = self.env.loaded.connections.get(name) else { return };
         let hosts = connection.remote_hosts();
-        let coming = self.table.of_connection(name).filter_map(|sa| match &sa.phase {
+        let coming = self.env.table.of_connection(name).filter_map(|sa| match &sa.phase {
             Phase::InitSent(init) if !hosts.contains(sa.path.remote.ip()) => {
                 Some((sa.id, init.attempt.clone()))
             }
@@ -224,27 +217,31 @@ impl Endpoint {
         let coming: Vec<_> = coming.collect();
         for (id, attempt) in coming {
             let again = (attempt.child, attempt.number);
-            self.with_sa(now, id, |endpoint, sa| {
+            self.env.with_sa(now, id, |session| {
                 let line = "the peer has another address: the IKE_SA is initiated again";
-                endpoint.begin_again(now, sa, &connection, again, line)
+                session.begin_again(&connection, again, line)
             });
         }
     }
 
     /// Goes on with the initiations that have waited for that name and for no other.
     fn go_on_with_name(&mut self, now: Time, name: &str) {
-        for waiting in &mut self.names.waiting {
+        for waiting in &mut self.env.names.waiting {
             waiting.names.remove(name);
         }
         let ready: Vec<Waiting> =
-            self.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
+            self.env.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
         for Waiting { ike, connection, child, .. } in ready {
             if let Err(why) = self.begin_resolved(now, ike, &connection, &child) {
                 let what = if child.is_empty() { "the IKE_SA" } else { &child };
-                self.stats.failed += 1;
-                self.log_connection(&connection, FAILURE, format!("cannot initiate {what}: {why}"));
-                self.note_failure(now, &connection, &child, why.clone());
-                self.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
+                self.env.effects.stats.failed += 1;
+                self.env.effects.log_connection(
+                    &connection,
+                    FAILURE,
+                    format!("cannot initiate {what}: {why}"),
+                );
+                self.env.loaded.connections.note_failure(now, &connection, &child, why.clone());
+                self.env.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
             }
         }
     }
@@ -256,15 +253,29 @@ impl Endpoint {
         connection: &str,
         child: &str,
     ) -> Result<(), String> {
-        let connection = self.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
+        let connection =
+            self.env.loaded.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
         if !child.is_empty() && !connection.has_sas(child) {
             return Err("the child was unloaded meanwhile".into());
         }
-        let path = self.initial_path(&connection).map_err(|error| error.to_string())?;
-        let home: Option<Home<'_>> = self.home_of(&connection.name, child);
+        let path = self.env.loaded.initial_path(&connection).map_err(|error| error.to_string())?;
+        let home: Option<Home<'_>> = self.env.home_of(&connection.name, child);
         let home = home.ok_or("another node initiates it now")?;
         let beginning = Beginning { id, child, path, reauth: None, home };
-        self.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
+        self.env.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl Names {
+    /// An attempt goes on at once with what is known; should its names have other addresses now, it
+    /// begins again there.
+    pub(crate) fn look_names_up(&mut self, connection: &Connection) {
+        for host in connection.names.iter() {
+            self.ask(&host.name);
+            if let Some(known) = self.known.get_mut(&host.name) {
+                known.initiates = true;
+            }
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! when it comes back. With another connection it is another: there another CA may vouch for the name.
 //! Nothing here grows with a pool, only with its leases: a pool may be a whole IPv6 /64.
 
-use super::{Endpoint, error::PoolError};
 use crate::config::{Identity, Pool};
+use crate::endpoint::Endpoint;
+use crate::endpoint::error::PoolError;
 use crate::output::IkeSaId;
 use crate::sa::{IkeSa, Lease};
 use std::collections::btree_map::Entry;
@@ -320,32 +321,32 @@ impl Endpoint {
     /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be changed.
     pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
         let name = pool.name.clone();
-        self.pools.load(pool)?;
+        self.env.pools.load(pool)?;
         // SAs may have come from another node before the pool did.
-        for sa in self.table.iter() {
-            claim(&mut self.pools, sa, Some(&name));
+        for sa in self.env.table.iter() {
+            claim(&mut self.env.pools, sa, Some(&name));
         }
         Ok(())
     }
 
     /// Forgets a pool that nobody uses.
     pub fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
-        self.pools.unload(name)
+        self.env.pools.unload(name)
     }
 
     /// The pool of that name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
-        self.pools.get(name)
+        self.env.pools.get(name)
     }
 
     /// The loaded pools, by name.
     pub fn pools(&self) -> impl Iterator<Item = PoolStatus> + '_ {
-        self.pools.iter().map(|(_, leases)| leases.status())
+        self.env.pools.iter().map(|(_, leases)| leases.status())
     }
 
     /// The leases of a pool, by address.
     pub fn leases(&self, pool: &str) -> impl Iterator<Item = LeaseStatus> + '_ {
-        let leases = self.pools.0.get(pool).into_iter();
+        let leases = self.env.pools.0.get(pool).into_iter();
         leases.flat_map(|leases| &leases.by_addr).map(|(addr, holder)| LeaseStatus {
             addr: *addr,
             identity: holder.owner.identity.clone(),

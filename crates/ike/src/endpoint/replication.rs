@@ -1,13 +1,11 @@
 //! What a cluster needs of an endpoint: which IKE SAs have changed, how one leaves without a word because another node has it
 //! now, how it comes with the numbers that were drawn for it, and which connections are this node's to initiate.
 
-use super::import::Numbers;
-use super::pools::Owner;
-use super::{Endpoint, IkeSaStatus, SnapshotError};
-use crate::alloc::Home;
 use crate::config::Identity;
-use crate::message::IkeSpi;
-use crate::message::MessageId;
+use crate::endpoint::import::Numbers;
+use crate::endpoint::pools::Owner;
+use crate::endpoint::{Endpoint, IkeSaStatus, SnapshotError};
+use crate::message::{IkeSpi, MessageId};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, decode};
 use serde::{Deserialize, Serialize};
@@ -44,22 +42,16 @@ pub struct Outline {
 }
 
 impl Endpoint {
-    pub(super) fn changed(&mut self, id: IkeSaId) {
-        if self.config.track_changes {
-            self.changed.insert(id);
-        }
-    }
-
     /// The IKE SAs whose state has changed since this was last called, by number; those for which there is no
     /// [`Endpoint::outline`] have gone. Costs as much as there are changes. Only with
     /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_changed(&mut self) -> Vec<IkeSaId> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+        std::mem::take(&mut self.env.effects.changed).into_iter().collect()
     }
 
     /// What others need to know of an IKE SA, beside its state. `None`: no such IKE SA.
     pub fn outline(&self, id: IkeSaId) -> Option<Outline> {
-        self.table.get(id).map(|sa| Outline {
+        self.env.table.get(id).map(|sa| Outline {
             spi: sa.our_spi(),
             commit: sa.commit,
             established: sa.is_established(),
@@ -71,17 +63,17 @@ impl Endpoint {
 
     /// The IKE SA for which we chose that SPI.
     pub fn by_spi(&self, ours: IkeSpi) -> Option<IkeSaId> {
-        self.table.by_spi(ours).map(|sa| sa.id)
+        self.env.table.by_spi(ours).map(|sa| sa.id)
     }
 
     /// How far both windows of an IKE SA have moved: the number of our next request, and that of the peer's.
     pub fn message_ids(&self, id: IkeSaId) -> Option<(MessageId, MessageId)> {
-        self.table.get(id).map(|sa| (sa.outgoing.next, sa.incoming.expected))
+        self.env.table.get(id).map(|sa| (sa.outgoing.next, sa.incoming.expected))
     }
 
     /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
-        self.table.by_spi(ours).and_then(IkeSa::last_answered)
+        self.env.table.by_spi(ours).and_then(IkeSa::last_answered)
     }
 
     /// The same in a state from [`Endpoint::export_sa`], which nobody here has taken over.
@@ -106,12 +98,12 @@ impl Endpoint {
 
     /// Draws a number for an IKE SA of another node, for [`Endpoint::import_sa_as`].
     pub fn new_ike_number(&mut self) -> IkeSaId {
-        self.new_ike_id()
+        self.env.numbers.new_ike_id()
     }
 
     /// Draws a number for a Child SA of another node.
     pub fn new_child_number(&mut self) -> ChildSaId {
-        self.new_child_id()
+        self.env.numbers.new_child_id()
     }
 
     /// Like [`Endpoint::import_sa`], under numbers that were drawn before: `ike`, and `child` by the SPI that we chose. What
@@ -124,8 +116,11 @@ impl Endpoint {
         child: &dyn Fn(Spi) -> Option<ChildSaId>,
     ) -> Result<IkeSaId, SnapshotError> {
         let id = self.take_over(exported, bytes, Some(Numbers { ike, child }))?;
-        let ours = self.table.get(id).map(|sa| sa.virtual_ips.local.clone()).unwrap_or_default();
-        self.outputs.extend(ours.into_iter().map(|addr| Output::InstallAddress { ike: id, addr }));
+        let ours = self.env.table.get(id).map(|sa| sa.virtual_ips.local.clone()).unwrap_or_default();
+        self.env
+            .effects
+            .outputs
+            .extend(ours.into_iter().map(|addr| Output::InstallAddress { ike: id, addr }));
         Ok(id)
     }
 
@@ -133,21 +128,21 @@ impl Endpoint {
     /// stay taken, and so do addresses of its peer, until [`Endpoint::release_spi`] and [`Endpoint::drop_lease`]. False: no
     /// such IKE SA.
     pub fn evict(&mut self, now: Time, id: IkeSaId) -> bool {
-        let Some(sa) = self.table.take(id) else { return false };
-        self.forget_jobs(id);
-        self.changed.remove(&id);
-        self.half_opens.leave(id);
+        let Some(sa) = self.env.table.take(id) else { return false };
+        self.env.forget_jobs(id);
+        self.env.effects.changed.remove(&id);
+        self.env.half_opens.leave(id);
         // What was asked for under these SPIs is for the other node to make. Nobody would say here that it came to nothing, so
         // they only rest; once there is a Child SA of theirs, they are claimed again.
         for spi in pending_spis(&sa) {
-            self.alloc.release_esp_spi(now, spi);
+            self.env.alloc.release_esp_spi(now, spi);
         }
         for addr in &sa.virtual_ips.local {
-            self.outputs.push_back(Output::RemoveAddress { ike: id, addr: *addr });
+            self.env.effects.outputs.push_back(Output::RemoveAddress { ike: id, addr: *addr });
         }
         self.end_waiting(now, &sa);
-        self.note_children_elsewhere(now, &sa);
-        self.forget_former(&sa.connection);
+        self.env.loaded.connections.note_children_elsewhere(now, &sa);
+        self.env.forget_former(&sa.connection);
         true
     }
 
@@ -155,71 +150,64 @@ impl Endpoint {
     fn end_waiting(&mut self, now: Time, sa: &IkeSa) {
         if let Some(attempt) = sa.phase.attempt() {
             let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
-            self.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
+            self.env.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
         }
     }
 
     /// A Child SA of another node has that SPI.
     pub fn claim_spi(&mut self, spi: Spi) {
-        self.alloc.claim_esp_spi(spi);
+        self.env.alloc.claim_esp_spi(spi);
     }
 
     /// A Child SA of another node is gone: its SPI rests before it is given out again, here as there.
     pub fn release_spi(&mut self, now: Time, spi: Spi) {
-        self.alloc.release_esp_spi(now, spi);
+        self.env.alloc.release_esp_spi(now, spi);
     }
 
     /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody else's.
     pub fn hold_lease(&mut self, ike: IkeSaId, outline: &Outline, pool: &str, addr: IpAddr) -> bool {
         let Some(identity) = &outline.identity else { return false };
         let owner = Owner::new(&outline.connection, identity);
-        self.pools.claim(&Lease { pool: pool.to_owned(), addr }, &owner, ike)
+        self.env.pools.claim(&Lease { pool: pool.to_owned(), addr }, &owner, ike)
     }
 
     /// The peer of another node's IKE SA needs its address no more.
     pub fn drop_lease(&mut self, ike: IkeSaId, pool: &str, addr: IpAddr) {
-        self.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
+        self.env.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
     }
 
     /// Tells which shards this node owns from now on. Children that start by themselves and whose home it has become are
     /// started, unless they are up. Without a word everything is at home here.
     pub fn set_homes(&mut self, now: Time, homes: Box<dyn Homes>) {
-        let before = self.homes.replace(homes);
-        self.pools.begin_again();
+        let before = self.env.homes.replace(homes);
+        self.env.pools.begin_again();
         let was_home = |name: &str| before.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(name)));
         let come: Vec<(String, String)> = self
+            .env
             .starts
             .wanted()
-            .filter(|(connection, _)| !was_home(connection) && self.is_home(connection))
+            .filter(|(connection, _)| !was_home(connection) && self.env.is_home(connection))
             .map(|(connection, child)| (connection.to_owned(), child.to_owned()))
             .collect();
         for (connection, child) in come {
-            self.starts.schedule(&connection, &child, now);
+            self.env.starts.schedule(&connection, &child, now);
         }
+    }
+
+    /// True if this node initiates the connection.
+    pub fn is_home(&self, connection: &str) -> bool {
+        self.env.is_home(connection)
     }
 
     /// The connection that an initiation of the child means; with an empty name that of the IKE SA
     /// alone.
     pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
         if child.is_empty() {
-            return connection.filter(|name| self.connections.find(name).is_some()).map(str::to_owned);
+            return connection
+                .filter(|name| self.env.loaded.connections.find(name).is_some())
+                .map(str::to_owned);
         }
-        self.connections.child(connection, child).ok().map(|found| found.name.clone())
-    }
-
-    /// True if this node initiates the connection.
-    pub fn is_home(&self, connection: &str) -> bool {
-        self.homes.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(connection)))
-    }
-
-    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the peer had chosen the shard.
-    /// `None`: on another node.
-    pub(super) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
-        if self.is_home(connection) {
-            return Some(Home::Initiating(connection));
-        }
-        let lost = self.starts.lost_in(connection, child);
-        lost.filter(|shard| self.homes.as_ref().is_some_and(|homes| homes.owns(*shard))).map(Home::Renewing)
+        self.env.loaded.connections.child(connection, child).ok().map(|found| found.name.clone())
     }
 }
 

@@ -1,11 +1,16 @@
 //! What the endpoint tells its host about: events, log lines, counters.
 
-use super::Endpoint;
-use super::stats::Discard;
+use crate::endpoint::environment::Environment;
+use crate::endpoint::exchanges::{Counted, ExchangeCounter};
+use crate::endpoint::log_limit::{AnswerLimit, LogLimit};
+use crate::endpoint::{Contact, Discard, Stats};
 use crate::exchange::describe;
-use crate::message::{Header, Message, Payload};
-use crate::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Reason, Time};
+use crate::exchange::receive::Datagram;
+use crate::message::{Encrypted, ExchangeType, Header, Message, Payload};
+use crate::output::{Event, IkeSaId, LogLevel, Output, Reason, Time};
 use crate::sa::IkeSa;
+use crate::suite::{Opened, SkOpener};
+use std::collections::{BTreeSet, VecDeque};
 
 /// A tunnel that does not come up, or does not stay.
 pub(crate) const FAILURE: LogLevel = LogLevel::Warning;
@@ -32,12 +37,25 @@ impl std::fmt::Display for Way {
     }
 }
 
+/// What sessions leave for the host, in order, and what is counted of them.
+#[derive(Default)]
+pub(crate) struct Effects {
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) stats: Stats,
+    pub(crate) log_limit: LogLimit,
+    pub(crate) answer_limit: AnswerLimit,
+    /// See [`Endpoint::take_changed`](super::Endpoint::take_changed).
+    pub(crate) changed: BTreeSet<IkeSaId>,
+    /// What others are to be told of new ones.
+    pub(crate) contacts: Vec<Contact>,
+}
+
 /// The level of a line about an end.
 pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
     if reason.is_failure() { FAILURE } else { ORDINARY }
 }
 
-impl Endpoint {
+impl Effects {
     pub(crate) fn event(&mut self, event: Event) {
         self.outputs.push_back(Output::Event(event));
     }
@@ -52,32 +70,6 @@ impl Endpoint {
     pub(crate) fn log_connection(&mut self, connection: &str, level: LogLevel, message: impl Into<String>) {
         let connection = Some(connection.to_owned());
         self.event(Event::Log { ike: None, connection, level, message: message.into() });
-    }
-
-    /// Why something was chosen: a line that takes time to make, and is made for those who read it.
-    pub(crate) fn explain(&mut self, sa: &IkeSa, line: impl FnOnce() -> String) {
-        if self.config.details {
-            self.log(sa, DETAIL, line());
-        }
-    }
-
-    /// What a message holds, for the log: nothing secret.
-    pub(crate) fn show(&mut self, sa: &IkeSa, way: Way, header: &Header, payloads: &[Payload]) {
-        if self.config.details {
-            let kind = if header.response { "response" } else { "request" };
-            let (exchange, id) = (header.exchange, header.message_id);
-            let held = describe::payloads(payloads);
-            self.log(sa, DETAIL, format!("{way} {exchange} {kind} {id} [{held}]"));
-        }
-    }
-
-    /// The same of a message in clear.
-    pub(crate) fn show_clear(&mut self, sa: &IkeSa, way: Way, bytes: &[u8]) {
-        if self.config.details
-            && let Ok(message) = Message::parse(bytes)
-        {
-            self.show(sa, way, &message.header, message.payloads.iter().as_slice());
-        }
     }
 
     /// Counts what is refused, and says so at most once a second for each reason.
@@ -97,17 +89,65 @@ impl Endpoint {
         }
     }
 
-    /// The end of an initiation.
-    pub(crate) fn initiate_done(
+    /// Something that is counted happened to an IKE SA.
+    pub(crate) fn count(&mut self, sa: &IkeSa, counter: ExchangeCounter) {
+        // Before IKE_AUTH is over a responder has only guessed the connection.
+        let known = sa.phase.half_open().is_none() && !sa.connection.is_empty();
+        self.stats.exchanges.count(known.then_some(&sa.connection), counter);
+    }
+
+    /// A message of an IKE SA was made or understood.
+    pub(crate) fn count_message(&mut self, sa: &IkeSa, exchange: ExchangeType, message: Counted) {
+        if let Some(counter) = ExchangeCounter::of(exchange, message) {
+            self.count(sa, counter);
+        }
+    }
+
+    /// Checks and decrypts; what fails is as if it had never come.
+    pub(crate) fn unseal(
         &mut self,
-        now: Time,
-        connection: &str,
-        ike: IkeSaId,
-        child: &str,
-        result: Result<ChildSaId, Reason>,
-    ) {
-        self.starts.finished(connection, child, &result, now.plus(self.config.start_retry));
-        self.event(Event::InitiateDone { ike, child: child.to_owned(), result });
+        datagram: Datagram<'_>,
+        opener: &SkOpener,
+        header: Header,
+        encrypted: &Encrypted<'_>,
+    ) -> Option<Opened> {
+        match opener.open(encrypted) {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                self.discard(datagram.now, Discard::Integrity, || {
+                    format!("ignored {} from {}: {error}", header.exchange, datagram.path.remote)
+                });
+                None
+            }
+        }
+    }
+}
+
+impl Environment {
+    /// Why something was chosen: a line that takes time to make, and is made for those who read it.
+    pub(crate) fn explain(&mut self, sa: &IkeSa, line: impl FnOnce() -> String) {
+        if self.config.details {
+            self.effects.log(sa, DETAIL, line());
+        }
+    }
+
+    /// What a message holds, for the log: nothing secret.
+    pub(crate) fn show(&mut self, sa: &IkeSa, way: Way, header: &Header, payloads: &[Payload]) {
+        if self.config.details {
+            let kind = if header.response { "response" } else { "request" };
+            let (exchange, id) = (header.exchange, header.message_id);
+            let held = describe::payloads(payloads);
+            self.effects.log(sa, DETAIL, format!("{way} {exchange} {kind} {id} [{held}]"));
+        }
+    }
+
+    /// The same of a message in clear.
+    pub(crate) fn show_clear(&mut self, sa: &IkeSa, way: Way, bytes: &[u8]) {
+        if self.config.details
+            && let Ok(message) = Message::parse(bytes)
+        {
+            self.show(sa, way, &message.header, message.payloads.iter().as_slice());
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Negotiation of a Child SA and its life: the responder's choice, the initiator's check, installation and removal.
 
-use super::narrow::Selectors;
-use super::{describe, mode};
 use crate::config::{Child, ChildMode, Connection};
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::{FAILURE, IMPORTANT, level_of_end};
+use crate::exchange::narrow::Selectors;
+use crate::exchange::session::Session;
+use crate::exchange::{describe, mode};
 use crate::message::{Notify, NotifyType, Payload, Payloads, SaPayload, TsPayload};
-use crate::output::{ChildSaId, Event, Output, Path, Reason, Time};
+use crate::output::{ChildSaId, Event, Output, Path, Reason};
 use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::num::NonZeroU32;
@@ -51,26 +51,24 @@ impl NoChild {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// The initiator's check of the answer, which the child as it was offered decides: an operator may have loaded another
     /// meanwhile. The error is for the log.
     pub(crate) fn accept_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         offered: &Child,
         answer: &Answer<'_>,
     ) -> Result<ChildSaId, String> {
         let child = connection.child(&offered.name).filter(|child| child.mode.is_negotiated());
         let child = child.ok_or("the child was unloaded meanwhile")?;
-        let wanted = Selectors::configured(offered, &sa.dynamic_local(), &sa.dynamic_remote());
-        let asked = mode::to_ask(sa, offered, &wanted, None);
+        let wanted = Selectors::configured(offered, &self.sa.dynamic_local(), &self.sa.dynamic_remote());
+        let asked = mode::to_ask(self.sa, offered, &wanted, None);
         let agreed =
             judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
         let origin =
             Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
-        self.install(now, sa, child, &origin, agreed).map_err(|error| error.to_string())
+        self.install(child, &origin, agreed).map_err(|error| error.to_string())
     }
 
     /// The responder's choice among the children of the connection, and the payloads that answer.
@@ -78,29 +76,25 @@ impl Endpoint {
     /// for a while (RFC 7296 §1.2).
     pub(crate) fn answer_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         nonces: &Nonces,
         request: &Payloads,
     ) -> Vec<Payload> {
-        match self.choose_child(now, sa, connection, nonces, request) {
+        match self.choose_child(connection, nonces, request) {
             Ok(payloads) => payloads,
-            Err(NoChild(notify, why)) => vec![self.refuse_child(sa, notify.kind, &why)],
+            Err(NoChild(notify, why)) => vec![self.refuse_child(notify.kind, &why)],
         }
     }
 
     /// What stands in the place of a child.
-    pub(crate) fn refuse_child(&mut self, sa: &IkeSa, notify: NotifyType, why: &str) -> Payload {
-        self.stats.failed += 1;
-        self.log(sa, FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
+    pub(crate) fn refuse_child(&mut self, notify: NotifyType, why: &str) -> Payload {
+        self.env.effects.stats.failed += 1;
+        self.log(FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
         Payload::Notify(Notify::new(notify, Vec::new()))
     }
 
     fn choose_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         nonces: &Nonces,
         request: &Payloads,
@@ -109,8 +103,8 @@ impl Endpoint {
             return Err(NoChild::new(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing"));
         };
         let Match { child, selectors, .. } =
-            matching_child(connection, sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
-        self.explain(sa, || {
+            matching_child(connection, self.sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
+        self.env.explain(self.sa, || {
             let text = |selectors: &Selectors| {
                 format!(
                     "{} === {}",
@@ -122,24 +116,22 @@ impl Endpoint {
             format!("child {} of {} is for {wanted}: narrowed to {agreed}", child.name, connection.name)
         });
         let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
-        let mode = mode::to_answer(sa, child, &selectors, request);
-        let (agreed, answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;
+        let mode = mode::to_answer(self.sa, child, &selectors, request);
+        let (agreed, answer) = self.agree_child(&choice, (selectors, mode))?;
         let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
-        self.make_child(now, sa, child, &origin, agreed)?;
+        self.make_child(child, &origin, agreed)?;
         Ok(answer)
     }
 
     /// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
     pub(crate) fn agree_child(
         &mut self,
-        now: Time,
-        sa: &IkeSa,
         choice: &EspChoice,
         (selectors, mode): (Selectors, Mode),
     ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
-        let home = sa.our_spi().shard();
+        let home = self.sa.our_spi().shard();
         let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
-        let spi_in = self.alloc.esp_spi(now, home).ok_or_else(no_spi)?;
+        let spi_in = self.env.alloc.esp_spi(self.now, home).ok_or_else(no_spi)?;
         let mut answer = vec![
             Payload::Sa(choice.answer(spi_in)),
             Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
@@ -156,15 +148,13 @@ impl Endpoint {
     /// Installs what a responder has agreed to.
     pub(crate) fn make_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         child: &Child,
         origin: &Origin<'_>,
         agreed: AgreedChild,
     ) -> Result<ChildSaId, NoChild> {
         let spi_in = agreed.spi_in;
-        self.install(now, sa, child, origin, agreed).map_err(|error| {
-            self.alloc.release_esp_spi(now, spi_in);
+        self.install(child, origin, agreed).map_err(|error| {
+            self.env.alloc.release_esp_spi(self.now, spi_in);
             let notify = match error {
                 SuiteError::AhBehindNat => NotifyType::NoProposalChosen,
                 _ => NotifyType::TemporaryFailure,
@@ -177,26 +167,25 @@ impl Endpoint {
     /// [`Endpoint::switch_outbound`].
     pub(crate) fn install(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         child: &Child,
         origin: &Origin<'_>,
         agreed: AgreedChild,
     ) -> Result<ChildSaId, SuiteError> {
         let EspSuite { ke, additional, .. } = agreed.suite;
-        let params = self.params(sa, child, origin, agreed)?;
-        sa.childless = None;
-        let id = self.new_child_id();
+        let params = self.params(child, origin, agreed)?;
+        self.sa.childless = None;
+        let id = self.env.numbers.new_child_id();
         let reqid = child.reqid.map(NonZeroU32::get);
-        let reqid = reqid.unwrap_or_else(|| self.reqid(&sa.connection, &child.name));
+        let reqid = reqid.unwrap_or_else(|| self.env.numbers.reqid(&self.sa.connection, &child.name));
         // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
         // plane.
-        let beside = self.sibling(sa, &child.name, &params).filter(|_| origin.role == Role::Responder);
-        let elsewhere = self.predecessor(sa, &child.name, &params).or(beside);
+        let beside = self.sibling(&child.name, &params).filter(|_| origin.role == Role::Responder);
+        let elsewhere = self.env.predecessor(self.sa, &child.name, &params).or(beside);
         let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
         let named = origin.replaces.or(elsewhere);
-        let replaces =
-            named.and_then(|old| self.holder(sa, old)).and_then(|old| Some((old, self.spi_of(sa, old)?)));
+        let replaces = named
+            .and_then(|old| self.env.holder(self.sa, old))
+            .and_then(|old| Some((old, self.spi_of(old)?)));
         let missed = named.is_some() && replaces.is_none();
         let (phase, outbound) = match replaces {
             // Until the peer knows it may send through it.
@@ -214,29 +203,29 @@ impl Endpoint {
             describe::selectors(&params.local_ts),
             describe::selectors(&params.remote_ts)
         );
-        self.log(sa, IMPORTANT, line);
+        self.log(IMPORTANT, line);
         if child.mode == ChildMode::Transport && params.mode == Mode::Tunnel {
-            self.log(sa, IMPORTANT, mode::why_tunnel(sa, &Selectors::of(&params)));
+            self.log(IMPORTANT, mode::why_tunnel(self.sa, &Selectors::of(&params)));
         }
-        self.outputs.push_back(Output::InstallChild {
-            ike: sa.id,
+        self.env.effects.outputs.push_back(Output::InstallChild {
+            ike: self.sa.id,
             child: id,
-            connection: sa.connection.clone(),
+            connection: self.sa.connection.clone(),
             name: child.name.clone(),
             params: Box::new(params.clone()),
             replaces: replaces.map(|(old, _)| old),
         });
-        let limits = ChildLimits::draw(&child.lifetime, now, self.entropy());
+        let limits = ChildLimits::draw(&child.lifetime, self.now, self.env.entropy());
         // As a rule it stays the only one: room for more is not taken before.
-        sa.children.reserve_exact(1);
-        sa.children.push(ChildSa {
+        self.sa.children.reserve_exact(1);
+        self.sa.children.push(ChildSa {
             id,
             name: child.name.clone(),
             reqid,
             params,
             ke,
             additional_ke: additional,
-            installed: now,
+            installed: self.now,
             phase,
             outbound,
             limits,
@@ -245,19 +234,19 @@ impl Endpoint {
         });
         match origin.replaces {
             Some(_) if !origin.stays => {}
-            None => self.event(Event::ChildUp(sa.id, id)),
-            Some(old) => self.event(Event::ChildRekeyed(sa.id, old, id)),
+            None => self.env.effects.event(Event::ChildUp(self.sa.id, id)),
+            Some(old) => self.env.effects.event(Event::ChildRekeyed(self.sa.id, old, id)),
         }
-        self.note_child_up(now, &sa.connection, &child.name);
+        self.env.loaded.connections.note_child_up(self.now, &self.sa.connection, &child.name);
         if missed {
             // Whoever asked for it meanwhile has it now.
-            let connection = sa.connection.clone();
-            self.initiate_done(now, &connection, sa.id, &child.name, Ok(id));
+            let connection = self.sa.connection.clone();
+            self.env.initiate_done(self.now, &connection, self.sa.id, &child.name, Ok(id));
         }
         match (elsewhere, origin.role) {
             // The peer has answered, so it is ready for both directions.
-            (Some(_), Role::Initiator) => self.proven(sa, id),
-            (Some(old), Role::Responder) => self.leave_to_peer(old),
+            (Some(_), Role::Initiator) => self.proven(id),
+            (Some(old), Role::Responder) => self.env.leave_to_peer(old),
             (None, _) => {}
         }
         Ok(id)
@@ -265,27 +254,26 @@ impl Endpoint {
 
     /// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it
     /// has the other.
-    fn sibling(&self, sa: &IkeSa, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
+    fn sibling(&self, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
         let alike = |child: &&ChildSa| {
-            child.name == name && child.is_proven() && self.is_displaced_by(sa, child, new)
+            child.name == name && child.is_proven() && self.env.loaded.is_displaced_by(self.sa, child, new)
         };
-        sa.children.iter().find(alike).map(|child| child.id)
+        self.sa.children.iter().find(alike).map(|child| child.id)
     }
 
     fn params(
         &self,
-        sa: &IkeSa,
         child: &Child,
         origin: &Origin<'_>,
         agreed: AgreedChild,
     ) -> Result<ChildSaParams, SuiteError> {
-        let keys = sa.keys.as_ref().ok_or(SuiteError::Seal)?;
+        let keys = self.sa.keys.as_ref().ok_or(SuiteError::Seal)?;
         let keys = keys.ike.child(agreed.suite.algorithm, origin.shared, origin.nonces)?;
         let (key_in, key_out) = match origin.role {
             Role::Initiator => (keys.from_responder, keys.from_initiator),
             Role::Responder => (keys.from_initiator, keys.from_responder),
         };
-        let (path, encapsulation) = self.esp_path(sa);
+        let (path, encapsulation) = self.esp_path();
         if agreed.suite.algorithm.is_ah() && encapsulation == Encapsulation::Udp {
             return Err(SuiteError::AhBehindNat);
         }
@@ -308,36 +296,36 @@ impl Endpoint {
     }
 
     /// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place, if there is one.
-    pub(crate) fn remove_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, reason: &Reason) {
-        self.switch_to_successor(sa, id);
-        let Some(at) = sa.children.iter().position(|child| child.id == id) else { return };
-        let child = sa.children.remove(at);
+    pub(crate) fn remove_child(&mut self, id: ChildSaId, reason: &Reason) {
+        self.switch_to_successor(id);
+        let Some(at) = self.sa.children.iter().position(|child| child.id == id) else { return };
+        let child = self.sa.children.remove(at);
         let spi_in = child.params.spi_in;
         if child.outbound != Outbound::Expired {
-            self.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+            self.env.effects.outputs.push_back(Output::RemoveChild { child: id, spi_in });
         }
-        self.alloc.release_esp_spi(now, spi_in);
+        self.env.alloc.release_esp_spi(self.now, spi_in);
         if let Outbound::Waiting(old) = child.outbound {
-            reinstate(sa, old);
+            reinstate(self.sa, old);
         }
         let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
-        self.log(sa, level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
-        if !self.has_standby(sa, &child) && !self.is_up_otherwise(sa, &child.name) {
-            self.note_child_down(now, &sa.connection, &child.name, reason);
+        self.log(level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
+        if !self.env.has_standby(self.sa, &child) && !self.env.is_up_otherwise(self.sa, &child.name) {
+            self.env.loaded.connections.note_child_down(self.now, &self.sa.connection, &child.name, reason);
         }
-        self.event(Event::ChildDown(sa.id, id, reason.clone()));
+        self.env.effects.event(Event::ChildDown(self.sa.id, id, reason.clone()));
     }
 
     /// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948 §2.1).
-    fn esp_path(&self, sa: &IkeSa) -> (Path, Encapsulation) {
-        let encapsulation = if sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
-        (super::nat::float(sa.path, &self.config), encapsulation)
+    fn esp_path(&self) -> (Path, Encapsulation) {
+        let encapsulation = if self.sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
+        (super::nat::float(self.sa.path, &self.env.config), encapsulation)
     }
 
     /// The peer is somewhere else now: so are the Child SAs.
-    pub(crate) fn move_children(&mut self, sa: &mut IkeSa) {
-        let (path, _) = self.esp_path(sa);
-        for child in &mut sa.children {
+    pub(crate) fn move_children(&mut self) {
+        let (path, _) = self.esp_path();
+        for child in &mut self.sa.children {
             // In transport mode the packets have the addresses themselves.
             let ips = (child.params.local.ip(), child.params.remote.ip());
             if child.params.mode == Mode::Transport && ips != (path.local.ip(), path.remote.ip()) {
@@ -349,7 +337,12 @@ impl Endpoint {
                 continue;
             }
             let (spi_in, spi_out) = (child.params.spi_in, child.params.spi_out);
-            self.outputs.push_back(Output::UpdateChild { child: child.id, spi_in, spi_out, path });
+            self.env.effects.outputs.push_back(Output::UpdateChild {
+                child: child.id,
+                spi_in,
+                spi_out,
+                path,
+            });
         }
     }
 }

@@ -2,11 +2,11 @@
 //! takes such an IKE_AUTH, and children follow by exchanges of their own, if any.
 
 use crate::config::{Childless, Connection};
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::session::Session;
 use crate::message::{Message, NotifyType, Payloads};
-use crate::output::{Reason, Time};
-use crate::sa::{Attempt, AuthSent, IkeSa, Task};
+use crate::output::Reason;
+use crate::sa::{Attempt, AuthSent, Task};
 
 /// Whether we say as responder that we take an IKE_AUTH without a child.
 pub(crate) fn is_taken(connection: &Connection) -> bool {
@@ -63,41 +63,44 @@ impl Asked {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// As responder: the peer wants the IKE SA alone. It stays for as long as the peer wants it.
-    pub(super) fn stays_alone(&mut self, sa: &mut IkeSa) {
-        sa.childless = None;
-        self.log(sa, ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
+    pub(super) fn stays_alone(&mut self) {
+        self.sa.childless = None;
+        self.log(ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
     }
 
     /// As initiator: the IKE SA is there, and has no child. One that was asked for follows.
     pub(super) fn no_child_yet(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         sent: &AuthSent,
         answer: &Payloads,
     ) -> Result<(), Reason> {
         let refused = match answer.error() {
             Some(error) => Err(format!("the peer answered {}", error.kind)),
-            None => self.accept_configuration(sa, connection, answer),
+            None => self.accept_configuration(connection, answer),
         };
         if let Err(why) = refused {
-            let what = sent.attempt.describe(&sa.connection);
-            self.stats.failed += 1;
-            self.log(sa, FAILURE, format!("establishing {what} failed: {why}"));
-            self.note_failure(now, &sa.connection, &sent.attempt.child, why.clone());
-            let (name, reason) = (sa.connection.clone(), Reason::Refused(why));
-            self.initiate_done(now, &name, sa.id, &sent.attempt.child, Err(reason.clone()));
-            return self.delete_ike(now, sa, reason, now.plus(self.config.delete_timeout));
+            let what = sent.attempt.describe(&self.sa.connection);
+            self.env.effects.stats.failed += 1;
+            self.log(FAILURE, format!("establishing {what} failed: {why}"));
+            self.env.loaded.connections.note_failure(
+                self.now,
+                &self.sa.connection,
+                &sent.attempt.child,
+                why.clone(),
+            );
+            let (name, reason) = (self.sa.connection.clone(), Reason::Refused(why));
+            self.env.initiate_done(self.now, &name, self.sa.id, &sent.attempt.child, Err(reason.clone()));
+            return self.delete_ike(reason, self.now.plus(self.env.config.delete_timeout));
         }
         if sent.attempt.is_alone() {
-            sa.childless = None;
+            self.sa.childless = None;
         } else {
-            sa.outgoing.queue(Task::NewChild { name: sent.attempt.child.clone(), tries: 1 });
+            self.sa.outgoing.queue(Task::NewChild { name: sent.attempt.child.clone(), tries: 1 });
         }
-        self.ask_other_children(sa);
-        self.next_task(now, sa)
+        self.ask_other_children();
+        self.next_task()
     }
 }

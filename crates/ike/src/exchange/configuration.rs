@@ -1,9 +1,9 @@
 //! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
 
 use crate::config::{Connection, TsSpec};
-use crate::endpoint::Endpoint;
 use crate::endpoint::pools::Owner;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::session::Session;
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
 use crate::output::Output;
 use crate::sa::IkeSa;
@@ -80,37 +80,36 @@ fn names(range: &AddrRange, addr: IpAddr) -> bool {
     range.contains(addr) && !(range.start().is_unspecified() && range.end() == last)
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
     /// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
     pub(super) fn answer_configuration(
         &mut self,
-        sa: &mut IkeSa,
         connection: &Connection,
         request: &Payloads,
     ) -> Result<Option<Payload>, NotifyType> {
         let wanted = wanted(request);
-        let Some(identity) = sa.remote_id.clone().filter(|_| !wanted.is_empty()) else {
+        let Some(identity) = self.sa.remote_id.clone().filter(|_| !wanted.is_empty()) else {
             let expected = !connection.pools.is_empty();
             return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
         };
-        let owner = Owner::new(&sa.connection, &identity);
+        let owner = Owner::new(&self.sa.connection, &identity);
         for &addr in &wanted {
-            let homes = self.homes.as_deref();
+            let homes = self.env.homes.as_deref();
             let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));
-            let lease = self.pools.lease(&connection.pools, addr, &owner, sa.id, &may_lease);
+            let lease = self.env.pools.lease(&connection.pools, addr, &owner, self.sa.id, &may_lease);
             let Some(lease) = lease else { continue };
             let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
-            self.log(sa, ORDINARY, line);
-            sa.virtual_ips.remote.push(lease);
+            self.log(ORDINARY, line);
+            self.sa.virtual_ips.remote.push(lease);
         }
-        if sa.virtual_ips.remote.is_empty() {
-            let pools = self.pools.shortage(&connection.pools, &wanted);
-            self.log(sa, FAILURE, format!("no virtual IP is left for {identity}: {pools}"));
+        if self.sa.virtual_ips.remote.is_empty() {
+            let pools = self.env.pools.shortage(&connection.pools, &wanted);
+            self.log(FAILURE, format!("no virtual IP is left for {identity}: {pools}"));
             return Err(NotifyType::InternalAddressFailure);
         }
-        let leased = sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));
-        let pools = connection.pools.iter().filter_map(|name| self.pools.get(name));
+        let leased = self.sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));
+        let pools = connection.pools.iter().filter_map(|name| self.env.pools.get(name));
         let told = pools.flat_map(|pool| {
             let subnets = pool.subnets.iter().map(|(first, length)| CfgAttribute::subnet(*first, *length));
             pool.dns.iter().map(|addr| CfgAttribute::dns(*addr)).chain(subnets)
@@ -122,7 +121,6 @@ impl Endpoint {
     /// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do without.
     pub(super) fn accept_configuration(
         &mut self,
-        sa: &mut IkeSa,
         connection: &Connection,
         answer: &Payloads,
     ) -> Result<(), String> {
@@ -132,9 +130,9 @@ impl Endpoint {
         let reply = answer.configuration().filter(|cp| cp.kind == CfgType::Reply);
         let mut given = one_of_each(reply);
         given.retain(|addr| {
-            let refused = self.refusal_of_address(sa, connection, *addr);
+            let refused = self.refusal_of_address(connection, *addr);
             if let Some(why) = refused {
-                self.log(sa, FAILURE, format!("refused virtual IP {addr}: {why}"));
+                self.log(FAILURE, format!("refused virtual IP {addr}: {why}"));
             }
             refused.is_none()
         });
@@ -142,21 +140,21 @@ impl Endpoint {
             return Err("the peer gives no virtual IP that can be ours".into());
         }
         for &addr in &given {
-            self.log(sa, IMPORTANT, format!("installing new virtual IP {addr}"));
-            self.outputs.push_back(Output::InstallAddress { ike: sa.id, addr });
+            self.log(IMPORTANT, format!("installing new virtual IP {addr}"));
+            self.env.effects.outputs.push_back(Output::InstallAddress { ike: self.sa.id, addr });
         }
         let servers: Vec<String> =
             reply.into_iter().flat_map(Configuration::name_servers).map(|addr| addr.to_string()).collect();
         if !servers.is_empty() {
-            self.log(sa, ORDINARY, format!("the peer names DNS servers: {}", servers.join(" ")));
+            self.log(ORDINARY, format!("the peer names DNS servers: {}", servers.join(" ")));
         }
-        sa.virtual_ips.local = given;
+        self.sa.virtual_ips.local = given;
         Ok(())
     }
 
     /// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing that belongs to this host
     /// or to other peers: an address of ours takes the traffic to it.
-    fn refusal_of_address(&self, sa: &IkeSa, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
+    fn refusal_of_address(&self, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
         if !is_host(&addr) {
             return Some("no host can have it");
         }
@@ -168,24 +166,26 @@ impl Endpoint {
             return Some("it lies outside of vips_within");
         }
         // A second IKE SA with the same peer brings the same address.
-        let mut with_peer = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
+        let mut with_peer =
+            self.sa.remote_id.iter().flat_map(|identity| self.env.table.by_identity(identity));
         let brought = with_peer.any(|other| other.virtual_ips.local.contains(&addr));
-        if addr == sa.path.local.ip() || self.local_addrs.contains(&addr) && !brought {
+        if addr == self.sa.path.local.ip() || self.env.loaded.local_addrs.contains(&addr) && !brought {
             return Some("this host has it already");
         }
-        if within.is_empty() && !brought && self.reserved.iter().any(|range| range.contains(addr)) {
+        if within.is_empty() && !brought && self.env.loaded.reserved.iter().any(|range| range.contains(addr))
+        {
             return Some(
                 "it lies in a network of this host, or is a name server's; vips_within can allow it",
             );
         }
         let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
-        if addr == sa.path.remote.ip()
-            || self.table.by_addr(addr).next().is_some()
-            || self.connections.iter().any(named)
+        if addr == self.sa.path.remote.ip()
+            || self.env.table.by_addr(addr).next().is_some()
+            || self.env.loaded.connections.iter().any(named)
         {
             return Some("a peer has it");
         }
-        let elsewhere = self.connections.iter().filter(|other| {
+        let elsewhere = self.env.loaded.connections.iter().filter(|other| {
             other.name != connection.name
                 && (other.remote.id.is_none() || other.remote.id != connection.remote.id)
         });
@@ -195,13 +195,13 @@ impl Endpoint {
     }
 
     /// The end of an IKE SA: its addresses are free again.
-    pub(crate) fn release_addresses(&mut self, sa: &mut IkeSa) {
-        let held = std::mem::take(&mut sa.virtual_ips);
+    pub(crate) fn release_addresses(&mut self) {
+        let held = std::mem::take(&mut self.sa.virtual_ips);
         for addr in held.local {
-            self.outputs.push_back(Output::RemoveAddress { ike: sa.id, addr });
+            self.env.effects.outputs.push_back(Output::RemoveAddress { ike: self.sa.id, addr });
         }
         for lease in &held.remote {
-            self.pools.release(lease, sa.id);
+            self.env.pools.release(lease, self.sa.id);
         }
     }
 }

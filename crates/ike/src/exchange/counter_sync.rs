@@ -4,15 +4,16 @@
 //! will send next and what it expects. So either side here can be the cluster. Nothing that such a message says counts before all
 //! of it fits, not even where it comes from: an old one may be replayed by anybody.
 
-use crate::endpoint::dispatch::Datagram;
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::ORDINARY;
-use crate::endpoint::send::{LAST_ID, Request};
-use crate::endpoint::{Discard, Endpoint, EndpointConfig};
+use crate::endpoint::{Discard, EndpointConfig};
+use crate::exchange::receive::Datagram;
+use crate::exchange::send::{LAST_ID, Request};
+use crate::exchange::session::Session;
 use crate::message::{
     ExchangeType, Header, MessageId, MessageIdSync, Notify, NotifyType, Payload, Payloads, ReplayCounterSync,
 };
-use crate::output::{ChildSaId, IkeSaId, Output, Path, Reason, Time};
+use crate::output::{Output, Path, Reason};
 use crate::sa::{ChildPhase, ChildSa, CounterSync, IkeSa, Outbound, Pending, RequestKind, Synced, Task};
 use subtle::ConstantTimeEq;
 
@@ -84,84 +85,79 @@ struct Asked {
     skip: Option<u64>,
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// An authentic message beside the windows.
     pub(crate) fn sync_message(
         &mut self,
         datagram: Datagram<'_>,
-        sa: &mut IkeSa,
         header: Header,
         digest: [u8; 32],
         payloads: &Payloads,
     ) -> Result<(), Reason> {
-        let Datagram { now, path, .. } = datagram;
+        let Datagram { path, .. } = datagram;
         let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
         let done = match header.response {
-            true => answered(sa, payloads).map(|sync| self.synced(now, sa, path, sync)),
-            false => asked(sa, payloads).map(|asked| self.answer_sync(now, sa, &request, asked)),
+            true => answered(self.sa, payloads).map(|sync| self.synced(path, sync)),
+            false => asked(self.sa, payloads).map(|asked| self.answer_sync(&request, asked)),
         };
         done.unwrap_or_else(|why| {
-            self.discard(now, Discard::CounterSync, || format!("ignored {why} from {}", path.remote));
+            self.env
+                .effects
+                .discard(self.now, Discard::CounterSync, || format!("ignored {why} from {}", path.remote));
             Ok(())
         })
     }
 
     /// A cluster goes on at another node: what is under way either way is not waited for any more (RFC 6311 §5.1, §9).
-    fn answer_sync(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        request: &Request,
-        asked: Asked,
-    ) -> Result<(), Reason> {
+    fn answer_sync(&mut self, request: &Request, asked: Asked) -> Result<(), Reason> {
         let Asked { sync, skip } = asked;
-        self.sync_taken(now, sa, request.path, Counted::InRequest)?;
-        sa.incoming.move_to(sync.send);
-        sa.outgoing.next = sa.outgoing.next.max(sync.receive);
-        self.let_go_pending(now, sa);
-        let (send, receive) = (sa.outgoing.next, sa.incoming.expected);
-        self.log(sa, ORDINARY, format!("the peer synchronizes Message IDs: ours {send}, its {receive}"));
+        self.sync_taken(request.path, Counted::InRequest)?;
+        self.sa.incoming.move_to(sync.send);
+        self.sa.outgoing.next = self.sa.outgoing.next.max(sync.receive);
+        self.let_go_pending();
+        let (send, receive) = (self.sa.outgoing.next, self.sa.incoming.expected);
+        self.log(ORDINARY, format!("the peer synchronizes Message IDs: ours {send}, its {receive}"));
         if let Some(by) = skip {
-            self.advance_sequences(sa, by);
+            self.advance_sequences(by);
         }
         let reply = MessageIdSync { nonce: sync.nonce, send, receive };
-        let answered = self.answer(now, sa, request, vec![Payload::Notify(reply.notify())])?;
-        sa.incoming.sync = Some(Box::new(Synced { send: sync.send, answered }));
-        self.next_task(now, sa)
+        let answered = self.answer(request, vec![Payload::Notify(reply.notify())])?;
+        self.sa.incoming.sync = Some(Box::new(Synced { send: sync.send, answered }));
+        self.next_task()
     }
 
     /// The peer has answered: both sides agree on what comes next.
-    fn synced(&mut self, now: Time, sa: &mut IkeSa, path: Path, sync: MessageIdSync) -> Result<(), Reason> {
-        self.sync_taken(now, sa, path, Counted::InResponse)?;
-        sa.outgoing.pending = None;
-        sa.outgoing.next = sa.outgoing.next.max(sync.receive);
-        sa.incoming.move_to(sync.send);
-        let (send, receive) = (sa.outgoing.next, sa.incoming.expected);
-        self.log(sa, ORDINARY, format!("Message IDs are synchronized: ours {send}, the peer's {receive}"));
-        self.next_task(now, sa)
+    fn synced(&mut self, path: Path, sync: MessageIdSync) -> Result<(), Reason> {
+        self.sync_taken(path, Counted::InResponse)?;
+        self.sa.outgoing.pending = None;
+        self.sa.outgoing.next = self.sa.outgoing.next.max(sync.receive);
+        self.sa.incoming.move_to(sync.send);
+        let (send, receive) = (self.sa.outgoing.next, self.sa.incoming.expected);
+        self.log(ORDINARY, format!("Message IDs are synchronized: ours {send}, the peer's {receive}"));
+        self.next_task()
     }
 
     /// What every message of the peer shows.
-    fn sync_taken(&mut self, now: Time, sa: &mut IkeSa, path: Path, counted: Counted) -> Result<(), Reason> {
-        self.heard(now, sa, path);
-        self.count_message(sa, ExchangeType::Informational, counted);
-        if sa.rival_of.is_some() {
-            self.decide_for(now, sa)?;
+    fn sync_taken(&mut self, path: Path, counted: Counted) -> Result<(), Reason> {
+        self.heard(path);
+        self.env.effects.count_message(self.sa, ExchangeType::Informational, counted);
+        if self.sa.rival_of.is_some() {
+            self.decide_for()?;
         }
-        self.peer_is_ready(sa);
+        self.peer_is_ready();
         Ok(())
     }
 
     /// The request under way finds no answer any more. What it was for is asked again.
-    fn let_go_pending(&mut self, now: Time, sa: &mut IkeSa) {
+    fn let_go_pending(&mut self) {
         // Where both sides are clusters each has a synchronization of its own, beside the windows.
         let in_window = |pending: &mut Box<Pending>| !is_sync(pending.kind);
-        let Some(pending) = sa.outgoing.pending.take_if(in_window) else { return };
+        let Some(pending) = self.sa.outgoing.pending.take_if(in_window) else { return };
         match pending.kind {
-            RequestKind::DeleteIke => sa.outgoing.queue(Task::DeleteIke),
-            RequestKind::DeleteSpi(spi) => sa.outgoing.queue(Task::DeleteSpi(spi)),
-            RequestKind::SyncReplayCounters(by) => sa.outgoing.queue(Task::SyncReplayCounters(by)),
-            RequestKind::CreateChild => self.creation_lost(now, sa, "the peer has gone on without it"),
+            RequestKind::DeleteIke => self.sa.outgoing.queue(Task::DeleteIke),
+            RequestKind::DeleteSpi(spi) => self.sa.outgoing.queue(Task::DeleteSpi(spi)),
+            RequestKind::SyncReplayCounters(by) => self.sa.outgoing.queue(Task::SyncReplayCounters(by)),
+            RequestKind::CreateChild => self.creation_lost("the peer has gone on without it"),
             RequestKind::Liveness
             | RequestKind::SyncMessageIds { .. }
             | RequestKind::Init
@@ -171,95 +167,58 @@ impl Endpoint {
         }
     }
 
-    /// See [`Endpoint::sync_message_ids`].
-    pub(crate) fn want_sync(&mut self, now: Time, id: IkeSaId) -> bool {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.extensions.counter_sync.message_ids;
-        if self.table.get(id).filter(able).is_none() {
-            return false;
-        }
-        self.with_sa(now, id, |endpoint, sa| {
-            endpoint.commit(sa);
-            // One that the node before has begun may have been answered to that node, and the peer takes none twice.
-            sa.outgoing.pending.take_if(|pending| is_sync(pending.kind));
-            if !sa.outgoing.tasks.contains(&Task::SyncMessageIds) {
-                sa.outgoing.tasks.push_front(Task::SyncMessageIds);
-            }
-            endpoint.next_task(now, sa)
-        });
-        true
-    }
-
     /// Says what comes next, by what we know. False: no numbers are left for it.
-    pub(super) fn ask_sync(&mut self, now: Time, sa: &mut IkeSa) -> Result<bool, Reason> {
-        let send = MessageId(sa.outgoing.next.0.saturating_add(WINDOW));
-        let receive = sa.incoming.expected;
+    pub(super) fn ask_sync(&mut self) -> Result<bool, Reason> {
+        let send = MessageId(self.sa.outgoing.next.0.saturating_add(WINDOW));
+        let receive = self.sa.incoming.expected;
         if send >= LAST_ID {
             return Ok(false);
         }
         let mut nonce = [0; 4];
-        self.entropy().fill(&mut nonce);
-        self.log(sa, ORDINARY, format!("synchronizing Message IDs: ours {send}, the peer's {receive}"));
-        sa.outgoing.next = send;
+        self.env.entropy().fill(&mut nonce);
+        self.log(ORDINARY, format!("synchronizing Message IDs: ours {send}, the peer's {receive}"));
+        self.sa.outgoing.next = send;
         let kind = RequestKind::SyncMessageIds { nonce, send, receive };
         let sync = MessageIdSync { nonce, send, receive };
-        self.request_beside_window(now, sa, kind, Payload::Notify(sync.notify()))?;
+        self.request_beside_window(kind, Payload::Notify(sync.notify()))?;
         Ok(true)
     }
 
-    /// See [`Endpoint::replay_sync_of`].
-    pub(crate) fn may_sync_replay(&self, child: ChildSaId) -> Option<IkeSaId> {
-        let sa = self.table.by_child(child)?;
-        let proven = sa.child(child).is_some_and(ChildSa::is_proven);
-        (proven && sa.is_in_charge() && replay_notify(sa, 0).is_some()).then_some(sa.id)
-    }
-
-    /// See [`Endpoint::sync_replay_counters`].
-    pub(crate) fn want_replay_sync(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && replay_notify(sa, by).is_some();
-        if self.table.get(id).filter(able).is_none() {
-            return false;
-        }
-        self.with_sa(now, id, |endpoint, sa| {
-            endpoint.commit(sa);
-            sa.outgoing.queue(Task::SyncReplayCounters(by));
-            endpoint.next_task(now, sa)
-        });
-        true
-    }
-
     /// Asks the peer to leave numbers out. False: it cannot be asked.
-    pub(super) fn ask_replay_sync(&mut self, now: Time, sa: &mut IkeSa, by: u64) -> Result<bool, Reason> {
-        let Some(notify) = replay_notify(sa, by) else { return Ok(false) };
-        self.log(sa, ORDINARY, format!("asking the peer to leave {by} sequence numbers out"));
+    pub(super) fn ask_replay_sync(&mut self, by: u64) -> Result<bool, Reason> {
+        let Some(notify) = replay_notify(self.sa, by) else { return Ok(false) };
+        self.log(ORDINARY, format!("asking the peer to leave {by} sequence numbers out"));
         let kind = RequestKind::SyncReplayCounters(by);
-        self.request(now, sa, ExchangeType::Informational, kind, vec![Payload::Notify(notify)])?;
+        self.request(ExchangeType::Informational, kind, vec![Payload::Notify(notify)])?;
         Ok(true)
     }
 
     /// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any case.
-    pub(super) fn advance_if_asked(&mut self, now: Time, sa: &IkeSa, payloads: &Payloads) {
+    pub(super) fn advance_if_asked(&mut self, payloads: &Payloads) {
         let Some(notify) = payloads.notify(NotifyType::ReplayCounterSync) else { return };
-        match skip_of(sa, notify) {
-            Ok(by) => self.advance_sequences(sa, by),
+        match skip_of(self.sa, notify) {
+            Ok(by) => self.advance_sequences(by),
             Err(why) => {
-                let remote = sa.path.remote;
-                self.discard(now, Discard::CounterSync, || format!("ignored {why} from {remote}"));
+                let remote = self.sa.path.remote;
+                self.env
+                    .effects
+                    .discard(self.now, Discard::CounterSync, || format!("ignored {why} from {remote}"));
             }
         }
     }
 
     /// In every Child SA: each direction of traffic has its own numbers, and these are ours.
-    fn advance_sequences(&mut self, sa: &IkeSa, by: u64) {
-        self.log(sa, ORDINARY, format!("the peer wants {by} sequence numbers left out"));
+    fn advance_sequences(&mut self, by: u64) {
+        self.log(ORDINARY, format!("the peer wants {by} sequence numbers left out"));
         let sends = |child: &&ChildSa| {
             !matches!(child.phase, ChildPhase::Deleted(_)) && child.outbound != Outbound::Expired
         };
-        let children = sa.children.iter().filter(sends).map(|child| child.id);
-        self.outputs.extend(children.map(|child| Output::AdvanceSequence { child, by }));
+        let children = self.sa.children.iter().filter(sends).map(|child| child.id);
+        self.env.effects.outputs.extend(children.map(|child| Output::AdvanceSequence { child, by }));
     }
 }
 
-fn is_sync(kind: RequestKind) -> bool {
+pub(crate) fn is_sync(kind: RequestKind) -> bool {
     matches!(kind, RequestKind::SyncMessageIds { .. })
 }
 
@@ -325,7 +284,7 @@ fn skip_of(sa: &IkeSa, notify: &Notify) -> Result<u64, &'static str> {
 }
 
 /// What asks for that many; `None` if the peer cannot, or it would not fit.
-fn replay_notify(sa: &IkeSa, by: u64) -> Option<Notify> {
+pub(crate) fn replay_notify(sa: &IkeSa, by: u64) -> Option<Notify> {
     let able = sa.extensions.counter_sync.replay_counters && !sa.children.is_empty();
     ReplayCounterSync(by).notify(esn(sa).filter(|_| able)?)
 }

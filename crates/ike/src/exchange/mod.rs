@@ -4,23 +4,35 @@
 //! send and tell; it never finds SAs, keeps time or counts transmissions.
 
 mod auth;
+mod change;
 mod child;
 mod childless;
 mod configuration;
-mod counter_sync;
+pub(crate) mod counter_sync;
 mod create_child;
 pub(crate) mod describe;
+mod follow;
+pub(crate) mod fragments;
 mod informational;
 mod init;
 mod intermediate;
+mod lifecycle;
 mod mode;
-mod narrow;
+pub(crate) mod narrow;
 mod nat;
+pub(crate) mod reauth;
+pub(crate) mod receive;
 mod refusal;
+mod renewal;
+pub(crate) mod send;
+pub(crate) mod session;
+mod timers;
+mod unique;
 
+pub(crate) use auth::local_identity;
 pub(crate) use configuration::is_host;
 pub(crate) use counter_sync::{Place, place};
-pub(crate) use init::{InitRequest, Reply, certificate_request, key_request, nonce_fits};
+pub(crate) use init::{InitRequest, InitResponder, Reply, certificate_request, key_request, nonce_fits};
 pub(crate) use nat::float;
 
 use crate::message::EncodeError;

@@ -1,10 +1,9 @@
 //! What a responder says to an initiator that it refuses, before IKE_AUTH is through.
 
-use crate::endpoint::Endpoint;
-use crate::endpoint::send::Request;
+use crate::exchange::send::Request;
+use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, ParseError, Payload};
-use crate::output::{Reason, Time};
-use crate::sa::IkeSa;
+use crate::output::Reason;
 
 /// Why a peer is refused: the notify for it and the text for us.
 pub(super) struct Refusal(Notify, String);
@@ -32,18 +31,16 @@ impl From<ParseError> for Refusal {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// Tells the initiator as much as it may know, and the log the rest. The IKE SA is over.
     pub(super) fn refuse_initiator(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         Refusal(notify, why): Refusal,
     ) -> Result<(), Reason> {
         let from = format!("{} of {}", request.exchange, request.path.remote);
-        self.discard_initiator(now, sa, &from, &why);
-        self.respond(now, sa, request, vec![Payload::Notify(notify)])?;
+        self.env.effects.discard_initiator(self.now, self.sa, &from, &why);
+        self.respond(request, vec![Payload::Notify(notify)])?;
         Err(Reason::Refused(why))
     }
 }

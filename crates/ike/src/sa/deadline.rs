@@ -2,7 +2,7 @@
 
 use super::{ChildPhase, ChildSa, IkeSa, Phase, Reassembly, Task};
 use crate::endpoint::EndpointConfig;
-use crate::endpoint::reauth::patience_ends;
+use crate::exchange::reauth::patience_ends;
 use crate::output::Time;
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ fn place(ike: u64) -> Place {
 }
 
 fn job(id: JobId) -> Job {
-    fn nothing(_: &mut Endpoint, _: Time) {}
+    fn nothing(_: &mut Environment, _: Time) {}
     Job { id, takes_long: true, work: Box::new(|| -> Then { Box::new(nothing) }) }
 }
 

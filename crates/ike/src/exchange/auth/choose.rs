@@ -1,9 +1,9 @@
 //! Which connection an authenticated peer gets: by addresses and algorithms, then by the identities.
 
 use super::local_identity;
-use super::rounds::Announced;
 use crate::config::{Connection, Identity, LocalAuth, RemoteAuth};
-use crate::endpoint::Endpoint;
+use crate::exchange::auth::rounds::Announced;
+use crate::exchange::session::Session;
 use crate::message::AuthMethodId;
 use crate::output::Path;
 use crate::suite::IkeSuite;
@@ -34,7 +34,7 @@ pub(super) enum Fit {
     Name,
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
     /// proves itself by `method` for a start, and may be wherever its messages came from: the best
     /// first. One after the other is tried, because which CA vouches for the peer shows only then.
@@ -49,15 +49,17 @@ impl Endpoint {
         let (path, tunnels) = (paths.init, paths.auth);
         let begins_so = |connection: &Connection| rounds.is_none_or(|announced| announced.begins(connection));
         let usable =
-            self.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(|connection| {
-                let is_ours = asked.is_none_or(|id| id.matches(&local_identity(&connection.local, path)));
-                let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
-                connection.remote.fit(remote).is_some()
-                    && is_ours
-                    && has_room
-                    && allows(connection, suite)
-                    && begins_so(connection)
-            });
+            self.env.loaded.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(
+                |connection| {
+                    let is_ours = asked.is_none_or(|id| id.matches(&local_identity(&connection.local, path)));
+                    let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
+                    connection.remote.fit(remote).is_some()
+                        && is_ours
+                        && has_room
+                        && allows(connection, suite)
+                        && begins_so(connection)
+                },
+            );
         // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
         // just these addresses.
         let rank = |connection: &Connection| {

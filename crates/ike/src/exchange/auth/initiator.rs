@@ -1,21 +1,20 @@
 //! The initiator's side of IKE_AUTH.
 
-use super::local_identity;
-use super::prove::{Asked, Proof, Prover};
-use super::rounds;
-use super::verify::{Check, Claim, Evidence, Proven};
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::auth::prove::{Asked, Proof, Prover};
+use crate::exchange::auth::verify::{Check, Claim, Evidence, Proven};
+use crate::exchange::auth::{local_identity, rounds};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::session::Session;
 use crate::exchange::{childless, configuration, counter_sync, describe, mode};
 use crate::message::{
     AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
 };
-use crate::output::{Reason, Time};
+use crate::output::Reason;
 use crate::sa::{
-    AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, IkeSa, OfferedPpk, Opening, Phase,
+    AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, OfferedPpk, Opening, Phase,
     RequestKind, Task,
 };
 use crate::suite::{IkeKeys, offer};
@@ -65,28 +64,28 @@ impl Draft {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// All that AUTH depends on but the keys. `extensions`: what both sides can.
     pub(crate) fn draft_auth(
         &self,
-        sa: &IkeSa,
         connection: &Arc<Connection>,
         extensions: Extensions,
         opening: &Opening,
     ) -> Result<Draft, Reason> {
         let own = &connection.local;
-        let secret = self.key_to(own, &connection.remote, sa.path).filter(|_| !own.method.is_pubkey());
+        let secret =
+            self.env.loaded.key_to(own, &connection.remote, self.sa.path).filter(|_| !own.method.is_pubkey());
         let prover = Prover {
             own: own.clone(),
             send_cert: connection.send_cert,
-            credentials: Arc::clone(&self.credentials),
-            role: sa.role,
+            credentials: Arc::clone(&self.env.loaded.credentials),
+            role: self.sa.role,
             hashes: extensions.hashes,
-            sha1: self.config.legacy_signatures,
+            sha1: self.env.config.legacy_signatures,
             message: opening.init_request.clone(),
             peer_nonce: opening.nonces.responder.clone(),
-            int_auth: opening.int_auth.octets(sa.outgoing.next),
-            local: local_identity(own, sa.path),
+            int_auth: opening.int_auth.octets(self.sa.outgoing.next),
+            local: local_identity(own, self.sa.path),
             remote: connection.remote.id.clone(),
             secret: secret.cloned(),
             asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
@@ -97,8 +96,6 @@ impl Endpoint {
     /// Sends IKE_AUTH.
     pub(crate) fn send_auth(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         opening: Opening,
         made: Made,
@@ -116,55 +113,53 @@ impl Endpoint {
         // One that is to come by an exchange of its own follows when the IKE SA is there.
         let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
         let Proof { local, id, certificates, auth, line } = proof;
-        self.log(sa, ORDINARY, line);
-        self.lack_of_ppk(sa, connection).into_iter().for_each(|line| self.log(sa, IMPORTANT, line));
-        let asked = child.map(|child| self.ask_for_child(now, sa, connection, child)).transpose()?;
+        self.log(ORDINARY, line);
+        self.lack_of_ppk(connection).into_iter().for_each(|line| self.log(IMPORTANT, line));
+        let asked = child.map(|child| self.ask_for_child(connection, child)).transpose()?;
         let mut payloads = vec![Payload::IdInitiator(id)];
         payloads.extend(certificates);
         payloads.extend(self.certificates_of(connection));
-        if connection.unique != Unique::Never && sa.reauth.is_none() && self.is_initial_contact(sa) {
+        if connection.unique != Unique::Never && self.sa.reauth.is_none() && self.is_initial_contact() {
             payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
         }
         // A pattern is nobody's name: then the responder chooses.
         let named = connection.remote.name();
         payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
         payloads.push(Payload::Auth(auth));
-        payloads.extend(configuration::request(connection, &self.held_addresses(sa)));
+        payloads.extend(configuration::request(connection, &self.env.held_addresses(self.sa)));
         let asked = asked.map(|(asked, of_child)| {
             payloads.extend(of_child);
             asked
         });
-        payloads.extend(counter_sync::offer(&self.config));
+        payloads.extend(counter_sync::offer(&self.env.config));
         if let Some(ppk) = &ppk {
             payloads.extend(super::ppk::notifies(ppk, without_ppk));
         }
         payloads.extend(rounds::known(connection));
         payloads.extend(rounds::another(!connection.rounds.local.is_empty()));
-        sa.local_id = Some(local);
+        self.sa.local_id = Some(local);
         let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, asked };
-        sa.phase = if connection.has_rounds() {
+        self.sa.phase = if connection.has_rounds() {
             Phase::AuthRounds(Box::new(AuthRounds { sent, init_request, ours: 1, theirs: 0 }))
         } else {
             Phase::AuthSent(Box::new(sent))
         };
-        self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
+        self.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
         Ok(())
     }
 
     /// What an IKE_AUTH request says of its child.
     fn ask_for_child(
         &mut self,
-        now: Time,
-        sa: &IkeSa,
         connection: &Connection,
         child: &Child,
     ) -> Result<(AskedChild, Vec<Payload>), Reason> {
         let none_left = || Reason::Refused("no free ESP SPI is left".to_owned());
-        let spi_in = self.alloc.esp_spi(now, sa.our_spi().shard()).ok_or_else(none_left)?;
-        let dynamic = configuration::dynamic_before_reply(sa, connection);
-        let offered = connection.offered(child, sa.path.remote.ip());
-        let wanted = Selectors::configured(&offered, &dynamic, &sa.dynamic_remote());
-        let asked_mode = mode::to_ask(sa, &offered, &wanted, None);
+        let spi_in = self.env.alloc.esp_spi(self.now, self.sa.our_spi().shard()).ok_or_else(none_left)?;
+        let dynamic = configuration::dynamic_before_reply(self.sa, connection);
+        let offered = connection.offered(child, self.sa.path.remote.ip());
+        let wanted = Selectors::configured(&offered, &dynamic, &self.sa.dynamic_remote());
+        let asked_mode = mode::to_ask(self.sa, &offered, &wanted, None);
         let mut payloads = vec![
             Payload::Sa(offer::esp(&offered.proposals, spi_in, offer::ChildExchange::IkeAuth)),
             Payload::TsInitiator(TsPayload::new(wanted.local)),
@@ -176,160 +171,149 @@ impl Endpoint {
 
     /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
     /// know: another node may, under the same identity, and the peer would end it.
-    fn is_initial_contact(&self, sa: &IkeSa) -> bool {
-        !self.config.track_changes
+    fn is_initial_contact(&self) -> bool {
+        !self.env.config.track_changes
             && !self
+                .env
                 .table
-                .by_addr(sa.path.remote.ip())
+                .by_addr(self.sa.path.remote.ip())
                 .any(|other| other.is_established() || other.phase.auth_sent().is_some())
     }
 
     /// The protected answer to our IKE_AUTH.
-    pub(crate) fn auth_response(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        payloads: Result<Payloads, ParseError>,
-    ) -> Result<(), Reason> {
-        if sa.phase.auth_sent().is_none() {
+    pub(crate) fn auth_response(&mut self, payloads: Result<Payloads, ParseError>) -> Result<(), Reason> {
+        if self.sa.phase.auth_sent().is_none() {
             return Ok(());
         }
         let payloads = match payloads {
             Ok(payloads) => Arc::new(payloads),
-            Err(error) => return self.reject(now, sa, format!("malformed IKE_AUTH response: {error}")),
+            Err(error) => return self.reject(format!("malformed IKE_AUTH response: {error}")),
         };
-        let Some(connection) = self.connections.get(&sa.connection) else {
-            return self.reject(now, sa, "the connection was unloaded meanwhile".into());
+        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else {
+            return self.reject("the connection was unloaded meanwhile".into());
         };
-        if let Some(error) = rounds::refusal(sa, &connection, &payloads) {
+        if let Some(error) = rounds::refusal(self.sa, &connection, &payloads) {
             return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
         }
-        self.judge_responder(now, sa, connection, payloads)
+        self.judge_responder(connection, payloads)
     }
 
     fn judge_responder(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: Arc<Connection>,
         payloads: Arc<Payloads>,
     ) -> Result<(), Reason> {
-        let Some(sent) = sa.phase.auth_sent() else { return Ok(()) };
-        let claimed = match rounds::is_awaited(sa, &connection) {
-            true => self.claim_of_responder(sa, &connection, sent, &payloads).map(Some),
+        let Some(sent) = self.sa.phase.auth_sent() else { return Ok(()) };
+        let claimed = match rounds::is_awaited(self.sa, &connection) {
+            true => self.claim_of_responder(&connection, sent, &payloads).map(Some),
             false => rounds::nothing_begins(&payloads).map(|()| None),
         };
         let (check, responder) = match claimed {
             Ok(claimed) => claimed.unzip(),
-            Err(why) => return self.reject(now, sa, why),
+            Err(why) => return self.reject(why),
         };
-        let Some(keys) = &sa.keys else { return self.reject(now, sa, "the IKE SA has no keys".into()) };
+        let Some(keys) = &self.sa.keys else { return self.reject("the IKE SA has no keys".into()) };
         let ppk = sent.ppk.as_ref().filter(|_| responder.as_ref().is_some_and(|found| found.uses_ppk));
         let keys = ppk.map_or(&keys.ike, |ppk| &ppk.keys).clone();
-        let prover = self.next_prover(sa, &connection, responder.as_ref().map(|found| &found.identity));
+        let prover = self.next_prover(&connection, responder.as_ref().map(|found| &found.identity));
         let takes_long =
             check.as_ref().is_some_and(Check::is_signature) || prover.as_ref().is_some_and(Prover::signs);
-        let judge = self.judge(now, &payloads);
+        let judge = self.judge(&payloads);
         let work = move || {
             let proven = check.map(|check| check.decide(&judge, &Evidence::default())).transpose()?;
             Ok((proven, prover.map(|prover| prover.prove(&keys))))
         };
-        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
-            endpoint.responder_judged(now, sa, payloads, (connection, responder), judged)
+        let then = move |session: &mut Session<'_>, judged| {
+            session.responder_judged(payloads, (connection, responder), judged)
         };
-        self.compute_if(takes_long, now, (sa, true), work, then)
+        self.compute_if(takes_long, true, work, then)
     }
 
     /// It is known whether the responder is who it says, and what we say next of ourselves, if
     /// there is anything.
     fn responder_judged(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         payloads: Arc<Payloads>,
         (judged_by, responder): (Arc<Connection>, Option<Responder>),
         judged: Result<Judged, String>,
     ) -> Result<(), Reason> {
-        let Some(sent) = sa.phase.auth_sent().cloned() else { return Ok(()) };
-        let Some(connection) = self.connections.get(&sa.connection) else {
-            return self.reject(now, sa, "the connection was unloaded meanwhile".into());
+        let Some(sent) = self.sa.phase.auth_sent().cloned() else { return Ok(()) };
+        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else {
+            return self.reject("the connection was unloaded meanwhile".into());
         };
         // What the connection was while that was computed says nothing of whom it trusts now.
         if connection != judged_by {
-            return self.judge_responder(now, sa, connection, payloads);
+            return self.judge_responder(connection, payloads);
         }
         let (proven, proof) = match judged {
             Ok(judged) => judged,
-            Err(why) => return self.reject(now, sa, why),
+            Err(why) => return self.reject(why),
         };
-        sa.outgoing.pending = None;
+        self.sa.outgoing.pending = None;
         let is_proven = proven.is_some();
         if let (Some(proven), Some(responder)) = (proven, responder) {
-            self.responder_proven(sa, &sent, proven, responder);
+            self.responder_proven(&sent, proven, responder);
         }
-        let counters = counter_sync::agreed(&self.config, &payloads);
+        let counters = counter_sync::agreed(&self.env.config, &payloads);
         if counters != CounterSync::default() {
-            sa.extensions.counter_sync = counters;
+            self.sa.extensions.counter_sync = counters;
         }
-        if let Phase::AuthRounds(rounds) = &sa.phase {
+        if let Phase::AuthRounds(rounds) = &self.sa.phase {
             let mut rounds = AuthRounds::clone(rounds);
             rounds.theirs = rounds.theirs.saturating_add(usize::from(is_proven));
             if !rounds.are_over(&connection) {
-                return self.send_round(now, sa, &connection, rounds, proof);
+                return self.send_round(&connection, rounds, proof);
             }
         }
-        self.establish(now, sa, &connection);
+        self.establish(&connection);
         match &sent.asked {
-            Some(asked) => self.first_child(now, sa, &connection, (&sent, asked), &payloads),
-            None => self.no_child_yet(now, sa, &connection, &sent, &payloads),
+            Some(asked) => self.first_child(&connection, (&sent, asked), &payloads),
+            None => self.no_child_yet(&connection, &sent, &payloads),
         }
     }
 
     /// The responder is who it says, by this round.
-    fn responder_proven(&mut self, sa: &mut IkeSa, sent: &AuthSent, proven: Proven, responder: Responder) {
+    fn responder_proven(&mut self, sent: &AuthSent, proven: Proven, responder: Responder) {
         let Proven { mut line, anchor } = proven;
-        let is_first = sa.remote_id.is_none();
-        sa.remote_id = Some(responder.identity);
-        sa.anchor = anchor.map(Box::new);
+        let is_first = self.sa.remote_id.is_none();
+        self.sa.remote_id = Some(responder.identity);
+        self.sa.anchor = anchor.map(Box::new);
         let used = sent.ppk.as_ref().filter(|_| responder.uses_ppk);
-        if let (Some(ppk), Some(keys)) = (used, &mut sa.keys) {
+        if let (Some(ppk), Some(keys)) = (used, &mut self.sa.keys) {
             keys.ike = ppk.keys.clone();
-            sa.ppk = true;
+            self.sa.ppk = true;
             line = format!("{line}, {}", super::ppk::used(&ppk.id));
         }
-        self.log(sa, ORDINARY, line);
-        if let Some(ppk) = sent.ppk.as_ref().filter(|_| is_first && !sa.ppk) {
-            self.log(sa, IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
+        self.log(ORDINARY, line);
+        if let Some(ppk) = sent.ppk.as_ref().filter(|_| is_first && !self.sa.ppk) {
+            self.log(IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
         }
     }
 
     /// What proves who else we are, where there is a round of ours left.
-    fn next_prover(
-        &self,
-        sa: &IkeSa,
-        connection: &Connection,
-        responder: Option<&Identity>,
-    ) -> Option<Prover> {
-        let Phase::AuthRounds(rounds) = &sa.phase else { return None };
+    fn next_prover(&self, connection: &Connection, responder: Option<&Identity>) -> Option<Prover> {
+        let Phase::AuthRounds(rounds) = &self.sa.phase else { return None };
         let AuthRounds { sent, init_request, ours, .. } = &**rounds;
         let own = connection.local_round(*ours)?;
-        let local = local_identity(own, sa.path);
+        let local = local_identity(own, self.sa.path);
         // The peer of this round, if it is named, is the one that shares a key with us.
         let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
-        let remote = named.or(responder).or(sa.remote_id.as_ref()).cloned();
-        let asked =
-            Asked { certificate: sa.extensions.asked_for_certificate, key: sa.extensions.asked_for_key };
+        let remote = named.or(responder).or(self.sa.remote_id.as_ref()).cloned();
+        let asked = Asked {
+            certificate: self.sa.extensions.asked_for_certificate,
+            key: self.sa.extensions.asked_for_key,
+        };
         Some(Prover {
             own: own.clone(),
             send_cert: connection.send_cert,
-            credentials: Arc::clone(&self.credentials),
-            role: sa.role,
-            hashes: sa.extensions.hashes,
-            sha1: self.config.legacy_signatures,
+            credentials: Arc::clone(&self.env.loaded.credentials),
+            role: self.sa.role,
+            hashes: self.sa.extensions.hashes,
+            sha1: self.env.config.legacy_signatures,
             message: init_request.clone(),
             peer_nonce: sent.nonces.responder.clone(),
             int_auth: sent.int_auth.clone(),
-            secret: self.secrets.find(Some(&local), remote.as_ref()).cloned(),
+            secret: self.env.loaded.secrets.find(Some(&local), remote.as_ref()).cloned(),
             local,
             remote,
             asked,
@@ -340,16 +324,14 @@ impl Endpoint {
     /// question for the peer's.
     fn send_round(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         mut rounds: AuthRounds,
         proof: Option<Result<Proof, Reason>>,
     ) -> Result<(), Reason> {
         let mut payloads = Vec::new();
         if let Some(Proof { local, id, certificates, auth, line }) = proof.transpose()? {
-            self.log(sa, ORDINARY, line);
-            sa.local_id = Some(local);
+            self.log(ORDINARY, line);
+            self.sa.local_id = Some(local);
             rounds.ours = rounds.ours.saturating_add(1);
             payloads.push(Payload::IdInitiator(id));
             payloads.extend(certificates);
@@ -358,14 +340,13 @@ impl Endpoint {
             payloads.push(Payload::Auth(auth));
             payloads.extend(rounds::another(connection.local_round(rounds.ours).is_some()));
         }
-        sa.phase = Phase::AuthRounds(Box::new(rounds));
-        self.request(now, sa, ExchangeType::IkeAuth, RequestKind::Auth, payloads)
+        self.sa.phase = Phase::AuthRounds(Box::new(rounds));
+        self.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
     }
 
     /// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
     fn claim_of_responder(
         &self,
-        sa: &IkeSa,
         connection: &Arc<Connection>,
         sent: &AuthSent,
         payloads: &Payloads,
@@ -376,14 +357,14 @@ impl Endpoint {
         let identity = id
             .identity()
             .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
-        let round = rounds::proven_by_responder(sa);
+        let round = rounds::proven_by_responder(self.sa);
         let expected = connection.remote_round(round).and_then(|remote| remote.id.as_ref());
         if let Some(expected) = expected.filter(|expected| !expected.covers(&identity)) {
             return Err(format!("the peer is {identity}, expected {expected}"));
         }
         rounds::as_announced(connection, round, &identity, payloads)?;
-        let local = sa.local_id.clone().ok_or("we have not said who we are")?;
-        let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let local = self.sa.local_id.clone().ok_or("we have not said who we are")?;
+        let keys = self.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
         // With the first round it is decided for all.
         let offered = sent.ppk.as_ref().filter(|_| round == 0);
         let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
@@ -400,27 +381,26 @@ impl Endpoint {
             auth,
             local: &local,
         };
-        let check = self.check(sa, (connection, round), claim);
+        let check = self.check((connection, round), claim);
         Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
     }
 
     /// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
-    fn reject(&mut self, now: Time, sa: &mut IkeSa, why: String) -> Result<(), Reason> {
+    fn reject(&mut self, why: String) -> Result<(), Reason> {
         let reason = Reason::Refused(why);
-        sa.outgoing.pending = None;
-        self.attempt_failed(now, sa, &reason);
-        sa.phase = Phase::Rejecting;
-        sa.closing = Some(Box::new(Closing { reason, deadline: now.plus(self.config.delete_timeout) }));
+        self.sa.outgoing.pending = None;
+        self.attempt_failed(&reason);
+        self.sa.phase = Phase::Rejecting;
+        self.sa.closing =
+            Some(Box::new(Closing { reason, deadline: self.now.plus(self.env.config.delete_timeout) }));
         let notify = Payload::Notify(Notify::new(NotifyType::AuthenticationFailed, Vec::new()));
-        self.request(now, sa, ExchangeType::Informational, RequestKind::AuthFailed, vec![notify])?;
+        self.request(ExchangeType::Informational, RequestKind::AuthFailed, vec![notify])?;
         Ok(())
     }
 
     /// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2), for a while.
     fn first_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Arc<Connection>,
         (sent, asked): (&AuthSent, &AskedChild),
         payloads: &Payloads,
@@ -430,37 +410,37 @@ impl Endpoint {
         let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
             Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
             None => self
-                .accept_configuration(sa, connection, payloads)
-                .and_then(|()| self.accept_child(now, sa, connection, &asked.offered, &answer))
+                .accept_configuration(connection, payloads)
+                .and_then(|()| self.accept_child(connection, &asked.offered, &answer))
                 .map_err(|why| {
-                    sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+                    self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
                     Reason::Refused(why)
                 }),
         };
         if let (Ok(id), true) = (&result, sent.attempt.outdated) {
-            self.note_outdated(now, sa, *id);
+            self.note_outdated(*id);
         }
         if let Err(reason) = &result {
-            self.stats.failed += 1;
-            self.log(sa, FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
-            self.note_failure(now, &connection.name, name, reason.to_string());
-            self.alloc.release_esp_spi(now, asked.spi_in);
+            self.env.effects.stats.failed += 1;
+            self.log(FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
+            self.env.loaded.connections.note_failure(self.now, &connection.name, name, reason.to_string());
+            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
         }
         // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
-        let useless = result.is_err() && !connection.vips.is_empty() && sa.virtual_ips.local.is_empty();
+        let useless = result.is_err() && !connection.vips.is_empty() && self.sa.virtual_ips.local.is_empty();
         let failed = result.is_err();
-        self.initiate_done(now, &connection.name, sa.id, name, result);
+        self.env.initiate_done(self.now, &connection.name, self.sa.id, name, result);
         if useless {
-            let deadline = now.plus(self.config.delete_timeout);
-            return self.delete_ike(now, sa, Reason::Refused("it has no virtual address".into()), deadline);
+            let deadline = self.now.plus(self.env.config.delete_timeout);
+            return self.delete_ike(Reason::Refused("it has no virtual address".into()), deadline);
         }
-        if failed && sa.reauth.is_some() {
+        if failed && self.sa.reauth.is_some() {
             // The old one has its Child SAs, and stays.
-            let deadline = now.plus(self.config.delete_timeout);
+            let deadline = self.now.plus(self.env.config.delete_timeout);
             let reason = Reason::Refused("it was to take the place of another, and has no CHILD_SA".into());
-            return self.delete_ike(now, sa, reason, deadline);
+            return self.delete_ike(reason, deadline);
         }
-        self.ask_other_children(sa);
-        self.next_task(now, sa)
+        self.ask_other_children();
+        self.next_task()
     }
 }

@@ -1,24 +1,23 @@
 //! The responder's side of IKE_AUTH behind the first round (RFC 4739): until the last one is right
 //! the IKE SA is half open, and nothing that the initiator asks for has any effect.
 
-use super::choose::Candidates;
-use super::local_identity;
-use super::ppk::PeerPpk;
-use super::prove::{Asked, Prover};
-use super::responder::{Admitted, asked_identity};
-use super::rounds;
-use super::tries::{Authenticated, Tries, Try};
-use super::verify::Claim;
 use crate::config::{Connection, Identity};
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
-use crate::endpoint::send::Request;
+use crate::exchange::auth::choose::Candidates;
+use crate::exchange::auth::ppk::PeerPpk;
+use crate::exchange::auth::prove::{Asked, Prover};
+use crate::exchange::auth::responder::{Admitted, asked_identity};
+use crate::exchange::auth::tries::{Authenticated, Tries, Try};
+use crate::exchange::auth::verify::Claim;
+use crate::exchange::auth::{local_identity, rounds};
 use crate::exchange::child::wanted_connection;
 use crate::exchange::configuration;
 use crate::exchange::refusal::Refusal;
+use crate::exchange::send::Request;
+use crate::exchange::session::Session;
 use crate::message::{AuthMethodId, AuthPayload, IdPayload, Payload, Payloads};
-use crate::output::{Reason, Time};
-use crate::sa::{HalfProven, IkeSa, Phase};
+use crate::output::Reason;
+use crate::sa::{HalfProven, Phase};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -56,13 +55,11 @@ impl<'a> Begun<'a> {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// Says what we have to say in this round, and waits for the next; `more`: we have more to
     /// prove.
     pub(super) fn await_round(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         proven: HalfProven,
         mut said: Vec<Payload>,
@@ -71,57 +68,47 @@ impl Endpoint {
         said.extend(rounds::another(more));
         if proven.follows {
             let line = format!("'{}' has another authentication to come", proven.remote);
-            self.log(sa, ORDINARY, line);
+            self.log(ORDINARY, line);
         }
-        sa.phase = Phase::HalfProven(Box::new(proven));
-        self.respond(now, sa, request, said)
+        self.sa.phase = Phase::HalfProven(Box::new(proven));
+        self.respond(request, said)
     }
 
     /// A request of IKE_AUTH behind the first.
-    pub(super) fn judge_round(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        request: &Request,
-        payloads: Arc<Payloads>,
-    ) -> Result<(), Reason> {
-        let Phase::HalfProven(proven) = &sa.phase else { return Ok(()) };
-        let tries = match self.tries_of_round(now, sa, request, proven, &payloads) {
+    pub(super) fn judge_round(&mut self, request: &Request, payloads: Arc<Payloads>) -> Result<(), Reason> {
+        let Phase::HalfProven(proven) = &self.sa.phase else { return Ok(()) };
+        let tries = match self.tries_of_round(request, proven, &payloads) {
             Ok(tries) => tries,
-            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+            Err(refusal) => return self.refuse_initiator(request, refusal),
         };
         let (takes_long, request) = (tries.has_signatures(), *request);
-        let then = move |endpoint: &mut Self, now, sa: &mut IkeSa, judged| {
-            endpoint.round_judged(now, sa, &request, payloads, judged)
-        };
-        self.compute_if(takes_long, now, (sa, false), || tries.judge(), then)
+        let then = move |session: &mut Session<'_>, judged| session.round_judged(&request, payloads, judged);
+        self.compute_if(takes_long, false, || tries.judge(), then)
     }
 
     fn round_judged(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         payloads: Arc<Payloads>,
         judged: Result<Authenticated, String>,
     ) -> Result<(), Reason> {
-        let Phase::HalfProven(proven) = sa.phase.clone() else { return Ok(()) };
+        let Phase::HalfProven(proven) = self.sa.phase.clone() else { return Ok(()) };
         match judged {
             // What a connection was while that was computed opens nothing by what it is now.
-            Ok(authenticated) if !self.are_current(&authenticated.candidates.connections) => {
-                self.judge_round(now, sa, request, payloads)
+            Ok(authenticated) if !self.env.loaded.are_current(&authenticated.candidates.connections) => {
+                self.judge_round(request, payloads)
             }
             Ok(authenticated) => {
                 let follows = rounds::follows(&payloads);
-                self.accept_round(now, sa, request, HalfProven { follows, ..*proven }, authenticated)
+                self.accept_round(request, HalfProven { follows, ..*proven }, authenticated)
             }
-            Err(why) => self.refuse_initiator(now, sa, request, Refusal::authentication(why)),
+            Err(why) => self.refuse_initiator(request, Refusal::authentication(why)),
         }
     }
 
     /// The connections that are still in question, if they are what they were when their rounds so
     /// far were judged.
-    fn standing(&self, sa: &IkeSa, request: &Request, proven: &HalfProven) -> Vec<Arc<Connection>> {
+    fn standing(&self, request: &Request, proven: &HalfProven) -> Vec<Arc<Connection>> {
         let is_standing = |connection: &Arc<Connection>| {
             let theirs = connection.remote_rounds().zip(&proven.theirs);
             let ours = connection.local_rounds().zip(&proven.ours);
@@ -135,17 +122,20 @@ impl Endpoint {
                     remote.proves_alike(demanded) && remote.fit(identity).is_some()
                 })
                 && ours.into_iter().all(|(local, (was, identity))| {
-                    local.proves_alike(was) && local_identity(local, sa.path).matches(identity)
+                    local.proves_alike(was) && local_identity(local, self.sa.path).matches(identity)
                 })
         };
-        proven.connections.iter().filter_map(|name| self.connections.get(name)).filter(is_standing).collect()
+        proven
+            .connections
+            .iter()
+            .filter_map(|name| self.env.loaded.connections.get(name))
+            .filter(is_standing)
+            .collect()
     }
 
     /// Finds how this round may be right.
     fn tries_of_round(
         &self,
-        now: Time,
-        sa: &IkeSa,
         request: &Request,
         proven: &HalfProven,
         payloads: &Arc<Payloads>,
@@ -153,8 +143,8 @@ impl Endpoint {
         let begun = Begun::read(proven, payloads)?;
         let identity = begun.as_ref().map_or(&proven.remote, |begun| &begun.identity);
         let asked = asked_identity(identity, payloads)?;
-        let keys = sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?;
-        let mut connections = self.standing(sa, request, proven);
+        let keys = self.sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?;
+        let mut connections = self.standing(request, proven);
         if connections.is_empty() {
             return Err(Refusal::authentication(format!(
                 "the connection of {identity} has changed meanwhile"
@@ -168,12 +158,12 @@ impl Endpoint {
             };
             let is_ours = |asked: &Identity| {
                 let local = connection.local_round(ours);
-                local.is_none_or(|local| asked.matches(&local_identity(local, sa.path)))
+                local.is_none_or(|local| asked.matches(&local_identity(local, self.sa.path)))
             };
             begun.as_ref().is_none_or(fits) && asked.as_ref().is_none_or(is_ours)
         });
         let mut list = Vec::new();
-        for candidates in self.groups(sa, proven, begun.as_ref(), connections) {
+        for candidates in self.groups(proven, begun.as_ref(), connections) {
             let Some(connection) = candidates.connections.first() else { continue };
             let check = begun.as_ref().map(|Begun { id, identity, auth, .. }| {
                 let claim = Claim {
@@ -186,23 +176,22 @@ impl Endpoint {
                     auth,
                     local: &candidates.local,
                 };
-                self.check(sa, (connection, theirs), claim)
+                self.check((connection, theirs), claim)
             });
-            let prover = self.prover_of_round(sa, connection, proven, &candidates);
+            let prover = self.prover_of_round(connection, proven, &candidates);
             list.push(Ok(Try { ppk: PeerPpk::default(), check, prover, candidates }));
         }
         let nobody = match begun.as_ref().is_some_and(|begun| begun.follows) {
             true => format!("no connection asks {identity} for this authentication and another"),
             false => format!("no connection asks {identity} for this authentication and no other"),
         };
-        Ok(Tries { list, nobody, judge: self.judge(now, payloads), keys: keys.ike.clone() })
+        Ok(Tries { list, nobody, judge: self.judge(payloads), keys: keys.ike.clone() })
     }
 
     /// Connections whose next rounds are alike on both sides stand together; those that the
     /// initiator's identity fits best stand first.
     fn groups(
         &self,
-        sa: &IkeSa,
         proven: &HalfProven,
         begun: Option<&Begun<'_>>,
         mut connections: Vec<Arc<Connection>>,
@@ -222,7 +211,8 @@ impl Endpoint {
             };
             let local = match (one.local_round(ours), other.local_round(ours)) {
                 (Some(one), Some(other)) => {
-                    one.proves_alike(other) && local_identity(one, sa.path) == local_identity(other, sa.path)
+                    one.proves_alike(other)
+                        && local_identity(one, self.sa.path) == local_identity(other, self.sa.path)
                 }
                 (one, other) => one.is_none() && other.is_none(),
             };
@@ -237,7 +227,7 @@ impl Endpoint {
                 group.connections.push(connection);
                 continue;
             }
-            let next = connection.local_round(ours).map(|local| local_identity(local, sa.path));
+            let next = connection.local_round(ours).map(|local| local_identity(local, self.sa.path));
             let local = next.unwrap_or_else(|| proven.local.clone());
             let remote = begun.map_or(&proven.remote, |begun| &begun.identity).clone();
             found.push(Candidates { local, remote, connections: vec![connection] });
@@ -248,7 +238,6 @@ impl Endpoint {
     /// What we have to say of ourselves in this round, if we have.
     fn prover_of_round(
         &self,
-        sa: &IkeSa,
         connection: &Connection,
         proven: &HalfProven,
         candidates: &Candidates,
@@ -258,16 +247,16 @@ impl Endpoint {
         Some(Prover {
             own,
             send_cert: connection.send_cert,
-            credentials: Arc::clone(&self.credentials),
-            role: sa.role,
-            hashes: sa.extensions.hashes,
-            sha1: self.config.legacy_signatures,
+            credentials: Arc::clone(&self.env.loaded.credentials),
+            role: self.sa.role,
+            hashes: self.sa.extensions.hashes,
+            sha1: self.env.config.legacy_signatures,
             message: proven.half.init_response.clone(),
             peer_nonce: proven.half.nonces.initiator.clone(),
             int_auth: proven.int_auth.clone(),
             local: local.clone(),
             remote: Some(remote.clone()),
-            secret: self.secrets.find(Some(local), Some(remote)).cloned(),
+            secret: self.env.loaded.secrets.find(Some(local), Some(remote)).cloned(),
             asked: Asked::by(&proven.request),
         })
     }
@@ -275,26 +264,24 @@ impl Endpoint {
     /// The round is right. `proven` tells already whether the initiator has another to come.
     fn accept_round(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         mut proven: HalfProven,
         authenticated: Authenticated,
     ) -> Result<(), Reason> {
         let Authenticated { candidates, ppk: _, proven: round, proof } = authenticated;
         let Candidates { local, remote, mut connections } = candidates;
-        let Some(best) = wanted_connection(&connections, sa, &proven.request).cloned() else {
+        let Some(best) = wanted_connection(&connections, self.sa, &proven.request).cloned() else {
             return Err(Reason::Refused("no connection".into()));
         };
-        sa.connection = best.name.clone();
+        self.sa.connection = best.name.clone();
         if let (Some(round), Some(demanded)) = (round, best.remote_round(proven.theirs.len())) {
-            self.log(sa, ORDINARY, round.line);
+            self.log(ORDINARY, round.line);
             proven.theirs.push((demanded.clone(), remote.clone()));
             (proven.remote, proven.anchor) = (remote, round.anchor);
         }
-        let (local, said) = match self.say_who_we_are(sa, local, proof) {
+        let (local, said) = match self.say_who_we_are(local, proof) {
             Ok(shown) => shown,
-            Err(refusal) => return self.refuse_initiator(now, sa, request, refusal),
+            Err(refusal) => return self.refuse_initiator(request, refusal),
         };
         if let Some(own) = best.local_round(proven.ours.len()) {
             proven.ours.push((own.clone(), local.clone()));
@@ -305,11 +292,11 @@ impl Endpoint {
         connections.retain(|connection| has_more(connection) == more);
         proven.connections = connections.iter().map(|connection| connection.name.clone()).collect();
         if proven.follows || more {
-            return self.await_round(now, sa, request, proven, said, more);
+            return self.await_round(request, proven, said, more);
         }
         let HalfProven { half, request: asked, local, remote, anchor, .. } = proven;
         let connections = configuration::serving(connections, &asked);
         let admitted = Admitted { connections, half: &half, asked: &asked, local, remote, anchor, said };
-        self.admit_initiator(now, sa, request, admitted)
+        self.admit_initiator(request, admitted)
     }
 }

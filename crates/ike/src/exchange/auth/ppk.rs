@@ -1,10 +1,10 @@
 //! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): which one, and how to go on without.
 
 use crate::config::{Connection, Identity, SharedSecret};
-use crate::endpoint::Endpoint;
+use crate::exchange::session::Session;
 use crate::message::{AuthPayload, IdPayload, Notify, NotifyType, Payload, Payloads};
 use crate::output::Reason;
-use crate::sa::{Extensions, IkeSa, OfferedPpk};
+use crate::sa::{Extensions, OfferedPpk};
 use crate::suite::IkeKeys;
 
 /// PPK_ID_FIXED: the rest is a name that both sides have configured (RFC 8784 §5.1).
@@ -21,12 +21,7 @@ pub(super) struct PeerPpk {
     pub(super) line: Option<String>,
 }
 
-impl Endpoint {
-    /// True if we can use a PPK when we initiate the connection.
-    pub(crate) fn has_ppk_for(&self, connection: &Connection) -> bool {
-        connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
-    }
-
+impl Session<'_> {
     /// The PPK that an initiator names, once the responder has some, and whether it goes without.
     pub(super) fn own_ppk(
         &self,
@@ -38,15 +33,15 @@ impl Endpoint {
         }
         let refuse = |text: &str| Reason::Refused(text.to_owned());
         let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
-        let secret = self.secrets.ppk(IdPayload::from(&id).data());
+        let secret = self.env.loaded.secrets.ppk(IdPayload::from(&id).data());
         let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
         Ok(Some((id, secret.clone(), !connection.ppk.required)))
     }
 
     /// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
-    pub(super) fn lack_of_ppk(&self, sa: &IkeSa, connection: &Connection) -> Option<String> {
-        let id = connection.ppk.id.as_ref().filter(|_| !sa.extensions.ppk)?;
-        let why = if self.has_ppk_for(connection) {
+    pub(super) fn lack_of_ppk(&self, connection: &Connection) -> Option<String> {
+        let id = connection.ppk.id.as_ref().filter(|_| !self.sa.extensions.ppk)?;
+        let why = if self.env.loaded.has_ppk_for(connection) {
             "the peer has no PPK to use"
         } else {
             "no PPK of that name is loaded"
@@ -57,15 +52,14 @@ impl Endpoint {
     /// What a responder makes of the initiator's PPK on that connection. The error is for the log.
     pub(super) fn peer_ppk(
         &self,
-        sa: &IkeSa,
         connection: &Connection,
         payloads: &Payloads,
         auth: &AuthPayload,
     ) -> Result<PeerPpk, String> {
         let policy = &connection.ppk;
-        if !sa.extensions.ppk {
+        if !self.sa.extensions.ppk {
             let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
-            let line = self.lack_of_ppk(sa, connection);
+            let line = self.lack_of_ppk(connection);
             return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
         }
         let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
@@ -74,8 +68,8 @@ impl Endpoint {
         };
         let shown = Identity::KeyId(id.to_vec());
         let allowed = policy.id.as_ref().is_none_or(|own| IdPayload::from(own).data() == id);
-        if let Some(secret) = self.secrets.ppk(id).filter(|_| allowed) {
-            let keys = sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        if let Some(secret) = self.env.loaded.secrets.ppk(id).filter(|_| allowed) {
+            let keys = self.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
             let keys = keys.ike.with_ppk(&secret.secret).map_err(|error| error.to_string())?;
             return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
         }

@@ -1,10 +1,10 @@
 //! Our side of authentication: AUTH, and the certificates that go with it.
 
-use super::form::{Allowed, Form};
-use super::shown;
 use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SendCert, SharedSecret};
-use crate::endpoint::Endpoint;
+use crate::exchange::auth::form::{Allowed, Form};
+use crate::exchange::auth::shown;
+use crate::exchange::session::Session;
 use crate::exchange::{certificate_request, key_request};
 use crate::message::{AuthPayload, CertEncoding, CertPayload, IdPayload, Nonce, Payload, Payloads};
 use crate::output::Reason;
@@ -133,7 +133,7 @@ impl Prover {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// What an initiator asks for, if the connection wants certificates or public keys.
     pub(super) fn certificates_of(&self, connection: &Connection) -> Vec<Payload> {
         if !connection.send_certreq {
@@ -142,7 +142,8 @@ impl Endpoint {
         // Of all rounds: the request is made once.
         let rounds = connection.remote_rounds();
         let with_cas = rounds.clone().filter(|remote| remote.takes_certificates());
-        let cas = certificate_request(with_cas.flat_map(|remote| self.anchors(remote)), MAX_NAMED_CAS);
+        let cas =
+            certificate_request(with_cas.flat_map(|remote| self.env.loaded.anchors(remote)), MAX_NAMED_CAS);
         let keys = rounds.into_iter().any(RemoteAuth::takes_public_keys);
         cas.into_iter().chain(keys.then(key_request)).collect()
     }

@@ -1,13 +1,13 @@
 //! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
 
-use super::form::Form;
 use crate::cert::{
     Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
 };
 use crate::config::{AuthMethod, Connection, Identity, RemoteAuth};
-use crate::endpoint::Endpoint;
+use crate::exchange::auth::form::Form;
+use crate::exchange::session::Session;
 use crate::message::{AuthMethodId, AuthPayload, CertEncoding, Nonce, Payloads};
-use crate::output::{Time, UnixTime};
+use crate::output::UnixTime;
 use crate::sa::{Anchor, IkeSa};
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::cell::{OnceCell, RefCell};
@@ -130,15 +130,10 @@ impl Evidence {
     }
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// What it takes to know whether the peer is who it says, in the way that the connection
     /// demands of that round.
-    pub(super) fn check(
-        &self,
-        sa: &IkeSa,
-        (connection, round): (&Arc<Connection>, usize),
-        claim: Claim<'_>,
-    ) -> Check {
+    pub(super) fn check(&self, (connection, round): (&Arc<Connection>, usize), claim: Claim<'_>) -> Check {
         let Claim { identity, auth, .. } = claim;
         let Some(remote) = connection.remote_round(round) else {
             return Check::Known(Err(format!("nothing more is demanded of {identity}")));
@@ -146,7 +141,7 @@ impl Endpoint {
         match remote.method {
             AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
                 let line = || format!("authentication of '{identity}' with pre-shared key successful");
-                Check::Known(self.verify_key(sa, claim).map(|()| line()))
+                Check::Known(self.verify_key(claim).map(|()| line()))
             }
             AuthMethod::Psk => {
                 Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
@@ -154,7 +149,7 @@ impl Endpoint {
             AuthMethod::Pubkey { schemes, chain } => {
                 let Claim { keys, message, nonce, int_auth, id, .. } = claim;
                 let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-                match keys.signed_octets(peer_of(sa), &octets) {
+                match keys.signed_octets(peer_of(self.sa), &octets) {
                     Ok(octets) => Check::Signature(Box::new(Signed {
                         connection: Arc::clone(connection),
                         round,
@@ -163,8 +158,8 @@ impl Endpoint {
                         octets,
                         schemes,
                         chain,
-                        sha1: self.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
-                        anchors: self.anchors(remote).into_iter().cloned().collect(),
+                        sha1: self.env.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
+                        anchors: self.env.loaded.anchors(remote).into_iter().cloned().collect(),
                     })),
                     Err(error) => Check::Known(Err(error.to_string())),
                 }
@@ -172,14 +167,16 @@ impl Endpoint {
         }
     }
 
-    fn verify_key(&self, sa: &IkeSa, claim: Claim<'_>) -> Result<(), String> {
+    fn verify_key(&self, claim: Claim<'_>) -> Result<(), String> {
         let Claim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
         let secret = self
+            .env
+            .loaded
             .secrets
             .find(Some(local), Some(identity))
             .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
         let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-        match keys.psk_verify(peer_of(sa), &secret.secret, &octets, auth) {
+        match keys.psk_verify(peer_of(self.sa), &secret.secret, &octets, auth) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!("{identity} does not hold our shared key")),
             Err(error) => Err(error.to_string()),
@@ -187,25 +184,12 @@ impl Endpoint {
     }
 
     /// What the signatures of a message are judged by.
-    pub(super) fn judge(&self, now: Time, payloads: &Arc<Payloads>) -> Judge {
+    pub(super) fn judge(&self, payloads: &Arc<Payloads>) -> Judge {
         Judge {
-            now: self.unix_time(now),
+            now: self.env.loaded.unix_time(self.now),
             payloads: Arc::clone(payloads),
-            credentials: Arc::clone(&self.credentials),
+            credentials: Arc::clone(&self.env.loaded.credentials),
         }
-    }
-
-    /// The CAs that are trusted in a round.
-    pub(crate) fn anchors<'a>(&'a self, remote: &'a RemoteAuth) -> Vec<&'a Certificate> {
-        match remote.cacerts.as_slice() {
-            [] => self.cas(),
-            own => own.iter().collect(),
-        }
-    }
-
-    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
-    pub(crate) fn cas(&self) -> Vec<&Certificate> {
-        self.credentials.cas().chain(self.connections.cas()).collect()
     }
 }
 

@@ -2,16 +2,14 @@
 //! exchanges: wherever the host likes. A message with a KE payload waits for that, and is judged as
 //! if it had come when the result is there: much may have changed meanwhile.
 
-use super::NoChild;
-use super::followup::is_awaited;
-use super::offers_ike;
-use super::responder::is_ending;
 use crate::config::{Connection, KeyExchange};
-use crate::endpoint::Endpoint;
-use crate::endpoint::send::Request;
+use crate::exchange::create_child::followup::is_awaited;
+use crate::exchange::create_child::responder::is_ending;
+use crate::exchange::create_child::{NoChild, offers_ike};
+use crate::exchange::send::Request;
+use crate::exchange::session::Session;
 use crate::message::{ExchangeType, Header, KePayload, NotifyType, Payloads};
-use crate::output::{Reason, Time};
-use crate::sa::IkeSa;
+use crate::output::Reason;
 use crate::suite::{KeDraw, Secret, SuiteError};
 
 /// Our part of the key exchange of a request: what we answer, and the secret.
@@ -30,89 +28,73 @@ struct Asked {
     theirs: KePayload,
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// A request of the peer, which may be the first of a series or one of the others.
     pub(crate) fn create_child_request(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         payloads: Payloads,
     ) -> Result<(), Reason> {
         let is_first = request.exchange != ExchangeType::IkeFollowupKe;
-        if is_first && self.takes_too_many(now, sa) {
+        if is_first && self.takes_too_many() {
             let why = "the peer makes SAs faster than they are let go";
             let refusal = Err(NoChild::new(NotifyType::TemporaryFailure, why));
-            return self.answer_creation(now, sa, request, refusal);
+            return self.answer_creation(request, refusal);
         }
-        let Some(Asked { draw, theirs }) = self.exchange_asked(now, sa, request, &payloads) else {
-            return self.judge_creation(now, sa, request, &payloads, None);
+        let Some(Asked { draw, theirs }) = self.exchange_asked(request, &payloads) else {
+            return self.judge_creation(request, &payloads, None);
         };
         let request = *request;
         let work = move || draw.respond(&theirs);
-        self.compute(now, (sa, false), work, move |endpoint, now, sa, exchanged| {
+        self.compute(false, work, move |session, exchanged| {
             // A synchronization of counters may have passed over the request (RFC 6311 §5.1).
-            if sa.incoming.expected != request.id {
+            if session.sa.incoming.expected != request.id {
                 return Ok(());
             }
-            endpoint.judge_creation(now, sa, &request, &payloads, Some(exchanged))
+            session.judge_creation(&request, &payloads, Some(exchanged))
         });
         Ok(())
     }
 
     /// The key exchange that a request wants, if we may come to agree to it: nobody computes what
     /// is refused anyway.
-    fn exchange_asked(
-        &mut self,
-        now: Time,
-        sa: &IkeSa,
-        request: &Request,
-        payloads: &Payloads,
-    ) -> Option<Asked> {
+    fn exchange_asked(&mut self, request: &Request, payloads: &Payloads) -> Option<Asked> {
         let theirs = payloads.ke()?;
         let method = KeyExchange::from_wire(theirs.method)?;
         let may_agree = match request.exchange {
-            ExchangeType::IkeFollowupKe => is_awaited(now, sa, payloads, method),
+            ExchangeType::IkeFollowupKe => is_awaited(self.now, self.sa, payloads, method),
             _ => {
-                let connection = self.connections.find(&sa.connection)?;
-                !is_ending(sa) && is_configured(connection, offers_ike(payloads), method)
+                let connection = self.env.loaded.connections.find(&self.sa.connection)?;
+                !is_ending(self.sa) && is_configured(connection, offers_ike(payloads), method)
             }
         };
-        may_agree.then(|| Asked { draw: KeDraw::new(method, self.entropy()), theirs: theirs.clone() })
+        may_agree.then(|| Asked { draw: KeDraw::new(method, self.env.entropy()), theirs: theirs.clone() })
     }
 
     /// The answer to our request.
-    pub(crate) fn create_child_response(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        header: Header,
-        payloads: Payloads,
-    ) -> Result<(), Reason> {
-        let ours = sa.creating.as_ref().and_then(|creating| creating.ke.clone());
+    pub(crate) fn create_child_response(&mut self, header: Header, payloads: Payloads) -> Result<(), Reason> {
+        let ours = self.sa.creating.as_ref().and_then(|creating| creating.ke.clone());
         let Some((ours, theirs)) = ours.zip(payloads.ke().cloned()) else {
-            return self.creation_answered(now, sa, header, &payloads, None);
+            return self.creation_answered(header, &payloads, None);
         };
         let work = move || ours.agree(&theirs);
-        self.compute(now, (sa, true), work, move |endpoint, now, sa, shared| {
-            endpoint.creation_answered(now, sa, header, &payloads, Some(shared))
+        self.compute(true, work, move |session, shared| {
+            session.creation_answered(header, &payloads, Some(shared))
         });
         Ok(())
     }
 
     fn creation_answered(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         header: Header,
         payloads: &Payloads,
         shared: Option<Result<Secret, SuiteError>>,
     ) -> Result<(), Reason> {
         // Until then the request was repeated, and may have been given up.
-        if sa.outgoing.answered(header.exchange, header.message_id).is_none() {
+        if self.sa.outgoing.answered(header.exchange, header.message_id).is_none() {
             return Ok(());
         }
-        self.judge_answer(now, sa, KeyedAnswer { payloads, shared })
+        self.judge_answer(KeyedAnswer { payloads, shared })
     }
 }
 

@@ -1,16 +1,19 @@
 //! The initiator's side: we want another Child SA, or new keys for one.
 
-use super::agreement::KeyedAnswer;
-use super::followup::next_link;
-use super::keys::{agreed_keys, first_method, other_method};
+use crate::alloc::Home;
 use crate::config::{Child, KeyExchange};
+use crate::endpoint::ExchangeCounter;
+use crate::endpoint::begin::Beginning;
 use crate::endpoint::report::{FAILURE, ORDINARY};
-use crate::endpoint::{Endpoint, ExchangeCounter};
 use crate::exchange::child::{Origin, judge};
+use crate::exchange::create_child::agreement::KeyedAnswer;
+use crate::exchange::create_child::followup::next_link;
+use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
 use crate::exchange::narrow::Selectors;
+use crate::exchange::session::Session;
 use crate::exchange::{describe, mode};
 use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
-use crate::output::{ChildSaId, Reason, Time};
+use crate::output::{ChildSaId, Event, Reason};
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
     RequestKind, RivalSa, Series, Task, What,
@@ -33,58 +36,52 @@ pub(super) struct Asked {
     pub(super) anew: bool,
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// Asks for a further child. False: there is nothing to ask.
-    pub(crate) fn create_child(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        name: String,
-        tries: u8,
-    ) -> Result<bool, Reason> {
-        if sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
+    pub(crate) fn create_child(&mut self, name: String, tries: u8) -> Result<bool, Reason> {
+        if self.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
             // It could not move to the new IKE SA while it is being made.
-            self.try_later(now, sa, Task::NewChild { name, tries });
+            self.try_later(Task::NewChild { name, tries });
             return Ok(false);
         }
         let up = |child: &&ChildSa| child.name == name && child.is_up();
-        if let Some(id) = sa.children.iter().find(up).map(|child| child.id) {
+        if let Some(id) = self.sa.children.iter().find(up).map(|child| child.id) {
             // The peer has made it meanwhile.
-            let connection = sa.connection.clone();
-            self.initiate_done(now, &connection, sa.id, &name, Ok(id));
+            let connection = self.sa.connection.clone();
+            self.env.initiate_done(self.now, &connection, self.sa.id, &name, Ok(id));
             return Ok(false);
         }
-        self.log(sa, ORDINARY, format!("establishing CHILD_SA {name}"));
-        let asked = self.begin_child(now, sa, &name, (None, false), tries);
+        self.log(ORDINARY, format!("establishing CHILD_SA {name}"));
+        let asked = self.begin_child(&name, (None, false), tries);
         if let Err(reason) = &asked {
-            self.child_failed(now, sa, &name, reason.clone());
+            self.child_failed(&name, reason.clone());
         }
         Ok(asked.is_ok())
     }
 
     /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
-    pub(crate) fn ask_new_keys(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId) -> Result<bool, Reason> {
-        let Some(child) = sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
+    pub(crate) fn ask_new_keys(&mut self, id: ChildSaId) -> Result<bool, Reason> {
+        let Some(child) = self.sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
         let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
-        if outdated && let Some(child) = sa.child_mut(id) {
+        if outdated && let Some(child) = self.sa.child_mut(id) {
             // Its time has come anyway.
             child.outdated = Some(Box::new(Outdated::new(None)));
             child.limits.times.rekey = None;
-            return self.ask_replacement(now, sa, id);
+            return self.ask_replacement(id);
         }
-        let awaited = sa.followup.as_ref().map(|followup| &followup.sa);
+        let awaited = self.sa.followup.as_ref().map(|followup| &followup.sa);
         // The peer is at it, or will have the child moved.
         if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
-            self.try_later(now, sa, Task::RekeyChild(id));
+            self.try_later(Task::RekeyChild(id));
             return Ok(false);
         }
-        let Some(child) = sa.child_mut(id) else { return Ok(false) };
+        let Some(child) = self.sa.child_mut(id) else { return Ok(false) };
         child.limits.times.rekey = None;
         let name = child.name.clone();
-        self.log(sa, ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
-        let asked = self.begin_child(now, sa, &name, (Some(id), false), 1);
+        self.log(ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
+        let asked = self.begin_child(&name, (Some(id), false), 1);
         if let Err(reason) = &asked {
-            self.rekey_failed(now, sa, id, &reason.to_string());
+            self.rekey_failed(id, &reason.to_string());
         }
         Ok(asked.is_ok())
     }
@@ -92,55 +89,49 @@ impl Endpoint {
     /// `replaces`: which, and whether anew.
     pub(super) fn begin_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         name: &str,
         (replaces, anew): (Option<ChildSaId>, bool),
         tries: u8,
     ) -> Result<(), Reason> {
         let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let child =
-            self.configured_child(sa, name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
+        let child = self.configured_child(name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
         let child = match replaces.filter(|_| anew) {
-            Some(old) => self.part_of(sa, old, child),
+            Some(old) => self.part_of(old, child),
             None => child,
         };
-        let nonce = self.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
+        let nonce = self.env.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
         let method = first_method(&child);
         let ke = self.key_for(method)?;
-        let spi_in =
-            self.alloc.esp_spi(now, sa.our_spi().shard()).ok_or_else(|| refuse("no free ESP SPI is left"))?;
+        let spi_in = self
+            .env
+            .alloc
+            .esp_spi(self.now, self.sa.our_spi().shard())
+            .ok_or_else(|| refuse("no free ESP SPI is left"))?;
         let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
         let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
         let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
-        self.ask_child(now, sa, creating, spi_in)
+        self.ask_child(creating, spi_in)
     }
 
-    pub(super) fn configured_child(&self, sa: &IkeSa, name: &str) -> Option<Child> {
-        let connection = self.connections.get(&sa.connection)?;
+    pub(super) fn configured_child(&self, name: &str) -> Option<Child> {
+        let connection = self.env.loaded.connections.get(&self.sa.connection)?;
         let child = connection.child(name).filter(|child| child.mode.is_negotiated())?;
-        Some(connection.offered(child, sa.path.remote.ip()))
+        Some(connection.offered(child, self.sa.path.remote.ip()))
     }
 
     /// Sends the request that `creating` describes.
-    fn ask_child(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        creating: Creating,
-        spi_in: Spi,
-    ) -> Result<(), Reason> {
+    fn ask_child(&mut self, creating: Creating, spi_in: Spi) -> Result<(), Reason> {
         let Some(child) = creating.offered.child() else { return Ok(()) };
         let rekeyed = creating.renews().filter(|_| !creating.anew);
-        let wanted = wanted(sa, child, rekeyed);
+        let wanted = wanted(self.sa, child, rekeyed);
         let mut payloads = Vec::new();
-        if let Some(old) = rekeyed.and_then(|old| sa.child(old)) {
+        if let Some(old) = rekeyed.and_then(|old| self.sa.child(old)) {
             // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
             let about = NotifySa { protocol: old.protocol(), spi: SaSpi::Child(old.params.spi_in) };
             let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
             payloads.push(Payload::Notify(notify));
         }
-        payloads.extend(mode::notify(asked_mode(sa, child, &wanted, rekeyed)));
+        payloads.extend(mode::notify(asked_mode(self.sa, child, &wanted, rekeyed)));
         let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
         payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
         payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
@@ -148,23 +139,21 @@ impl Endpoint {
             Payload::TsInitiator(TsPayload::new(wanted.local)),
             Payload::TsResponder(TsPayload::new(wanted.remote)),
         ]);
-        sa.creating = Some(Box::new(creating));
-        self.request(now, sa, ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+        self.sa.creating = Some(Box::new(creating));
+        self.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
     }
 
     /// The answer about a Child SA. `Err`: the IKE SA is gone.
     pub(super) fn child_response(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         creating: Creating,
         asked: &Asked,
         answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
         let payloads = answer.payloads;
-        let Some(child) = self.configured_child(sa, &asked.name).filter(|_| sa.closing.is_none()) else {
+        let Some(child) = self.configured_child(&asked.name).filter(|_| self.sa.closing.is_none()) else {
             let why = "the child was unloaded, or the IKE_SA is on its way out";
-            self.unwanted_child(now, sa, asked, payloads.sa().is_some(), why);
+            self.unwanted_child(asked, payloads.sa().is_some(), why);
             return Ok(());
         };
         if payloads.sa().is_none()
@@ -172,21 +161,21 @@ impl Endpoint {
         {
             let offered = |method| creating.offered.child().is_some_and(|child| offers(child, method));
             if let Some(method) = other_method(payloads, &creating, offered) {
-                return self.ask_again(now, sa, creating, asked, method);
+                return self.ask_again(creating, asked, method);
             }
-            self.alloc.release_esp_spi(now, asked.spi_in);
-            return self.child_refused(now, sa, asked, &error);
+            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
+            return self.child_refused(asked, &error);
         }
-        let judged = judged(sa, &creating, asked, answer).and_then(|series| {
+        let judged = judged(self.sa, &creating, asked, answer).and_then(|series| {
             let next = next_link(&series.exchanges, payloads)?;
             Ok((series, next))
         });
         match judged {
-            Ok((series, None)) => self.child_agreed(now, sa, &creating, asked, &child, series),
+            Ok((series, None)) => self.child_agreed(&creating, asked, &child, series),
             Ok((series, Some(next))) => {
-                return self.begin_child_series(now, sa, creating, asked, series, next);
+                return self.begin_child_series(creating, asked, series, next);
             }
-            Err(why) => self.unwanted_child(now, sa, asked, payloads.sa().is_some(), &why),
+            Err(why) => self.unwanted_child(asked, payloads.sa().is_some(), &why),
         }
         Ok(())
     }
@@ -194,64 +183,60 @@ impl Endpoint {
     /// The same request with another key exchange.
     fn ask_again(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut creating: Creating,
         asked: &Asked,
         method: KeyExchange,
     ) -> Result<(), Reason> {
         let name = crate::message::KeMethod::from(method);
-        self.log(sa, ORDINARY, format!("the responder wants key exchange by {name}"));
+        self.log(ORDINARY, format!("the responder wants key exchange by {name}"));
         creating.ke = self.key_for(Some(method))?;
         creating.tried.push(method);
-        self.ask_child(now, sa, creating, asked.spi_in)
+        self.ask_child(creating, asked.spi_in)
     }
 
     /// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
     pub(super) fn child_agreed(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         creating: &Creating,
         asked: &Asked,
         child: &Child,
         series: Series<AgreedChild>,
     ) {
-        if asked.is_being_deleted(sa) {
-            return self.unwanted_child(now, sa, asked, true, "it is being deleted");
+        if asked.is_being_deleted(self.sa) {
+            return self.unwanted_child(asked, true, "it is being deleted");
         }
         if creating.is_outdone(&series.exchanges.nonces) {
-            return self.child_loses(now, sa, creating, asked, child, series);
+            return self.child_loses(creating, asked, child, series);
         }
         let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
-        self.outdo_child(now, sa, creating);
-        let old = asked.replaces.filter(|old| sa.child(*old).is_some());
+        self.outdo_child(creating);
+        let old = asked.replaces.filter(|old| self.sa.child(*old).is_some());
         let origin =
             Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
-        match self.install(now, sa, child, &origin, agreed) {
+        match self.install(child, &origin, agreed) {
             Ok(id) => {
-                self.pass_on_outdated(now, sa, creating, (old, id));
+                self.pass_on_outdated(creating, (old, id));
                 if let Some(old) = old.filter(|_| creating.anew) {
-                    self.replace_by(now, sa, old, id);
+                    self.replace_by(old, id);
                 } else if let Some(old) = old {
-                    self.take_place(sa, id);
-                    self.let_go(sa, old);
-                    self.count(sa, ExchangeCounter::ChildRekey);
+                    self.take_place(id);
+                    self.let_go(old);
+                    self.env.effects.count(self.sa, ExchangeCounter::ChildRekey);
                 } else if asked.replaces.is_none() {
-                    let connection = sa.connection.clone();
-                    self.initiate_done(now, &connection, sa.id, &asked.name, Ok(id));
+                    let connection = self.sa.connection.clone();
+                    self.env.initiate_done(self.now, &connection, self.sa.id, &asked.name, Ok(id));
                 }
-                self.displace_rival(now, sa, creating, id);
+                self.displace_rival(creating, id);
             }
-            Err(error) => self.unwanted_child(now, sa, asked, true, &error.to_string()),
+            Err(error) => self.unwanted_child(asked, true, &error.to_string()),
         }
     }
 
     /// What the peer has made of the same child meanwhile was for nothing.
-    pub(super) fn outdo_child(&mut self, now: Time, sa: &mut IkeSa, creating: &Creating) {
+    pub(super) fn outdo_child(&mut self, creating: &Creating) {
         match creating.rival.as_ref().map(|rival| rival.sa) {
             Some(RivalSa::Child(id)) => {
-                if let Some(redundant) = sa.child_mut(id) {
+                if let Some(redundant) = self.sa.child_mut(id) {
                     // The peer deletes it.
                     redundant.phase = ChildPhase::Rekeyed;
                     if redundant.outbound != Outbound::Active {
@@ -259,7 +244,7 @@ impl Endpoint {
                     }
                 }
             }
-            Some(RivalSa::Awaited) => self.forget_followup(now, sa),
+            Some(RivalSa::Awaited) => self.forget_followup(),
             Some(RivalSa::Ike(_)) | None => {}
         }
     }
@@ -268,8 +253,6 @@ impl Endpoint {
     /// send through it (RFC 7296 §2.8.1).
     fn child_loses(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         creating: &Creating,
         asked: &Asked,
         child: &Child,
@@ -280,156 +263,143 @@ impl Endpoint {
             Some(RivalSa::Child(rival)) => Some(rival),
             _ => None,
         };
-        let sends = |id: &ChildSaId| sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
+        let sends =
+            |id: &ChildSaId| self.sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
         let replaces = [asked.replaces, rival].into_iter().flatten().find(sends);
         if replaces.is_none() {
-            return self.unwanted_child(now, sa, asked, true, why);
+            return self.unwanted_child(asked, true, why);
         }
         let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
         let origin =
             Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
-        if let Err(error) = self.install(now, sa, child, &origin, agreed) {
-            return self.unwanted_child(now, sa, asked, true, &error.to_string());
+        if let Err(error) = self.install(child, &origin, agreed) {
+            return self.unwanted_child(asked, true, &error.to_string());
         }
-        sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+        self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
         if let Some(old) = asked.replaces {
-            self.rekey_failed(now, sa, old, why);
+            self.rekey_failed(old, why);
         }
     }
 
     /// It will never be known what came of the SA that we have asked for. Should the peer have a Child SA, it is told that it goes;
     /// and what is needed is asked for anew.
-    pub(crate) fn creation_lost(&mut self, now: Time, sa: &mut IkeSa, why: &str) {
-        let Some(creating) = sa.creating.take() else { return };
+    pub(crate) fn creation_lost(&mut self, why: &str) {
+        let Some(creating) = self.sa.creating.take() else { return };
         let anew = creating.anew;
         match creating.what.clone() {
             What::Child { name, spi_in, replaces: None, tries, .. } if tries < MAX_TRIES => {
-                self.alloc.release_esp_spi(now, spi_in);
-                sa.outgoing.queue(Task::DeleteSpi(spi_in));
-                sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
+                self.env.alloc.release_esp_spi(self.now, spi_in);
+                self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
+                self.sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
             }
             What::Child { name, spi_in, replaces, tries, .. } => {
                 let asked = Asked { name, spi_in, replaces, tries, anew };
-                self.unwanted_child(now, sa, &asked, true, why);
+                self.unwanted_child(&asked, true, why);
             }
-            What::Ike(_) => self.ike_refused(now, sa, &creating, why),
+            What::Ike(_) => self.ike_refused(&creating, why),
         }
     }
 
     /// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
-    pub(super) fn unwanted_child(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked, made: bool, why: &str) {
-        self.alloc.release_esp_spi(now, asked.spi_in);
-        if made && sa.closing.is_none() {
-            sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+    pub(super) fn unwanted_child(&mut self, asked: &Asked, made: bool, why: &str) {
+        self.env.alloc.release_esp_spi(self.now, asked.spi_in);
+        if made && self.sa.closing.is_none() {
+            self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
         }
         match asked.replaces {
-            None => self.child_failed(now, sa, &asked.name, Reason::Refused(why.to_owned())),
-            Some(old) => self.rekey_failed(now, sa, old, why),
+            None => self.child_failed(&asked.name, Reason::Refused(why.to_owned())),
+            Some(old) => self.rekey_failed(old, why),
         }
     }
 
     /// The peer makes none (RFC 7296 §2.25).
-    pub(super) fn child_refused(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        asked: &Asked,
-        error: &Notify,
-    ) -> Result<(), Reason> {
+    pub(super) fn child_refused(&mut self, asked: &Asked, error: &Notify) -> Result<(), Reason> {
         let why = format!("the peer answered {}", error.kind);
         match (asked.replaces, error.kind) {
             // What the peer does not know is gone. One that is needed is made from scratch.
             (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
-                if sa.child(old).is_some_and(|child| child.is_installed()) {
-                    self.log(
-                        sa,
-                        FAILURE,
-                        format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0),
-                    );
-                    self.remove_child(now, sa, old, &Reason::DeletedByPeer);
-                    self.act_on_refusal(sa, &asked.name);
-                    sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
+                if self.sa.child(old).is_some_and(|child| child.is_installed()) {
+                    self.log(FAILURE, format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0));
+                    self.remove_child(old, &Reason::DeletedByPeer);
+                    self.env.act_on_refusal(self.sa, &asked.name);
+                    self.sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
                 }
             }
             (Some(old), NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.anew => {
-                self.replacement_put_off(now, sa, old, &why);
+                self.replacement_put_off(old, &why);
             }
             (Some(old), NotifyType::NoAdditionalSas) if asked.anew => {
-                self.no_room_for_replacement(now, sa, old, &why);
+                self.no_room_for_replacement(old, &why);
             }
-            (Some(old), _) => self.rekey_failed(now, sa, old, &why),
+            (Some(old), _) => self.rekey_failed(old, &why),
             (None, NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.tries < MAX_TRIES => {
                 let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
-                self.log(sa, ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
-                self.try_later(now, sa, task);
+                self.log(ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
+                self.try_later(task);
             }
-            (None, NotifyType::NoAdditionalSas) => self.on_its_own(now, sa, &asked.name),
+            (None, NotifyType::NoAdditionalSas) => self.on_its_own(&asked.name),
             (None, kind) => {
-                let connection = self.connections.get(&sa.connection);
+                let connection = self.env.loaded.connections.get(&self.sa.connection);
                 let hint = connection.map(|connection| describe::hint(kind, connection.local.method));
                 let text = hint.unwrap_or_else(|| kind.to_string());
-                self.child_failed(now, sa, &asked.name, Reason::Notify(text));
+                self.child_failed(&asked.name, Reason::Notify(text));
             }
         }
         Ok(())
     }
 
     /// A further child does not come.
-    pub(crate) fn child_failed(&mut self, now: Time, sa: &IkeSa, name: &str, reason: Reason) {
-        self.stats.failed += 1;
-        self.log(sa, FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", sa.connection));
-        self.note_failure(now, &sa.connection, name, reason.to_string());
-        let connection = sa.connection.clone();
-        self.initiate_done(now, &connection, sa.id, name, Err(reason));
+    pub(crate) fn child_failed(&mut self, name: &str, reason: Reason) {
+        self.env.effects.stats.failed += 1;
+        self.log(FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", self.sa.connection));
+        self.env.loaded.connections.note_failure(self.now, &self.sa.connection, name, reason.to_string());
+        let connection = self.sa.connection.clone();
+        self.env.initiate_done(self.now, &connection, self.sa.id, name, Err(reason));
     }
 
     /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
-    fn rekey_failed(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, why: &str) {
-        let Some(child) = sa.child(old) else { return };
+    fn rekey_failed(&mut self, old: ChildSaId, why: &str) {
+        let Some(child) = self.sa.child(old) else { return };
         if child.outdated.is_some() {
-            return self.replacement_failed(now, sa, old, why);
+            return self.replacement_failed(old, why);
         }
         let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
         let level = if needed { FAILURE } else { ORDINARY };
-        self.log(sa, level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
+        self.log(level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
         if !needed {
             return;
         }
-        self.note_failure(now, &sa.connection, &name, format!("no new keys: {why}"));
-        self.stats.failed += 1;
+        self.env.loaded.connections.note_failure(
+            self.now,
+            &self.sa.connection,
+            &name,
+            format!("no new keys: {why}"),
+        );
+        self.env.effects.stats.failed += 1;
         if missed {
-            self.make_anew(sa, old, name);
+            self.make_anew(old, name);
         } else {
-            self.try_later(now, sa, Task::RekeyChild(old));
+            self.try_later(Task::RekeyChild(old));
         }
     }
 
     /// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
-    pub(super) fn make_anew(&mut self, sa: &mut IkeSa, old: ChildSaId, name: String) {
-        if sa.closing.is_some() {
+    pub(super) fn make_anew(&mut self, old: ChildSaId, name: String) {
+        if self.sa.closing.is_some() {
             return;
         }
-        let Some(child) = sa.child_mut(old) else { return };
+        let Some(child) = self.sa.child_mut(old) else { return };
         child.phase = ChildPhase::Deleting;
         let spi_in = child.params.spi_in;
-        sa.outgoing.queue(Task::DeleteSpi(spi_in));
-        self.act_on_refusal(sa, &name);
-        sa.outgoing.queue(Task::NewChild { name, tries: 1 });
+        self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
+        self.env.act_on_refusal(self.sa, &name);
+        self.sa.outgoing.queue(Task::NewChild { name, tries: 1 });
     }
 
     /// Puts a task off, by a time that the two sides will not choose alike.
-    pub(crate) fn try_later(&mut self, now: Time, sa: &mut IkeSa, task: Task) {
-        let at = self.retry_at(now);
-        sa.outgoing.delay(at, task);
-    }
-
-    /// When something is tried again.
-    pub(crate) fn retry_at(&mut self, now: Time) -> Time {
-        let mut octet = [0];
-        self.entropy().fill(&mut octet);
-        let wait = self.config.rekey_retry;
-        let spread = wait / 2 / 256 * u32::from(octet[0]);
-        now.plus(wait.saturating_sub(spread))
+    pub(crate) fn try_later(&mut self, task: Task) {
+        let at = self.env.retry_at(self.now);
+        self.sa.outgoing.delay(at, task);
     }
 }
 
@@ -472,4 +442,24 @@ fn judged(
     let agreed = judge(child, asked.spi_in, answer.payloads, exchange, (&wanted, mode))?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, answer)?;
     Ok(Series { agreed, exchanges })
+}
+
+impl Session<'_> {
+    /// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets one of its own.
+    pub(crate) fn on_its_own(&mut self, child: &str) {
+        self.log(ORDINARY, format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"));
+        let connection = self.env.loaded.connections.child(Some(&self.sa.connection), child);
+        let home = Home::Renewing(self.sa.our_spi().shard());
+        let begun = connection.and_then(|connection| {
+            let path = self.env.loaded.path_again(&connection, self.sa)?;
+            let beginning = Beginning { id: self.env.numbers.new_ike_id(), child, path, reauth: None, home };
+            self.env.begin_ike_sa_at(self.now, &connection, beginning)
+        });
+        match begun {
+            Ok(to) => {
+                self.env.effects.event(Event::InitiateMoved { from: self.sa.id, to, child: child.to_owned() })
+            }
+            Err(error) => self.child_failed(child, Reason::Refused(error.to_string())),
+        }
+    }
 }

@@ -1,26 +1,25 @@
 //! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward secrecy).
 
-use super::NoChild;
-use super::agreement::{Exchanged, KeyedAnswer};
 use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
-use crate::endpoint::Endpoint;
+use crate::exchange::create_child::NoChild;
+use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};
 use crate::exchange::nonce_fits;
+use crate::exchange::session::Session;
 use crate::message::{KePayload, Nonce, Notify, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::sa::{Creating, IkeSa, KeyExchanges};
 use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
-impl Endpoint {
+impl Session<'_> {
     /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
     /// of the KE payload.
     pub(super) fn answer_keys(
         &mut self,
-        sa: &IkeSa,
         method: Option<KeyExchange>,
         payloads: &Payloads,
         exchanged: Option<Exchanged>,
     ) -> Result<(Nonces, Option<(KePayload, Secret)>), NoChild> {
-        let nonces = self.answer_nonce(sa, payloads)?;
+        let nonces = self.answer_nonce(payloads)?;
         let Some(method) = method else { return Ok((nonces, None)) };
         if payloads.ke().is_none_or(|ke| ke.method != method.into()) {
             let notify = Notify::invalid_ke(method.into());
@@ -29,19 +28,19 @@ impl Endpoint {
         Ok((nonces, Some(done(exchanged)?)))
     }
 
-    fn answer_nonce(&mut self, sa: &IkeSa, payloads: &Payloads) -> Result<Nonces, NoChild> {
-        let theirs = payloads.nonce().filter(|nonce| is_long_enough(sa, nonce));
+    fn answer_nonce(&mut self, payloads: &Payloads) -> Result<Nonces, NoChild> {
+        let theirs = payloads.nonce().filter(|nonce| is_long_enough(self.sa, nonce));
         let initiator = theirs.cloned().ok_or_else(|| {
             NoChild::new(NotifyType::InvalidSyntax, "the nonce is missing, or too short for the PRF")
         })?;
         let none = || NoChild::new(NotifyType::TemporaryFailure, "there is no entropy");
-        let responder = self.new_nonce().ok_or_else(none)?;
+        let responder = self.env.new_nonce().ok_or_else(none)?;
         Ok(Nonces { initiator, responder })
     }
 
     /// A new private key for what the request offers first.
     pub(super) fn key_for(&mut self, method: Option<KeyExchange>) -> Result<Option<KePrivate>, Reason> {
-        Ok(method.map(|method| KePrivate::generate(method, self.entropy())).transpose()?)
+        Ok(method.map(|method| KePrivate::generate(method, self.env.entropy())).transpose()?)
     }
 }
 

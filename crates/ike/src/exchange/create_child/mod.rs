@@ -13,83 +13,80 @@ mod keys;
 mod replace;
 mod responder;
 
-use super::child::NoChild;
+use crate::endpoint::EndpointConfig;
 use crate::endpoint::report::FAILURE;
-use crate::endpoint::send::Request;
-use crate::endpoint::{Endpoint, EndpointConfig};
+use crate::exchange::child::NoChild;
+use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};
+use crate::exchange::send::Request;
+use crate::exchange::session::Session;
 use crate::message::{ExchangeType, Payload, Payloads, Protocol};
-use crate::output::{Reason, Time};
-use crate::sa::{IkeSa, WantedIke, What};
-use agreement::{Exchanged, KeyedAnswer};
+use crate::output::Reason;
+use crate::sa::{WantedIke, What};
 
-impl Endpoint {
+impl Session<'_> {
     /// A request of the peer whose key exchange, if it has one, is computed.
     fn judge_creation(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         payloads: &Payloads,
         exchanged: Option<Exchanged>,
     ) -> Result<(), Reason> {
         let judged = match request.exchange {
-            ExchangeType::IkeFollowupKe => self.answer_followup(now, sa, payloads, exchanged),
-            _ => self.answer_child_request(now, sa, payloads, exchanged),
+            ExchangeType::IkeFollowupKe => self.answer_followup(payloads, exchanged),
+            _ => self.answer_child_request(payloads, exchanged),
         };
-        self.answer_creation(now, sa, request, judged)
+        self.answer_creation(request, judged)
     }
 
     fn answer_creation(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         request: &Request,
         judged: Result<Vec<Payload>, NoChild>,
     ) -> Result<(), Reason> {
         let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
-            self.stats.failed += 1;
-            self.log(sa, FAILURE, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
+            self.env.effects.stats.failed += 1;
+            self.log(FAILURE, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
             vec![Payload::Notify(notify)]
         });
-        self.respond(now, sa, request, answer)
+        self.respond(request, answer)
     }
 
     /// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and a renewed IKE SA its
     /// memory until the peer deletes it: nobody may live from that faster than it is let go. A peer with all its tunnels is
     /// through at once.
-    fn takes_too_many(&self, now: Time, sa: &mut IkeSa) -> bool {
-        let EndpointConfig { creation_burst, creation_pace, .. } = self.config;
-        let due = sa.creations_until.max(now);
-        let too_many = due.since(now) >= creation_pace.saturating_mul(creation_burst);
+    fn takes_too_many(&mut self) -> bool {
+        let EndpointConfig { creation_burst, creation_pace, .. } = self.env.config;
+        let due = self.sa.creations_until.max(self.now);
+        let too_many = due.since(self.now) >= creation_pace.saturating_mul(creation_burst);
         if !too_many {
-            sa.creations_until = due.plus(creation_pace);
+            self.sa.creations_until = due.plus(creation_pace);
         }
         too_many
     }
 
     /// The answer to our request, once its key exchange is computed.
-    fn judge_answer(&mut self, now: Time, sa: &mut IkeSa, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
-        if let Some(creating) = sa.creating.take() {
+    fn judge_answer(&mut self, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
+        if let Some(creating) = self.sa.creating.take() {
             match creating.what.clone() {
                 What::Child { name, spi_in, replaces, tries, series } => {
                     let anew = creating.anew;
                     let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
                     match series {
-                        None => self.child_response(now, sa, *creating, &asked, answer)?,
+                        None => self.child_response(*creating, &asked, answer)?,
                         Some(series) => {
-                            self.child_followup_response(now, sa, *creating, &asked, series, answer)?;
+                            self.child_followup_response(*creating, &asked, series, answer)?;
                         }
                     }
                 }
                 What::Ike(WantedIke { spi, series: None }) => {
-                    self.ike_response(now, sa, *creating, spi, answer)?;
+                    self.ike_response(*creating, spi, answer)?;
                 }
                 What::Ike(WantedIke { spi, series: Some(series) }) => {
-                    self.ike_followup_response(now, sa, *creating, spi, series, answer)?;
+                    self.ike_followup_response(*creating, spi, series, answer)?;
                 }
             }
         }
-        self.next_task(now, sa)
+        self.next_task()
     }
 }
 

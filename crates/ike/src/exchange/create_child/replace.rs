@@ -1,136 +1,131 @@
 //! One Child SA takes the place of another, and no packet is lost (RFC 7296 §2.8): the new one takes packets in from the
 //! start, the old one until some time after its end, and what goes out changes over in between, in one step.
 
-use crate::endpoint::Endpoint;
-use crate::output::{ChildSaId, Output, Reason, Time};
+use crate::exchange::session::Session;
+use crate::output::{ChildSaId, Output, Reason};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Outbound, Task};
 use testudo_ipsec::spi::Spi;
 
-impl Endpoint {
+impl Session<'_> {
     /// We renewed a Child SA and the peer has answered: it is ready for both directions.
-    pub(super) fn take_place(&mut self, sa: &mut IkeSa, new: ChildSaId) {
-        let waits = sa.child(new).and_then(|child| child.waits_for());
-        if let Some(old) = waits.and_then(|old| self.child_of_spi(sa, old)) {
+    pub(super) fn take_place(&mut self, new: ChildSaId) {
+        let waits = self.sa.child(new).and_then(|child| child.waits_for());
+        if let Some(old) = waits.and_then(|old| self.child_of_spi(old)) {
             // Should the old one itself never have been proven, it has its place for a moment.
-            self.proven(sa, old);
-            self.switch_outbound(sa, old, new);
+            self.proven(old);
+            self.switch_outbound(old, new);
         }
     }
 
     /// What we have renewed goes.
-    pub(super) fn let_go(&mut self, sa: &mut IkeSa, old: ChildSaId) {
-        if let Some(spi_in) = outdo(sa, old) {
-            sa.outgoing.queue(Task::DeleteSpi(spi_in));
+    pub(super) fn let_go(&mut self, old: ChildSaId) {
+        if let Some(spi_in) = outdo(self.sa, old) {
+            self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
         }
     }
 
     /// One takes the place of another, and the peer does not know that: what it lets go it does not take in any more, so what
     /// is under way gets time.
-    pub(super) fn displace(&mut self, now: Time, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
+    pub(super) fn displace(&mut self, old: ChildSaId, new: ChildSaId) {
         // Should the old one itself never have been proven, it has its place for a moment.
-        self.proven(sa, old);
-        self.switch_outbound(sa, old, new);
-        if let Some(spi_in) = outdo(sa, old) {
-            sa.outgoing.delay(now.plus(self.config.rekeyed_linger), Task::DeleteSpi(spi_in));
+        self.proven(old);
+        self.switch_outbound(old, new);
+        if let Some(spi_in) = outdo(self.sa, old) {
+            self.sa.outgoing.delay(self.now.plus(self.env.config.rekeyed_linger), Task::DeleteSpi(spi_in));
         }
     }
 
     /// What goes out through a Child SA goes out through the one that took its place, if there is one.
-    pub(crate) fn switch_to_successor(&mut self, sa: &mut IkeSa, old: ChildSaId) {
-        let place = sa.child(old).map(|old| old.params.spi_in);
-        let new = sa.children.iter().find(|child| place.is_some() && child.waits_for() == place);
+    pub(crate) fn switch_to_successor(&mut self, old: ChildSaId) {
+        let place = self.sa.child(old).map(|old| old.params.spi_in);
+        let new = self.sa.children.iter().find(|child| place.is_some() && child.waits_for() == place);
         match new.map(|child| child.id) {
-            Some(new) => self.switch_outbound(sa, old, new),
-            None => self.hand_over(sa, old),
+            Some(new) => self.switch_outbound(old, new),
+            None => self.hand_over(old),
         }
-        if let Some(former) = former(sa, old) {
-            self.switch_outbound(sa, old, former);
+        if let Some(former) = former(self.sa, old) {
+            self.switch_outbound(old, former);
         }
     }
 
     /// A packet came in through a renewed Child SA: the peer uses it.
-    pub(crate) fn proven(&mut self, sa: &mut IkeSa, new: ChildSaId) {
-        let Some(child) = sa.child(new) else { return };
+    pub(crate) fn proven(&mut self, new: ChildSaId) {
+        let Some(child) = self.sa.child(new) else { return };
         let Some(place) = child.waits_for() else { return };
         // Where the other IKE SA has renewed the old one meanwhile, what goes out goes through that.
-        let moved = || self.predecessor(sa, &child.name, &child.params);
-        let known = |old: &ChildSaId| sa.child(*old).is_some() || self.sends_elsewhere(*old);
-        let old = self.child_of_spi(sa, place).filter(known).or_else(moved);
+        let moved = || self.env.predecessor(self.sa, &child.name, &child.params);
+        let known = |old: &ChildSaId| self.sa.child(*old).is_some() || self.env.sends_elsewhere(*old);
+        let old = self.child_of_spi(place).filter(known).or_else(moved);
         if let Some(old) = old {
-            if self.stays_beside(sa, old, &child.params) {
-                return self.start_outbound(sa, new);
+            if self.env.stays_beside(self.sa, old, &child.params) {
+                return self.start_outbound(new);
             }
-            self.switch_outbound(sa, old, new);
-        } else if self.child_of_spi(sa, place).is_none() {
+            self.switch_outbound(old, new);
+        } else if self.child_of_spi(place).is_none() {
             // The old one ended, or its IKE SA has moved to another node of the cluster: nobody
             // here switches from it.
-            self.send_through(sa, (None, place), new);
+            self.send_through((None, place), new);
         }
     }
 
-    pub(super) fn start_outbound(&mut self, sa: &mut IkeSa, new: ChildSaId) {
-        if let Some(child) = sa.child_mut(new) {
+    pub(super) fn start_outbound(&mut self, new: ChildSaId) {
+        if let Some(child) = self.sa.child_mut(new) {
             child.outbound = Outbound::Active;
-            self.outputs.push_back(Output::StartChild { child: new });
+            self.env.effects.outputs.push_back(Output::StartChild { child: new });
         }
     }
 
     /// Not where the old one is retired already: then another than `new` won (§2.8.1).
-    fn switch_outbound(&mut self, sa: &mut IkeSa, old: ChildSaId, new: ChildSaId) {
-        let Some(place) = self.spi_of(sa, old) else { return };
-        let stopped = match sa.child_mut(old) {
+    fn switch_outbound(&mut self, old: ChildSaId, new: ChildSaId) {
+        let Some(place) = self.spi_of(old) else { return };
+        let stopped = match self.sa.child_mut(old) {
             Some(from) if from.outbound == Outbound::Active => {
                 from.outbound = Outbound::Retired;
                 true
             }
             Some(_) => false,
-            None => self.stop_elsewhere(old),
+            None => self.env.stop_elsewhere(old),
         };
         if stopped {
-            self.send_through(sa, (Some(old), place), new);
+            self.send_through((Some(old), place), new);
         }
     }
 
     /// What has gone out through one Child SA, of that number if it is still there, goes out through another.
-    pub(crate) fn send_through(
-        &mut self,
-        sa: &mut IkeSa,
-        (old, place): (Option<ChildSaId>, Spi),
-        new: ChildSaId,
-    ) {
-        let Some(to) = sa.child_mut(new) else { return };
+    pub(crate) fn send_through(&mut self, (old, place): (Option<ChildSaId>, Spi), new: ChildSaId) {
+        let Some(to) = self.sa.child_mut(new) else { return };
         to.outbound = Outbound::Active;
         let next = to.params.spi_in;
         // Who else waited for that place waits for its successor.
-        for child in sa.children.iter_mut().filter(|child| child.is_installed()) {
+        for child in self.sa.children.iter_mut().filter(|child| child.is_installed()) {
             if child.outbound == Outbound::Waiting(place) {
                 child.outbound = Outbound::Waiting(next);
             }
         }
-        self.outputs.push_back(match old {
+        self.env.effects.outputs.push_back(match old {
             Some(old) => Output::SwitchChild { from: old, to: new },
             None => Output::StartChild { child: new },
         });
-        self.pass_place_on(sa, place, new);
+        self.pass_place_on(place, new);
     }
 
     /// The Child SA, of this IKE SA or of another, for which we chose that SPI.
-    pub(crate) fn child_of_spi(&self, sa: &IkeSa, spi_in: Spi) -> Option<ChildSaId> {
-        let elsewhere = || self.table.by_esp_spi(spi_in)?.child_by_spi(spi_in);
-        sa.child_by_spi(spi_in).or_else(elsewhere).map(|child| child.id)
+    pub(crate) fn child_of_spi(&self, spi_in: Spi) -> Option<ChildSaId> {
+        let elsewhere = || self.env.table.by_esp_spi(spi_in)?.child_by_spi(spi_in);
+        self.sa.child_by_spi(spi_in).or_else(elsewhere).map(|child| child.id)
     }
 
     /// The SPI that we chose for a Child SA of this IKE SA or of another.
-    pub(crate) fn spi_of(&self, sa: &IkeSa, child: ChildSaId) -> Option<Spi> {
-        let elsewhere = || self.table.by_child(child)?.child(child);
-        sa.child(child).or_else(elsewhere).map(|child| child.params.spi_in)
+    pub(crate) fn spi_of(&self, child: ChildSaId) -> Option<Spi> {
+        let elsewhere = || self.env.table.by_child(child)?.child(child);
+        self.sa.child(child).or_else(elsewhere).map(|child| child.params.spi_in)
     }
 
     /// Both sides have let a Child SA go. If another has its place, what is still under way through the old one comes in.
-    pub(crate) fn close_child(&mut self, now: Time, sa: &mut IkeSa, id: ChildSaId, reason: &Reason) {
-        self.switch_to_successor(sa, id);
-        let until = now.plus(self.config.rekeyed_linger);
-        let Some(child) = sa.child_mut(id) else { return };
+    pub(crate) fn close_child(&mut self, id: ChildSaId, reason: &Reason) {
+        self.switch_to_successor(id);
+        let until = self.now.plus(self.env.config.rekeyed_linger);
+        let Some(child) = self.sa.child_mut(id) else { return };
         match (child.phase, child.outbound) {
             // Each side has deleted it by itself.
             (ChildPhase::Deleted(_), _) => {}
@@ -138,21 +133,21 @@ impl Endpoint {
                 let end = child.limits.times.end.unwrap_or(until);
                 child.phase = ChildPhase::Deleted(until.min(end));
             }
-            (ChildPhase::Rekeyed, Outbound::Expired) => self.remove_child(now, sa, id, &Reason::Rekeyed),
-            _ => self.remove_child(now, sa, id, reason),
+            (ChildPhase::Rekeyed, Outbound::Expired) => self.remove_child(id, &Reason::Rekeyed),
+            _ => self.remove_child(id, reason),
         }
     }
 
     /// Forgets the Child SAs through which nothing can be under way any more.
-    pub(crate) fn sweep_deleted(&mut self, now: Time, sa: &mut IkeSa) {
-        let over = |phase: ChildPhase| matches!(phase, ChildPhase::Deleted(until) if until <= now);
+    pub(crate) fn sweep_deleted(&mut self) {
+        let over = |phase: ChildPhase| matches!(phase, ChildPhase::Deleted(until) if until <= self.now);
         let ids: Vec<ChildSaId> =
-            sa.children.iter().filter(|child| over(child.phase)).map(|child| child.id).collect();
+            self.sa.children.iter().filter(|child| over(child.phase)).map(|child| child.id).collect();
         if !ids.is_empty() {
-            self.commit(sa);
+            self.commit();
         }
         for id in ids {
-            self.remove_child(now, sa, id, &Reason::Rekeyed);
+            self.remove_child(id, &Reason::Rekeyed);
         }
     }
 }

@@ -1,54 +1,54 @@
 //! The responder's side: the peer wants another Child SA, or new keys.
 
-use super::agreement::Exchanged;
-use super::offers_ike;
 use crate::config::Child;
-use crate::endpoint::{Endpoint, ExchangeCounter};
+use crate::endpoint::ExchangeCounter;
 use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
+use crate::exchange::create_child::agreement::Exchanged;
+use crate::exchange::create_child::offers_ike;
 use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::session::Session;
 use crate::message::{Notify, NotifySa, NotifyType, Payload, Payloads, SaSpi};
-use crate::output::{ChildSaId, Time};
+use crate::output::ChildSaId;
 use crate::sa::{
     AgreedChild, ChildPhase, ChildSa, Creating, FollowupSa, IkeSa, KeyExchanges, Reauth, Rival, RivalSa,
     Times, earlier, lowest,
 };
 use crate::suite::{Nonces, Role, offer};
 
-impl Endpoint {
+impl Session<'_> {
     /// The payloads that answer, once the child is installed.
     pub(super) fn answer_child_request(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         payloads: &Payloads,
         exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         if offers_ike(payloads) {
-            return self.answer_ike_request(now, sa, payloads, exchanged);
+            return self.answer_ike_request(payloads, exchanged);
         }
-        let renewing = sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
-            || sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
-        if renewing || is_ending(sa) {
+        let renewing = self.sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
+            || self.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
+        if renewing || is_ending(self.sa) {
             return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
         }
-        self.room(sa, payloads.notify(NotifyType::RekeySa).is_some())?;
-        let replaces = payloads.notify(NotifyType::RekeySa).map(|notify| replaced(sa, notify)).transpose()?;
-        let (child, selectors) = self.asked_child(sa, replaces, payloads)?;
-        self.room_for(sa, replaces, &selectors)?;
+        self.room(payloads.notify(NotifyType::RekeySa).is_some())?;
+        let replaces =
+            payloads.notify(NotifyType::RekeySa).map(|notify| replaced(self.sa, notify)).transpose()?;
+        let (child, selectors) = self.asked_child(replaces, payloads)?;
+        self.room_for(replaces, &selectors)?;
         let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
         let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
-        let (nonces, keys) = self.answer_keys(sa, choice.suite.ke, payloads, exchanged)?;
+        let (nonces, keys) = self.answer_keys(choice.suite.ke, payloads, exchanged)?;
         let (ke, shared) = keys.unzip();
         let nonce = nonces.responder.clone();
         let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
-        let mode = mode::to_answer(sa, &child, &selectors, payloads);
-        let (agreed, mut answer) = self.agree_child(now, sa, &choice, (selectors, mode))?;
+        let mode = mode::to_answer(self.sa, &child, &selectors, payloads);
+        let (agreed, mut answer) = self.agree_child(&choice, (selectors, mode))?;
         let link = if exchanges.due().is_some() {
             let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
-            Some(self.begin_followup(now, sa, awaited, exchanges)?)
+            Some(self.begin_followup(awaited, exchanges)?)
         } else {
-            self.complete_child(now, sa, &child.name, replaces, agreed, &exchanges)?;
+            self.complete_child(&child.name, replaces, agreed, &exchanges)?;
             None
         };
         // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1), and the link (RFC 9370 §2.2.4).
@@ -63,40 +63,38 @@ impl Endpoint {
     /// All key exchanges have taken place.
     pub(super) fn complete_child(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         name: &str,
         replaces: Option<ChildSaId>,
         agreed: AgreedChild,
         exchanges: &KeyExchanges,
     ) -> Result<(), NoChild> {
-        let Some(child) = self.configured_child(sa, name) else {
-            self.alloc.release_esp_spi(now, agreed.spi_in);
+        let Some(child) = self.configured_child(name) else {
+            self.env.alloc.release_esp_spi(self.now, agreed.spi_in);
             return Err(not_configured());
         };
         let KeyExchanges { nonces, shared, .. } = exchanges;
         let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
-        let id = self.make_child(now, sa, &child, &origin, agreed)?;
+        let id = self.make_child(&child, &origin, agreed)?;
         match replaces {
             Some(old) => {
-                self.note_renewal(now, sa, (old, id), nonces);
+                self.note_renewal((old, id), nonces);
                 // A peer that has it in one exchange does not go on with several.
-                if sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
-                    self.forget_followup(now, sa);
+                if self.sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
+                    self.forget_followup();
                 }
             }
-            None => self.note_rival(now, sa, id, nonces),
+            None => self.note_rival(id, nonces),
         }
         Ok(())
     }
 
     /// A further child counts against those that are not on their way out; a renewed one has the place of another. What is
     /// renewed faster than it goes has an end too.
-    fn room(&self, sa: &IkeSa, renewal: bool) -> Result<(), NoChild> {
-        let (limit, all) = (self.config.child_limit, sa.children.len());
+    pub(crate) fn room(&self, renewal: bool) -> Result<(), NoChild> {
+        let (limit, all) = (self.env.config.child_limit, self.sa.children.len());
         let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
-        let awaited = usize::from(sa.followup.is_some());
-        let staying = sa.children.iter().filter(staying).count().saturating_add(awaited);
+        let awaited = usize::from(self.sa.followup.is_some());
+        let staying = self.sa.children.iter().filter(staying).count().saturating_add(awaited);
         let why = |found| format!("the IKE_SA has {found} CHILD_SAs already");
         if !renewal && staying >= limit {
             return Err(NoChild::new(NotifyType::NoAdditionalSas, why(staying)));
@@ -109,20 +107,15 @@ impl Endpoint {
 
     /// A packet may have to be compared with all selectors. A renewed SA may have as many as the old one had; cut into more they
     /// count like any others.
-    fn room_for(
-        &self,
-        sa: &IkeSa,
-        replaces: Option<ChildSaId>,
-        selectors: &Selectors,
-    ) -> Result<(), NoChild> {
+    fn room_for(&self, replaces: Option<ChildSaId>, selectors: &Selectors) -> Result<(), NoChild> {
         let of_child = |child: &ChildSa| child.params.local_ts.len() + child.params.remote_ts.len();
-        let awaited = match sa.followup.as_ref().map(|followup| &followup.sa) {
+        let awaited = match self.sa.followup.as_ref().map(|followup| &followup.sa) {
             Some(FollowupSa::Child { agreed, .. }) => agreed.local_ts.len() + agreed.remote_ts.len(),
             Some(FollowupSa::Ike(_)) | None => 0,
         };
-        let held = sa.children.iter().map(of_child).sum::<usize>() + awaited;
-        let before = replaces.and_then(|old| sa.child(old)).map_or(0, of_child);
-        if selectors.len() <= before || held < self.config.selector_limit {
+        let held = self.sa.children.iter().map(of_child).sum::<usize>() + awaited;
+        let before = replaces.and_then(|old| self.sa.child(old)).map_or(0, of_child);
+        if selectors.len() <= before || held < self.env.config.selector_limit {
             return Ok(());
         }
         let kind = match replaces {
@@ -136,55 +129,47 @@ impl Endpoint {
     /// 7296 §2.9.2), but for what is not configured any more.
     fn asked_child(
         &self,
-        sa: &IkeSa,
         replaces: Option<ChildSaId>,
         payloads: &Payloads,
     ) -> Result<(Child, Selectors), NoChild> {
         let asked = Selectors::asked(payloads).ok_or_else(|| missing("TSi or TSr"))?;
-        let connection = self.connections.get(&sa.connection);
+        let connection = self.env.loaded.connections.get(&self.sa.connection);
         let connection = connection.ok_or_else(not_configured)?;
-        let found = match replaces.and_then(|old| sa.child(old)) {
+        let found = match replaces.and_then(|old| self.sa.child(old)) {
             Some(old) if old.outdated.is_some() && old.is_missed() => {
                 return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is made anew"));
             }
             Some(old) => {
-                let child = self.configured_child(sa, &old.name).ok_or_else(not_configured)?;
+                let child = self.configured_child(&old.name).ok_or_else(not_configured)?;
                 let kept = Selectors::of(&old.params).narrow(&asked);
-                kept.and_then(|kept| still_configured(sa, &child, kept)).map(|kept| (child, kept))
+                kept.and_then(|kept| still_configured(self.sa, &child, kept)).map(|kept| (child, kept))
             }
             // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
-            None if !connection.pools.is_empty() && sa.virtual_ips.remote.is_empty() => {
+            None if !connection.pools.is_empty() && self.sa.virtual_ips.remote.is_empty() => {
                 return Err(NoChild::new(NotifyType::FailedCpRequired, "the peer has no virtual IP"));
             }
-            None => {
-                matching_child(&connection, sa, &asked).map(|found| (found.child.clone(), found.selectors))
-            }
+            None => matching_child(&connection, self.sa, &asked)
+                .map(|found| (found.child.clone(), found.selectors)),
         };
         found.ok_or_else(|| NoChild::without_child(&asked))
     }
 
     /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
     /// which of the two stays (RFC 7296 §2.8.1).
-    fn note_renewal(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        (old, new): (ChildSaId, ChildSaId),
-        nonces: &Nonces,
-    ) {
-        if let Some(child) = sa.child_mut(old) {
+    fn note_renewal(&mut self, (old, new): (ChildSaId, ChildSaId), nonces: &Nonces) {
+        if let Some(child) = self.sa.child_mut(old) {
             child.phase = ChildPhase::Rekeyed;
             let times = child.limits.times;
             if child.outdated.is_some() {
-                self.note_outdated(now, sa, new);
-                keep_times(sa, new, times);
+                self.note_outdated(new);
+                keep_times(self.sa, new, times);
             }
         }
         let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
-        if let Some(creating) = sa.creating.as_mut().filter(rekeys) {
+        if let Some(creating) = self.sa.creating.as_mut().filter(rekeys) {
             creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
         }
-        self.count(sa, ExchangeCounter::ChildRekey);
+        self.env.effects.count(self.sa, ExchangeCounter::ChildRekey);
     }
 }
 

@@ -1,17 +1,18 @@
 //! The initiator's side of IKE_SA_INIT.
 
-use super::{extensions, nonce_fits};
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::{DETAIL, ORDINARY};
-use crate::endpoint::{Discard, Endpoint, NatStatus};
+use crate::endpoint::{Discard, NatStatus};
 use crate::exchange::auth::Made;
+use crate::exchange::init::{extensions, nonce_fits};
+use crate::exchange::session::Session;
 use crate::exchange::{childless, describe, nat};
 use crate::message::{
     EncodeError, ExchangeType, IkeSpi, Message, MessageBuilder, MessageId, Notify, NotifyType, Payload,
 };
-use crate::output::{Path, Reason, Time};
+use crate::output::{Path, Reason};
 use crate::sa::{
     Attempt, Extensions, IkeSa, Incoming, InitSent, Keys, Opening, Outgoing, Phase, RequestKind,
     UnauthenticatedError,
@@ -52,80 +53,67 @@ struct Agreed {
     opening: Opening,
 }
 
-impl Endpoint {
+impl Session<'_> {
     /// Begins an attempt, the first or another, with everything new: SPI, nonce, key.
     pub(crate) fn begin_attempt(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         attempt: Attempt,
         path: Path,
         home: Home<'_>,
     ) -> Result<(), Reason> {
         let none_left = || Reason::Refused("no free SPI is left".into());
-        let spi = self.new_ike_spi(home).ok_or_else(none_left)?;
+        let spi = self.env.new_ike_spi(home).ok_or_else(none_left)?;
         let method =
             first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
-        let ke = KePrivate::generate(method, self.entropy())?;
-        let nonce = self.new_nonce().ok_or_else(none_left)?;
-        self.forget_jobs(sa.id);
-        sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
-        sa.path = path;
-        sa.nat = Default::default();
-        sa.extensions = Default::default();
-        (sa.remote_id, sa.anchor, sa.ppk) = (None, None, false);
-        sa.keys = None;
-        sa.outdated = None;
-        sa.outgoing = Outgoing::default();
-        sa.incoming = Incoming::default();
+        let ke = KePrivate::generate(method, self.env.entropy())?;
+        let nonce = self.env.new_nonce().ok_or_else(none_left)?;
+        self.env.forget_jobs(self.sa.id);
+        self.sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
+        self.sa.path = path;
+        self.sa.nat = Default::default();
+        self.sa.extensions = Default::default();
+        (self.sa.remote_id, self.sa.anchor, self.sa.ppk) = (None, None, false);
+        self.sa.keys = None;
+        self.sa.outdated = None;
+        self.sa.outgoing = Outgoing::default();
+        self.sa.incoming = Incoming::default();
         let tried = vec![method];
         let init = InitSent { attempt, ke, nonce, cookie: None, tried, cookies: 0, error: None };
-        self.send_init(now, sa, connection, init)
+        self.send_init(connection, init)
     }
 
     /// Sends the request that `init` describes, as the first of the SA.
-    fn send_init(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        connection: &Connection,
-        init: InitSent,
-    ) -> Result<(), Reason> {
-        let bytes = request(sa, connection, &init, self.has_ppk_for(connection))?;
-        sa.phase = Phase::InitSent(Box::new(init));
-        sa.outgoing.next = MessageId(0);
-        self.commit(sa);
-        self.request_made(now, sa, ExchangeType::IkeSaInit, RequestKind::Init, vec![bytes]);
+    fn send_init(&mut self, connection: &Connection, init: InitSent) -> Result<(), Reason> {
+        let bytes = request(self.sa, connection, &init, self.env.loaded.has_ppk_for(connection))?;
+        self.sa.phase = Phase::InitSent(Box::new(init));
+        self.sa.outgoing.next = MessageId(0);
+        self.commit();
+        self.request_made(ExchangeType::IkeSaInit, RequestKind::Init, vec![bytes]);
         Ok(())
     }
 
     /// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored: the true one may
     /// still come (RFC 7296 §2.21.1).
-    pub(crate) fn init_response(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        reply: Reply<'_>,
-    ) -> Result<(), Reason> {
+    pub(crate) fn init_response(&mut self, reply: Reply<'_>) -> Result<(), Reason> {
         let path = reply.path;
-        let Phase::InitSent(init) = &sa.phase else { return Ok(()) };
-        if path.remote != sa.path.remote {
-            self.discard(now, Discard::UnexpectedResponse, || {
+        let Phase::InitSent(init) = &self.sa.phase else { return Ok(()) };
+        if path.remote != self.sa.path.remote {
+            self.env.effects.discard(self.now, Discard::UnexpectedResponse, || {
                 format!("ignored an IKE_SA_INIT response from {}, which was not asked", path.remote)
             });
             return Ok(());
         }
         let init = InitSent::clone(init);
-        self.count_message(sa, ExchangeType::IkeSaInit, Counted::InResponse);
-        let connection = self.connections.get(&sa.connection).ok_or_else(unloaded)?;
+        self.env.effects.count_message(self.sa, ExchangeType::IkeSaInit, Counted::InResponse);
+        let connection = self.env.loaded.connections.get(&self.sa.connection).ok_or_else(unloaded)?;
         let judged = if reply.message.payloads.sa().is_some() {
-            self.agreed(now, sa, &connection, &init, reply)?
+            self.agreed(&connection, &init, reply)?
         } else {
-            self.refused(now, sa, &connection, init, reply)?
+            self.refused(&connection, init, reply)?
         };
         if let Judged::Ignored(why) = judged {
-            self.ignore(now, path.remote, &why);
+            self.ignore(path.remote, &why);
         }
         Ok(())
     }
@@ -133,8 +121,6 @@ impl Endpoint {
     /// The responder chose. Goes on with the keys, once they are computed.
     fn agreed(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Arc<Connection>,
         init: &InitSent,
         reply: Reply<'_>,
@@ -145,7 +131,7 @@ impl Endpoint {
         let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
             return ignored("SA, KE or Nonce is missing");
         };
-        let spis = IkeSpis { responder: message.header.responder_spi, ..sa.spis };
+        let spis = IkeSpis { responder: message.header.responder_spi, ..self.sa.spis };
         if spis.responder.is_zero() {
             return ignored("the responder's SPI is zero");
         }
@@ -157,26 +143,26 @@ impl Endpoint {
         if !extensions::vouched_for(suite, payloads) {
             return ignored("it has additional key exchanges, but no IKE_INTERMEDIATE for them");
         }
-        let extensions = extensions::agreed(connection, payloads, self.has_ppk_for(connection));
+        let extensions = extensions::agreed(connection, payloads, self.env.loaded.has_ppk_for(connection));
         if connection.ppk.required && !extensions.ppk {
             let text = "PPK is required, but the peer has none to use".to_owned();
-            self.wait_for_better(now, sa, init.clone(), text);
+            self.wait_for_better(init.clone(), text);
             return Ok(Judged::Handled);
         }
         if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
             let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
-            self.wait_for_better(now, sa, init.clone(), text.to_owned());
+            self.wait_for_better(init.clone(), text.to_owned());
             return Ok(Judged::Handled);
         }
         if let Some(lack) = childless::lack(connection, &init.attempt, payloads) {
-            self.wait_for_better(now, sa, init.clone(), lack.to_owned());
+            self.wait_for_better(init.clone(), lack.to_owned());
             return Ok(Judged::Handled);
         }
         if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
             return ignored("its KE or Nonce does not fit the algorithms that it chose");
         }
         let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
-        let request = sa.outgoing.pending.as_ref().and_then(|pending| pending.datagrams.first());
+        let request = self.sa.outgoing.pending.as_ref().and_then(|pending| pending.datagrams.first());
         let opening = Opening {
             attempt: init.attempt.clone(),
             nonces: nonces.clone(),
@@ -184,7 +170,7 @@ impl Endpoint {
             init_response: bytes.to_vec(),
             int_auth: IntAuth::default(),
         };
-        let draft = self.next_draft(sa, connection, (suite, extensions), &opening, 0)?;
+        let draft = self.next_draft(connection, (suite, extensions), &opening, 0)?;
         let agreed = Agreed {
             remote: path.remote,
             chosen: format!("selected proposal: {}", describe::sa(answer)),
@@ -199,45 +185,41 @@ impl Endpoint {
             let made = draft.map(|draft| draft.make(&keys)).transpose();
             Ok((keys, made))
         };
-        self.compute(now, (sa, true), work, |endpoint, now, sa, computed| {
-            endpoint.init_done(now, sa, agreed, computed)
-        });
+        self.compute(true, work, |session, computed| session.init_done(agreed, computed));
         Ok(Judged::Handled)
     }
 
     /// The keys are there, if the responder's part of them is any good. The exchange is over.
     fn init_done(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         agreed: Agreed,
         computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
     ) -> Result<(), Reason> {
-        if !matches!(sa.phase, Phase::InitSent(_)) {
+        if !matches!(self.sa.phase, Phase::InitSent(_)) {
             return Ok(());
         }
         let Agreed { remote, chosen, spis, nat, extensions, opening } = agreed;
         let (keys, made) = match computed {
             Ok(computed) => computed,
             Err(error) => {
-                self.ignore(now, remote, &error.to_string());
+                self.ignore(remote, &error.to_string());
                 return Ok(());
             }
         };
-        sa.outgoing.pending = None;
-        sa.spis = spis;
-        sa.keys = Some(Keys::new(keys, Role::Initiator, self.alloc.sender_id()));
-        sa.nat = nat;
-        sa.extensions = extensions;
-        if sa.nat.any() {
-            sa.path = nat::float(sa.path, &self.config);
+        self.sa.outgoing.pending = None;
+        self.sa.spis = spis;
+        self.sa.keys = Some(Keys::new(keys, Role::Initiator, self.env.alloc.sender_id()));
+        self.sa.nat = nat;
+        self.sa.extensions = extensions;
+        if self.sa.nat.any() {
+            self.sa.path = nat::float(self.sa.path, &self.env.config);
         }
-        self.log(sa, ORDINARY, chosen);
-        self.authenticate_or_exchange(now, sa, opening, made?, 0)
+        self.log(ORDINARY, chosen);
+        self.authenticate_or_exchange(opening, made?, 0)
     }
 
-    fn ignore(&mut self, now: Time, remote: SocketAddr, why: &str) {
-        self.discard(now, Discard::Unacceptable, || {
+    fn ignore(&mut self, remote: SocketAddr, why: &str) {
+        self.env.effects.discard(self.now, Discard::Unacceptable, || {
             format!("ignored an IKE_SA_INIT response from {remote}: {why}")
         });
     }
@@ -245,8 +227,6 @@ impl Endpoint {
     /// The responder wants something else, or nothing to do with us.
     fn refused(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         connection: &Connection,
         mut init: InitSent,
         reply: Reply<'_>,
@@ -258,8 +238,8 @@ impl Endpoint {
             }
             init.cookies = init.cookies.saturating_add(1);
             init.cookie = Some(cookie.data.clone());
-            self.log(sa, DETAIL, "the responder demands a cookie");
-            self.send_init(now, sa, connection, init)?;
+            self.log(DETAIL, "the responder demands a cookie");
+            self.send_init(connection, init)?;
             return Ok(Judged::Handled);
         }
         let Some(error) = payloads.error() else {
@@ -269,28 +249,28 @@ impl Endpoint {
             let usable = KeyExchange::from_wire(wanted)
                 .filter(|method| offers(connection, *method) && !init.tried.contains(method));
             if let Some(method) = usable {
-                init.ke = KePrivate::generate(method, self.entropy())?;
+                init.ke = KePrivate::generate(method, self.env.entropy())?;
                 init.tried.push(method);
-                self.log(sa, ORDINARY, format!("the responder wants key exchange by {wanted}"));
-                self.send_init(now, sa, connection, init)?;
+                self.log(ORDINARY, format!("the responder wants key exchange by {wanted}"));
+                self.send_init(connection, init)?;
                 return Ok(Judged::Handled);
             }
         }
         let text = refusal(connection, error);
-        self.wait_for_better(now, sa, init, text);
+        self.wait_for_better(init, text);
         Ok(Judged::Handled)
     }
 
     /// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.
-    fn wait_for_better(&mut self, now: Time, sa: &mut IkeSa, mut init: InitSent, text: String) {
+    fn wait_for_better(&mut self, mut init: InitSent, text: String) {
         if init.error.is_some() {
             return;
         }
-        self.log(sa, ORDINARY, format!("received {text}, not authenticated: waiting for a better answer"));
-        let until = now.plus(self.config.unauthenticated_error_wait);
+        self.log(ORDINARY, format!("received {text}, not authenticated: waiting for a better answer"));
+        let until = self.now.plus(self.env.config.unauthenticated_error_wait);
         init.error = Some(UnauthenticatedError { text, until });
-        self.commit(sa);
-        sa.phase = Phase::InitSent(Box::new(init));
+        self.commit();
+        self.sa.phase = Phase::InitSent(Box::new(init));
     }
 }
 

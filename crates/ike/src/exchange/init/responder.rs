@@ -1,14 +1,14 @@
 //! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
 //! refusal leaves no state, and none is larger than the request.
 
-use super::{certificate_request, extensions, key_request, nonce_fits};
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange, RemoteAuth};
-use crate::endpoint::ExchangeCounter;
+use crate::endpoint::environment::Environment;
 use crate::endpoint::half_open::{Admission, Claimant};
 use crate::endpoint::report::Way;
-use crate::endpoint::{Discard, Endpoint, NatStatus};
+use crate::endpoint::{Discard, ExchangeCounter, NatStatus};
 use crate::exchange::auth::known_rounds;
+use crate::exchange::init::{certificate_request, extensions, key_request, nonce_fits};
 use crate::exchange::{describe, nat};
 use crate::message::{
     EncodeError, Header, IkeSpi, KePayload, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
@@ -18,15 +18,13 @@ use crate::output::{Path, Reason, Time};
 use crate::sa::{
     Answered, Extensions, HalfOpen, HalfOpenSource, IkeSa, Incoming, InitKey, Keys, Phase, digest,
 };
-use crate::suite::{
-    IkeChoice, IkeKeys, IkeSpis, IntAuth, KeDraw, Nonces, Role, SuiteError, cookie, cookie::Claim, select,
-};
+use crate::suite::cookie::Claim;
+use crate::suite::{IkeChoice, IkeKeys, IkeSpis, IntAuth, KeDraw, Nonces, Role, SuiteError, cookie, select};
 use std::sync::Arc;
 
 /// A request for a new IKE SA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitRequest<'a> {
-    pub(crate) now: Time,
     pub(crate) path: Path,
     pub(crate) message: &'a Message<'a>,
     pub(crate) bytes: &'a [u8],
@@ -63,53 +61,61 @@ struct Response {
     behind_ke: Vec<Payload>,
 }
 
-impl Endpoint {
+/// Answers requests for new IKE SAs: there is none to work on yet.
+pub(crate) struct InitResponder<'e> {
+    pub(crate) now: Time,
+    pub(crate) env: &'e mut Environment,
+}
+
+impl InitResponder<'_> {
     /// Answers a request for a new IKE SA that is no repetition.
     pub(crate) fn init_request(&mut self, request: &InitRequest<'_>) {
         let payloads = &request.message.payloads;
         let (Some(sa), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
             let remote = request.path.remote;
-            self.discard(request.now, Discard::Malformed, || {
+            self.env.effects.discard(self.now, Discard::Malformed, || {
                 format!("ignored an IKE_SA_INIT request from {remote} without SA, KE or Nonce")
             });
             return;
         };
         let offer = Offer { sa, ke, nonce };
         let Some(claimant) = self.admit(request, nonce) else { return };
-        self.stats.exchanges.count(None, ExchangeCounter::IkeInitInReq);
+        self.env.effects.stats.exchanges.count(None, ExchangeCounter::IkeInitInReq);
         let Some((connection, choice)) = self.choose(request, &offer) else { return };
         if ke.method != choice.suite.ke.into() {
             self.refuse(request, Notify::invalid_ke(choice.suite.ke.into()));
             return;
         }
         if let Err(error) = self.open(request, &offer, claimant, &connection, &choice) {
-            self.unacceptable(request.now, request.path, &error);
+            self.unacceptable(request.path, &error);
         }
     }
 
     /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie demanded.
     fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<Claimant> {
-        let (now, addr) = (request.now, request.path.remote.ip());
+        let addr = request.path.remote.ip();
         let claim = Claim { spi: request.message.header.initiator_spi, addr, nonce };
         let returned = request.message.payloads.notify(NotifyType::Cookie);
-        let proven = returned.is_some_and(|notify| self.proves(now, &claim, &notify.data));
-        let claimant = self.claimant(HalfOpenSource { addr, proven });
-        match self.half_opens.admit(&self.config, now, claimant) {
+        let proven = returned.is_some_and(|notify| self.proves(&claim, &notify.data));
+        let claimant = self.env.claimant(HalfOpenSource { addr, proven });
+        match self.env.half_opens.admit(&self.env.config, self.now, claimant) {
             Admission::Admit => Some(claimant),
             Admission::DemandCookie => {
                 if returned.is_some() {
-                    self.discard(now, Discard::BadCookie, || format!("wrong or old cookie from {addr}"));
+                    self.env
+                        .effects
+                        .discard(self.now, Discard::BadCookie, || format!("wrong or old cookie from {addr}"));
                 }
-                let secret = self.alloc.cookie_secret(now);
+                let secret = self.env.alloc.cookie_secret(self.now);
                 if let Ok(data) = cookie::make(secret.version, &secret.key, &claim) {
-                    self.stats.cookies_demanded += 1;
+                    self.env.effects.stats.cookies_demanded += 1;
                     self.refuse(request, Notify::new(NotifyType::Cookie, data));
                 }
                 None
             }
             Admission::Refuse(reason) => {
-                let open = self.half_opens.total();
-                self.discard(now, reason, || {
+                let open = self.env.half_opens.total();
+                self.env.effects.discard(self.now, reason, || {
                     format!("ignored an IKE_SA_INIT request from {addr}: {open} IKE SAs are half open")
                 });
                 None
@@ -117,8 +123,9 @@ impl Endpoint {
         }
     }
 
-    fn proves(&mut self, now: Time, claim: &Claim<'_>, data: &[u8]) -> bool {
-        let Some(secret) = cookie::version(data).and_then(|v| self.alloc.cookie_secret_of(now, v)) else {
+    fn proves(&mut self, claim: &Claim<'_>, data: &[u8]) -> bool {
+        let Some(secret) = cookie::version(data).and_then(|v| self.env.alloc.cookie_secret_of(self.now, v))
+        else {
             return false;
         };
         cookie::verify(secret.version, &secret.key, claim, data).unwrap_or(false)
@@ -131,7 +138,7 @@ impl Endpoint {
         offer: &Offer<'_>,
     ) -> Option<(Arc<Connection>, IkeChoice)> {
         let Path { local, remote } = request.path;
-        let candidates = self.connections.between(local.ip(), remote.ip());
+        let candidates = self.env.loaded.connections.between(local.ip(), remote.ip());
         let offered = extensions::understood(offer.sa, &request.message.payloads);
         for connection in &candidates {
             if let Ok(choice) = select::ike(&offered, &connection.proposals) {
@@ -139,9 +146,9 @@ impl Endpoint {
             }
         }
         let reason = if candidates.is_empty() { Discard::NoConnection } else { Discard::NoProposal };
-        self.stats.failed += 1;
-        self.half_opens.refused(request.now);
-        self.discard(request.now, reason, || match candidates.first() {
+        self.env.effects.stats.failed += 1;
+        self.env.half_opens.refused(self.now);
+        self.env.effects.discard(self.now, reason, || match candidates.first() {
             None => format!("no connection is configured between {local} and {remote}"),
             Some(first) => format!(
                 "no common IKE proposal with {remote}: offered {}, configured for {} {}",
@@ -159,10 +166,10 @@ impl Endpoint {
         let header = response_header(request, IkeSpi::ZERO);
         // charon sees no cookie exchanges: its counters begin behind them.
         if notify.kind != NotifyType::Cookie {
-            self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
+            self.env.effects.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         }
         let message = MessageBuilder::new(header).with(Payload::Notify(notify));
-        self.answer_stranger(request.path, request.bytes, &message);
+        self.env.answer_stranger(request.path, request.bytes, &message);
     }
 
     /// Chooses all that is ours to choose, and goes on with the keys once they are computed.
@@ -174,24 +181,24 @@ impl Endpoint {
         connection: &Connection,
         choice: &IkeChoice,
     ) -> Result<(), Reason> {
-        let &InitRequest { now, path, message, bytes, key } = request;
+        let &InitRequest { path, message, bytes, key } = request;
         let initiator = message.header.initiator_spi;
         let suite = choice.suite;
         if !nonce_fits(offer.nonce, suite.prf) {
             return Err(Reason::Refused("its nonce is too short for the PRF".into()));
         }
         let (Some(responder), Some(nonce)) =
-            (self.new_ike_spi(Home::Responding(initiator)), self.new_nonce())
+            (self.env.new_ike_spi(Home::Responding(initiator)), self.env.new_nonce())
         else {
-            self.stats.discard(Discard::Exhausted);
+            self.env.effects.stats.discard(Discard::Exhausted);
             return Ok(());
         };
         let spis = IkeSpis { initiator, responder };
-        let draw = KeDraw::new(suite.ke, self.entropy());
+        let draw = KeDraw::new(suite.ke, self.env.entropy());
         let nonces = Nonces { initiator: offer.nonce.clone(), responder: nonce };
-        let ppk = self.secrets.has_ppk();
+        let ppk = self.env.loaded.secrets.has_ppk();
         let mut said = extensions::answer(connection, &message.payloads, ppk);
-        let possible = self.connections.between(path.local.ip(), path.remote.ip());
+        let possible = self.env.loaded.connections.between(path.local.ip(), path.remote.ip());
         said.extend(self.proofs_wanted(&possible));
         // A peer that may have to prove itself in several rounds hears that we know them (RFC
         // 4739).
@@ -199,7 +206,7 @@ impl Endpoint {
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
         let opening = Opening {
-            began: now,
+            began: self.now,
             path,
             key,
             claimant,
@@ -217,14 +224,15 @@ impl Endpoint {
             Ok((ours, IkeKeys::derive(suite, &shared, &nonces, spis)?))
         };
         let takes_long = !matches!(suite.ke, KeyExchange::X25519 | KeyExchange::Ecp256);
-        self.compute_for_stranger(
+        self.env.compute_for_stranger(
             takes_long,
-            now,
+            self.now,
             (key, claimant),
             compute,
-            move |endpoint, now, computed| {
-                if let Err(error) = endpoint.opened(now, opening, computed) {
-                    endpoint.unacceptable(now, path, &error);
+            move |env, now, computed| {
+                let mut responder = InitResponder { now, env };
+                if let Err(error) = responder.opened(opening, computed) {
+                    responder.unacceptable(path, &error);
                 }
             },
         );
@@ -234,17 +242,16 @@ impl Endpoint {
     /// Makes the half-open IKE SA and answers.
     fn opened(
         &mut self,
-        now: Time,
         opening: Opening,
         computed: Result<(KePayload, IkeKeys), SuiteError>,
     ) -> Result<(), Reason> {
         let (ke, keys) = computed?;
         let Opening { began, path, key, claimant, connection, spis, nonces, nat, extensions, .. } = opening;
-        if self.table.by_spi(spis.responder).is_some() {
-            self.stats.discard(Discard::Exhausted);
+        if self.env.table.by_spi(spis.responder).is_some() {
+            self.env.effects.stats.discard(Discard::Exhausted);
             return Ok(());
         }
-        if self.connections.get(&connection).is_none() {
+        if self.env.loaded.connections.get(&connection).is_none() {
             return Err(Reason::Refused("the connection was unloaded meanwhile".into()));
         }
         let response = opening.response.with_ke(ke)?;
@@ -257,12 +264,12 @@ impl Endpoint {
             place: 0,
             last_opener: None,
             source: claimant.source,
-            until: began.plus(self.config.half_open_timeout),
+            until: began.plus(self.env.config.half_open_timeout),
         };
-        let id = self.new_ike_id();
+        let id = self.env.numbers.new_ike_id();
         let mut sa = IkeSa::new(id, Role::Responder, spis, connection, path, began);
         sa.phase = Phase::HalfOpen(Box::new(half));
-        sa.keys = Some(Keys::new(keys, Role::Responder, self.alloc.sender_id()));
+        sa.keys = Some(Keys::new(keys, Role::Responder, self.env.alloc.sender_id()));
         sa.init = Some(key);
         sa.nat = nat;
         sa.extensions = extensions;
@@ -271,23 +278,23 @@ impl Endpoint {
             id: MessageId(0),
             digest: seen,
             response: response.as_slice().into(),
-            repeated_until: now,
+            repeated_until: self.now,
         };
         sa.incoming = Incoming { expected: MessageId(1), last: Some(answered), ..Incoming::default() };
-        self.half_opens.enter(id, claimant);
-        self.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
-        self.commit(&mut sa);
+        self.env.half_opens.enter(id, claimant);
+        self.env.effects.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
+        self.env.commit(&mut sa);
         if let Phase::HalfOpen(half) = &sa.phase {
-            self.show_clear(&sa, Way::Received, &half.init_request);
-            self.show_clear(&sa, Way::Sent, &half.init_response);
+            self.env.show_clear(&sa, Way::Received, &half.init_request);
+            self.env.show_clear(&sa, Way::Sent, &half.init_response);
         }
-        self.send(now, &mut sa, path, response);
-        self.put(sa);
+        self.env.session(self.now, &mut sa).send(path, response);
+        self.env.put(sa);
         Ok(())
     }
 
-    fn unacceptable(&mut self, now: Time, path: Path, why: &Reason) {
-        self.discard(now, Discard::Unacceptable, || {
+    fn unacceptable(&mut self, path: Path, why: &Reason) {
+        self.env.effects.discard(self.now, Discard::Unacceptable, || {
             format!("ignored an IKE_SA_INIT request from {}: {why}", path.remote)
         });
     }
@@ -296,7 +303,7 @@ impl Endpoint {
 /// CAs that a responder names to a stranger.
 const MAX_NAMED_CAS: usize = 10;
 
-impl Endpoint {
+impl InitResponder<'_> {
     /// What a responder asks a peer for whose connection is not known yet: certificates and public
     /// keys that any of them could want (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
     fn proofs_wanted(&self, connections: &[Arc<Connection>]) -> Vec<Payload> {
@@ -306,7 +313,7 @@ impl Endpoint {
         let wanting = rounds.filter(|remote| remote.takes_certificates());
         let any = wanting.clone().any(|remote| remote.cacerts.is_empty());
         let named = wanting.flat_map(|remote| &remote.cacerts);
-        let all = if any { self.cas() } else { Vec::new() };
+        let all = if any { self.env.loaded.cas() } else { Vec::new() };
         let certificates = certificate_request(named.chain(all), MAX_NAMED_CAS);
         certificates.into_iter().chain(keys.then(key_request)).collect()
     }

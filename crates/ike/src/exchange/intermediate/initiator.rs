@@ -1,69 +1,64 @@
 //! The initiator's side of IKE_INTERMEDIATE.
 
-use super::message;
 use crate::config::Connection;
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
 use crate::exchange::auth::{Draft, Made};
+use crate::exchange::intermediate::message;
+use crate::exchange::session::Session;
 use crate::message::{ExchangeType, KeMethod, ParseError, Payload, Payloads};
-use crate::output::{Reason, Time};
-use crate::sa::{Extensions, IkeSa, IntermediateSent, Opening, Phase, RequestKind};
+use crate::output::Reason;
+use crate::sa::{Extensions, IntermediateSent, Opening, Phase, RequestKind};
 use crate::suite::{IkeKeys, IkeSuite, IntAuth, KePrivate, Role};
 use std::sync::Arc;
 
-impl Endpoint {
+impl Session<'_> {
     /// What is to be computed with the keys that come: AUTH, where no additional key exchange is left from `place` on.
     pub(crate) fn next_draft(
         &self,
-        sa: &IkeSa,
         connection: &Arc<Connection>,
         (suite, extensions): (IkeSuite, Extensions),
         opening: &Opening,
         place: usize,
     ) -> Result<Option<Draft>, Reason> {
         let is_last = suite.next_additional(place).is_none();
-        is_last.then(|| self.draft_auth(sa, connection, extensions, opening)).transpose()
+        is_last.then(|| self.draft_auth(connection, extensions, opening)).transpose()
     }
 
     /// The keys are there. Sends IKE_AUTH, if it is made, else begins the next additional key exchange from `place` on.
     pub(crate) fn authenticate_or_exchange(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut opening: Opening,
         made: Option<Made>,
         place: usize,
     ) -> Result<(), Reason> {
         let gone = || Reason::Refused("the connection was unloaded meanwhile".into());
-        let connection = self.connections.get(&sa.connection).ok_or_else(gone)?;
+        let connection = self.env.loaded.connections.get(&self.sa.connection).ok_or_else(gone)?;
         if let Some(made) = made {
-            return self.send_auth(now, sa, &connection, opening, made);
+            return self.send_auth(&connection, opening, made);
         }
-        let keys = sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
+        let keys = self.sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
         let next = keys.ike.suite().next_additional(place);
         let (place, method) = next.ok_or_else(|| Reason::Refused("no key exchange is left".into()))?;
-        let ke = KePrivate::generate(method, &mut *self.alloc)?;
+        let ke = KePrivate::generate(method, &mut *self.env.alloc)?;
         let payload = ke.payload();
-        let message = message(sa, false, sa.outgoing.next, &payload);
+        let message = message(self.sa, false, self.sa.outgoing.next, &payload);
         opening.int_auth.sent(&keys.ike, Role::Initiator, &message)?;
-        sa.phase = Phase::Intermediate(Box::new(IntermediateSent { opening, place, ke }));
+        self.sa.phase = Phase::Intermediate(Box::new(IntermediateSent { opening, place, ke }));
         let line =
             format!("additional key exchange {} by {}", place.saturating_add(1), KeMethod::from(method));
-        self.log(sa, ORDINARY, line);
+        self.log(ORDINARY, line);
         let payloads = vec![Payload::Ke(payload)];
-        self.request(now, sa, ExchangeType::IkeIntermediate, RequestKind::Intermediate, payloads)
+        self.request(ExchangeType::IkeIntermediate, RequestKind::Intermediate, payloads)
     }
 
     /// The protected answer to our IKE_INTERMEDIATE. Nobody but who answered our IKE_SA_INIT can have made it, so what is
     /// wrong with it is wrong for good.
     pub(crate) fn intermediate_response(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         covered: IntAuth,
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
-        let Phase::Intermediate(sent) = sa.phase.clone() else { return Ok(()) };
+        let Phase::Intermediate(sent) = self.sa.phase.clone() else { return Ok(()) };
         let refuse = |text: String| Reason::Refused(format!("the peer's IKE_INTERMEDIATE response {text}"));
         let payloads = payloads.map_err(|error| refuse(format!("is malformed: {error}")))?;
         if let Some(error) = payloads.error() {
@@ -71,14 +66,19 @@ impl Endpoint {
         }
         let answer = payloads.ke().ok_or_else(|| refuse("has no KE".into()))?.clone();
         let gone = || Reason::Refused("the connection was unloaded meanwhile".into());
-        let connection = self.connections.get(&sa.connection).ok_or_else(gone)?;
+        let connection = self.env.loaded.connections.get(&self.sa.connection).ok_or_else(gone)?;
         let IntermediateSent { opening, place, ke } = *sent;
         let opening = Opening { int_auth: covered, ..opening };
         let place = place.saturating_add(1);
-        let keys =
-            sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?.ike.clone();
-        let draft = self.next_draft(sa, &connection, (keys.suite(), sa.extensions), &opening, place)?;
-        let (nonces, spis) = (opening.nonces.clone(), sa.spis);
+        let keys = self
+            .sa
+            .keys
+            .as_ref()
+            .ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?
+            .ike
+            .clone();
+        let draft = self.next_draft(&connection, (keys.suite(), self.sa.extensions), &opening, place)?;
+        let (nonces, spis) = (opening.nonces.clone(), self.sa.spis);
         let work = move || {
             let shared = ke.agree(&answer).map_err(|error| refuse(format!("cannot be used: {error}")))?;
             let keys = keys.derive_additional(&shared, &nonces, spis)?;
@@ -86,14 +86,14 @@ impl Endpoint {
             Ok((keys, made))
         };
         type Computed = Result<(IkeKeys, Option<Made>), Reason>;
-        self.compute(now, (sa, true), work, move |endpoint, now, sa, computed: Computed| {
-            if !matches!(sa.phase, Phase::Intermediate(_)) {
+        self.compute(true, work, move |session, computed: Computed| {
+            if !matches!(session.sa.phase, Phase::Intermediate(_)) {
                 return Ok(());
             }
             let (keys, made) = computed?;
-            sa.outgoing.pending = None;
-            sa.renew_keys(keys);
-            endpoint.authenticate_or_exchange(now, sa, opening, made, place)
+            session.sa.outgoing.pending = None;
+            session.sa.renew_keys(keys);
+            session.authenticate_or_exchange(opening, made, place)
         });
         Ok(())
     }

@@ -1,55 +1,50 @@
 //! The initiator's side of IKE_FOLLOWUP_KE.
 
-use super::super::agreement::KeyedAnswer;
-use super::super::initiator::Asked;
-use super::super::replace::serve_on;
-use super::{Next, next_link};
-use crate::endpoint::Endpoint;
 use crate::endpoint::report::ORDINARY;
+use crate::exchange::create_child::agreement::KeyedAnswer;
+use crate::exchange::create_child::followup::{Next, next_link};
+use crate::exchange::create_child::initiator::Asked;
+use crate::exchange::create_child::replace::serve_on;
+use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, KeMethod, Notify, NotifyType, Payload, Payloads};
-use crate::output::{Reason, Time};
+use crate::output::Reason;
 use crate::sa::{
-    AgreedChild, AgreedIke, Creating, IkeSa, KeyExchanges, RequestKind, RivalSa, Series, Task, WantedIke,
-    What,
+    AgreedChild, AgreedIke, Creating, KeyExchanges, RequestKind, RivalSa, Series, Task, WantedIke, What,
 };
 use crate::suite::KePrivate;
 
 /// How often a peer may forget what it agreed to, until there is no hope for the IKE SA (RFC 9370 §2.2.4).
 const MAX_FORGOTTEN: u8 = 4;
 
-impl Endpoint {
+impl Session<'_> {
     /// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides renew the same one, the
     /// nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub(in super::super) fn begin_child_series(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut creating: Creating,
         asked: &Asked,
         series: Series<AgreedChild>,
         next: Next,
     ) -> Result<(), Reason> {
-        if asked.is_being_deleted(sa) {
-            self.unwanted_child(now, sa, asked, true, "it is being deleted");
+        if asked.is_being_deleted(self.sa) {
+            self.unwanted_child(asked, true, "it is being deleted");
             return Ok(());
         }
         if creating.is_outdone(&series.exchanges.nonces) {
-            self.child_outdone(now, sa, asked);
+            self.child_outdone(asked);
             return Ok(());
         }
-        self.outdo_child(now, sa, &creating);
+        self.outdo_child(&creating);
         if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
             // The peer had it renewed in one exchange, and takes that back. Until we are done the old one serves on; should
             // nothing come of that, it is to be renewed again.
-            asked.replaces.into_iter().for_each(|old| serve_on(sa, old));
+            asked.replaces.into_iter().for_each(|old| serve_on(self.sa, old));
         }
-        self.ask_child_followup(now, sa, creating, asked, series, next)
+        self.ask_child_followup(creating, asked, series, next)
     }
 
     fn ask_child_followup(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut creating: Creating,
         asked: &Asked,
         series: Series<AgreedChild>,
@@ -57,54 +52,48 @@ impl Endpoint {
     ) -> Result<(), Reason> {
         let Asked { name, spi_in, replaces, tries, anew: _ } = asked.clone();
         creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
-        self.ask_followup(now, sa, creating, next)
+        self.ask_followup(creating, next)
     }
 
     /// Nothing is made yet, so that there is nothing to delete.
-    fn child_outdone(&mut self, now: Time, sa: &mut IkeSa, asked: &Asked) {
-        self.alloc.release_esp_spi(now, asked.spi_in);
+    fn child_outdone(&mut self, asked: &Asked) {
+        self.env.alloc.release_esp_spi(self.now, asked.spi_in);
         let Some(old) = asked.replaces else { return };
-        self.log(
-            sa,
-            ORDINARY,
-            format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0),
-        );
-        if sa.child(old).is_some_and(|child| child.is_installed()) {
+        self.log(ORDINARY, format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0));
+        if self.sa.child(old).is_some_and(|child| child.is_installed()) {
             // Should the peer not go on, we do.
-            self.try_later(now, sa, Task::RekeyChild(old));
+            self.try_later(Task::RekeyChild(old));
         }
     }
 
     /// The answer to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
     pub(in super::super) fn child_followup_response(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         creating: Creating,
         asked: &Asked,
         mut series: Series<AgreedChild>,
         answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
         if let Some(error) = refusal(answer.payloads).cloned() {
-            self.alloc.release_esp_spi(now, asked.spi_in);
-            self.child_refused(now, sa, asked, &error)?;
-            return self.series_refused(now, sa, &error);
+            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
+            self.child_refused(asked, &error)?;
+            return self.series_refused(&error);
         }
-        let Some(child) = self.configured_child(sa, &asked.name).filter(|_| sa.closing.is_none()) else {
+        let Some(child) = self.configured_child(&asked.name).filter(|_| self.sa.closing.is_none()) else {
             let why = "the child was unloaded, or the IKE_SA is on its way out";
-            self.unwanted_child(now, sa, asked, true, why);
+            self.unwanted_child(asked, true, why);
             return Ok(());
         };
         match exchange(&mut series.exchanges, answer) {
             Ok(None) => {
-                sa.forgotten = 0;
-                self.child_agreed(now, sa, &creating, asked, &child, series);
+                self.sa.forgotten = 0;
+                self.child_agreed(&creating, asked, &child, series);
             }
-            Ok(Some(_)) if asked.is_being_deleted(sa) => {
-                self.unwanted_child(now, sa, asked, true, "it is being deleted");
+            Ok(Some(_)) if asked.is_being_deleted(self.sa) => {
+                self.unwanted_child(asked, true, "it is being deleted");
             }
-            Ok(Some(next)) => return self.ask_child_followup(now, sa, creating, asked, series, next),
-            Err(why) => self.unwanted_child(now, sa, asked, true, &why),
+            Ok(Some(next)) => return self.ask_child_followup(creating, asked, series, next),
+            Err(why) => self.unwanted_child(asked, true, &why),
         }
         Ok(())
     }
@@ -112,89 +101,79 @@ impl Endpoint {
     /// The same for an IKE SA.
     pub(in super::super) fn begin_ike_series(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut creating: Creating,
         spi: IkeSpi,
         series: Series<AgreedIke>,
         next: Next,
     ) -> Result<(), Reason> {
-        if sa.closing.is_some() {
+        if self.sa.closing.is_some() {
             return Ok(());
         }
         if creating.is_outdone(&series.exchanges.nonces) {
-            self.ike_outdone(now, sa, &creating);
+            self.ike_outdone(&creating);
             return Ok(());
         }
         // One that the peer has made already it deletes itself; until we are done, it could yet have to serve.
         if creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited).is_some() {
-            self.forget_followup(now, sa);
+            self.forget_followup();
         }
         creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-        self.ask_followup(now, sa, creating, next)
+        self.ask_followup(creating, next)
     }
 
     /// The answer to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
     pub(in super::super) fn ike_followup_response(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         mut creating: Creating,
         spi: IkeSpi,
         mut series: Series<AgreedIke>,
         answer: KeyedAnswer<'_>,
     ) -> Result<(), Reason> {
         if let Some(error) = refusal(answer.payloads) {
-            self.ike_refused(now, sa, &creating, &format!("the peer answered {}", error.kind));
-            return self.series_refused(now, sa, error);
+            self.ike_refused(&creating, &format!("the peer answered {}", error.kind));
+            return self.series_refused(error);
         }
         match exchange(&mut series.exchanges, answer) {
             Ok(None) => {
-                sa.forgotten = 0;
-                return self.ike_agreed(now, sa, &creating, &series);
+                self.sa.forgotten = 0;
+                return self.ike_agreed(&creating, &series);
             }
-            Ok(Some(_)) if sa.closing.is_some() => {}
+            Ok(Some(_)) if self.sa.closing.is_some() => {}
             Ok(Some(next)) => {
                 creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-                return self.ask_followup(now, sa, creating, next);
+                return self.ask_followup(creating, next);
             }
-            Err(why) => self.ike_refused(now, sa, &creating, &why),
+            Err(why) => self.ike_refused(&creating, &why),
         }
         Ok(())
     }
 
-    fn ask_followup(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        creating: Creating,
-        next: Next,
-    ) -> Result<(), Reason> {
+    fn ask_followup(&mut self, creating: Creating, next: Next) -> Result<(), Reason> {
         let Next { place, method, link } = next;
-        let creating = sa.creating.insert(Box::new(creating));
-        let ke = KePrivate::generate(method, &mut *self.alloc)?;
+        let creating = self.sa.creating.insert(Box::new(creating));
+        let ke = KePrivate::generate(method, &mut *self.env.alloc)?;
         let payload = ke.payload();
         creating.ke = Some(ke);
         let line =
             format!("additional key exchange {} by {}", place.saturating_add(1), KeMethod::from(method));
-        self.log(sa, ORDINARY, line);
+        self.log(ORDINARY, line);
         let link = Notify::new(NotifyType::AdditionalKeyExchange, link);
         let payloads = vec![Payload::Ke(payload), Payload::Notify(link)];
-        self.request(now, sa, ExchangeType::IkeFollowupKe, RequestKind::CreateChild, payloads)
+        self.request(ExchangeType::IkeFollowupKe, RequestKind::CreateChild, payloads)
     }
 
     /// The peer breaks a series off. That it forgets one may be, but not that it always does.
-    fn series_refused(&mut self, now: Time, sa: &mut IkeSa, error: &Notify) -> Result<(), Reason> {
+    fn series_refused(&mut self, error: &Notify) -> Result<(), Reason> {
         if error.kind != NotifyType::StateNotFound {
             return Ok(());
         }
-        sa.forgotten = sa.forgotten.saturating_add(1);
-        if sa.forgotten < MAX_FORGOTTEN || sa.closing.is_some() {
+        self.sa.forgotten = self.sa.forgotten.saturating_add(1);
+        if self.sa.forgotten < MAX_FORGOTTEN || self.sa.closing.is_some() {
             return Ok(());
         }
-        self.act_on_hopelessness(now, sa);
-        let deadline = now.plus(self.config.delete_timeout);
-        self.delete_ike(now, sa, Reason::Notify(error.kind.to_string()), deadline)
+        self.env.act_on_hopelessness(self.now, self.sa);
+        let deadline = self.now.plus(self.env.config.delete_timeout);
+        self.delete_ike(Reason::Notify(error.kind.to_string()), deadline)
     }
 }
 

@@ -1,37 +1,35 @@
 //! The responder's side of IKE_FOLLOWUP_KE. What it must remember is bounded: one series for each IKE SA, and not for long.
 
-use super::super::agreement::Exchanged;
-use super::super::ike::obstacle;
-use super::super::keys::done;
-use super::super::responder::{is_ending, not_configured};
 use crate::config::KeyExchange;
-use crate::endpoint::Endpoint;
 use crate::exchange::child::NoChild;
+use crate::exchange::create_child::agreement::Exchanged;
+use crate::exchange::create_child::ike::obstacle;
+use crate::exchange::create_child::keys::done;
+use crate::exchange::create_child::responder::{is_ending, not_configured};
+use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::output::Time;
 use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowest};
 use crate::suite::SuiteError;
 use testudo_ipsec::spi::Spi;
 
-impl Endpoint {
+impl Session<'_> {
     /// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them. A peer that begins
     /// the same once more has forgotten the first; one that begins another has to wait.
     pub(in super::super) fn begin_followup(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         awaited: FollowupSa,
         exchanges: KeyExchanges,
     ) -> Result<Notify, NoChild> {
-        if let Some(first) = &sa.followup
+        if let Some(first) = &self.sa.followup
             && !awaited.is_another_try_of(&first.sa)
         {
-            awaited.spi_in().into_iter().for_each(|spi| self.alloc.release_esp_spi(now, spi));
+            awaited.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
             let why = "another SA of the peer's waits for its key exchanges";
             return Err(NoChild::new(NotifyType::TemporaryFailure, why));
         }
-        self.forget_followup(now, sa);
-        if let Some(ours) = &mut sa.creating {
+        self.forget_followup();
+        if let Some(ours) = &mut self.sa.creating {
             let same = if awaited.is_ike() {
                 ours.is_ike()
             } else {
@@ -43,69 +41,59 @@ impl Endpoint {
                 ours.rival = Some(Rival { lowest, sa: RivalSa::Awaited });
             }
         }
-        Ok(self.await_followup(now, sa, awaited, exchanges))
+        Ok(self.await_followup(awaited, exchanges))
     }
 
     /// Remembers what the next IKE_FOLLOWUP_KE is for.
-    fn await_followup(
-        &mut self,
-        now: Time,
-        sa: &mut IkeSa,
-        awaited: FollowupSa,
-        exchanges: KeyExchanges,
-    ) -> Notify {
+    fn await_followup(&mut self, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
         let mut link = [0; 16];
-        self.entropy().fill(&mut link);
-        let until = now.plus(self.config.followup_timeout);
-        sa.followup = Some(Box::new(Followup { sa: awaited, exchanges, link, until }));
+        self.env.entropy().fill(&mut link);
+        let until = self.now.plus(self.env.config.followup_timeout);
+        self.sa.followup = Some(Box::new(Followup { sa: awaited, exchanges, link, until }));
         Notify::new(NotifyType::AdditionalKeyExchange, link.to_vec())
     }
 
     /// An IKE_FOLLOWUP_KE of the peer. The payloads that answer; after the last one the SA is made.
     pub(in super::super) fn answer_followup(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         payloads: &Payloads,
         exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         let followup =
-            sa.followup.take_if(|followup| is_named(now, followup, payloads)).ok_or_else(|| {
+            self.sa.followup.take_if(|followup| is_named(self.now, followup, payloads)).ok_or_else(|| {
                 NoChild::new(
                     NotifyType::StateNotFound,
                     "nothing is known that IKE_FOLLOWUP_KE could belong to",
                 )
             })?;
-        let answer = self.go_on_with(now, sa, *followup, payloads, exchanged);
+        let answer = self.go_on_with(*followup, payloads, exchanged);
         if answer.is_err() {
-            forget_rival(sa);
+            forget_rival(self.sa);
         }
         answer
     }
 
     fn go_on_with(
         &mut self,
-        now: Time,
-        sa: &mut IkeSa,
         followup: Followup,
         payloads: &Payloads,
         exchanged: Option<Exchanged>,
     ) -> Result<Vec<Payload>, NoChild> {
         let Followup { sa: awaited, mut exchanges, .. } = followup;
-        let answered = self.exchange_followup(sa, &awaited, &mut exchanges, (payloads, exchanged));
+        let answered = self.exchange_followup(&awaited, &mut exchanges, (payloads, exchanged));
         // What is wrong with one is the end of them all.
         let answer = answered.inspect_err(|_| {
-            awaited.spi_in().into_iter().for_each(|spi| self.alloc.release_esp_spi(now, spi));
+            awaited.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
         })?;
         if exchanges.due().is_some() {
-            let link = self.await_followup(now, sa, awaited, exchanges);
+            let link = self.await_followup(awaited, exchanges);
             return Ok(vec![answer, Payload::Notify(link)]);
         }
         match awaited {
             FollowupSa::Child { name, replaces, agreed } => {
-                self.complete_child(now, sa, &name, replaces, agreed, &exchanges)?;
+                self.complete_child(&name, replaces, agreed, &exchanges)?;
             }
-            FollowupSa::Ike(agreed) => self.complete_ike(now, sa, agreed, &exchanges)?,
+            FollowupSa::Ike(agreed) => self.complete_ike(agreed, &exchanges)?,
         }
         Ok(vec![answer])
     }
@@ -113,12 +101,11 @@ impl Endpoint {
     /// Our part of the key exchange that is due.
     fn exchange_followup(
         &self,
-        sa: &IkeSa,
         awaited: &FollowupSa,
         exchanges: &mut KeyExchanges,
         (payloads, exchanged): (&Payloads, Option<Exchanged>),
     ) -> Result<Payload, NoChild> {
-        self.check_followup(sa, awaited)?;
+        self.check_followup(awaited)?;
         let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);
         let (_, method) = exchanges.due().ok_or_else(|| syntax("no additional key exchange is due"))?;
         let offered = payloads.ke().ok_or_else(|| syntax("KE is missing"))?;
@@ -132,37 +119,38 @@ impl Endpoint {
     }
 
     /// Much may have changed since the last exchange (RFC 7296 §2.25).
-    fn check_followup(&self, sa: &IkeSa, awaited: &FollowupSa) -> Result<(), NoChild> {
+    fn check_followup(&self, awaited: &FollowupSa) -> Result<(), NoChild> {
         let wait = |why: &str| NoChild::new(NotifyType::TemporaryFailure, why);
         let FollowupSa::Child { name, replaces, .. } = awaited else {
-            return obstacle(sa).map_or(Ok(()), |why| Err(wait(why)));
+            return obstacle(self.sa).map_or(Ok(()), |why| Err(wait(why)));
         };
-        if is_ending(sa) {
+        if is_ending(self.sa) {
             return Err(wait("the IKE_SA is on its way out"));
         }
-        if replaces.is_some_and(|old| !sa.child(old).is_some_and(|old| old.is_installed())) {
+        if replaces.is_some_and(|old| !self.sa.child(old).is_some_and(|old| old.is_installed())) {
             return Err(wait("the one to renew is on its way out"));
         }
-        self.configured_child(sa, name).map(|_| ()).ok_or_else(not_configured)
+        self.configured_child(name).map(|_| ()).ok_or_else(not_configured)
     }
 
     /// The peer will not go on, or need not.
-    pub(crate) fn forget_followup(&mut self, now: Time, sa: &mut IkeSa) {
-        if let Some(followup) = sa.followup.take() {
-            self.commit(sa);
-            forget_rival(sa);
-            followup.sa.spi_in().into_iter().for_each(|spi| self.alloc.release_esp_spi(now, spi));
+    pub(crate) fn forget_followup(&mut self) {
+        if let Some(followup) = self.sa.followup.take() {
+            self.commit();
+            forget_rival(self.sa);
+            followup.sa.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
         }
     }
 
     /// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made yet it never is.
-    pub(crate) fn forget_followup_of(&mut self, now: Time, sa: &mut IkeSa, spi_out: Spi) {
-        let Some(FollowupSa::Child { agreed, replaces, .. }) = sa.followup.as_ref().map(|f| &f.sa) else {
+    pub(crate) fn forget_followup_of(&mut self, spi_out: Spi) {
+        let Some(FollowupSa::Child { agreed, replaces, .. }) = self.sa.followup.as_ref().map(|f| &f.sa)
+        else {
             return;
         };
-        let old = replaces.and_then(|old| sa.child(old)).map(|old| old.params.spi_out);
+        let old = replaces.and_then(|old| self.sa.child(old)).map(|old| old.params.spi_out);
         if agreed.spi_out == spi_out || old == Some(spi_out) {
-            self.forget_followup(now, sa);
+            self.forget_followup();
         }
     }
 }

@@ -1,0 +1,187 @@
+//! What was loaded: connections, and what both sides prove by who they are; and what the host has told of itself.
+
+use crate::cert::{Certificate, Credentials};
+use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SharedSecret};
+use crate::endpoint::InitiateError;
+use crate::endpoint::connections::Connections;
+use crate::endpoint::secrets::Secrets;
+use crate::exchange::local_identity;
+use crate::exchange::narrow::Selectors;
+use crate::message::IdPayload;
+use crate::output::{Path, Time, UnixTime};
+use crate::sa::{Anchor, ChildSa, Ends, IkeSa};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::selector::AddrRange;
+
+/// All that operators and the host have told the endpoint, and that no exchange changes.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub(crate) connections: Connections,
+    /// Connections that were unloaded, while there are SAs that they made.
+    pub(crate) former: BTreeMap<String, Arc<Connection>>,
+    pub(crate) secrets: Secrets,
+    /// Jobs share it: a handshake is judged by what was loaded when it came to that.
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) local_addrs: Vec<IpAddr>,
+    /// See [`Endpoint::set_reserved_addresses`](super::Endpoint::set_reserved_addresses).
+    pub(crate) reserved: Vec<AddrRange>,
+    /// The time of day when the host told it, and what its clock said then.
+    pub(crate) clock: (UnixTime, Time),
+}
+
+impl Loaded {
+    /// The CAs that are trusted in a round.
+    pub(crate) fn anchors<'a>(&'a self, remote: &'a RemoteAuth) -> Vec<&'a Certificate> {
+        match remote.cacerts.as_slice() {
+            [] => self.cas(),
+            own => own.iter().collect(),
+        }
+    }
+
+    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
+    pub(crate) fn cas(&self) -> Vec<&Certificate> {
+        self.credentials.cas().chain(self.connections.cas()).collect()
+    }
+
+    /// True if none of the connections was changed or unloaded.
+    pub(crate) fn are_current(&self, connections: &[Arc<Connection>]) -> bool {
+        let is_current = |one: &Arc<Connection>| self.connections.get(&one.name).as_ref() == Some(one);
+        connections.iter().all(is_current)
+    }
+
+    /// The shared key between us and the peer as configured, before it has said who it is.
+    pub(crate) fn key_to(&self, local: &LocalAuth, remote: &RemoteAuth, path: Path) -> Option<&SharedSecret> {
+        let local = local_identity(local, path);
+        // A peer without a configured identity is most likely known by its address.
+        let by_addr = Identity::Addr(path.remote.ip());
+        let named = remote.name();
+        let remote = named.unwrap_or(&by_addr);
+        self.secrets
+            .find(Some(&local), Some(remote))
+            .or_else(|| named.is_none().then(|| self.secrets.find(Some(&local), None))?)
+    }
+
+    /// By which method we have nothing to prove ourselves with, as far as that can be told before
+    /// the peer has said who it is. `None`: every round of ours can be proven.
+    pub(crate) fn cannot_prove(&self, connection: &Connection, path: Path) -> Option<AuthMethod> {
+        let can = |number: usize, local: &LocalAuth| match local.method {
+            AuthMethod::Psk => self.key_to(local, connection.remote_beside(number), path).is_some(),
+            AuthMethod::Pubkey { .. } => {
+                self.credentials.own_key(local, &local_identity(local, path)).is_some()
+            }
+        };
+        let rounds = connection.local_rounds().enumerate();
+        rounds.filter(|(number, local)| !can(*number, local)).map(|(_, local)| local.method).next()
+    }
+
+    /// True if we can use a PPK when we initiate the connection.
+    pub(crate) fn has_ppk_for(&self, connection: &Connection) -> bool {
+        connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
+    }
+
+    /// True if a new Child SA of the same name carries what this one does, or some of it; or if nothing of that is configured any
+    /// more, so that any is as good.
+    pub(crate) fn is_displaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
+        let overlaps = Selectors::of(&old.params).narrow(&Selectors::of(new)).is_some();
+        overlaps || old.outdated.is_some() && self.still_configured(sa, old).is_none()
+    }
+
+    /// True if nothing is left for it beside such a one.
+    pub(crate) fn is_replaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
+        let outdated = old.outdated.is_some() && self.is_displaced_by(sa, old, new);
+        outdated || Selectors::of(&old.params).within(&Selectors::of(new))
+    }
+
+    /// What a Child SA carries of what is configured for its child now.
+    pub(crate) fn still_configured(&self, sa: &IkeSa, child: &ChildSa) -> Option<Selectors> {
+        let connection = self.connections.find(&sa.connection)?;
+        let configured = connection.child(&child.name)?;
+        let configured = Selectors::configured(configured, &sa.dynamic_local(), &sa.dynamic_remote());
+        configured.narrow(&Selectors::of(&child.params))
+    }
+
+    /// True if the connection of an IKE SA has room for that path, or only a port is another.
+    pub(crate) fn takes_at(&self, sa: &IkeSa, path: Path) -> bool {
+        let fit = |connection: &Connection| connection.address_fit(path.local.ip(), path.remote.ip());
+        Ends::from(path) == Ends::from(sa.path)
+            || self.known_connection(&sa.connection).and_then(fit).is_some()
+    }
+
+    /// True if the peer could not have the name any more that it has in this IKE SA.
+    pub(crate) fn is_renamed(&self, sa: &IkeSa) -> bool {
+        let expected =
+            self.connections.find(&sa.connection).and_then(|found| found.last_remote().id.as_ref());
+        sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
+    }
+
+    /// True if what has proved who the peer is proves nothing any more: the shared key or the CA is
+    /// gone.
+    pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
+        let Some(connection) = self.known_connection(&sa.connection) else { return false };
+        let remote = connection.last_remote();
+        if !remote.method.is_pubkey() {
+            return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
+        }
+        let trusted = self.anchors(remote).into_iter().chain(&remote.certs);
+        let mut trusted = trusted.chain(self.credentials.certificates());
+        sa.anchor
+            .as_ref()
+            .is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == **anchor))
+    }
+
+    /// True if a peer proves itself in the same way for two connections, by name. Elsewhere another
+    /// CA may vouch, for whom it likes: who is trusted for one connection must not touch the SAs of
+    /// another.
+    pub(crate) fn are_alike(&self, one: &str, other: &str) -> bool {
+        let alike = || Some(self.known_connection(one)?.proves_alike(self.known_connection(other)?));
+        one == other || alike().unwrap_or(false)
+    }
+
+    /// What time of day it is, as far as it was told.
+    pub(crate) fn unix_time(&self, now: Time) -> UnixTime {
+        let (UnixTime(told), when) = self.clock;
+        UnixTime(told.saturating_add(now.since(when).as_secs()))
+    }
+
+    /// From which of our addresses to which of the peer's a connection begins.
+    pub(crate) fn initial_path(&self, connection: &Connection) -> Result<Path, InitiateError> {
+        let hosts = connection.remote_hosts();
+        let first = hosts.singles().next().ok_or_else(|| match hosts.has_single() {
+            true => InitiateError::Unresolved(connection.name.clone()),
+            false => InitiateError::NoPeer(connection.name.clone()),
+        })?;
+        let found = hosts.singles().find_map(|peer| Some((self.address_towards(connection, peer)?, peer)));
+        let (local, remote) = found.ok_or_else(|| InitiateError::NoLocalAddress {
+            connection: connection.name.clone(),
+            peer: first,
+        })?;
+        Ok(connection.path(local, remote))
+    }
+
+    /// From where to where an attempt begins once more. A peer whose address the connection does
+    /// not say is where it was looked for before.
+    pub(crate) fn path_again(&self, connection: &Connection, sa: &IkeSa) -> Result<Path, InitiateError> {
+        if connection.remote_hosts().has_single() {
+            return self.initial_path(connection);
+        }
+        Ok(connection.path(sa.path.local.ip(), sa.path.remote.ip()))
+    }
+
+    /// The first address that the connection names and the host has, else the host's first that it allows. If the host has
+    /// none of them, the first named all the same: that it cannot be used will show.
+    fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
+        let hosts = connection.local_hosts();
+        let allowed = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
+        let present = hosts.singles().filter(|addr| self.local_addrs.contains(addr));
+        present.chain(allowed).chain(hosts.singles()).find(|addr| addr.is_ipv4() == peer.is_ipv4())
+    }
+
+    /// The connection of that name: as it is, or as it was, if it was unloaded and there are SAs
+    /// that it made.
+    pub(super) fn known_connection(&self, name: &str) -> Option<&Connection> {
+        self.connections.find(name).or_else(|| self.former.get(name).map(|former| &**former))
+    }
+}

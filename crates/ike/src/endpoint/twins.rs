@@ -1,0 +1,186 @@
+//! The other IKE SAs with the same peer, and what their Child SAs carry.
+
+use crate::config::{Connection, Identity, Unique};
+use crate::endpoint::environment::Environment;
+use crate::output::{ChildSaId, IkeSaId};
+use crate::sa::{ChildSa, IkeSa, Outbound, Reauth};
+use crate::suite::Role;
+use std::net::IpAddr;
+use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::spi::Spi;
+
+/// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers share one identity, the
+/// time that an SA takes must not grow with them.
+const TWINS: usize = 8;
+
+impl Environment {
+    /// The virtual addresses that the IKE SA of before has.
+    pub(crate) fn held_addresses(&self, sa: &IkeSa) -> Vec<IpAddr> {
+        let old = self.reauthenticated(sa).map(|old| old.virtual_ips.local.clone());
+        old.unwrap_or_default()
+    }
+
+    /// The IKE SA that this one is to take the place of.
+    pub(crate) fn reauthenticated(&self, sa: &IkeSa) -> Option<&IkeSa> {
+        let Some(Reauth::Of(spi) | Reauth::Shown(spi)) = sa.reauth else { return None };
+        self.table.by_spi(spi).filter(|old| !old.is_gone())
+    }
+
+    /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what the side that reauthenticates
+    /// knows, and the other can see. One that is used, by the same name, and carries some of what the new one does.
+    pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
+        let of = |other: &IkeSa| {
+            let same = |child: &&ChildSa| {
+                child.name == name && child.is_proven() && self.loaded.is_displaced_by(other, child, params)
+            };
+            other.children.iter().find(same).map(|child| child.id)
+        };
+        if sa.role == Role::Initiator {
+            return self.reauthenticated(sa).and_then(of);
+        }
+        let older = |other: &&IkeSa| {
+            other.is_established()
+                && other.closing.is_none()
+                && other.established < Some(sa.created)
+                && other.connection == sa.connection
+        };
+        self.twins_of(sa).filter(older).find_map(of)
+    }
+
+    /// Through which Child SA goes what `old` is to carry, or will soon. By sending through a new one of its own the peer may
+    /// have given that the place already (RFC 7296 §2.8.1). `None`: nothing does, so that there is nothing to wait for.
+    pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
+        let Some(named) = sa.child(old) else { return Some(old) };
+        let same = |child: &&ChildSa| {
+            child.outbound == Outbound::Active
+                && child.name == named.name
+                && child.params.local_ts == named.params.local_ts
+                && child.params.remote_ts == named.params.remote_ts
+        };
+        match named.outbound {
+            Outbound::Active | Outbound::Waiting(_) => Some(old),
+            Outbound::Retired | Outbound::Expired => {
+                let here = sa.children.iter().find(same).map(|child| child.id);
+                let elsewhere = || self.twins_of(sa).any(|other| other.children.iter().any(|c| same(&c)));
+                here.or_else(|| (named.outbound == Outbound::Retired && elsewhere()).then_some(old))
+            }
+        }
+    }
+
+    /// The newest IKE SAs between the same identities; and those of the same connection at the same
+    /// place with the same peer, to whom we may have had another name, or whose own name the
+    /// configuration has changed. The place alone says nothing: a peer behind a NAT, or one that
+    /// says so, has the place that it likes.
+    fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
+        let named =
+            sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity).rev().take(TWINS));
+        let named = named.filter(|other| other.local_id == sa.local_id);
+        let placed = self.table.by_addr(sa.path.remote.ip()).rev().take(TWINS);
+        let name = sa.remote_id.as_ref().map(Identity::canonical);
+        let placed = placed.filter(move |other| {
+            other.connection == sa.connection
+                && other.path.remote == sa.path.remote
+                && (other.remote_id.as_ref().map(Identity::canonical) == name
+                    || self.loaded.is_renamed(other)
+                    || self.loaded.is_renamed(sa))
+        });
+        named.chain(placed).filter(|other| other.id != sa.id)
+    }
+
+    /// What went out through a Child SA of another IKE SA stops. False: that was not so any more.
+    pub(crate) fn stop_elsewhere(&mut self, old: ChildSaId) -> bool {
+        let id = self.table.by_child(old).map(|sa| sa.id);
+        let Some(mut sa) = id.and_then(|id| self.table.take(id)) else { return false };
+        let active = sa.child_mut(old).filter(|child| child.outbound == Outbound::Active);
+        let stopped = active.map(|child| {
+            child.outbound = Outbound::Retired;
+            child.params.spi_in
+        });
+        if stopped.is_some() {
+            // A renewal there that the peer has not used yet comes too late.
+            let late = sa.children.iter_mut().filter(|child| child.waits_for() == stopped);
+            late.for_each(|child| child.outbound = Outbound::Retired);
+            self.commit(&mut sa);
+        }
+        self.put(sa);
+        stopped.is_some()
+    }
+
+    /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does not.
+    pub(crate) fn stays_beside(&self, sa: &IkeSa, old: ChildSaId, new: &ChildSaParams) -> bool {
+        let here = sa.child(old).map(|old| (sa, old));
+        let found = here.or_else(|| self.table.by_child(old).and_then(|sa| Some((sa, sa.child(old)?))));
+        found.is_some_and(|(sa, old)| old.is_proven() && !self.loaded.is_replaced_by(sa, old, new))
+    }
+
+    /// True if a Child SA of another IKE SA is sent through.
+    pub(crate) fn sends_elsewhere(&self, old: ChildSaId) -> bool {
+        let found = self.table.by_child(old).and_then(|sa| sa.child(old));
+        found.is_some_and(|child| child.outbound == Outbound::Active)
+    }
+
+    /// The Child SA of another IKE SA that waits for the place of the one of that SPI.
+    pub(crate) fn standby(&self, sa: &IkeSa, old: Spi) -> Option<(IkeSaId, ChildSaId)> {
+        let waits = |child: &&ChildSa| child.outbound == Outbound::Waiting(old);
+        self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
+    }
+
+    /// True if the child has a Child SA in this IKE SA, or in another with the same peer: two that
+    /// were made at once, of which one goes.
+    pub(crate) fn is_up_otherwise(&self, sa: &IkeSa, name: &str) -> bool {
+        let up = |child: &ChildSa| child.name == name && child.is_up();
+        let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
+        sa.children.iter().any(up)
+            || self.twins_of(sa).filter(live).any(|other| other.children.iter().any(up))
+    }
+
+    /// True if another Child SA carries what this one did, or is about to.
+    pub(crate) fn has_standby(&self, sa: &IkeSa, child: &ChildSa) -> bool {
+        child.outbound == Outbound::Retired || self.standby(sa, child.params.spi_in).is_some()
+    }
+
+    /// True if the peer may not have another IKE SA beside the one it has. From the same place it may: it reauthenticates,
+    /// as charon takes it, and deletes the old one itself.
+    pub(crate) fn is_surplus(&self, sa: &IkeSa, connection: &Connection) -> bool {
+        let elsewhere = |id| self.table.get(id).is_some_and(|other| other.path.remote != sa.path.remote);
+        connection.unique == Unique::Keep && self.twins(sa).any(elsewhere)
+    }
+
+    /// How many IKE SAs the peer has, if it may have no other: each may have as many Child SAs as one is allowed. Those that
+    /// go for the new one do not count.
+    pub(crate) fn is_sated(&self, sa: &IkeSa, connection: &Connection) -> Option<usize> {
+        let limit = self.config.twin_limit?.get();
+        let stays = |id: &IkeSaId| {
+            let elsewhere = || self.table.get(*id).is_some_and(|other| other.path.remote != sa.path.remote);
+            connection.unique != Unique::Replace || !elsewhere()
+        };
+        (self.twins(sa).filter(stays).take(limit).count() >= limit).then_some(limit)
+    }
+
+    /// Other IKE SAs between the same identities that are there to stay.
+    pub(crate) fn twins<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = IkeSaId> + 'a {
+        let stays = |other: &&IkeSa| other.is_established() && other.closing.is_none();
+        self.between_the_same(sa).filter(stays).map(|other| other.id)
+    }
+
+    /// The other IKE SAs between the same identities, of the same connection or of one that is
+    /// alike: by what it asks for the peer chooses among these.
+    pub(crate) fn between_the_same<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
+        let others = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
+        others.filter(|other| {
+            other.id != sa.id
+                && other.local_id == sa.local_id
+                && self.loaded.are_alike(&other.connection, &sa.connection)
+        })
+    }
+
+    /// The peer sets up another IKE SA in the place of that of a Child SA: then we need not.
+    pub(crate) fn leave_to_peer(&mut self, displaced: ChildSaId) {
+        let outdated = self.table.by_child(displaced).filter(|sa| sa.is_outdated()).map(|sa| sa.id);
+        if let Some(mut sa) = outdated.and_then(|id| self.table.take(id)) {
+            self.commit(&mut sa);
+            sa.outdated.iter_mut().for_each(|outdated| outdated.turn.at = None);
+            self.put(sa);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! IKE SAs end, and so does what was begun on them.
+
+use crate::endpoint::report::{FAILURE, level_of_end};
+use crate::exchange::session::Session;
+use crate::output::{ChildSaId, Event, IkeSaId, Reason};
+use crate::sa::{Attempt, IkeSa, Phase, What};
+use crate::suite::Role;
+
+impl Session<'_> {
+    /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because
+    /// the peer may have missed it; and it goes on counting as half open if it was, or whoever fails in IKE_AUTH would be
+    /// free to fill the table.
+    pub(crate) fn retire(&mut self, reason: Reason) {
+        if self.sa.is_gone() {
+            return;
+        }
+        self.commit();
+        self.env.forget_jobs(self.sa.id);
+        self.leave_to_rival();
+        self.env.act_on_loss(self.now, self.sa, &reason);
+        match &self.sa.phase {
+            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
+                self.attempt_failed(&reason)
+            }
+            Phase::HalfOpen(_) | Phase::HalfProven(_) => self.env.effects.stats.failed += 1,
+            _ => {}
+        }
+        self.give_up_creating(&reason);
+        self.reauth_ended(&reason);
+        let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
+        for child in children {
+            self.remove_child(child, &reason);
+        }
+        self.release_addresses();
+        if self.sa.established.is_some() {
+            let line = format!("IKE_SA {}[{}] closed: {reason}", self.sa.connection, self.sa.id.0);
+            self.log(level_of_end(&reason), line);
+        }
+        // Strangers who never got further are no event.
+        if self.sa.established.is_some() || self.sa.role == Role::Initiator || reason == Reason::Requested {
+            self.env.effects.event(Event::IkeDown(self.sa.id, reason));
+        }
+        let until =
+            if self.sa.incoming.last.is_some() { self.now.plus(self.env.config.linger) } else { self.now };
+        self.sa.phase = Phase::Gone { until, source: self.sa.phase.half_open_source() };
+        self.sa.outgoing.pending = None;
+        self.sa.incoming.fragments = None;
+        self.sa.closing = None;
+        self.sa.keys = None;
+    }
+
+    /// The end of a half-open IKE SA whose peer needs no answer of ours any more: it is forgotten
+    /// at once.
+    pub(crate) fn end_half_open(&mut self, why: &str) {
+        self.retire(Reason::Refused(why.into()));
+        self.sa.phase = Phase::Gone { until: self.now, source: self.sa.phase.half_open_source() };
+    }
+
+    /// What we have asked for, or were about to, does not come.
+    fn give_up_creating(&mut self, reason: &Reason) {
+        if let Some(creating) = self.sa.creating.take()
+            && let What::Child { name, spi_in, replaces, .. } = creating.what
+        {
+            self.env.alloc.release_esp_spi(self.now, spi_in);
+            if replaces.is_none() {
+                self.child_failed(&name, reason.clone());
+            }
+        }
+        self.forget_followup();
+        self.give_up_tasks(reason);
+    }
+
+    /// What we initiated comes to nothing: says so, and lets go what it had taken.
+    pub(crate) fn attempt_failed(&mut self, reason: &Reason) {
+        let Some(attempt) = self.end_attempt() else { return };
+        self.env.effects.stats.failed += 1;
+        let what = attempt.describe(&self.sa.connection);
+        self.log(FAILURE, format!("establishing {what} failed: {reason}"));
+        self.env.loaded.connections.note_failure(
+            self.now,
+            &self.sa.connection,
+            &attempt.child,
+            reason.to_string(),
+        );
+        let connection = self.sa.connection.clone();
+        self.env.initiate_done(self.now, &connection, self.sa.id, &attempt.child, Err(reason.clone()));
+    }
+
+    /// Lets go what an attempt has taken. Gives the attempt, if one is under way.
+    pub(crate) fn end_attempt(&mut self) -> Option<Attempt> {
+        if let Some(asked) = self.sa.phase.auth_sent().and_then(|sent| sent.asked.as_ref()) {
+            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
+        }
+        self.sa.phase.attempt().cloned()
+    }
+
+    /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296 §2.4). Not those that
+    /// came up while the new one did: the peer may have spoken before it knew of them.
+    pub(crate) fn supersede(&mut self) {
+        let older = |other: &&IkeSa| other.is_established() && other.established < Some(self.sa.created);
+        let dead: Vec<IkeSaId> =
+            self.env.between_the_same(self.sa).filter(older).map(|other| other.id).collect();
+        for id in dead {
+            self.env.with_sa(self.now, id, |_| Err(Reason::Replaced));
+        }
+    }
+
+    /// Takes an IKE SA down: with a delete where the peer may know of it, else at once.
+    pub(crate) fn terminate_ike(&mut self, force: bool) -> Result<(), Reason> {
+        match self.sa.phase {
+            Phase::Established | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
+                let deadline = if force { self.now } else { self.now.plus(self.env.config.delete_timeout) };
+                self.delete_ike(Reason::Requested, deadline)?;
+                if force { Err(Reason::Requested) } else { Ok(()) }
+            }
+            Phase::InitSent(_)
+            | Phase::Intermediate(_)
+            | Phase::HalfOpen(_)
+            | Phase::HalfProven(_)
+            | Phase::Rejecting => Err(Reason::Requested),
+            Phase::Gone { .. } => Ok(()),
+        }
+    }
+
+    pub(crate) fn terminate_child(&mut self, id: ChildSaId, force: bool) -> Result<(), Reason> {
+        let Some(spi_in) = self.sa.child(id).map(|child| child.params.spi_in) else { return Ok(()) };
+        self.delete_child(spi_in)?;
+        if force {
+            self.remove_child(id, &Reason::Requested);
+        }
+        Ok(())
+    }
+}

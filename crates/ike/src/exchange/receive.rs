@@ -1,0 +1,246 @@
+//! A message of one IKE SA: whether it is authentic, and which exchange it belongs to.
+
+use crate::endpoint::Discard;
+use crate::endpoint::exchanges::Counted;
+use crate::endpoint::report::Way;
+use crate::exchange::fragments::wants_fragment;
+use crate::exchange::send::Request;
+use crate::exchange::session::Session;
+use crate::exchange::{Place, Reply, place};
+use crate::message::{Delete, Encrypted, ExchangeType, Header, Message, NotifyType, ParseError, Payloads};
+use crate::output::{Path, Reason, Time};
+use crate::sa::{FirstDatagram, IkeSa, RequestKind, digest};
+use crate::suite::{IntAuth, Opened};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
+pub(super) const HINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A datagram with its circumstances.
+#[derive(Clone, Copy)]
+pub(crate) struct Datagram<'a> {
+    pub(crate) now: Time,
+    pub(crate) path: Path,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Session<'_> {
+    /// A message that belongs to an IKE SA by its header.
+    pub(crate) fn of_sa(&mut self, datagram: Datagram<'_>, message: &Message<'_>) -> Result<(), Reason> {
+        let Datagram { path, bytes, .. } = datagram;
+        let header = message.header;
+        let place = place(self.sa, &header);
+        let is_new =
+            header.response || header.message_id >= self.sa.incoming.expected || place == Place::BesideWindow;
+        if is_new && self.env.is_computing(self.sa.id, header.response) {
+            self.env.effects.stats.discard(Discard::Repeated);
+            return Ok(());
+        }
+        if header.exchange == ExchangeType::IkeSaInit {
+            self.env.show(self.sa, Way::Received, &header, message.payloads.iter().as_slice());
+            return self.init_response(Reply { path, message, bytes });
+        }
+        let Some(encrypted) = &message.encrypted else {
+            self.unprotected(datagram, message);
+            return Ok(());
+        };
+        if !may_come_from(self.sa, path) {
+            self.env.effects.discard(self.now, Discard::Elsewhere, || {
+                let first = self.sa.path.remote.ip();
+                format!(
+                    "ignored {} from {}: IKE_SA_INIT came from {first}, and there is no NAT",
+                    header.exchange, path.remote
+                )
+            });
+            return Ok(());
+        }
+        let seen = digest(bytes);
+        let is_old = header.message_id < self.sa.incoming.expected
+            && (place != Place::BesideWindow || encrypted.fragment.is_some());
+        if !header.response && (is_old || self.sa.incoming.answered(&seen).is_some()) {
+            return match encrypted.fragment {
+                None => self.repeat(datagram, seen),
+                Some(fragment) => self.repeated_fragment(datagram, header, encrypted, fragment),
+            };
+        }
+        if let Some(fragment) = encrypted.fragment
+            && let Err(why) = wants_fragment(self.sa, header, fragment)
+        {
+            self.env
+                .effects
+                .discard(self.now, Discard::Fragment, || format!("ignored {why} from {}", path.remote));
+            return Ok(());
+        }
+        let opener = self.sa.keys.as_ref().map(|keys| &keys.opener);
+        let Some(opened) =
+            opener.and_then(|opener| self.env.effects.unseal(datagram, opener, header, encrypted))
+        else {
+            return Ok(());
+        };
+        if let Some(payloads) = beside_window(place, encrypted, &opened) {
+            return self.sync_message(datagram, header, seen, &payloads);
+        }
+        self.heard(path);
+        let first = FirstDatagram { digest: seen, head: encrypted.head() };
+        let whole = match encrypted.fragment {
+            None => Some((opened, first)),
+            Some(fragment) => self.collect(datagram, header, fragment, first, opened),
+        };
+        let Some((opened, first)) = whole else { return Ok(()) };
+        let counted = if header.response { Counted::InResponse } else { Counted::InRequest };
+        self.env.effects.count_message(self.sa, header.exchange, counted);
+        if self.env.config.details
+            && let Ok(payloads) = opened.payloads()
+        {
+            self.env.show(self.sa, Way::Received, &header, payloads.iter().as_slice());
+        }
+        let digest = first.digest;
+        let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
+        match (header.exchange, header.response) {
+            (ExchangeType::IkeIntermediate, response) => {
+                let covered = covered(self.sa, &first, &opened)?;
+                match response {
+                    true => self.intermediate_response(covered, opened.payloads()),
+                    false => self.intermediate_request(&request, covered, opened.payloads()),
+                }
+            }
+            (_, true) => self.protected_response(header, opened.payloads()),
+            (_, false) => self.protected_request(&request, opened.payloads()),
+        }
+    }
+
+    /// The peer lives, and where its message comes from.
+    pub(crate) fn heard(&mut self, path: Path) {
+        self.commit();
+        self.sa.last_heard = self.now;
+        self.follow(path);
+    }
+
+    fn protected_request(
+        &mut self,
+        request: &Request,
+        payloads: Result<Payloads, ParseError>,
+    ) -> Result<(), Reason> {
+        if request.exchange == ExchangeType::IkeAuth {
+            return self.auth_request(request, payloads);
+        }
+        if self.sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
+            self.decide_for()?;
+        }
+        self.peer_is_ready();
+        match (payloads, request.exchange) {
+            (Err(error), _) => self.unreadable_request(request, &error),
+            (Ok(payloads), ExchangeType::CreateChildSa | ExchangeType::IkeFollowupKe) => {
+                self.create_child_request(request, payloads)
+            }
+            (Ok(payloads), _) => self.informational_request(request, &payloads),
+        }
+    }
+
+    fn protected_response(
+        &mut self,
+        header: Header,
+        payloads: Result<Payloads, ParseError>,
+    ) -> Result<(), Reason> {
+        if header.exchange == ExchangeType::IkeAuth {
+            return self.auth_response(payloads);
+        }
+        let Some(kind) = self.sa.outgoing.asked(header.exchange, header.message_id) else { return Ok(()) };
+        let payloads = payloads
+            .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
+        if kind == RequestKind::CreateChild {
+            return self.create_child_response(header, payloads);
+        }
+        self.sa.outgoing.answered(header.exchange, header.message_id);
+        self.informational_response(kind, &payloads)
+    }
+
+    /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
+    /// NAT may have changed that; but where there is none, another address is that of a victim.
+    pub(crate) fn repeat(&mut self, datagram: Datagram<'_>, digest: [u8; 32]) -> Result<(), Reason> {
+        let Datagram { path, .. } = datagram;
+        let elsewhere = path.remote.ip() != self.sa.path.remote.ip();
+        let may = self.sa.nat.remote || !elsewhere;
+        let response = match self.sa.incoming.answered(&digest).filter(|_| may) {
+            None => Err("an old request"),
+            Some(last) if last.is_repeated_too_often(self.now, elsewhere) => {
+                Err("a request that was answered often enough")
+            }
+            Some(last) => {
+                last.repeated(self.now);
+                Ok(last.response.to_vec())
+            }
+        };
+        match response {
+            Ok(response) => {
+                self.env.effects.stats.responses_repeated += 1;
+                self.send(path, response);
+            }
+            Err(what) => {
+                self.env
+                    .effects
+                    .discard(self.now, Discard::MessageId, || format!("ignored {what} from {}", path.remote));
+            }
+        }
+        Ok(())
+    }
+
+    /// A message in clear within an IKE SA changes nothing. One that says that the peer has lost the SA makes us ask,
+    /// now and then (RFC 7296 §2.21.4).
+    fn unprotected(&mut self, datagram: Datagram<'_>, message: &Message<'_>) {
+        let Datagram { path, .. } = datagram;
+        let hint = message.payloads.notify(NotifyType::InvalidIkeSpi).is_some();
+        if hint
+            && self.sa.is_established()
+            && self.sa.outgoing.pending.is_none()
+            && self.now >= self.sa.next_hint
+        {
+            self.sa.next_hint = self.now.plus(HINT_INTERVAL);
+            // The request can fail to be sealed only when no IV is left; then nothing else can be sent either.
+            if self.check_liveness().is_err() {
+                self.env.effects.stats.discard(Discard::Exhausted);
+            }
+        }
+        self.env.effects.discard(self.now, Discard::Unprotected, || {
+            let kind = message.payloads.error().map_or_else(|| "nothing".to_owned(), |n| n.kind.to_string());
+            format!("ignored an unprotected message from {} that tells {kind}", path.remote)
+        });
+    }
+}
+
+/// False while an initiator is not authenticated, if its message takes another way than IKE_SA_INIT
+/// did and no NAT can have changed that: the tunnels would end where nobody has shown to be. Its
+/// port may be another (RFC 7296 §2.23).
+fn may_come_from(sa: &IkeSa, path: Path) -> bool {
+    let moved = |changeable: bool, from: IpAddr, to: IpAddr| !changeable && from != to;
+    sa.phase.half_open().is_none()
+        || !moved(sa.nat.local, sa.path.local.ip(), path.local.ip())
+            && !moved(sa.nat.remote, sa.path.remote.ip(), path.remote.ip())
+}
+
+/// True for a delete of the IKE SA.
+fn ends_ike_sa(payloads: &Payloads) -> bool {
+    payloads.deletes().any(|delete| *delete == Delete::IkeSa)
+}
+
+/// What AUTH covers with the message: as it came, and with the keys under which it came (RFC 9242 §3.3.2). The SA takes it
+/// over once the message has had its effect.
+fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth, Reason> {
+    let mut int_auth = sa.phase.int_auth().cloned().unwrap_or_default();
+    if let Some(keys) = &sa.keys {
+        int_auth.received(&keys.ike, sa.role.peer(), &first.head, opened)?;
+    }
+    Ok(int_auth)
+}
+
+/// What a message holds that has its place beside the windows. One that may be of the window too is known by what it holds.
+fn beside_window(place: Place, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
+    let payloads = || opened.payloads().unwrap_or_default();
+    let syncs = |payloads: &Payloads| payloads.notify(NotifyType::MessageIdSync).is_some();
+    match place {
+        Place::Window => None,
+        Place::BesideWindow => Some(payloads()),
+        Place::Either => encrypted.fragment.is_none().then(payloads).filter(syncs),
+    }
+}

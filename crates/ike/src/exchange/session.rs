@@ -1,0 +1,57 @@
+//! A session: one IKE SA that is worked on, and all that it may use meanwhile.
+
+use crate::endpoint::environment::Environment;
+use crate::output::{LogLevel, Reason, Time};
+use crate::sa::IkeSa;
+
+/// Works on one IKE SA, which was taken out of the endpoint's table. What it does to the outside world it leaves with the
+/// [`Effects`](crate::endpoint::report::Effects) of its environment, in order.
+pub(crate) struct Session<'e> {
+    pub(crate) now: Time,
+    pub(crate) sa: &'e mut IkeSa,
+    /// The other IKE SAs among it.
+    pub(crate) env: &'e mut Environment,
+}
+
+impl Session<'_> {
+    /// The same for another IKE SA that is not in the table either.
+    pub(crate) fn beside<'s>(&'s mut self, other: &'s mut IkeSa) -> Session<'s> {
+        Session { now: self.now, sa: other, env: self.env }
+    }
+
+    /// The state of the SA changes; what is sent from now on depends on it.
+    pub(crate) fn commit(&mut self) {
+        self.env.commit(self.sa);
+    }
+
+    /// A line about the IKE SA.
+    pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
+        self.env.effects.log(self.sa, level, message);
+    }
+
+    /// Hands out a computation for a message of the IKE SA. `then` goes on with the result, unless
+    /// [`Environment::forget_jobs`] has come before.
+    pub(crate) fn compute<T: Send + 'static>(
+        &mut self,
+        response: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
+    ) {
+        self.env.compute_for_sa(self.now, (self.sa, response), work, then);
+    }
+
+    /// The same, if the computation takes long. Else it is done at once: to hand it over would take longer.
+    pub(crate) fn compute_if<T: Send + 'static>(
+        &mut self,
+        takes_long: bool,
+        response: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
+    ) -> Result<(), Reason> {
+        if takes_long {
+            self.compute(response, work, then);
+            return Ok(());
+        }
+        then(self, work())
+    }
+}

@@ -1,0 +1,121 @@
+//! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations that are due.
+
+use crate::alloc::Home;
+use crate::endpoint::Discard;
+use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::session::Session;
+use crate::output::{Output, Reason};
+use crate::sa::{Attempt, Phase, RequestKind};
+
+impl Session<'_> {
+    pub(crate) fn fire(&mut self) -> Result<(), Reason> {
+        if let Some(closing) = self.sa.closing.as_ref().filter(|closing| closing.deadline <= self.now) {
+            return Err(closing.reason.clone());
+        }
+        match &self.sa.phase {
+            Phase::Gone { .. } => return Ok(()),
+            phase if phase.half_open().is_some_and(|half| half.until <= self.now) => {
+                let remote = self.sa.path.remote;
+                self.env.effects.discard(self.now, Discard::HalfOpenExpired, || {
+                    format!("deleted a half open IKE_SA: no valid IKE_AUTH came from {remote}")
+                });
+                self.end_half_open("IKE_AUTH did not come");
+                return Ok(());
+            }
+            Phase::InitSent(init) => {
+                if let Some(error) = init.error.as_ref().filter(|error| error.until <= self.now) {
+                    return Err(Reason::Notify(error.text.clone()));
+                }
+            }
+            _ => {}
+        }
+        if self.sa.expire_fragments(self.now) {
+            self.commit();
+            let remote = self.sa.path.remote;
+            self.env.effects.discard(self.now, Discard::FragmentsExpired, || {
+                format!("gave up fragments of a message from {remote}: the others did not come")
+            });
+        }
+        if self.sa.followup.as_ref().is_some_and(|followup| followup.until <= self.now) {
+            self.log(ORDINARY, "the peer does not go on with its key exchanges");
+            self.forget_followup();
+        }
+        if self.sa.outgoing.pending.as_ref().is_some_and(|pending| pending.next <= self.now) {
+            self.repeat_request()?;
+        }
+        if self.sa.liveness_due().is_some_and(|due| due <= self.now) {
+            self.check_liveness()?;
+        }
+        self.renew()?;
+        if self.sa.keepalive_due(self.env.config.keepalive_interval).is_some_and(|due| due <= self.now) {
+            self.sa.last_sent = self.now;
+            self.env.effects.outputs.push_back(Output::Keepalive { path: self.sa.path });
+        }
+        Ok(())
+    }
+
+    /// Sends the request under way again, octet for octet, or gives up.
+    fn repeat_request(&mut self) -> Result<(), Reason> {
+        let Some(pending) = self.sa.outgoing.pending.as_mut() else { return Ok(()) };
+        let policy = self.env.config.retransmit;
+        if pending.transmissions > policy.tries {
+            let (kind, transmissions, remote) = (pending.kind, pending.transmissions, self.sa.path.remote);
+            let refused = match &self.sa.phase {
+                Phase::InitSent(init) => init.error.as_ref().map(|error| Reason::Notify(error.text.clone())),
+                _ => None,
+            };
+            // Nothing better came than an error that anybody may have sent: it tells more than
+            // silence.
+            let silent = refused.unwrap_or_else(|| match pending.unsent.take() {
+                Some(error) => Reason::Unsent { remote, transmissions, error },
+                None => Reason::Timeout { remote, transmissions },
+            });
+            return self.unanswered(kind, silent);
+        }
+        pending.unsent = None;
+        pending.transmissions = pending.transmissions.saturating_add(1);
+        pending.next = self.now.plus(policy.wait_after(pending.transmissions));
+        let number = pending.transmissions.saturating_sub(1);
+        let (id, remote) = (pending.id, self.sa.path.remote);
+        let line =
+            format!("no answer from {remote} yet: retransmit {number} of request with message ID {id}");
+        let datagrams = pending.datagrams.clone();
+        self.commit();
+        self.log(ORDINARY, line);
+        self.env.effects.stats.retransmitted += 1;
+        self.send(self.sa.path, datagrams);
+        Ok(())
+    }
+
+    /// The peer is silent: another attempt where we still try to reach it, else the end.
+    fn unanswered(&mut self, kind: RequestKind, silent: Reason) -> Result<(), Reason> {
+        if let Some(closing) = &self.sa.closing {
+            return Err(closing.reason.clone());
+        }
+        if !matches!(kind, RequestKind::Init | RequestKind::Intermediate | RequestKind::Auth) {
+            return Err(silent);
+        }
+        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else {
+            return Err(silent);
+        };
+        let Some(number) = self.sa.phase.attempt().map(|attempt| attempt.number) else { return Err(silent) };
+        if connection.keyingtries != 0 && number >= connection.keyingtries {
+            return Err(silent);
+        }
+        self.env.names.look_names_up(&connection);
+        let Ok(path) = self.env.loaded.path_again(&connection, self.sa) else { return Err(silent) };
+        let Some(Attempt { child, .. }) = self.end_attempt() else { return Err(silent) };
+        let next = Attempt { child, number: number.saturating_add(1), outdated: false };
+        let of =
+            if connection.keyingtries == 0 { String::new() } else { format!("/{}", connection.keyingtries) };
+        self.log(FAILURE, format!("{silent}, trying again ({}{of})", next.number));
+        self.env.loaded.connections.note_failure(
+            self.now,
+            &self.sa.connection,
+            &next.child,
+            silent.to_string(),
+        );
+        let home = Home::Renewing(self.sa.our_spi().shard());
+        self.begin_attempt(&connection, next, path, home)
+    }
+}
