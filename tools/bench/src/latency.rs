@@ -5,13 +5,14 @@
 //! millisecond; its arrival has the receiving kernel's time. The hosts, their load, the probe and the gateways share the processors:
 //! where these are fewer than the threads, what one waits for another counts.
 
+use crate::error::BenchError;
 use crate::esp::positive;
 use crate::forward::flood;
 use crate::forward::site::{Site, System};
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::report::{self, Report};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use testudo_crypto::Library;
 use testudo_lab::Lab;
@@ -19,7 +20,7 @@ use testudo_lab::plot::{Chart, Series, Style};
 use testudo_lab::probe::{INTERVAL, Probe};
 use testudo_lab::topology::Side;
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 const SYSTEMS: [System; 2] = [System::Kernel, System::Testudo];
 
@@ -48,22 +49,6 @@ pub(crate) struct LatencyArgs {
     /// Runs of each system, taken together.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LatencyError {
-    /// The sites, or a daemon of them.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 /// One system under one load.
@@ -120,8 +105,8 @@ const COLUMNS: [(&str, Align); 7] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), LatencyError> {
-    let mut report = Report::new("latency", Machine::here(Library::detect(), None));
+pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), BenchError> {
+    let report = Report::new("latency", Machine::here(Library::detect(), None));
     println!("{}, loads of {} octets in both directions\n", report.machine(), args.size);
     progress.begin("latency: starting the gateways", 0);
     let lab = Lab::new("bench-latency")?;
@@ -135,27 +120,13 @@ pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), Latency
         progress.doing(format!("latency, {load} % load"));
         rows.extend(measure(args, &sites, (load, most), progress)?);
     }
-    let mut table = Table::new(&COLUMNS);
-    rows.iter().for_each(|row| table.row(row.cells()));
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| print!("{text}"));
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), LatencyError> {
-    how(path).map_err(|source| LatencyError::Write { path: path.to_owned(), source })
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    report::draw(args.svg.as_deref(), || picture(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// Packets a second that each of them carries.
-fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, LatencyError> {
+fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, BenchError> {
     let mut least = f64::INFINITY;
     for site in sites {
         let flood = flood::run(site, args.size, Duration::from_secs(1), None)?;
@@ -170,7 +141,7 @@ fn measure(
     sites: &[Site],
     (load, most): (u32, f64),
     progress: &Progress,
-) -> Result<Vec<Row>, LatencyError> {
+) -> Result<Vec<Row>, BenchError> {
     let pace = most * f64::from(load) / 100.0;
     let mut found: Vec<(Vec<Duration>, usize)> = sites.iter().map(|_| (Vec::new(), 0)).collect();
     for _ in 0..args.rounds {

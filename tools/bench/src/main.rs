@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
 mod cores;
+mod error;
 mod esp;
 mod failover;
 mod forward;
@@ -59,15 +60,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let progress = Progress::new();
     let result = match &cli.bench {
-        Bench::Cores(args) => cores::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Esp(args) => esp::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Failover(args) => failover::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Forward(args) => forward::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Host(args) => host::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Latency(args) => latency::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Setup(args) => setup::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Soak(args) => soak::run(args, &progress).map_err(|error| error.to_string()),
-        Bench::Tunnels(args) => tunnels::run(args, &progress).map_err(|error| error.to_string()),
+        Bench::Cores(args) => cores::run(args, &progress),
+        Bench::Esp(args) => esp::run(args, &progress),
+        Bench::Failover(args) => failover::run(args, &progress),
+        Bench::Forward(args) => forward::run(args, &progress),
+        Bench::Host(args) => host::run(args, &progress),
+        Bench::Latency(args) => latency::run(args, &progress),
+        Bench::Setup(args) => setup::run(args, &progress),
+        Bench::Soak(args) => soak::run(args, &progress),
+        Bench::Tunnels(args) => tunnels::run(args, &progress),
     };
     // An error is not to stand behind the line.
     drop(progress);

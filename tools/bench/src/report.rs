@@ -1,5 +1,6 @@
 //! Rows of figures: a table for people, JSON for programs. Every bench writes the same shape.
 
+use crate::error::BenchError;
 use crate::esp::Rival;
 use crate::esp::traffic::Traffic;
 use crate::machine::Machine;
@@ -7,6 +8,8 @@ use crate::stopwatch::{PerPacket, Stopwatch};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
+use testudo_terminal::progress::Progress;
+use testudo_terminal::table::{Align, Table};
 
 /// One measured case.
 #[derive(Debug, Serialize)]
@@ -130,12 +133,34 @@ impl<R: Serialize> Report<R> {
         &self.machine
     }
 
-    /// Writes the report where a program finds it.
-    pub(crate) fn write_json(&self, path: &Path) -> std::io::Result<()> {
-        let mut text = serde_json::to_vec_pretty(self)?;
-        text.push(b'\n');
-        std::fs::write(path, text)
+    /// Writes the report with these rows, if the user has named a file.
+    pub(crate) fn write(mut self, rows: Vec<R>, json: Option<&Path>) -> Result<(), BenchError> {
+        self.rows = rows;
+        json.map_or(Ok(()), |path| self.write_json(path))
     }
+
+    /// Writes the report where a program finds it.
+    pub(crate) fn write_json(&self, path: &Path) -> Result<(), BenchError> {
+        let failed = |source| BenchError::Write { path: path.to_owned(), source };
+        let mut text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        text.push(b'\n');
+        std::fs::write(path, text).map_err(failed)
+    }
+}
+
+/// Writes a picture, if the user has named a file.
+pub(crate) fn draw(svg: Option<&Path>, picture: impl FnOnce() -> String) -> Result<(), BenchError> {
+    let Some(path) = svg else { return Ok(()) };
+    std::fs::write(path, picture()).map_err(|source| BenchError::Write { path: path.to_owned(), source })
+}
+
+/// Prints a table of rows.
+pub(crate) fn show(columns: &[(&str, Align)], rows: impl Iterator<Item = Vec<String>>, progress: &Progress) {
+    let mut table = Table::new(columns);
+    rows.for_each(|row| table.row(row));
+    let mut text = String::new();
+    table.write(&mut text, "");
+    progress.aside(|| print!("{text}"));
 }
 
 /// The table's head, to stand before the rows.

@@ -12,18 +12,19 @@
 mod gate;
 mod rig;
 
+use crate::error::BenchError;
 use crate::esp::{Suite, positive};
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::report::{self, Report};
 use crate::stopwatch::median;
 use rig::{Figure, Rig, processors};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use testudo_crypto::{CryptoError, Library};
+use testudo_crypto::Library;
 use testudo_lab::plot::{Chart, Series, Style};
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 const DIRECTIONS: [&str; 2] = ["out", "in"];
 
@@ -55,28 +56,6 @@ pub(crate) struct CoresArgs {
     /// Rounds that this time is divided into.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CoresError {
-    /// The library cannot be used.
-    #[error(transparent)]
-    Library(#[from] CryptoError),
-    /// The gateways could not be set up.
-    #[error(transparent)]
-    Setup(#[from] crate::esp::node::SetupError),
-    /// A packet was lost, damaged or out of order: the figures would be of something else.
-    #[error(transparent)]
-    Pipeline(#[from] crate::esp::rig::Fault),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 const COLUMNS: [(&str, Align); 13] = [
@@ -213,37 +192,22 @@ fn legend(args: &CoresArgs, processors: usize) -> String {
 }
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &CoresArgs, progress: &Progress) -> Result<(), CoresError> {
+pub(crate) fn run(args: &CoresArgs, progress: &Progress) -> Result<(), BenchError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
-    let mut report = Report::new("cores", Machine::here(library, None));
+    let report = Report::new("cores", Machine::here(library, None));
     println!("{}, {}\n", report.machine(), args.cipher.name());
-    let mut table = Table::new(&COLUMNS);
     let mut rows = Vec::new();
     // The first round of each size is one more.
     progress.begin("cores", args.sizes.len() as u64 * u64::from(args.rounds + 1));
     for &size in &args.sizes {
         progress.doing(format!("cores, {size} octets"));
-        for row in measure(args, library, size, progress)? {
-            table.row(row.cells());
-            rows.push(row);
-        }
+        rows.extend(measure(args, library, size, progress)?);
     }
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| println!("{text}\n{}", legend(args, processors())));
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), CoresError> {
-    how(path).map_err(|source| CoresError::Write { path: path.to_owned(), source })
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    progress.aside(|| println!("\n{}", legend(args, processors())));
+    report::draw(args.svg.as_deref(), || picture(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// All cases of one size, in turns.
@@ -252,7 +216,7 @@ fn measure(
     library: Library,
     size: u16,
     progress: &Progress,
-) -> Result<Vec<Row>, CoresError> {
+) -> Result<Vec<Row>, BenchError> {
     let mut cases = Vec::new();
     for &workers in &args.workers {
         for sas in if workers == 1 { vec![1] } else { vec![1, workers] } {

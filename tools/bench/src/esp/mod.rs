@@ -14,19 +14,20 @@ mod secgw;
 mod suite;
 pub(super) mod traffic;
 
+use crate::error::BenchError;
 use crate::machine::Machine;
-use crate::pin::{PinError, pin};
-use crate::report::{Header, Labels, Report, Row};
+use crate::pin::pin;
+use crate::report::{self, Header, Labels, Report, Row};
 use crate::stopwatch::Stopwatch;
 use cipher::BareCipher;
 use dpdk::Dpdk;
 use rig::Rig;
 pub(super) use secgw::Rival;
 use secgw::Secgw;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use suite::Suite;
-use testudo_crypto::{CryptoError, Library};
+use testudo_crypto::Library;
 use testudo_terminal::progress::Progress;
 use traffic::Traffic;
 
@@ -75,41 +76,13 @@ pub(super) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EspError {
-    /// The library cannot be used.
-    #[error(transparent)]
-    Library(#[from] CryptoError),
-    /// The thread has no CPU of its own.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// The gateways could not be set up.
-    #[error(transparent)]
-    Setup(#[from] node::SetupError),
-    /// A packet was lost or damaged: the figures would be of something else.
-    #[error(transparent)]
-    Pipeline(#[from] rig::Fault),
-    /// The bare cipher did not decrypt what it had encrypted.
-    #[error("the cipher refused its own packets")]
-    Cipher,
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-}
-
 /// Measures, prints the table, writes the report.
-pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), EspError> {
+pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), BenchError> {
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
     let mut rows: Vec<Row> = Vec::new();
     let cpu = pin(args.cpu)?;
-    let mut report = Report::new("esp", Machine::here(library, Some(cpu)));
+    let report = Report::new("esp", Machine::here(library, Some(cpu)));
     println!("{}\n", report.machine());
     progress.begin("DPDK's dpdk-test-crypto-perf", 0);
     let dpdk = Dpdk::run(cpu, &args.ciphers, &args.sizes);
@@ -138,18 +111,8 @@ pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), EspError> {
             }
         }
     }
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture::draw(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), EspError> {
-    how(path).map_err(|source| EspError::Write { path: path.to_owned(), source })
+    report::draw(args.svg.as_deref(), || picture::draw(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// Both directions of one case.
@@ -159,7 +122,7 @@ fn measure(
     (suite, traffic): (Suite, Traffic),
     mut secgw: Option<&mut Secgw>,
     progress: &Progress,
-) -> Result<[Row; 2], EspError> {
+) -> Result<[Row; 2], BenchError> {
     let mut rig = Rig::new(library, suite, traffic, false)?;
     let mut cipher = BareCipher::new(library, suite, rig.text_lens())?;
     let [mut outward, mut inward, mut seal, mut open] = [const { Stopwatch::new() }; 4];
@@ -181,7 +144,7 @@ fn measure(
         }
         while seal.time().min(open.time()) < end {
             if !cipher.run(&mut seal, &mut open) {
-                return Err(EspError::Cipher);
+                return Err(BenchError::Cipher);
             }
         }
         if let Some(secgw) = &mut secgw {

@@ -4,9 +4,9 @@
 //! filtering happens within the system call that sends one, so the sender's processor time tells. The filters' own time is the
 //! kernel's account of it.
 
-use super::FailoverError;
 use super::figures::Row;
 use super::site::{NODES, Site};
+use crate::error::BenchError;
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -37,7 +37,7 @@ struct Filtered {
     frames: u64,
 }
 
-pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
     progress.begin("failover, copies of a packet: starting the nodes", 0);
     let mut site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;

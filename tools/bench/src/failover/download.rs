@@ -4,9 +4,9 @@
 //! and second in turns, begun and watched in the same way. By how much the two differ before anything has failed is chance, and
 //! tells how much of the rest is. What the failover itself costs is seen best within one download, against the rest of it.
 
-use super::FailoverError;
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
+use crate::error::BenchError;
 use std::thread::sleep;
 use std::time::Duration;
 use testudo_lab::bed::{Bed, BedOptions};
@@ -51,7 +51,7 @@ pub(super) fn measure(
     repeats: u32,
     megabytes: u32,
     progress: &Progress,
-) -> std::result::Result<Vec<Row>, FailoverError> {
+) -> std::result::Result<Vec<Row>, BenchError> {
     let octets = u64::from(megabytes) * 1_000_000;
     let options = BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() };
     let bed = &mut Bed::start(&Lab::new("failover")?, &options)?;

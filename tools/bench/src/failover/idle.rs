@@ -1,8 +1,8 @@
 //! What nodes use that have nothing to do: corosync, and testudod with its heartbeats beside one that stands alone.
 
-use super::FailoverError;
 use super::figures::Row;
 use super::site::Site;
+use crate::error::BenchError;
 use crate::setup::usage::Cpu;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use testudo_terminal::progress::Progress;
 /// One repeat.
 const STRETCH: Duration = Duration::from_secs(2);
 
-pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let mut site = Site::start(Kind::Strongswan)?;
     let [mut corosync, mut node, mut lone] = [const { Vec::new() }; 3];
     progress.begin("failover, idle", repeats.into());

@@ -1,8 +1,9 @@
 //! Minutes in which nothing fails, on a machine that has far too much to do: nobody may be taken for dead so that it matters.
 
+use super::FailoverArgs;
 use super::figures::{Aim, Row};
 use super::site::{Places, Site};
-use super::{FailoverArgs, FailoverError};
+use crate::error::BenchError;
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};
@@ -29,17 +30,14 @@ const SHOW: Duration = Duration::from_secs(5);
 const LEFT: &str = "has left the view";
 const PROVISIONAL: &str = "shards of suspects provisionally";
 
-pub(super) fn measure(
-    args: &FailoverArgs,
-    progress: &Progress,
-) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
     let site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;
     let across = site.across().clone();
     let tunnel = site.bed.tunnel_spi(1)?;
     let mut swarm = across.enter(|| Swarm::open(Shape::OneForAll, Places::CLUSTER))??;
     let width = args.width as usize;
-    let look = |_: &Ended| Ok::<_, FailoverError>(());
+    let look = |_: &Ended| Ok::<_, BenchError>(());
     let initiators = swarm.prepare(0..TUNNELS)?;
     let up = swarm.follow(initiators, width, LIMIT, look)?;
     let before = (count(&site, LEFT)?, count(&site, PROVISIONAL)?);

@@ -1,8 +1,9 @@
 //! Very many tunnels: any node lists all of them, and a node that has lost its memory is brought up to date while traffic flows.
 
+use super::FailoverArgs;
 use super::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
-use super::{FailoverArgs, FailoverError};
+use crate::error::BenchError;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};
 use std::thread::sleep;
@@ -49,21 +50,18 @@ struct Measured {
     octets: Vec<f64>,
 }
 
-pub(super) fn measure(
-    args: &FailoverArgs,
-    progress: &Progress,
-) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
     let mut site = Site::start(Kind::Strongswan)?;
     site.bed.bring_up(1)?;
     let across = site.across().clone();
-    let up = across.enter(|| -> std::result::Result<usize, FailoverError> {
+    let up = across.enter(|| -> std::result::Result<usize, BenchError> {
         let mut swarm = Swarm::open(Shape::OneForAll, Places::CLUSTER)?;
         let initiators = swarm.prepare(0..args.tunnels)?;
         // Nothing is measured yet.
         progress.begin("failover, many: setting tunnels up", args.tunnels.into());
         let look = |ended: &Ended| {
             progress.reach(ended.done.len() as u64);
-            Ok::<_, FailoverError>(())
+            Ok::<_, BenchError>(())
         };
         Ok(swarm.follow(initiators, args.width as usize, SETUP_LIMIT, look)?.done.len())
     })??;

@@ -22,13 +22,12 @@ mod rate;
 mod site;
 mod storm;
 
-use crate::esp;
+use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::report::Report;
-use crate::setup::SetupError;
 use figures::Row;
 use std::path::PathBuf;
-use testudo_crypto::{CryptoError, Library};
+use testudo_crypto::Library;
 use testudo_lab::plot::BoxPlot;
 use testudo_terminal::progress::Progress;
 
@@ -107,7 +106,7 @@ impl Part {
         Self::Load,
     ];
 
-    fn measure(self, args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+    fn measure(self, args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, BenchError> {
         match self {
             Self::Outage => outage::measure(args.repeats, progress),
             Self::Planned => planned::measure(args.repeats, progress),
@@ -126,39 +125,8 @@ impl Part {
     }
 }
 
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FailoverError {
-    /// The hosts, or a daemon on them.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// The swarm, or what a daemon has used.
-    #[error(transparent)]
-    Swarm(#[from] SetupError),
-    /// The library cannot be used.
-    #[error(transparent)]
-    Library(#[from] CryptoError),
-    /// The thread has no CPU of its own.
-    #[error(transparent)]
-    Pin(#[from] crate::pin::PinError),
-    /// The gateways of the pipeline could not be set up.
-    #[error(transparent)]
-    Gateways(#[from] esp::node::SetupError),
-    /// A packet was lost or damaged: the figures would be of something else.
-    #[error(transparent)]
-    Pipeline(#[from] esp::rig::Fault),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-}
-
 /// Measures, prints the table, writes report and plots.
-pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), FailoverError> {
+pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), BenchError> {
     let mut report = Report::new("failover", Machine::here(Library::detect(), None));
     println!("{}", report.machine());
     for part in &args.only {
@@ -176,12 +144,12 @@ pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), Failov
         rows.into_iter().for_each(|row| report.push(row));
         // What has been measured is not lost with what fails later.
         if let Some(path) = &args.json {
-            report.write_json(path).map_err(|source| FailoverError::Write { path: path.clone(), source })?;
+            report.write_json(path)?;
         }
     }
     Ok(())
 }
 
-fn draw(path: &std::path::Path, plot: &BoxPlot) -> Result<(), FailoverError> {
+fn draw(path: &std::path::Path, plot: &BoxPlot) -> Result<(), BenchError> {
     Ok(testudo_lab::cluster_report::write_whole(path, &plot.render())?)
 }

@@ -1,9 +1,9 @@
 //! How long nothing comes through when the node dies that carries a tunnel, and how much of that goes by until the others notice.
 
-use super::FailoverError;
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
 use super::noticed::Noticed;
+use crate::error::BenchError;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 use testudo_lab::bed::{Bed, BedOptions};
@@ -27,7 +27,7 @@ struct Outages {
     rest: Vec<f64>,
 }
 
-pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
     let bed = &mut Bed::start(&Lab::new("failover")?, &BedOptions::default())?;
     bed.bring_up(1)?;
     let mut rows = Vec::new();

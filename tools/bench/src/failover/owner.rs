@@ -3,8 +3,8 @@
 //! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one behind a fence, with shards to look
 //! at and numbers that it was granted, the other without. So both see the same machine, and cycles can be compared.
 
-use super::FailoverError;
 use super::figures::{Aim, Row, Source};
+use crate::error::BenchError;
 use crate::esp::Suite;
 use crate::esp::rig::Rig;
 use crate::esp::traffic::Traffic;
@@ -21,7 +21,7 @@ const STRETCH: Duration = Duration::from_millis(60);
 /// The two change over after so much, so that whatever disturbs the machine disturbs both.
 const TURN: Duration = Duration::from_millis(2);
 
-pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     std::thread::scope(|scope| {
         // In a thread of its own: what follows is not to be bound to its processor.
         let measured = scope.spawn(|| {
@@ -37,7 +37,7 @@ pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, Fai
     })
 }
 
-fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let library = Library::detect();
     let suite = Suite::AES128GCM16;
     let mut rigs = [

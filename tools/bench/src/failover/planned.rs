@@ -1,8 +1,8 @@
 //! What is planned: a node is drained and gets its shards back, and all nodes are restarted one after another. Nothing may be lost.
 
-use super::FailoverError;
 use super::figures::{Aim, Row};
 use super::noticed::Noticed;
+use crate::error::BenchError;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testudo_lab::bed::{Bed, BedOptions, Failure};
@@ -23,7 +23,7 @@ struct Planned {
     noticed: Noticed,
 }
 
-pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<Vec<Row>, BenchError> {
     let mut rows = drains(repeats, progress)?;
     rows.extend(restarts(progress)?);
     Ok(rows)

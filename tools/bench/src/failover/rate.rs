@@ -3,9 +3,10 @@
 //! Handshakes go to one node at a time: the bench knows the key by which they find their home. So what they cost the owner and
 //! what they cost the others can be told apart. What the daemons use without any is taken off.
 
+use super::FailoverArgs;
 use super::figures::{Aim, Row};
 use super::site::{NODES, Places, Site};
-use super::{FailoverArgs, FailoverError};
+use crate::error::BenchError;
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::Swarm;
@@ -52,7 +53,7 @@ struct Figures {
     ratio: Vec<f64>,
 }
 
-pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let mut site = Site::start(Kind::Strongswan)?;
     let across = site.across().clone();
     let before = read(&mut site)?;
@@ -61,7 +62,7 @@ pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Ro
     let idle = used(&mut site, &before)?;
     let lone_idle = site.lone_cpu()?.since(&lone_before).total.as_secs_f64() / idle.time.as_secs_f64();
     let mut figures = Figures::default();
-    across.enter(|| -> Result<(), FailoverError> {
+    across.enter(|| -> Result<(), BenchError> {
         let mut swarms =
             [Swarm::open(Shape::OneForAll, Places::CLUSTER)?, Swarm::open(Shape::OneForAll, Places::LONE)?];
         let mut supply = Supply::new();
@@ -147,7 +148,7 @@ impl Supply {
         swarm: &Swarm,
         home: u32,
         count: u32,
-    ) -> Result<Vec<(u32, Initiator)>, FailoverError> {
+    ) -> Result<Vec<(u32, Initiator)>, BenchError> {
         let home = home as usize - 1;
         while self.by_home[home].len() < count as usize {
             for (number, initiator) in swarm.prepare(self.next..self.next + PREPARED)? {
@@ -161,7 +162,7 @@ impl Supply {
     }
 }
 
-fn read(site: &mut Site) -> Result<Reading, FailoverError> {
+fn read(site: &mut Site) -> Result<Reading, BenchError> {
     Ok(Reading {
         messages: site.delivered()?,
         octets: site.link_octets()?,
@@ -171,7 +172,7 @@ fn read(site: &mut Site) -> Result<Reading, FailoverError> {
     })
 }
 
-fn used(site: &mut Site, before: &Reading) -> Result<Used, FailoverError> {
+fn used(site: &mut Site, before: &Reading) -> Result<Used, BenchError> {
     let now = read(site)?;
     let since = |now: &[Cpu], before: &[Cpu]| now.iter().zip(before).map(|(n, b)| n.since(b).total).collect();
     Ok(Used {

@@ -1,8 +1,8 @@
 //! The hosts of the bench: a cluster, beside it at the same switches a gateway that stands alone, and across a host from which
 //! swarms set up tunnels with either.
 
-use super::FailoverError;
 use super::homes::Homes;
+use crate::error::BenchError;
 use crate::setup::initiator::Place;
 use crate::setup::rig::{connections, limits};
 use crate::setup::shape::Shape;
@@ -45,7 +45,7 @@ impl Places {
 
 impl Site {
     /// Starts everything, with connections for swarms of any number.
-    pub(super) fn start(peer: Kind) -> std::result::Result<Self, FailoverError> {
+    pub(super) fn start(peer: Kind) -> std::result::Result<Self, BenchError> {
         let lab = Lab::new("failover")?;
         let options = BedOptions { peers: vec![peer], settings: limits(), ..BedOptions::default() };
         let bed = Bed::start(&lab, &options)?;
@@ -69,17 +69,17 @@ impl Site {
     }
 
     /// Processor time of each node's testudod.
-    pub(super) fn nodes_cpu(&mut self) -> std::result::Result<Vec<Cpu>, FailoverError> {
+    pub(super) fn nodes_cpu(&mut self) -> std::result::Result<Vec<Cpu>, BenchError> {
         self.bed.nodes.iter_mut().map(|node| Ok(Cpu::of(node.process().pid())?)).collect()
     }
 
     /// Processor time of each node's corosync.
-    pub(super) fn corosyncs_cpu(&mut self) -> std::result::Result<Vec<Cpu>, FailoverError> {
+    pub(super) fn corosyncs_cpu(&mut self) -> std::result::Result<Vec<Cpu>, BenchError> {
         self.bed.corosyncs.iter_mut().map(|corosync| Ok(Cpu::of(corosync.process().pid())?)).collect()
     }
 
     /// Processor time of the gateway that stands alone.
-    pub(super) fn lone_cpu(&mut self) -> std::result::Result<Cpu, FailoverError> {
+    pub(super) fn lone_cpu(&mut self) -> std::result::Result<Cpu, BenchError> {
         Ok(Cpu::of(self.lone.process().pid())?)
     }
 

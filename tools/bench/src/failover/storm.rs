@@ -3,10 +3,11 @@
 //! That is asked of each initiator himself: he makes new keys for his Child SA. Only who has both SAs, and knows which messages
 //! have been exchanged, can answer that.
 
+use super::FailoverArgs;
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
 use super::site::{NODES, Places, Site};
-use super::{FailoverArgs, FailoverError};
+use crate::error::BenchError;
 use crate::setup::initiator::Initiator;
 use crate::setup::shape::Shape;
 use crate::setup::swarm::{Ended, Swarm};
@@ -32,10 +33,10 @@ struct Outcome {
     rate: f64,
 }
 
-pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, FailoverError> {
+pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let mut site = Site::start(Kind::Strongswan)?;
     let across = site.across().clone();
-    let outcomes = across.enter(|| -> Result<Vec<Outcome>, FailoverError> {
+    let outcomes = across.enter(|| -> Result<Vec<Outcome>, BenchError> {
         let mut swarm = Swarm::open(Shape::OneForAll, Places::CLUSTER)?;
         progress.begin("failover, storms", args.repeats.into());
         let storms = (0..args.repeats).map(|repeat| {
@@ -63,7 +64,7 @@ fn storm(
     swarm: &mut Swarm,
     args: &FailoverArgs,
     (victim, progress): (u8, &Progress),
-) -> Result<Outcome, FailoverError> {
+) -> Result<Outcome, BenchError> {
     let width = args.width as usize;
     let initiators = swarm.prepare(0..args.tunnels)?;
     let enough = (f64::from(args.tunnels) * AT) as usize;
@@ -73,13 +74,13 @@ fn storm(
             struck = Some((ended.done.len(), start.elapsed()));
             Crash::Killed.strike(&mut site.bed, victim)?;
         }
-        Ok::<_, FailoverError>(())
+        Ok::<_, BenchError>(())
     })?;
     let (before, time) = struck.unwrap_or((ended.done.len(), start.elapsed()));
     let answered = ended.done.len();
     let survivors: Vec<u8> = (1..=NODES).filter(|node| *node != victim).collect();
     site.bed.await_members(&survivors)?;
-    let look = |_: &Ended| Ok::<_, FailoverError>(());
+    let look = |_: &Ended| Ok::<_, BenchError>(());
     let renewed = swarm.follow(each(ended.done, Initiator::renew), width, CHECK_LIMIT, look)?;
     let lost = renewed.failed.len();
     if let Some((number, reason)) = renewed.failed.first() {

@@ -7,12 +7,13 @@
 pub(super) mod flood;
 pub(super) mod site;
 
+use crate::error::BenchError;
 use crate::esp::positive;
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::report::{self, Report};
 use serde::Serialize;
 use site::{Site, System};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use testudo_crypto::Library;
 use testudo_lab::Lab;
@@ -21,7 +22,7 @@ use testudo_lab::plot::{Chart, Series, Style};
 use testudo_lab::stats::Statistics;
 use testudo_lab::topology::Side;
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 /// Octets of a packet of TCP, as a rule.
 const TCP_SIZE: u16 = 1500;
@@ -51,22 +52,6 @@ pub(crate) struct ForwardArgs {
     /// Runs of each system; medians are told.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ForwardError {
-    /// The sites, or a daemon of them.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 /// What the hosts send.
@@ -154,8 +139,8 @@ const COLUMNS: [(&str, Align); 5] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &ForwardArgs, progress: &Progress) -> Result<(), ForwardError> {
-    let mut report = Report::new("forward", Machine::here(Library::detect(), None));
+pub(crate) fn run(args: &ForwardArgs, progress: &Progress) -> Result<(), BenchError> {
+    let report = Report::new("forward", Machine::here(Library::detect(), None));
     println!("{}, both directions\n", report.machine());
     progress.begin("forward: starting the gateways", 0);
     let lab = Lab::new("bench-forward")?;
@@ -169,23 +154,9 @@ pub(crate) fn run(args: &ForwardArgs, progress: &Progress) -> Result<(), Forward
     for traffic in traffic {
         rows.extend(measure(args, &sites, traffic, progress)?);
     }
-    let mut table = Table::new(&COLUMNS);
-    rows.iter().for_each(|row| table.row(row.cells()));
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| print!("{text}"));
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), ForwardError> {
-    how(path).map_err(|source| ForwardError::Write { path: path.to_owned(), source })
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    report::draw(args.svg.as_deref(), || picture(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// All systems, in turns.
@@ -194,7 +165,7 @@ fn measure(
     sites: &[Site],
     traffic: Traffic,
     progress: &Progress,
-) -> Result<Vec<Row>, ForwardError> {
+) -> Result<Vec<Row>, BenchError> {
     let mut runs: Vec<Vec<Run>> = sites.iter().map(|_| Vec::new()).collect();
     for _ in 0..args.rounds {
         for (site, runs) in sites.iter().zip(&mut runs) {
@@ -206,7 +177,7 @@ fn measure(
     Ok(sites.iter().zip(&runs).map(|(site, runs)| Row::new(site.system, traffic, runs)).collect())
 }
 
-fn one(args: &ForwardArgs, site: &Site, traffic: Traffic) -> Result<Run, ForwardError> {
+fn one(args: &ForwardArgs, site: &Site, traffic: Traffic) -> Result<Run, BenchError> {
     let length = Duration::from_secs_f64(args.seconds);
     let before = site.cpu()?;
     let (gigabits, elapsed, hosts) = match traffic {

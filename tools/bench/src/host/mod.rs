@@ -6,11 +6,12 @@
 
 mod system;
 
+use crate::error::BenchError;
 use crate::esp::positive;
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::report::{self, Report};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use system::{Machines, System};
 use testudo_crypto::Library;
@@ -19,7 +20,7 @@ use testudo_lab::iperf::{Direction, Throughput};
 use testudo_lab::plot::{Chart, Series, Style};
 use testudo_lab::stats::Statistics;
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 /// Options of `testudo bench host`.
 #[derive(Debug, clap::Args)]
@@ -46,22 +47,6 @@ pub(crate) struct HostArgs {
     /// Runs of each system; medians are told.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HostError {
-    /// The machines, or a daemon on them.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 /// One system over a link of one MTU.
@@ -126,38 +111,22 @@ const COLUMNS: [(&str, Align); 5] = [
 ];
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), HostError> {
-    let mut report = Report::new("host", Machine::here(Library::detect(), None));
+pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), BenchError> {
+    let report = Report::new("host", Machine::here(Library::detect(), None));
     println!("{}, {} TCP streams\n", report.machine(), args.streams);
     let lab = Lab::new("bench-host")?;
-    let mut table = Table::new(&COLUMNS);
     let mut rows = Vec::new();
     progress.begin("host", (args.mtus.len() * args.systems.len()) as u64 * u64::from(args.rounds));
     for &mtu in &args.mtus {
-        for row in measure(args, &lab, mtu, progress)? {
-            table.row(row.cells());
-            rows.push(row);
-        }
+        rows.extend(measure(args, &lab, mtu, progress)?);
     }
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| print!("{text}"));
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), HostError> {
-    how(path).map_err(|source| HostError::Write { path: path.to_owned(), source })
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    report::draw(args.svg.as_deref(), || picture(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// All systems over links of this MTU, in turns.
-fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<Vec<Row>, HostError> {
+fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let mut all = Vec::new();
     for &system in &args.systems {
         progress.doing(format!("host, MTU {mtu}: starting {}", system.name()));
@@ -173,7 +142,7 @@ fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<
     Ok(all.iter().map(|(machines, runs)| Row::new((machines.system, mtu, args.streams), runs)).collect())
 }
 
-fn stream(args: &HostArgs, machines: &Machines) -> Result<Run, HostError> {
+fn stream(args: &HostArgs, machines: &Machines) -> Result<Run, BenchError> {
     let before = machines.cpu()?;
     let length = Duration::from_secs_f64(args.seconds);
     let run = Throughput::run(&machines.client, machines.to, Direction::Up, length, args.streams)?;

@@ -1,7 +1,7 @@
 //! One initiator of the swarm: an IKE endpoint with one connection, alive until its Child SA is up.
 
-use super::SetupError;
 use super::shape::Shape;
+use crate::error::BenchError;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(crate) fn new(shape: Shape, place: Place) -> Result<Self, SetupError> {
+    pub(crate) fn new(shape: Shape, place: Place) -> Result<Self, BenchError> {
         let psk = || Message::new().with("auth", "psk");
         let child = Message::new()
             .with_list("esp_proposals", [ESP_PROPOSAL])
@@ -94,7 +94,7 @@ impl Template {
         Ok(Self { connection: connection.map_err(refused)?, secret: secret(&key(shape, 0))?, shape, place })
     }
 
-    fn secret(&self, number: u32) -> Result<SharedSecret, SetupError> {
+    fn secret(&self, number: u32) -> Result<SharedSecret, BenchError> {
         match self.shape {
             Shape::OneForAll => Ok(self.secret.clone()),
             Shape::Each => secret(&key(self.shape, number)),
@@ -113,12 +113,12 @@ impl Template {
     }
 }
 
-fn secret(key: &str) -> Result<SharedSecret, SetupError> {
+fn secret(key: &str) -> Result<SharedSecret, BenchError> {
     schema::shared_secret(&Message::new().with("type", "ike").with("data", key)).map_err(refused)
 }
 
-fn refused(refusal: schema::Refusal) -> SetupError {
-    SetupError::Template(refusal.to_string())
+fn refused(refusal: schema::Refusal) -> BenchError {
+    BenchError::Template(refusal.to_string())
 }
 
 fn single(addr: IpAddr) -> Vec<AddrRange> {
@@ -160,14 +160,14 @@ pub(crate) struct Initiator {
 
 impl Initiator {
     /// Its first message is ready, key and all, so that making it is not part of what is measured.
-    pub(crate) fn new(template: &Template, number: u32) -> Result<Self, SetupError> {
+    pub(crate) fn new(template: &Template, number: u32) -> Result<Self, BenchError> {
         let now = Time::default();
         let settings = EndpointConfig::default();
         let mut endpoint =
             Endpoint::new(settings, Box::new(SingleNodeAllocator::new(OsEntropy, SenderId(1))));
         endpoint.set_local_addresses(vec![template.place.address(number).into()]);
         endpoint.load_secret(template.secret(number)?);
-        let refused = |error: String| SetupError::Template(error);
+        let refused = |error: String| BenchError::Template(error);
         endpoint.load_connection(now, template.connection(number)).map_err(|e| refused(e.to_string()))?;
         endpoint.initiate(now, None, "net").map_err(|e| refused(e.to_string()))?;
         let first = std::iter::from_fn(|| endpoint.poll_output()).collect();

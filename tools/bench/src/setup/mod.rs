@@ -13,6 +13,7 @@ mod storm;
 pub(super) mod swarm;
 pub(super) mod usage;
 
+use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::report::Report;
 use figures::{Batch, Header, Loaded, Row};
@@ -20,7 +21,6 @@ use initiator::Place;
 use limit::Limit;
 use rig::Rig;
 use shape::Shape;
-use std::io;
 use std::path::PathBuf;
 use swarm::Swarm;
 use testudo_crypto::Library;
@@ -50,73 +50,12 @@ pub(crate) struct SetupArgs {
     forward: u64,
 }
 
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SetupError {
-    /// The responder could not be started or asked.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// The swarm's socket failed.
-    #[error("the swarm's socket: {source}")]
-    Socket {
-        /// Why.
-        source: io::Error,
-    },
-    /// The swarm's configuration is wrong.
-    #[error("the swarm's connection: {0}")]
-    Template(String),
-    /// A handshake failed.
-    #[error("a handshake of the swarm failed: {reason}")]
-    Refused {
-        /// What the initiator says.
-        reason: String,
-    },
-    /// The responder does not answer.
-    #[error("the responder has answered none of {waiting} handshakes for a minute")]
-    Silent {
-        /// How many wait.
-        waiting: usize,
-    },
-    /// The daemon has not what the swarm has set up.
-    #[error("found {found} {what}, expected {expected}")]
-    Lost {
-        /// Of what.
-        what: &'static str,
-        /// What it has.
-        found: u64,
-        /// What it should have.
-        expected: u32,
-    },
-    /// The daemon was asked for what it has.
-    #[error("testudod: {0}")]
-    Asked(testudo_vici::Error),
-    /// The daemon's usage cannot be read.
-    #[error("cannot read the daemon's {what}: {source}")]
-    Usage {
-        /// Of what.
-        what: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The cryptography of the limit failed.
-    #[error("the bare cryptography failed")]
-    Limit,
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
 /// Measures, prints the table, writes the report.
-pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), SetupError> {
+pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), BenchError> {
     let machine = Machine::here(Library::detect(), None);
     println!("{machine}\n");
     progress.begin("setup: the bare cryptography", 0);
-    let limit = limit::measure().map_err(|_| SetupError::Limit)?;
+    let limit = limit::measure().map_err(|_| BenchError::Limit)?;
     let mut rows = vec![measure(args, Shape::OneForAll, args.tunnels, limit, progress)?];
     if args.connections > 0 {
         rows.push(measure(args, Shape::Each, args.connections, limit, progress)?);
@@ -128,12 +67,7 @@ pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), SetupErro
             row.set_storm(storm);
         }
     }
-    if let Some(path) = &args.json {
-        let mut report = Report::new("setup", machine);
-        rows.into_iter().for_each(|row| report.push(row));
-        report.write_json(path).map_err(|source| SetupError::Write { path: path.clone(), source })?;
-    }
-    Ok(())
+    Report::new("setup", machine).write(rows, args.json.as_deref())
 }
 
 /// Starts a responder of that shape and sets up so many tunnels.
@@ -143,7 +77,7 @@ fn measure(
     tunnels: u32,
     limit: Limit,
     progress: &Progress,
-) -> Result<Row, SetupError> {
+) -> Result<Row, BenchError> {
     progress.aside(|| println!("{shape}:"));
     // One more finds the caches cold.
     let peers = tunnels + 1;
@@ -164,7 +98,7 @@ fn set_up(
     (shape, tunnels): (Shape, u32),
     rig: &mut Rig,
     progress: &Progress,
-) -> Result<(Vec<Batch>, u64), SetupError> {
+) -> Result<(Vec<Batch>, u64), BenchError> {
     let mut swarm = Swarm::open(shape, Place::LOOPBACK)?;
     let width = args.width as usize;
     progress.aside(|| println!("{Header}"));
@@ -194,7 +128,7 @@ fn set_up(
         ("Child SAs with the responder's worker, in both directions", found.children),
     ] {
         if found != u64::from(up) {
-            return Err(SetupError::Lost { what, found, expected: up });
+            return Err(BenchError::Lost { what, found, expected: up });
         }
     }
     Ok((batches, taken))

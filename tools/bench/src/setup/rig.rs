@@ -1,9 +1,9 @@
 //! The responder: a `testudod` of its own, in a namespace of its own.
 
-use super::SetupError;
 use super::initiator::{ESP_PROPOSAL, MAX, PROPOSAL, PROTECTED, Place, host, inner, key};
 use super::shape::Shape;
 use super::usage::{Cpu, memory};
+use crate::error::BenchError;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use testudo_lab::namespace::{Namespace, veth};
@@ -56,21 +56,21 @@ impl Rig {
     }
 
     /// Processor time that the daemon has used.
-    pub(super) fn cpu(&mut self) -> std::result::Result<Cpu, SetupError> {
+    pub(super) fn cpu(&mut self) -> std::result::Result<Cpu, BenchError> {
         Cpu::of(self.pid())
     }
 
     /// Octets that it has taken.
-    pub(super) fn memory(&mut self) -> std::result::Result<u64, SetupError> {
+    pub(super) fn memory(&mut self) -> std::result::Result<u64, BenchError> {
         memory(self.pid())
     }
 
     /// What it has, when the worker has heard of as many Child SAs as are expected, or has had time enough.
-    pub(super) fn found(&self, expected: u64) -> std::result::Result<Found, SetupError> {
-        let mut client = self.client().map_err(SetupError::Asked)?;
+    pub(super) fn found(&self, expected: u64) -> std::result::Result<Found, BenchError> {
+        let mut client = self.client().map_err(BenchError::Vici)?;
         let begun = Instant::now();
         loop {
-            let found = Found::ask(&mut client).map_err(SetupError::Asked)?;
+            let found = Found::ask(&mut client).map_err(BenchError::Vici)?;
             if found.children >= expected || begun.elapsed() > WORKER_LIMIT {
                 return Ok(found);
             }

@@ -3,12 +3,12 @@
 //! All of it shares the processors of one machine, the swarm too, so the throughput says as much about them as about the
 //! gateway. What a gigabit costs the gateway's worker does not.
 
-use super::SetupError;
 use super::initiator::{Initiator, Place, Template};
 use super::rig::{connections, limits};
 use super::shape::Shape;
 use super::swarm::{Stretch, Swarm};
 use super::usage::Cpu;
+use crate::error::BenchError;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender, SyncSender, TrySendError};
@@ -63,7 +63,7 @@ struct Site {
 }
 
 /// Measures for so many seconds each: without, with, without.
-pub(super) fn measure(seconds: u64, width: usize, progress: &Progress) -> Result<Storm, SetupError> {
+pub(super) fn measure(seconds: u64, width: usize, progress: &Progress) -> Result<Storm, BenchError> {
     progress.begin("setup: starting two gateways", 0);
     let mut site = Site::start()?;
     let length = Duration::from_secs(seconds);
@@ -89,7 +89,7 @@ pub(super) fn measure(seconds: u64, width: usize, progress: &Progress) -> Result
 }
 
 impl Site {
-    fn start() -> Result<Self, SetupError> {
+    fn start() -> Result<Self, BenchError> {
         let lab = Lab::new("storm")?;
         let options = Options { towards: [Offloads::None; 2], ..Options::default() };
         let topology = Topology::build(&lab, &options)?;
@@ -103,12 +103,12 @@ impl Site {
         Ok(Self { gateway, _peer: peer, _server: server, topology })
     }
 
-    fn worker(&mut self) -> Result<Duration, SetupError> {
+    fn worker(&mut self) -> Result<Duration, BenchError> {
         let cpu = Cpu::of(self.gateway.process().pid())?;
         Ok(cpu.threads.get("worker").copied().unwrap_or_default())
     }
 
-    fn transfer(&mut self, length: Duration) -> Result<Transfer, SetupError> {
+    fn transfer(&mut self, length: Duration) -> Result<Transfer, BenchError> {
         let before = self.worker()?;
         let server = Side::Two.host(Family::V4);
         let moved = Throughput::run(&self.topology.client, server, Direction::Up, length, STREAMS)?;
@@ -121,7 +121,7 @@ impl Site {
         &mut self,
         length: Duration,
         width: usize,
-    ) -> Result<(Transfer, Stretch), SetupError> {
+    ) -> Result<(Transfer, Stretch), BenchError> {
         let over = AtomicBool::new(false);
         let namespace = self.topology.gateway(Side::One).clone();
         let (prepared, ready) = mpsc::sync_channel(READY);
@@ -146,7 +146,7 @@ impl Site {
 }
 
 /// Keeps initiators ready until nobody takes them any more; says when the channel has been filled once.
-fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), SetupError> {
+fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), BenchError> {
     let template = Template::new(Shape::OneForAll, Place::LOOPBACK)?;
     for number in 0.. {
         let initiator = (number, Initiator::new(&template, number)?);

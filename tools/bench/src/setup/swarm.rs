@@ -1,9 +1,9 @@
 //! Many initiators on one socket, so many of them at work at a time. Each has a loopback address of its own, as a peer has:
 //! the responder's limits by source see what they would see.
 
-use super::SetupError;
 use super::initiator::{Initiator, Place, Progress, Template, number_of};
 use super::shape::Shape;
+use crate::error::BenchError;
 use nix::cmsg_space;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -64,8 +64,8 @@ pub(crate) struct Stretch {
 
 impl Swarm {
     /// Opens the socket: to be called inside the responder's namespace.
-    pub(crate) fn open(shape: Shape, place: Place) -> Result<Self, SetupError> {
-        let failed = |source| SetupError::Socket { source };
+    pub(crate) fn open(shape: Shape, place: Place) -> Result<Self, BenchError> {
+        let failed = |source| BenchError::Socket { source };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, place.port)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let options = setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
@@ -82,7 +82,7 @@ impl Swarm {
     }
 
     /// Prepares initiators, all before the clock starts.
-    pub(crate) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, SetupError> {
+    pub(crate) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, BenchError> {
         numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
     }
 
@@ -92,7 +92,7 @@ impl Swarm {
         prepared: &Receiver<(u32, Initiator)>,
         width: usize,
         over: &AtomicBool,
-    ) -> Result<Stretch, SetupError> {
+    ) -> Result<Stretch, BenchError> {
         let start = Instant::now();
         let mut stretch = Stretch::default();
         let mut last_up = start;
@@ -113,7 +113,7 @@ impl Swarm {
                 stretch.at_full_width += waits_since.elapsed();
             }
             if last_up.elapsed() > Initiator::PATIENCE {
-                return Err(SetupError::Silent { waiting: self.at_work.len() });
+                return Err(BenchError::Silent { waiting: self.at_work.len() });
             }
         }
         stretch.time = start.elapsed();
@@ -126,7 +126,7 @@ impl Swarm {
         &mut self,
         initiators: Vec<(u32, Initiator)>,
         width: usize,
-    ) -> Result<Round, SetupError> {
+    ) -> Result<Round, BenchError> {
         let start = Instant::now();
         let mut repeated = 0;
         let mut waiting = initiators.into_iter();
@@ -142,20 +142,20 @@ impl Swarm {
                 repeated += self.look_at_clock()?;
             }
             if last_up.elapsed() > Initiator::PATIENCE {
-                return Err(SetupError::Silent { waiting: self.at_work.len() });
+                return Err(BenchError::Silent { waiting: self.at_work.len() });
             }
         }
     }
 
     /// Lets all of them go on, at most `width` at a time, until they have what they are after, have failed, or `limit` has passed;
     /// `look` is shown again and again what has come to an end. The rest counts as failed.
-    pub(crate) fn follow<E: From<SetupError>>(
+    pub(crate) fn follow(
         &mut self,
         initiators: Vec<(u32, Initiator)>,
         width: usize,
         limit: Duration,
-        mut look: impl FnMut(&Ended) -> Result<(), E>,
-    ) -> Result<Ended, E> {
+        mut look: impl FnMut(&Ended) -> Result<(), BenchError>,
+    ) -> Result<Ended, BenchError> {
         let start = Instant::now();
         self.ended = Some(Ended::default());
         let mut waiting = initiators.into_iter();
@@ -180,7 +180,7 @@ impl Swarm {
         &mut self,
         waiting: &mut impl Iterator<Item = (u32, Initiator)>,
         width: usize,
-    ) -> Result<(), SetupError> {
+    ) -> Result<(), BenchError> {
         while self.at_work.len() < width {
             let Some((number, initiator)) = waiting.next() else { break };
             self.at_work.insert(number, initiator);
@@ -190,7 +190,7 @@ impl Swarm {
     }
 
     /// Takes what has come, after a while at most. True if there was anything.
-    fn receive_all(&mut self) -> Result<bool, SetupError> {
+    fn receive_all(&mut self) -> Result<bool, BenchError> {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         // Whether or not it was cut short, the socket tells.
         let _ = poll(&mut fds, PollTimeout::from(TICK_MS));
@@ -205,7 +205,7 @@ impl Swarm {
         Ok(any)
     }
 
-    fn look_at_clock(&mut self) -> Result<u64, SetupError> {
+    fn look_at_clock(&mut self) -> Result<u64, BenchError> {
         let due = self.at_work.iter_mut().filter_map(|(n, i)| i.look_at_clock().then_some(*n));
         let due: Vec<u32> = due.collect();
         due.iter().try_for_each(|number| self.step(*number))?;
@@ -213,7 +213,7 @@ impl Swarm {
     }
 
     /// Lets an initiator send, and lets it go when it is up.
-    fn step(&mut self, number: u32) -> Result<(), SetupError> {
+    fn step(&mut self, number: u32) -> Result<(), BenchError> {
         let Some(initiator) = self.at_work.get_mut(&number) else { return Ok(()) };
         let socket = &self.socket;
         let mut failure = None;
@@ -223,10 +223,10 @@ impl Swarm {
             }
         });
         match (progress, failure) {
-            (_, Some(source)) => Err(SetupError::Socket { source: source.into() }),
+            (_, Some(source)) => Err(BenchError::Socket { source: source.into() }),
             (Progress::Failed(reason), _) => {
                 let ended =
-                    self.ended.as_mut().ok_or_else(|| SetupError::Refused { reason: reason.clone() })?;
+                    self.ended.as_mut().ok_or_else(|| BenchError::Refused { reason: reason.clone() })?;
                 ended.failed.push((number, reason));
                 self.at_work.remove(&number);
                 Ok(())
@@ -242,15 +242,15 @@ impl Swarm {
         }
     }
 
-    fn receive(&mut self) -> Result<Option<(u32, Path, usize)>, SetupError> {
+    fn receive(&mut self) -> Result<Option<(u32, Path, usize)>, BenchError> {
         let mut space = cmsg_space!(libc::in_pktinfo);
         let mut parts = [IoSliceMut::new(&mut self.buffer)];
         let fd = self.socket.as_raw_fd();
         let message = match recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut space), MsgFlags::empty()) {
             Err(nix::errno::Errno::EAGAIN) => return Ok(None),
-            result => result.map_err(|errno| SetupError::Socket { source: errno.into() })?,
+            result => result.map_err(|errno| BenchError::Socket { source: errno.into() })?,
         };
-        let controls = message.cmsgs().map_err(|errno| SetupError::Socket { source: errno.into() })?;
+        let controls = message.cmsgs().map_err(|errno| BenchError::Socket { source: errno.into() })?;
         let local = controls.into_iter().find_map(|control| match control {
             ControlMessageOwned::Ipv4PacketInfo(info) => Some(u32::from_be(info.ipi_addr.s_addr)),
             _ => None,

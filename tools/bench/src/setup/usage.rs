@@ -1,6 +1,6 @@
 //! What a process has used: processor time to the nanosecond, by thread, and memory.
 
-use super::SetupError;
+use crate::error::BenchError;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     /// Of all threads of a process, those that have ended too.
-    pub(crate) fn of(pid: u32) -> Result<Self, SetupError> {
+    pub(crate) fn of(pid: u32) -> Result<Self, BenchError> {
         let process = Pid::from_raw(pid.cast_signed());
         let clock = clock_getcpuclockid(process).and_then(|clock| clock.now());
-        let total = clock.map_err(|errno| SetupError::Usage { what: "CPU time", source: errno.into() })?;
+        let total = clock.map_err(|errno| BenchError::Usage { what: "CPU time", source: errno.into() })?;
         let mut threads = BTreeMap::<String, Duration>::new();
         for task in read_dir(pid)? {
             // A thread that has just ended is in the total all the same.
@@ -46,9 +46,9 @@ impl Cpu {
     }
 }
 
-fn read_dir(pid: u32) -> Result<Vec<PathBuf>, SetupError> {
+fn read_dir(pid: u32) -> Result<Vec<PathBuf>, BenchError> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
-    let entries = entries.map_err(|source| SetupError::Usage { what: "threads", source })?;
+    let entries = entries.map_err(|source| BenchError::Usage { what: "threads", source })?;
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
@@ -62,8 +62,8 @@ fn thread(task: &std::path::Path) -> Option<(String, Duration)> {
 }
 
 /// Octets of memory that are the process's own.
-pub(crate) fn memory(pid: u32) -> Result<u64, SetupError> {
-    let failed = |source| SetupError::Usage { what: "memory", source };
+pub(crate) fn memory(pid: u32) -> Result<u64, BenchError> {
+    let failed = |source| BenchError::Usage { what: "memory", source };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed)?;
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).and_then(|rest| {
         let number = rest.trim().strip_suffix("kB")?;

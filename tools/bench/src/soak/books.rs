@@ -1,6 +1,7 @@
 //! What two gateways have counted, and whether it adds up.
 
-use super::{Row, SIDES, SoakError};
+use super::{Row, SIDES};
+use crate::error::BenchError;
 use crate::forward::site::Site;
 use std::collections::BTreeMap;
 use testudo_lab::topology::{INNER, OUTER, Side};
@@ -22,7 +23,7 @@ struct Book {
 }
 
 impl Books {
-    pub(super) fn read(site: &Site) -> Result<Self, SoakError> {
+    pub(super) fn read(site: &Site) -> Result<Self, BenchError> {
         let read = |side: Side| {
             let Some((namespace, testudod)) = site.testudo(side) else {
                 unreachable!("this bench starts testudod and nothing else")
@@ -30,7 +31,7 @@ impl Books {
             let answer = Client::connect(testudod.socket())?.request("testudo-counters", Message::new())?;
             let counters = Counters::from_message(&answer)?;
             let lost_going_out = namespace.statistic(OUTER, "tx_dropped")?;
-            Ok::<_, SoakError>(Book { counters, lost_going_out })
+            Ok::<_, BenchError>(Book { counters, lost_going_out })
         };
         Ok(Self { sides: [read(Side::One)?, read(Side::Two)?] })
     }

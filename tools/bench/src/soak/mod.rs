@@ -8,12 +8,13 @@
 mod books;
 mod renewals;
 
+use crate::error::BenchError;
 use crate::esp::positive;
 use crate::forward::flood;
 use crate::forward::site::{Site, System};
 use crate::machine::Machine;
-use crate::report::Report;
-use crate::setup::{SetupError, usage};
+use crate::report::{self, Report};
+use crate::setup::usage;
 use books::Books;
 use renewals::Renewals;
 use serde::Serialize;
@@ -25,7 +26,7 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, interrupt};
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 /// Between two looks at how much is carried.
@@ -48,28 +49,6 @@ pub(crate) struct SoakArgs {
     /// Octets of the packets, from the IP header on.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(64..=1420))]
     size: u16,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SoakError {
-    /// The site, or a daemon of it.
-    #[error(transparent)]
-    Lab(#[from] testudo_lab::Error),
-    /// A daemon does not answer as it should.
-    #[error("VICI: {0}")]
-    Vici(#[from] testudo_vici::Error),
-    /// What a daemon uses.
-    #[error(transparent)]
-    Usage(#[from] SetupError),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 /// One figure.
@@ -102,25 +81,16 @@ impl Row {
 }
 
 /// Loads, renews, accounts, prints the table and writes the report.
-pub(crate) fn run(args: &SoakArgs, progress: &Progress) -> Result<(), SoakError> {
-    let mut report = Report::new("soak", Machine::here(Library::detect(), None));
+pub(crate) fn run(args: &SoakArgs, progress: &Progress) -> Result<(), BenchError> {
+    let report = Report::new("soak", Machine::here(Library::detect(), None));
     println!("{}, {} minutes, datagrams of {} octets\n", report.machine(), args.minutes, args.size);
     let rows = measure(args, progress)?;
     let columns = [Align::Left, Align::Right, Align::Left, Align::Left, Align::Left].map(|align| ("", align));
-    let mut table = Table::new(&columns);
-    rows.iter().for_each(|row| table.row(row.cells()));
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| print!("{text}"));
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        let written = report.write_json(path);
-        written.map_err(|source| SoakError::Write { path: path.clone(), source })?;
-    }
-    Ok(())
+    report::show(&columns, rows.iter().map(Row::cells), progress);
+    report.write(rows, args.json.as_deref())
 }
 
-fn measure(args: &SoakArgs, progress: &Progress) -> Result<Vec<Row>, SoakError> {
+fn measure(args: &SoakArgs, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     progress.begin("soak: bringing the tunnels up", 0);
     let lab = Lab::new("bench-soak")?;
     let site = Site::with_tunnels(&lab, System::Testudo, |side| tunnels(side, args.tunnels), args.tunnels)?;
@@ -165,7 +135,7 @@ fn name(number: u8) -> String {
 
 /// Floods as long as was asked for. Answers what arrived in each slice of that time, in Gb/s, and by how many octets the daemons'
 /// memory grew after the first half, in which all that they need has been called for.
-fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, f64), SoakError> {
+fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, f64), BenchError> {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(args.minutes * 60.0));
     let (mut rates, mut at_half) = (Vec::new(), None);
     progress.begin("soak, seconds", length.as_secs());
@@ -188,7 +158,7 @@ fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, 
 /// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a
 /// while leaves what has come in its ring. So the books must also add up since `before`. What is
 /// really lost never does, and is told after [`CALM`].
-fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, SoakError> {
+fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, BenchError> {
     let begun = Instant::now();
     loop {
         let books = Books::read(site)?;
@@ -202,7 +172,7 @@ fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, Soa
 }
 
 /// Octets that both daemons have for themselves.
-fn memory(site: &Site) -> Result<u64, SoakError> {
+fn memory(site: &Site) -> Result<u64, BenchError> {
     let of = |side: Side| site.testudo(side).map_or(Ok(0), |(_, testudod)| usage::memory(testudod.pid()));
     Ok(of(Side::One)? + of(Side::Two)?)
 }

@@ -1,6 +1,7 @@
 //! Child SAs that are renewed as often as a peer takes that.
 
-use super::{SIDES, SoakError, name};
+use super::{SIDES, name};
+use crate::error::BenchError;
 use crate::forward::site::Site;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    pub(super) fn start(site: &Site, tunnels: u8) -> Result<Self, SoakError> {
+    pub(super) fn start(site: &Site, tunnels: u8) -> Result<Self, BenchError> {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         for side in SIDES {
@@ -38,7 +39,7 @@ impl Renewals {
     }
 
     /// How many have been renewed.
-    pub(super) fn stop(mut self) -> Result<u64, SoakError> {
+    pub(super) fn stop(mut self) -> Result<u64, BenchError> {
         self.over.store(true, Ordering::Relaxed);
         let ended =
             |thread: JoinHandle<_>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -11,20 +11,21 @@
 mod rig;
 mod sites;
 
+use crate::error::BenchError;
 use crate::esp::{Suite, positive, traffic};
 use crate::huge_pages;
 use crate::machine::Machine;
-use crate::pin::{PinError, pin};
-use crate::report::Report;
+use crate::pin::pin;
+use crate::report::{self, Report};
 use crate::stopwatch::{PerPacket, Stopwatch};
 use rig::{Packets, Rig};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use testudo_crypto::{CryptoError, Library};
+use testudo_crypto::Library;
 use testudo_lab::plot::{Chart, Limit, Series, Style};
 use testudo_terminal::progress::Progress;
-use testudo_terminal::table::{Align, Table};
+use testudo_terminal::table::Align;
 
 /// What is to be left of one SA's throughput with the most.
 const AIM: f64 = 60.0;
@@ -65,31 +66,6 @@ pub(crate) struct TunnelsArgs {
     /// CPU to run on [default: the last one that is allowed].
     #[arg(long)]
     cpu: Option<usize>,
-}
-
-/// Why there are no figures.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TunnelsError {
-    /// The library cannot be used.
-    #[error(transparent)]
-    Library(#[from] CryptoError),
-    /// The thread has no CPU of its own.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// The gateways could not be set up.
-    #[error(transparent)]
-    Setup(#[from] crate::esp::node::SetupError),
-    /// A packet was lost or damaged: the figures would be of something else.
-    #[error(transparent)]
-    Pipeline(#[from] crate::esp::rig::Fault),
-    /// The report could not be written.
-    #[error("cannot write {}: {source}", .path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
 }
 
 const COLUMNS: [(&str, Align); 9] = [
@@ -162,13 +138,12 @@ impl Row {
 }
 
 /// Measures, prints the table, writes report and picture.
-pub(crate) fn run(args: &TunnelsArgs, progress: &Progress) -> Result<(), TunnelsError> {
+pub(crate) fn run(args: &TunnelsArgs, progress: &Progress) -> Result<(), BenchError> {
     huge_pages::ask();
     let library = args.library.unwrap_or_else(Library::detect);
     library.available()?;
-    let mut report = Report::new("tunnels", Machine::here(library, Some(pin(args.cpu)?)));
+    let report = Report::new("tunnels", Machine::here(library, Some(pin(args.cpu)?)));
     println!("{}, {}\n", report.machine(), args.cipher.name());
-    let mut table = Table::new(&COLUMNS);
     let rounds = (args.sas.len() * args.sizes.len()) as u64 * u64::from(ROUNDS);
     progress.begin("tunnels", rounds);
     let mut one = Rig::new(library, args.cipher, 1)?;
@@ -177,22 +152,9 @@ pub(crate) fn run(args: &TunnelsArgs, progress: &Progress) -> Result<(), Tunnels
         by_sas.push(measure(args, library, (&mut one, sas), progress)?);
     }
     let rows = by_size(by_sas);
-    rows.iter().for_each(|row| table.row(row.cells()));
-    let mut text = String::new();
-    table.write(&mut text, "");
-    progress.aside(|| print!("{text}"));
-    if let Some(path) = &args.svg {
-        write(path, |path| std::fs::write(path, picture(args, &rows)))?;
-    }
-    if let Some(path) = &args.json {
-        rows.into_iter().for_each(|row| report.push(row));
-        write(path, |path| report.write_json(path))?;
-    }
-    Ok(())
-}
-
-fn write(path: &Path, how: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<(), TunnelsError> {
-    how(path).map_err(|source| TunnelsError::Write { path: path.to_owned(), source })
+    report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
+    report::draw(args.svg.as_deref(), || picture(args, &rows))?;
+    report.write(rows, args.json.as_deref())
 }
 
 /// In the order of the table: all numbers of SAs of one size, then those of the next. Each number
@@ -215,7 +177,7 @@ fn measure(
     library: Library,
     (one, sas): (&mut Rig, u32),
     progress: &Progress,
-) -> Result<Vec<[Row; 2]>, TunnelsError> {
+) -> Result<Vec<[Row; 2]>, BenchError> {
     progress.doing(format!("tunnels, making {sas} SAs"));
     let mut many = Rig::new(library, args.cipher, sas)?;
     progress.doing(format!("tunnels, {sas} SAs: a few packets of each"));
@@ -236,7 +198,7 @@ fn measure_size(
     [many, one]: [&mut Rig; 2],
     (sas, size): (u32, u16),
     progress: &Progress,
-) -> Result<[Row; 2], TunnelsError> {
+) -> Result<[Row; 2], BenchError> {
     progress.doing(format!("tunnels, {sas} SAs, {size} octets"));
     let mut packets = Packets::of(size);
     let [mut outward, mut inward, mut one_out, mut one_in] = [const { Stopwatch::new() }; 4];
