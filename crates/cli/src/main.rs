@@ -6,6 +6,8 @@ mod check;
 mod cluster;
 mod configured;
 mod daemon;
+#[cfg(test)]
+mod documented;
 mod drain;
 mod external;
 mod release;
@@ -76,5 +78,19 @@ fn main() -> ExitCode {
         Command::Configured(args) => configured::run(&args),
         Command::Check(args) => check::run(&args),
         Command::External(words) => external::run(&words),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md"));
+
+    #[test]
+    fn every_command_and_option_is_documented() {
+        let command = Cli::command();
+        assert_eq!(documented::missing(&command, "testudo", PAGE), Vec::<String>::new());
     }
 }

@@ -1,6 +1,7 @@
 //! `testudo cluster` against a daemon that answers from a script.
 
 use crate::support::{self, printed};
+use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use testudo_vici::cluster::{ClusterReport, NodeReport, NodeState, Phase, ViewReport};
 use testudo_vici::codec::Packet;
@@ -133,6 +134,32 @@ fn programs_get_json() {
     assert_eq!(at("/nodes/1/heard"), 1031);
     assert_eq!(at("/nodes/3/heard"), serde_json::Value::Null);
     assert_eq!(at("/counters/suspicions"), 1);
+}
+
+/// Names of keys, of the parts too; counters have a page of their own.
+fn keys(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(parts) => parts.iter().for_each(|(name, part)| {
+            found.insert(name.clone());
+            if name != "counters" {
+                keys(part, found);
+            }
+        }),
+        serde_json::Value::Array(elements) => elements.iter().for_each(|element| keys(element, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_keys_of_the_json_are_documented() {
+    let json: serde_json::Value = serde_json::from_str(&shown(Some(&report()), &["--json"])).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cluster-status.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, chapter) = page.split_once("\n## JSON\n").expect("a chapter about JSON");
+    let mut found = BTreeSet::new();
+    keys(&json, &mut found);
+    let missing: Vec<_> = found.iter().filter(|key| !chapter.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "not in docs/reference/cluster-status.md: {missing:?}");
 }
 
 #[test]
