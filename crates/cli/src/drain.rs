@@ -38,6 +38,7 @@ struct Drained {
     node: u64,
     drained: bool,
     /// Shards that it owns.
+    #[serde(rename = "shares")]
     shards: u64,
     /// It is as it should be.
     done: bool,

@@ -273,7 +273,7 @@ fn dynamic_is_the_whole_pool_before_there_is_a_lease() {
 }
 
 #[test]
-fn a_renewed_child_sa_shards_the_policy_with_the_new_one() {
+fn a_renewed_child_sa_shares_the_policy_with_the_new_one() {
     let mut policies = Policies::default();
     let sides = SelectorPair::new(&[ts("10.1.0.0/16")], &[ts("10.2.0.0/16")]);
     let first = policies.install(ChildSaId(1), None, &sides, HOME);

@@ -155,6 +155,7 @@ pub struct NodeReport {
     /// What it is.
     pub state: NodeState,
     /// Shards that it owns.
+    #[serde(rename = "shares")]
     pub shards: u64,
     /// Shards of suspects whose packets it carries for now.
     pub provisional: u64,

@@ -125,7 +125,7 @@ fn who_follows_owner_and_standby_begins_behind_both() {
 /// A standby that has carried a shard is out of the view before it hears that the owner knows of it. When it carries the shard again,
 /// the owner must hear of that too, although it is told nothing new.
 #[test]
-fn an_owner_hears_of_an_standby_that_carries_a_shard_a_second_time() {
+fn an_owner_hears_of_a_standby_that_carries_a_shard_a_second_time() {
     for seed in 700..704 {
         let mut world = World::established(3, 6, seed);
         let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());
@@ -151,7 +151,7 @@ fn an_owner_hears_of_an_standby_that_carries_a_shard_a_second_time() {
 
 /// A standby carries packets, and dies before the owner, who was suspected wrongly, hears of it.
 #[test]
-fn an_owner_begins_behind_an_standby_that_has_told_nobody() {
+fn an_owner_begins_behind_a_standby_that_has_told_nobody() {
     for seed in 900..904 {
         let mut world = World::established(3, 6, seed);
         let (spi, owner) = (world.spi_of(0), world.owner_of(0).unwrap());

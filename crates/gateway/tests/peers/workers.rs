@@ -139,7 +139,7 @@ fn renew_both(pair: &Pair, side: Side) {
 }
 
 #[test]
-fn four_workers_shard_tunnels_with_four() {
+fn four_workers_share_tunnels_with_four() {
     let pair = start("workers", Kind::Testudo, "\n[worker]\ncount = 4\n");
     carry_many_flows(&pair);
     all_have_worked(&pair, 4, 4);

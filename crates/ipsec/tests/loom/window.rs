@@ -57,7 +57,7 @@ fn a_number_is_accepted_once_with_three_preemptions() {
 }
 
 #[test]
-fn a_word_begins_a_new_round_under_threads_that_shard_it() {
+fn a_word_begins_a_new_round_under_threads_that_share_it() {
     explore(4, || {
         let window = window();
         window.accept(100).unwrap();

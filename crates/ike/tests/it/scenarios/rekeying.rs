@@ -346,7 +346,7 @@ fn a_renewed_child_carries_what_the_old_one_did() {
 }
 
 #[test]
-fn a_further_child_shards_the_ike_sa() {
+fn a_further_child_shares_the_ike_sa() {
     let nets = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
     for side in 0..2 {
         let mut world = World::established(7, |index, connection| {
