@@ -308,4 +308,14 @@ mod tests {
         assert!(told.nodes.iter().all(|node| node.state == NodeState::Absent));
         assert_eq!((told.view, told.fence), (None, 0));
     }
+
+    #[test]
+    fn every_counter_is_explained_to_operators() {
+        let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/counters.md"));
+        let (_, chapter) = page.split_once("\n## Cluster\n").expect("a chapter about the cluster");
+        let counters = counters(&status());
+        let missing: Vec<_> =
+            counters.iter().filter(|(name, _)| !chapter.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in docs/reference/counters.md: {missing:?}");
+    }
 }
