@@ -24,9 +24,9 @@ pub use crate::update::{Ask, Class, Effect, PieceName, Sa};
 pub use asks::AskError;
 pub use config::MemberConfig;
 pub use configuration::{ConfigurationStatus, Difference, Found};
-pub use listing::Elsewhere;
+pub use listing::RemoteSas;
 pub use output::{Flushed, MemberOutput, TakenIn};
-pub use replication::changes::{Count, Told};
+pub use replication::changes::{IkeUpdateCounts, MessageCount};
 pub use shards::drain::DrainError;
 pub use shards::handover::HandoverStage;
 pub use status::{ClusterStatus, MemberCounters};
@@ -50,10 +50,10 @@ use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_planted::{Plant, planted};
 
 /// No more are told in one turn of the host: heartbeats must not wait for them.
-const IN_A_TURN: usize = 8;
+const MAX_CHUNKS_PER_TURN: usize = 8;
 
 /// Neighbours that are told of at most.
-const NEIGHBOURS: usize = 1024;
+const MAX_NEIGHBOURS: usize = 1024;
 
 /// One node's part of the cluster.
 pub struct Member {
@@ -231,7 +231,7 @@ impl Member {
     /// Which neighbours this node knows, by the ports' places in the configuration: whoever is given shards asks for them in time.
     pub fn set_neighbours(&mut self, neighbours: impl Iterator<Item = (u8, IpAddr)>) {
         self.shards.neighbours.clear();
-        self.shards.neighbours.extend(neighbours.take(NEIGHBOURS));
+        self.shards.neighbours.extend(neighbours.take(MAX_NEIGHBOURS));
     }
 
     /// IVs run low: another sender ID is wanted.
@@ -255,7 +255,7 @@ impl Member {
 
     /// Says the next part, as soon as enough of what went before has reached everybody.
     pub(super) fn tell_more(&mut self, now: Time) {
-        for _ in 0..IN_A_TURN {
+        for _ in 0..MAX_CHUNKS_PER_TURN {
             if self.replication.tells_more(&self.core) {
                 self.replication.tell_next(&mut self.core, &self.configuration, now);
                 self.shards.hand_over(&mut self.core, &mut self.replication, now);
@@ -330,8 +330,8 @@ impl Member {
     }
 
     /// The host could not do what [`MemberOutput::Configure`] asked for.
-    pub fn refused(&mut self, now: Time, name: &PieceName, why: String) {
-        self.configuration.refused(now, name, why);
+    pub fn refused(&mut self, now: Time, name: &PieceName, reason: String) {
+        self.configuration.refused(now, name, reason);
     }
 
     /// True if this node, which leaves, has nothing left to give away, and the others know; or if nobody could take it. While a view begins,

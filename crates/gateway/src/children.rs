@@ -3,7 +3,7 @@
 
 use crate::ike::Ike;
 use std::collections::BTreeMap;
-use testudo_cluster::member::{Elsewhere, Member};
+use testudo_cluster::member::{Member, RemoteSas};
 use testudo_ike::endpoint::{ChildState, ChildStatus};
 use testudo_ike::output::Time;
 use testudo_vici::children::{ChildError, ChildReport};
@@ -14,7 +14,7 @@ pub(crate) fn reports(ike: &Ike, connection: &str, now: Time) -> Vec<ChildReport
     match ike {
         Ike::Alone(_) => reports.collect(),
         Ike::Member(member) => {
-            let others = member.others_have(connection);
+            let others = member.remote_sas_of(connection);
             reports.map(|report| in_cluster(report, member, &others)).collect()
         }
     }
@@ -40,7 +40,7 @@ fn report(connection: &str, child: ChildStatus, now: Time) -> ChildReport {
 
 /// With the node that has the child, or is to bring it up. Why it does not come up there, and when
 /// it is tried again, only that node knows.
-fn in_cluster(report: ChildReport, member: &Member, others: &BTreeMap<&str, Elsewhere>) -> ChildReport {
+fn in_cluster(report: ChildReport, member: &Member, others: &BTreeMap<&str, RemoteSas>) -> ChildReport {
     let own = Some(u64::from(member.node().get()));
     let home = || member.home_of(&report.connection).map(|node| node.get().into());
     let node = |node: Option<_>| node.map(|node: testudo_cluster::node::NodeId| u64::from(node.get()));

@@ -20,14 +20,14 @@ impl Gateway {
         let mut found = RemoteSas::default();
         let Ike::Member(member) = &self.endpoint else { return found };
         if wanted.is_of_children() {
-            for (ike, connection, id, name, sa) in member.children_elsewhere() {
+            for (ike, connection, id, name, sa) in member.remote_children() {
                 if wanted.takes_ike(ike, Some(connection)) && wanted.takes_child(id, name) {
                     found.sas.push(sa);
                     found.numbers.children.push(id);
                 }
             }
         } else {
-            for (id, connection, sa) in member.ikes_elsewhere() {
+            for (id, connection, sa) in member.remote_ikes() {
                 if wanted.takes_ike(id, Some(connection)) {
                     found.sas.push(sa);
                     found.numbers.ikes.push(id);
@@ -41,7 +41,7 @@ impl Gateway {
     pub(crate) fn initiated_remotely(&self, connection: Option<&str>, child: &str) -> Option<String> {
         let Ike::Member(member) = &self.endpoint else { return None };
         let connection = self.endpoint.connection_to_initiate(connection, child)?;
-        member.is_elsewhere(&connection).then_some(connection)
+        member.is_remote(&connection).then_some(connection)
     }
 
     /// Asks the other nodes.

@@ -25,10 +25,10 @@ pub type Nanos = u64;
 pub const MILLI: Nanos = 1_000_000;
 
 /// How long a loss is retransmitted apart, while the ring lasts.
-const RETRANSMIT: Nanos = 20 * MILLI;
+const RETRANSMIT_INTERVAL: Nanos = 20 * MILLI;
 
 /// After so long without a sign of life from a process the others go on without it.
-const SILENCE: Nanos = 1000 * MILLI;
+const SILENCE_TIMEOUT: Nanos = 1000 * MILLI;
 
 /// Who decides when a ring has half of the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl Engines {
     /// When the others go on without a node's process.
     fn puts_out_at(&self, node: &Node) -> Option<Nanos> {
         let members = &self.rings.get(&node.ring?)?.members;
-        (members.len() > 1 && node.up && !node.frozen).then_some(node.still? + SILENCE)
+        (members.len() > 1 && node.up && !node.frozen).then_some(node.still? + SILENCE_TIMEOUT)
     }
 
     /// Those who stand still are put out, at one place in the order of their ring.
@@ -328,7 +328,7 @@ impl Engines {
         let mut sources = std::iter::once(from).chain(message.holders.iter().copied());
         let comes = sources.any(|source| source == node || self.linked(source, node, id, reach));
         if self.nodes[node].frozen || !comes {
-            self.schedule(now + RETRANSMIT, reception);
+            self.schedule(now + RETRANSMIT_INTERVAL, reception);
             return;
         }
         if let Some(message) = self.rings.get_mut(&id).and_then(|ring| ring.log.get_mut(index)) {

@@ -26,16 +26,16 @@ use testudo_ipsec::spd::PolicyId;
 use testudo_ipsec::spi::{Shard, Spi};
 
 /// How often it is told up to where packets were taken in.
-const EDGES: Duration = Duration::from_secs(1);
+const MARKS_INTERVAL: Duration = Duration::from_secs(1);
 /// Packets a second that a node can take in on one SA, and that a node with slow ports says of
 /// itself.
-const LINE_RATES: [u64; 2] = [10_000, 100];
+const PACKETS_PER_SECOND: [u64; 2] = [10_000, 100];
 
 /// Pieces of configuration.
 pub const PIECES: u64 = 4;
 
 /// Packets that are noted of shards that go to another node.
-const NOTES: usize = 4096;
+const MAX_NOTES: usize = 4096;
 
 /// One node.
 pub struct Node {
@@ -53,15 +53,15 @@ pub struct Node {
     arrived: BTreeMap<(u32, u32), bool>,
     /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested enough.
     resting: BTreeMap<(Shard, u16), Spi>,
-    /// What was told of edges.
-    edges: BTreeMap<Spi, u64>,
-    next_edges: Time,
+    /// What was told of high-water marks.
+    marks: BTreeMap<Spi, u64>,
+    next_marks: Time,
     /// Packets that wait for their shards, as the worker keeps them.
-    held: Vec<Held>,
+    held: Vec<HeldPacket>,
     effects: Vec<Effect>,
 }
 
-struct Held {
+struct HeldPacket {
     packet: Vec<u8>,
     way: Way,
 }
@@ -86,7 +86,7 @@ impl Node {
         let config = MemberConfig {
             endpoint: config::endpoint(),
             // Of any majority one at least is fast, and nobody takes in more than that one could.
-            line_rate: LINE_RATES[usize::from(birth.id.get().is_multiple_of(2))],
+            line_rate: PACKETS_PER_SECOND[usize::from(birth.id.get().is_multiple_of(2))],
             message_id_sync: scenario.seed.is_multiple_of(2),
             // Where they are few, others have their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
@@ -117,8 +117,8 @@ impl Node {
             arrived: BTreeMap::new(),
             resting: BTreeMap::new(),
             held: Vec::new(),
-            edges: BTreeMap::new(),
-            next_edges: birth.now.plus(EDGES),
+            marks: BTreeMap::new(),
+            next_marks: birth.now.plus(MARKS_INTERVAL),
             effects: Vec::new(),
         };
         // Its files may be older than what the others have.
@@ -171,7 +171,7 @@ impl Node {
                 self.shown = shown;
                 self.plane.apply(Command::SetShards(shown.packets));
                 self.plane.apply(Command::Hold(shown.held));
-                for Held { packet, way } in std::mem::take(&mut self.held) {
+                for HeldPacket { packet, way } in std::mem::take(&mut self.held) {
                     match way {
                         Way::In => self.esp(self.now, &packet),
                         Way::Out => self.clear(&packet),
@@ -180,16 +180,16 @@ impl Node {
             }
             MemberOutput::Note { shards } => {
                 let blank = Note { shard: Shard(0), digest: 0 };
-                self.plane.apply(Command::Note(shards, vec![blank; NOTES].into()));
+                self.plane.apply(Command::Note(shards, vec![blank; MAX_NOTES].into()));
             }
             MemberOutput::Flush { shards } => {
                 // Packets are worked off one by one here: none is on its way.
-                let edges = self.edges_of(shards);
+                let marks = self.marks_of(shards);
                 let notes = match self.plane.apply(Command::TakeNotes) {
                     Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),
                     _ => Vec::new(),
                 };
-                self.member.flushed(self.now, &Flushed { shards, edges, notes });
+                self.member.flushed(self.now, &Flushed { shards, marks, notes });
                 self.member.pump(self.now);
             }
             MemberOutput::Handled { shards, digests } => {
@@ -208,7 +208,7 @@ impl Node {
             | MemberOutput::Configured { .. }
             | MemberOutput::Line { .. }
             | MemberOutput::Initiated { .. }
-            | MemberOutput::Elsewhere(_)
+            | MemberOutput::RemoteEvent(_)
             | MemberOutput::Announce => {}
         }
     }
@@ -223,7 +223,7 @@ impl Node {
                 self.plane.remove(child);
                 self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
                 self.seen.remove(&spi_in.0);
-                self.edges.remove(&spi_in);
+                self.marks.remove(&spi_in);
             }
             Output::Event(event) => self.effects.push(Effect::Event(event)),
             Output::InstallChild { .. }
@@ -235,21 +235,21 @@ impl Node {
     }
 
     /// Up to where packets were taken in on the SAs of these shards.
-    fn edges_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
+    fn marks_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
         let children = self.plane.children().filter(|(spi, _)| shards.contains(spi.shard()));
-        let edge = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().high_water_mark()));
-        children.filter_map(edge).collect()
+        let mark = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().high_water_mark()));
+        children.filter_map(mark).collect()
     }
 
-    fn tell_edges(&mut self, now: Time) {
-        if now < self.next_edges {
+    fn tell_marks(&mut self, now: Time) {
+        if now < self.next_marks {
             return;
         }
-        self.next_edges = now.plus(EDGES);
+        self.next_marks = now.plus(MARKS_INTERVAL);
         let own = self.shown.packets.without(self.provisional);
-        let mut edges = self.edges_of(own);
-        edges.retain(|(spi, top)| self.edges.insert(*spi, *top) != Some(*top));
-        self.member.report_edges(now, &edges);
+        let mut marks = self.marks_of(own);
+        marks.retain(|(spi, top)| self.marks.insert(*spi, *top) != Some(*top));
+        self.member.report_marks(now, &marks);
     }
 
     fn esp(&mut self, now: Time, packet: &[u8]) {
@@ -259,7 +259,7 @@ impl Node {
         let (key, child) = (self.plane.key_in(esp.spi), self.plane.by_spi(spi));
         let done = self.plane.inbound(packet);
         if done.verdict == Verdict::Held {
-            return self.held.push(Held { packet: packet.to_vec(), way: Way::In });
+            return self.held.push(HeldPacket { packet: packet.to_vec(), way: Way::In });
         }
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
@@ -280,7 +280,7 @@ impl Node {
     fn clear(&mut self, packet: &[u8]) {
         let done = self.plane.outbound(packet);
         if done.verdict == Verdict::Held {
-            return self.held.push(Held { packet: packet.to_vec(), way: Way::Out });
+            return self.held.push(HeldPacket { packet: packet.to_vec(), way: Way::Out });
         }
         if done.verdict != Verdict::Forward {
             return;
@@ -400,7 +400,7 @@ impl Host for Node {
                 self.clear(&packet);
             }
             Input::Timeout => {
-                self.tell_edges(now);
+                self.tell_marks(now);
                 self.member.handle_timeout(now);
             }
             Input::Link(link, up) => self.member.set_link(now, link, up),
@@ -443,7 +443,7 @@ impl Host for Node {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        self.member.next_timeout().into_iter().chain([self.next_edges]).min()
+        self.member.next_timeout().into_iter().chain([self.next_marks]).min()
     }
 
     fn filter_outer(&mut self, packet: &[u8]) -> bool {

@@ -19,7 +19,7 @@ use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::packet::PacketBuf;
 
 /// Room before and behind a packet.
-const ROOM: usize = 128;
+const HEADROOM_OCTETS: usize = 128;
 const PATH_MTU: u16 = 1500;
 
 /// What became of a packet.
@@ -214,9 +214,9 @@ impl Plane {
         ingress: Ingress,
         with: impl Fn(&mut Dataplane, &mut [Item<'_>]),
     ) -> Done {
-        let mut frame = vec![0; packet.len() + 2 * ROOM];
-        frame[ROOM..ROOM + packet.len()].copy_from_slice(packet);
-        let buf = PacketBuf::new(&mut frame, ROOM, packet.len()).expect("inside");
+        let mut frame = vec![0; packet.len() + 2 * HEADROOM_OCTETS];
+        frame[HEADROOM_OCTETS..HEADROOM_OCTETS + packet.len()].copy_from_slice(packet);
+        let buf = PacketBuf::new(&mut frame, HEADROOM_OCTETS, packet.len()).expect("inside");
         let mut items = [Item::new(buf, ingress)];
         with(&mut self.pipeline, &mut items);
         let [item] = items;

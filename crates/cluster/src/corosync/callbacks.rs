@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// Something that corosync has told.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Callback {
     /// The processes of the group.
     Members(Vec<Process>),
     /// CPG's order has come to this ring.
@@ -20,11 +20,11 @@ pub(super) enum Told {
 }
 
 thread_local! {
-    static QUEUE: RefCell<VecDeque<Told>> = const { RefCell::new(VecDeque::new()) };
+    static QUEUE: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// The oldest thing that has been told on this thread.
-pub(super) fn next() -> Option<Told> {
+pub(super) fn next() -> Option<Callback> {
     QUEUE.with_borrow_mut(VecDeque::pop_front)
 }
 
@@ -33,7 +33,7 @@ pub(super) fn clear() {
     QUEUE.with_borrow_mut(VecDeque::clear);
 }
 
-fn push(told: Told) {
+fn push(told: Callback) {
     // Neither can fail while dispatch runs; if one did, a panic would be worse than a message that is missing.
     let _outside = QUEUE.try_with(|queue| queue.try_borrow_mut().map(|mut queue| queue.push_back(told)));
 }
@@ -67,7 +67,7 @@ pub(super) fn of_votes() -> votequorum::Callbacks {
 }
 
 fn deliver(_: &cpg::Handle, _: String, node: NodeId, pid: u32, bytes: &[u8], _: usize) {
-    push(Told::Message(Process { node: node.into(), pid }, read(bytes)));
+    push(Callback::Message(Process { node: node.into(), pid }, read(bytes)));
 }
 
 fn members_changed(
@@ -78,13 +78,13 @@ fn members_changed(
     _joined: Vec<cpg::Address>,
 ) {
     let members = members.iter().map(|member| Process { node: member.nodeid.into(), pid: member.pid });
-    push(Told::Members(members.collect()));
+    push(Callback::Members(members.collect()));
 }
 
 fn ring_changed(_: &cpg::Handle, ring: cpg::RingId, _nodes: Vec<NodeId>) {
-    push(Told::Ring(Ring { seq: ring.seq, node: ring.nodeid.into() }));
+    push(Callback::Ring(Ring { seq: ring.seq, node: ring.nodeid.into() }));
 }
 
 fn quorum_changed(_: &quorum::Handle, quorate: bool, ring: quorum::RingId, nodes: Vec<NodeId>) {
-    push(Told::Quorum(Ring { seq: ring.seq, node: ring.nodeid.into() }, quorate, nodes.len()));
+    push(Callback::Quorum(Ring { seq: ring.seq, node: ring.nodeid.into() }, quorate, nodes.len()));
 }

@@ -29,7 +29,7 @@ use thread::Thread;
 use witness::Watch;
 
 /// How long the end waits for corosync's libraries. They block if the daemon is stopped.
-const END: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// `CPG_NAMELEN_MAX` without the closing NUL.
 const GROUP_NAME: usize = 127;
 
@@ -102,6 +102,6 @@ impl Engine for Corosync {
 impl Drop for Corosync {
     fn drop(&mut self) {
         // A thread that is stuck in a library ends with the process, or when the daemon goes on.
-        let _ended = self.shared.stop(END);
+        let _ended = self.shared.stop(STOP_TIMEOUT);
     }
 }

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// From one word to the next.
-pub(super) const EVERY: Duration = Duration::from_millis(200);
+pub(super) const ROLL_INTERVAL: Duration = Duration::from_millis(200);
 /// So often may one other process have spoken since.
-const MISSED: u32 = 5;
+const MAX_MISSED: u32 = 5;
 
 /// The roll since the last change.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Roll {
         for other in members.iter().filter(|other| **other != process) {
             let missed = self.missed.entry(*other).or_default().entry(process).or_default();
             *missed = missed.saturating_add(1);
-            if *missed >= MISSED {
+            if *missed >= MAX_MISSED {
                 self.out.insert(*other);
             }
         }

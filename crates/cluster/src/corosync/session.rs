@@ -8,7 +8,7 @@ use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum, votequorum}
 use std::os::fd::RawFd;
 
 /// Callbacks of one descriptor before the other things get their turn.
-const BURST: usize = 256;
+const MAX_CALLBACKS: usize = 256;
 
 /// All handles; dropping them ends the membership.
 pub(super) struct Session {
@@ -113,7 +113,7 @@ fn votes(device: u32, flags: &NodeInfoFlags) -> Option<bool> {
 }
 
 fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
-    for _ in 0..BURST {
+    for _ in 0..MAX_CALLBACKS {
         match one() {
             Ok(()) => {}
             Err(CsError::CsErrTryAgain) => return Ok(false),

@@ -8,15 +8,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Messages that wait to be sent: some milliseconds' worth of what corosync takes.
-const OUTGOING_LIMIT: usize = 64;
+const MAX_OUTGOING_MESSAGES: usize = 64;
 /// Octets of them.
-const OUTGOING_BYTES: usize = 1 << 20;
+const MAX_OUTGOING_OCTETS: usize = 1 << 20;
 /// Octets of events that wait for the host, before no more are fetched from corosync.
-const EVENTS_BYTES: usize = 4 << 20;
+const MAX_EVENT_OCTETS: usize = 4 << 20;
 /// A host that has not fetched everything for so long is stuck.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HOST_TIMEOUT: Duration = Duration::from_secs(1);
 /// What an event costs beside its message.
-const EVENT_COST: usize = 128;
+const EVENT_OVERHEAD_OCTETS: usize = 128;
 
 /// Shared by both sides.
 pub(super) struct Shared {
@@ -81,7 +81,8 @@ impl Shared {
 
     pub(super) fn offer(&self, message: Vec<u8>) -> Result<(), Vec<u8>> {
         let mut queues = self.lock();
-        let full = queues.outgoing.len() >= OUTGOING_LIMIT || queues.outgoing_bytes >= OUTGOING_BYTES;
+        let full =
+            queues.outgoing.len() >= MAX_OUTGOING_MESSAGES || queues.outgoing_bytes >= MAX_OUTGOING_OCTETS;
         if full || queues.ended {
             queues.refused = true;
             return Err(message);
@@ -107,7 +108,7 @@ impl Shared {
         // It may never find the queue empty, and be no more than some turns late.
         queues.served = queues.served.max(came);
         queues.events_bytes -= cost(&event);
-        if queues.stalled && queues.events_bytes <= EVENTS_BYTES / 2 {
+        if queues.stalled && queues.events_bytes <= MAX_EVENT_OCTETS / 2 {
             queues.stalled = false;
             drop(queues);
             self.wake_thread();
@@ -149,13 +150,13 @@ impl Shared {
 
     /// True if the host has looked lately.
     pub(super) fn served(&self) -> bool {
-        self.lock().served.elapsed() < PATIENCE
+        self.lock().served.elapsed() < HOST_TIMEOUT
     }
 
     /// True if the host has enough to read for now.
     pub(super) fn stall(&self) -> bool {
         let mut queues = self.lock();
-        queues.stalled = queues.events_bytes >= EVENTS_BYTES;
+        queues.stalled = queues.events_bytes >= MAX_EVENT_OCTETS;
         queues.stalled
     }
 
@@ -189,7 +190,8 @@ impl Shared {
         let mut queues = self.lock();
         let framed = queues.outgoing.pop_front()?;
         queues.outgoing_bytes -= framed.len() - 1;
-        let room = queues.outgoing.len() <= OUTGOING_LIMIT / 2 && queues.outgoing_bytes <= OUTGOING_BYTES / 2;
+        let room = queues.outgoing.len() <= MAX_OUTGOING_MESSAGES / 2
+            && queues.outgoing_bytes <= MAX_OUTGOING_OCTETS / 2;
         if room && std::mem::take(&mut queues.refused) {
             self.wake_host();
         }
@@ -211,9 +213,9 @@ impl Shared {
 
 fn cost(event: &EngineEvent) -> usize {
     match event {
-        EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_COST,
+        EngineEvent::Message { bytes, .. } => bytes.len() + EVENT_OVERHEAD_OCTETS,
         EngineEvent::View(_) | EngineEvent::Down { .. } | EngineEvent::PutOut | EngineEvent::Notice(_) => {
-            EVENT_COST
+            EVENT_OVERHEAD_OCTETS
         }
     }
 }
@@ -240,10 +242,10 @@ mod tests {
     fn what_is_given_back_is_wanted_again_when_there_is_room() {
         let (_poll, shared) = shared();
         let taken = (0..).take_while(|_| shared.offer(vec![1; 100]).is_ok()).count();
-        assert_eq!(taken, OUTGOING_LIMIT);
+        assert_eq!(taken, MAX_OUTGOING_MESSAGES);
         assert_eq!(shared.offer(vec![2]), Err(vec![2]));
         assert_eq!(shared.next_event(), None);
-        for _ in 0..OUTGOING_LIMIT / 2 - 1 {
+        for _ in 0..MAX_OUTGOING_MESSAGES / 2 - 1 {
             shared.next_outgoing().unwrap();
         }
         assert!(!is_woken(&shared));
@@ -253,14 +255,14 @@ mod tests {
         assert!(!is_woken(&shared));
         // Few large ones fill it too.
         shared.put_back(last);
-        let taken = (0..).take_while(|_| shared.offer(vec![1; OUTGOING_BYTES / 8]).is_ok()).count();
+        let taken = (0..).take_while(|_| shared.offer(vec![1; MAX_OUTGOING_OCTETS / 8]).is_ok()).count();
         assert_eq!(taken, 8);
     }
 
     #[test]
     fn a_host_that_always_has_more_to_fetch_is_served_as_late_as_that_is_old() {
         let (_poll, shared) = shared();
-        let long_ago = Instant::now().checked_sub(2 * PATIENCE).unwrap();
+        let long_ago = Instant::now().checked_sub(2 * HOST_TIMEOUT).unwrap();
         let notice = || EngineEvent::Notice(String::new());
         shared.tell([notice(), notice(), notice()]);
         shared.lock().served = long_ago;
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(shared.next_outgoing(), None);
         assert!(is_woken(&shared));
         let from = NodeId::new(1).unwrap();
-        let message = || EngineEvent::Message { from, bytes: vec![0; EVENTS_BYTES / 4] };
+        let message = || EngineEvent::Message { from, bytes: vec![0; MAX_EVENT_OCTETS / 4] };
         shared.tell([message(), message(), message()]);
         assert!(!shared.stall());
         shared.tell([message()]);

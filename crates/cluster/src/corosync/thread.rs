@@ -1,7 +1,7 @@
 //! The engine's thread: everything that calls corosync's libraries, and the only thing that does.
 
 use super::agreement::Agreement;
-use super::callbacks::{self, Told};
+use super::callbacks::{self, Callback};
 use super::roll;
 use super::session::{Sent, Session};
 use super::shared::Shared;
@@ -19,11 +19,11 @@ pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
 
 /// Between two attempts to reach a daemon that is not there.
-const RECONNECT: Duration = Duration::from_millis(200);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two attempts to send what corosync does not take now.
-const TRY_AGAIN: Duration = Duration::from_millis(1);
+const SEND_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// Messages sent before corosync is heard again.
-const SEND_BURST: usize = 64;
+const MAX_SENT_AT_ONCE: usize = 64;
 
 /// Corosync calls a view quorate that is not shown to be the only one.
 const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each half of a cluster that is cut in two is quorate: \
@@ -64,8 +64,8 @@ enum End {
 }
 
 impl From<String> for End {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
+    fn from(reason: String) -> Self {
+        Self::Failed(reason)
     }
 }
 
@@ -88,12 +88,12 @@ impl Thread {
             let ended = match self.connect() {
                 Ok(mut connected) => {
                     reported = None;
-                    let why = self.serve(&mut connected);
+                    let reason = self.serve(&mut connected);
                     self.unwatch(&connected.session);
                     self.shared.set_witness(None);
-                    why
+                    reason
                 }
-                Err(why) => End::Failed(why),
+                Err(reason) => End::Failed(reason),
             };
             match ended {
                 // As long as the reason stays the same it is told once.
@@ -106,7 +106,7 @@ impl Thread {
             }
             // With a host that is stuck the others would wait for it again.
             while !self.shared.stopped() {
-                self.wait(RECONNECT);
+                self.wait(RECONNECT_INTERVAL);
                 if self.shared.served() {
                     break;
                 }
@@ -150,7 +150,7 @@ impl Thread {
         loop {
             match next {
                 Next::Now => {}
-                Next::Soon => self.wait(TRY_AGAIN),
+                Next::Soon => self.wait(SEND_RETRY_INTERVAL),
                 Next::Idle => self.wait(connected.idle()),
             }
             if self.shared.stopped() {
@@ -161,7 +161,7 @@ impl Thread {
             }
             match self.turn(connected) {
                 Ok(then) => next = then,
-                Err(why) => return why,
+                Err(reason) => return reason,
             }
         }
     }
@@ -203,7 +203,7 @@ impl Thread {
             }
             connected.announcements.remove(0);
         }
-        for _ in 0..SEND_BURST {
+        for _ in 0..MAX_SENT_AT_ONCE {
             let Some(framed) = self.shared.next_outgoing() else { return Ok(Next::Idle) };
             if connected.session.send(&framed)? == Sent::TryAgain {
                 self.shared.put_back(framed);
@@ -219,26 +219,26 @@ impl Connected {
     fn digest(&mut self) -> Result<(), End> {
         while let Some(told) = callbacks::next() {
             match told {
-                Told::Members(members) => self.agreement.members(members)?,
-                Told::Ring(ring) => self.agreement.ring(ring),
-                Told::Quorum(ring, quorate, daemons) => {
+                Callback::Members(members) => self.agreement.members(members)?,
+                Callback::Ring(ring) => self.agreement.ring(ring),
+                Callback::Quorum(ring, quorate, daemons) => {
                     let only = !quorate || self.session.is_the_only_one(daemons)?;
                     self.agreement.quorum(ring, quorate && only);
                     if !only && !std::mem::replace(&mut self.noticed, true) {
                         self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
                     }
                 }
-                Told::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
-                Told::Message(from, Incoming::Standing(standing)) => {
+                Callback::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
+                Callback::Message(from, Incoming::Standing(standing)) => {
                     if (from, standing) == (self.agreement.me(), Standing::Alive) {
-                        self.next_alive = Some(Instant::now() + roll::EVERY);
+                        self.next_alive = Some(Instant::now() + roll::ROLL_INTERVAL);
                     }
                     self.agreement.standing(from, standing);
                     if self.agreement.is_out() {
                         return Err(End::PutOut);
                     }
                 }
-                Told::Message(_, Incoming::Unknown) => {}
+                Callback::Message(_, Incoming::Unknown) => {}
             }
         }
         for standing in self.agreement.take_announcements() {
@@ -264,7 +264,7 @@ impl Connected {
     fn idle(&self) -> Duration {
         match self.next_alive.map(|at| at.saturating_duration_since(Instant::now())) {
             // A host that is stuck is looked after.
-            Some(Duration::ZERO) | None => roll::EVERY,
+            Some(Duration::ZERO) | None => roll::ROLL_INTERVAL,
             Some(left) => left,
         }
     }

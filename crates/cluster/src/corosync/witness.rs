@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 /// Between two looks: whose node dies meanwhile has no standby where the vote is missing.
-const EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row that find no vote before the log hears of it: a witness takes its time when daemons start.
-const SURE: u32 = 3;
-const GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
+const LOOKS_TO_BE_SURE: u32 = 3;
+const VOTE_GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
     Without it a node of two does not go on alone";
-const BACK: &str = "the witness gives this node its vote";
+const VOTE_BACK: &str = "the witness gives this node its vote";
 
 /// What has been seen of it, over all connections.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn is_due(&self) -> bool {
-        self.looked.is_none_or(|at| at.elapsed() >= EVERY)
+        self.looked.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL)
     }
 
     /// What to say to that. `None`: there is no witness, or nobody knows.
@@ -28,11 +28,11 @@ impl Watch {
         self.looked = Some(Instant::now());
         self.silent = if votes == Some(false) { self.silent.saturating_add(1) } else { 0 };
         match votes {
-            Some(false) if self.silent >= SURE && !self.told => {
+            Some(false) if self.silent >= LOOKS_TO_BE_SURE && !self.told => {
                 self.told = true;
-                Some(GONE)
+                Some(VOTE_GONE)
             }
-            Some(true) if std::mem::take(&mut self.told) => Some(BACK),
+            Some(true) if std::mem::take(&mut self.told) => Some(VOTE_BACK),
             _ => None,
         }
     }
@@ -50,10 +50,10 @@ mod tests {
             votes.iter().filter_map(|votes| watch.looked(*votes)).collect()
         };
         assert!(said(&[Some(false), Some(false), Some(true), Some(false), Some(false)]).is_empty());
-        assert_eq!(said(&[Some(false), Some(false)]), [GONE]);
+        assert_eq!(said(&[Some(false), Some(false)]), [VOTE_GONE]);
         // Corosync starts again meanwhile.
         assert!(said(&[None, Some(false), Some(false), Some(false), None]).is_empty());
-        assert_eq!(said(&[Some(true), Some(true)]), [BACK]);
+        assert_eq!(said(&[Some(true), Some(true)]), [VOTE_BACK]);
         assert!(said(&[None, Some(true)]).is_empty());
         assert!(!watch.is_due());
     }

@@ -40,7 +40,7 @@ pub(super) struct Ack {
 
 /// Names a message of a view by what its sender has sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MessageName {
     pub(super) ring: RingId,
     pub(super) epoch: u64,
     pub(super) serial: u64,
@@ -52,9 +52,9 @@ pub(super) enum Body {
     Ack(Ack),
     Heartbeat(Box<Heartbeat>),
     /// What is sealed of a message whose place the engine tells.
-    Rest(Place, Vec<u8>),
+    Rest(MessageName, Vec<u8>),
     /// That of this node's has not come.
-    Missing(NodeId, Place),
+    Missing(NodeId, MessageName),
 }
 
 /// Who says it, and over which link it was sent.
@@ -103,7 +103,7 @@ impl Ack {
     }
 }
 
-impl Place {
+impl MessageName {
     fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.ring.seq.to_be_bytes());
         out.extend(self.ring.node.to_be_bytes());
@@ -155,12 +155,12 @@ impl Body {
             1 => Self::Ack(Ack::read(&mut reader)?),
             2 => Self::Heartbeat(Box::new(Heartbeat::read(&mut reader)?)),
             3 => {
-                let place = Place::read(&mut reader)?;
+                let place = MessageName::read(&mut reader)?;
                 Self::Rest(place, std::mem::take(&mut reader.0).to_vec())
             }
             4 => {
                 let of = NodeId::new(reader.u8()?.into())?;
-                Self::Missing(of, Place::read(&mut reader)?)
+                Self::Missing(of, MessageName::read(&mut reader)?)
             }
             _ => return None,
         };
@@ -271,7 +271,7 @@ mod tests {
             bytes.extend(&mac.as_ref()[..MAC]);
             match datagrams().read(&bytes) {
                 Ok((sender, read)) => prop_assert_eq!(datagrams().write(sender, &read).len(), bytes.len()),
-                Err(why) => prop_assert_eq!(why, Refused::Malformed),
+                Err(reason) => prop_assert_eq!(reason, Refused::Malformed),
             }
         }
     }

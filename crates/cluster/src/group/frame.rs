@@ -16,11 +16,11 @@ use zeroize::Zeroizing;
 const MAGIC: [u8; 2] = *b"Tg";
 /// Version of everything that nodes say to each other.
 pub(super) const VERSION: u8 = 2;
-const HEADER: usize = 32;
+const HEADER_OCTETS: usize = 32;
 /// Octets of a GCM tag.
-pub(super) const TAG: usize = 16;
+pub(super) const TAG_OCTETS: usize = 16;
 /// What sealing adds to a batch.
-pub(super) const OVERHEAD: usize = HEADER + TAG;
+pub(super) const SEALING_OCTETS: usize = HEADER_OCTETS + TAG_OCTETS;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     /// Updates, and what the group itself agrees on.
     Batch,
     /// The place of updates for fresh nodes in the order. Of what is sealed there is only the tag: the rest goes beside the engine.
-    Aside,
+    Bulk,
     /// That rest, by the engine after all. It has no place in the order.
     Rest,
 }
@@ -59,14 +59,14 @@ pub(super) enum Frame<'a> {
 }
 
 impl Header {
-    fn write(&self) -> [u8; HEADER] {
-        let mut out = [0; HEADER];
+    fn write(&self) -> [u8; HEADER_OCTETS] {
+        let mut out = [0; HEADER_OCTETS];
         out[..2].copy_from_slice(&MAGIC);
         out[2] = VERSION;
         out[3] = match self.kind {
             Kind::Status => 1,
             Kind::Batch => 2,
-            Kind::Aside => 3,
+            Kind::Bulk => 3,
             Kind::Rest => 4,
         };
         out[4..12].copy_from_slice(&self.ring.seq.to_be_bytes());
@@ -85,11 +85,11 @@ pub(super) fn parse(bytes: &[u8]) -> Frame<'_> {
         _ => return Frame::Malformed,
     }
     let read = || {
-        let (header, body) = bytes.split_first_chunk::<HEADER>()?;
+        let (header, body) = bytes.split_first_chunk::<HEADER_OCTETS>()?;
         let kind = match header[3] {
             1 => Kind::Status,
             2 => Kind::Batch,
-            3 => Kind::Aside,
+            3 => Kind::Bulk,
             4 => Kind::Rest,
             _ => return None,
         };
@@ -116,7 +116,7 @@ const PROOF: u8 = 1;
 
 /// Seals a message of this node.
 pub(super) fn seal(key: &LessSafeKey, from: NodeId, header: &Header, salt: &[u8], plain: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(OVERHEAD + salt.len() + plain.len());
+    let mut out = Vec::with_capacity(SEALING_OCTETS + salt.len() + plain.len());
     out.extend(header.write());
     out.extend(salt);
     let (clear, start) = (out.clone(), out.len());
@@ -152,8 +152,8 @@ pub(super) fn open(
 /// Cuts a sealed message of this node in two: what goes by the engine, and what goes beside it. The former is header and tag, and between
 /// them the proof that they are this node's, for those who do not get the rest.
 pub(super) fn split(key: &LessSafeKey, from: NodeId, mut sealed: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
-    let tag = sealed.split_off(sealed.len().saturating_sub(TAG));
-    let rest = sealed.split_off(sealed.len().min(HEADER));
+    let tag = sealed.split_off(sealed.len().saturating_sub(TAG_OCTETS));
+    let rest = sealed.split_off(sealed.len().min(HEADER_OCTETS));
     if let Frame::This(header, _) = parse(&sealed) {
         let said = [&sealed[..], &tag].concat();
         let nonce = nonce(from, PROOF, header.serial);
@@ -172,7 +172,7 @@ pub(super) fn proven<'a>(
     header: &Header,
     body: &'a [u8],
 ) -> Option<&'a [u8]> {
-    let (proof, tag) = body.split_first_chunk::<TAG>()?;
+    let (proof, tag) = body.split_first_chunk::<TAG_OCTETS>()?;
     let said = [&header.write()[..], tag].concat();
     key.open_in_place(nonce(from, PROOF, header.serial), Aad::from(&said[..]), &mut proof.clone()).ok()?;
     Some(tag)

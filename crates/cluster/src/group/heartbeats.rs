@@ -12,7 +12,7 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 
 /// What a node says of whose boot nobody has told us counts only if it has heard us so lately.
-const FRESH: Duration = Duration::from_secs(1);
+const VOUCHED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Group {
     /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
@@ -121,7 +121,7 @@ impl Group {
         let hears = self.hears(heartbeat);
         // Else it might be an old heartbeat that somebody has kept.
         let sent = hears.and_then(|heard| self.peers.sent(heard.seq));
-        let lately = sent.is_some_and(|sent| now.since(sent) <= FRESH);
+        let lately = sent.is_some_and(|sent| now.since(sent) <= VOUCHED_WITHIN);
         let Some(peer) = self.peers.all.get_mut(&from) else {
             self.counters.unproven += 1;
             return;

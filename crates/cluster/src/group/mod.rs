@@ -5,7 +5,7 @@
 //! sender has not shown that anybody else holds it.
 
 mod alone;
-mod aside;
+mod bulk;
 mod config;
 mod datagram;
 mod durable;
@@ -59,7 +59,7 @@ pub struct Group {
     boot: u64,
     stage: Stage,
     /// What has come for a view that has begun at its sender, and not yet here.
-    early: Vec<aside::Early>,
+    early: Vec<bulk::Early>,
     /// The others have gone on without this node, and no view has begun since.
     out: bool,
     held: Held,
@@ -218,7 +218,7 @@ impl Group {
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
         let rest = match &self.stage {
-            Stage::Running(running) => running.aside.next_timeout(),
+            Stage::Running(running) => running.bulk.next_timeout(),
             _ => None,
         };
         [self.retry, self.repeat, Some(self.next_heartbeat), self.next_suspicion(), rest]

@@ -1,6 +1,6 @@
 //! What this node has to say: updates gathered into batches, and batches until they are delivered here.
 
-use super::frame::OVERHEAD;
+use super::frame::SEALING_OCTETS;
 use std::collections::VecDeque;
 use zeroize::Zeroizing;
 
@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 pub struct Ticket(pub u64);
 
 /// The longest message, sealed. An update that is longer by itself goes alone.
-const BATCH: usize = 16 << 10;
+const MAX_BATCH_OCTETS: usize = 16 << 10;
 /// Before an entry: what it is, and its length.
-const ENTRY: usize = 5;
+const ENTRY_HEADER_OCTETS: usize = 5;
 
 /// One entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Batch {
     /// The last update in it, if any.
     pub(super) last: Option<Ticket>,
     /// It is for nodes that are brought up to date, and says what all others know.
-    pub(super) aside: bool,
+    pub(super) bulk: bool,
 }
 
 /// Batches in order: open, closed, and sent but not yet delivered here.
@@ -53,7 +53,7 @@ impl Batch {
 /// The entries of a batch; `None` at the place where it cannot be read.
 pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
     let mut read = move || {
-        let (head, rest) = plain.split_first_chunk::<ENTRY>()?;
+        let (head, rest) = plain.split_first_chunk::<ENTRY_HEADER_OCTETS>()?;
         let [kind, len @ ..] = *head;
         let (bytes, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(len)).ok()?)?;
         plain = rest;
@@ -72,7 +72,8 @@ pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>
         }
         let entry = read();
         broken = entry.is_none();
-        taken += entry.map_or(0, |(Entry::Update(bytes) | Entry::Lease(bytes))| ENTRY + bytes.len());
+        taken +=
+            entry.map_or(0, |(Entry::Update(bytes) | Entry::Lease(bytes))| ENTRY_HEADER_OCTETS + bytes.len());
         Some(entry)
     })
 }
@@ -88,9 +89,9 @@ impl Outbox {
     }
 
     /// Adds an update that says nothing new to those who hold the state. It is a batch of its own.
-    pub(super) fn publish_aside(&mut self, update: &[u8]) -> Ticket {
+    pub(super) fn publish_bulk(&mut self, update: &[u8]) -> Ticket {
         self.close();
-        self.open.aside = true;
+        self.open.bulk = true;
         let ticket = self.publish(update);
         self.close();
         ticket
@@ -102,7 +103,7 @@ impl Outbox {
     }
 
     fn add(&mut self, kind: u8, bytes: &[u8]) {
-        if self.open.plain.len() + ENTRY + bytes.len() + OVERHEAD > BATCH {
+        if self.open.plain.len() + ENTRY_HEADER_OCTETS + bytes.len() + SEALING_OCTETS > MAX_BATCH_OCTETS {
             self.close();
         }
         self.open.push(kind, bytes);
@@ -183,7 +184,7 @@ mod tests {
             let mut serial = 0;
             while let Some(batch) = outbox.send(serial) {
                 let held = updates(batch);
-                prop_assert!(batch.plain.len() + OVERHEAD <= BATCH || held.len() == 1);
+                prop_assert!(batch.plain.len() + SEALING_OCTETS <= MAX_BATCH_OCTETS || held.len() == 1);
                 out.extend(held);
                 prop_assert_eq!(batch.last, tickets.get(out.len() - 1).copied());
                 serial += 1;

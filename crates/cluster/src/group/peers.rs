@@ -93,7 +93,7 @@ pub(super) struct Peers {
 }
 
 /// So many heartbeats' times are remembered: more than a fence holds.
-const SENT: usize = 512;
+const MAX_SENT_TIMES: usize = 512;
 
 impl Peers {
     pub(super) fn new(config: &GroupConfig, now: Time) -> Self {
@@ -109,7 +109,7 @@ impl Peers {
     pub(super) fn send(&mut self, now: Time) -> u64 {
         self.seq += 1;
         self.sent.push_back((self.seq, now));
-        if self.sent.len() > SENT {
+        if self.sent.len() > MAX_SENT_TIMES {
             self.sent.pop_front();
         }
         self.seq

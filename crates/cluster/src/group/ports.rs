@@ -12,13 +12,13 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 
 /// Who was heard on a link so lately is heard there.
-const LATELY: Duration = Duration::from_millis(300);
+const HEARD_WITHIN: Duration = Duration::from_millis(300);
 /// A port counts as well again after so long without complaint.
-const WELL: Duration = Duration::from_secs(1);
+const PORT_TRIAL: Duration = Duration::from_secs(1);
 /// One that fails again and again has shards go to and fro: each time it must do without complaint for twice as long, up to this.
-const WELL_AT_MOST: Duration = Duration::from_secs(60);
+const MAX_PORT_TRIAL: Duration = Duration::from_secs(60);
 /// After so long without complaint all of that is forgotten.
-const CALM: Duration = Duration::from_secs(300);
+const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);
 
 /// What is known of the ports.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +35,13 @@ pub(super) struct Ports {
 
 impl Ports {
     /// All is well.
-    pub(super) const WELL: Self = Self { left_out: None, ill: None, trial: WELL, told: true };
+    pub(super) const WELL: Self = Self { left_out: None, ill: None, trial: PORT_TRIAL, told: true };
 
     /// One of them is not well.
     fn complain(&mut self, now: Time) {
         if let Some(last) = self.ill.replace(now).filter(|_| self.told) {
-            let calm = now.since(last) >= CALM;
-            self.trial = if calm { WELL } else { (self.trial * 2).min(WELL_AT_MOST) };
+            let calm = now.since(last) >= TRIAL_RESET_AFTER;
+            self.trial = if calm { PORT_TRIAL } else { (self.trial * 2).min(MAX_PORT_TRIAL) };
         }
     }
 }
@@ -74,7 +74,7 @@ impl Group {
 
     /// Who was heard since then was heard lately.
     pub(super) fn lately(&self, now: Time) -> Time {
-        let span = LATELY.max(self.config.heartbeat.saturating_mul(10));
+        let span = HEARD_WITHIN.max(self.config.heartbeat.saturating_mul(10));
         Time(now.0.saturating_sub(span))
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 
 /// The engine is tried again after this long, unless the host says earlier that it is ready.
-const RETRY: Duration = Duration::from_millis(2);
+const ENGINE_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// So many messages are under way at most; further ones wait.
-const WINDOW: u64 = 1 << 14;
+const MAX_IN_FLIGHT: u64 = 1 << 14;
 
 impl Group {
     /// The host's turn ends: the open batch goes out, and what was delivered is acknowledged.
@@ -22,7 +22,7 @@ impl Group {
             return;
         };
         let unstable = running.stability.count() - running.stability.stable();
-        let room = WINDOW.saturating_sub(unstable).saturating_sub(self.outbox.in_flight() as u64);
+        let room = MAX_IN_FLIGHT.saturating_sub(unstable).saturating_sub(self.outbox.in_flight() as u64);
         let mut beside = Vec::new();
         for _ in 0..room {
             running.serial += 1;
@@ -31,11 +31,11 @@ impl Group {
                 running.serial -= 1;
                 break;
             };
-            let aside = batch.aside && running.aside.takes(batch.plain.len());
-            let kind = if aside { Kind::Aside } else { Kind::Batch };
+            let bulk = batch.bulk && running.bulk.takes(batch.plain.len());
+            let kind = if bulk { Kind::Bulk } else { Kind::Batch };
             let header = Header { kind, ring: running.view.ring, epoch: running.epoch, serial };
             let sealed = frame::seal(&running.key, self.config.node, &header, &[], &batch.plain);
-            if aside {
+            if bulk {
                 let (by_engine, rest) = frame::split(&running.key, self.config.node, sealed);
                 self.outgoing.push_back(by_engine);
                 beside.push((header, rest));
@@ -43,7 +43,7 @@ impl Group {
                 self.outgoing.push_back(sealed);
             }
         }
-        beside.into_iter().for_each(|(header, rest)| self.send_aside(&header, rest));
+        beside.into_iter().for_each(|(header, rest)| self.send_bulk(&header, rest));
         if self.unacknowledged && self.is_on_disk() {
             self.unacknowledged = false;
             self.acknowledge();
@@ -60,7 +60,7 @@ impl Group {
         // What belongs to a view that is over is sealed anew from the outbox.
         if ours(frame::parse(&bytes)) {
             self.outgoing.push_front(bytes);
-            self.retry = Some(now.plus(RETRY));
+            self.retry = Some(now.plus(ENGINE_RETRY_INTERVAL));
         }
     }
 
@@ -129,7 +129,7 @@ impl Group {
         };
         if running.stability.advance() {
             let (epoch, count) = (running.epoch, running.stability.stable());
-            running.aside.stable(count);
+            running.bulk.stable(count);
             let mut last = None;
             while let Some((at, ticket)) = running.unstable.front().copied()
                 && at <= count

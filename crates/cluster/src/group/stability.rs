@@ -16,12 +16,12 @@ pub struct Position {
 }
 
 /// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so many of them.
-const AHEAD: usize = 64;
+const MAX_ACKS_AHEAD: usize = 64;
 
 /// What one other member has acknowledged. Inside this module the view's start counts as the first message: until all members
 /// have acknowledged that, a later view may come together from those who have not seen this one.
 #[derive(Clone, Debug, Default)]
-struct Member {
+struct MemberProgress {
     /// It holds as many messages, and the same.
     acked: u64,
     /// What it says of messages that have not come here yet, ascending.
@@ -36,7 +36,7 @@ pub(super) struct Stability {
     stable: u64,
     /// The digests after the messages behind the stable ones.
     digests: VecDeque<[u8; 8]>,
-    others: BTreeMap<NodeId, Member>,
+    others: BTreeMap<NodeId, MemberProgress>,
     /// Acknowledgements of other messages than were delivered here: the engine has broken its word.
     pub(super) contradictions: u64,
 }
@@ -49,7 +49,7 @@ impl Stability {
             chain,
             stable: 0,
             digests: VecDeque::from([chain.short()]),
-            others: others.map(|node| (node, Member::default())).collect(),
+            others: others.map(|node| (node, MemberProgress::default())).collect(),
             contradictions: 0,
         }
     }
@@ -112,7 +112,7 @@ impl Stability {
         };
         if count > self.count {
             if member.ahead.back().is_none_or(|(last, _)| *last < count) {
-                member.ahead.truncate(AHEAD - 1);
+                member.ahead.truncate(MAX_ACKS_AHEAD - 1);
                 member.ahead.push_back((count, digest));
             }
         } else if count > member.acked {
@@ -210,7 +210,7 @@ mod tests {
         assert!(!stability.advance());
         for count in 1..=1000 {
             stability.delivered(chain(count));
-            assert!(stability.advance() || count >= AHEAD as u64, "{count}");
+            assert!(stability.advance() || count >= MAX_ACKS_AHEAD as u64, "{count}");
         }
         assert_eq!(stability.stable(), 1000);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 
 /// So many heartbeats in a row make a suspect trusted again.
-const TRUST: u32 = 2;
+const HEARTBEATS_TO_TRUST: u32 = 2;
 
 /// How one node is heard, over all links together.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Listener {
             };
         }
         self.heard += 1;
-        let trusted = self.suspected && self.heard >= TRUST;
+        let trusted = self.suspected && self.heard >= HEARTBEATS_TO_TRUST;
         self.suspected &= !trusted;
         trusted
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PULSE: Duration = Duration::from_millis(10);
+    const HEARTBEAT: Duration = Duration::from_millis(10);
 
     fn micros(micros: u64) -> Time {
         Time(Duration::from_secs(1) + Duration::from_micros(micros))
@@ -99,7 +99,7 @@ mod tests {
     fn suspicions(gaps: impl Iterator<Item = u64>) -> usize {
         let config = SuspicionConfig::default();
         let (mut now, mut count) = (0, 0);
-        let mut listener = Listener::new(micros(0), PULSE);
+        let mut listener = Listener::new(micros(0), HEARTBEAT);
         for gap in gaps {
             now += gap;
             count += usize::from(listener.suspect(micros(now), &config));
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_steady_node_is_suspected_after_the_floor_and_any_after_the_ceiling() {
         let config = SuspicionConfig::default();
-        let mut listener = Listener::new(micros(0), PULSE);
+        let mut listener = Listener::new(micros(0), HEARTBEAT);
         assert!(listener.threshold(&config) <= Duration::from_millis(50));
         (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         assert_eq!(listener.threshold(&config), config.floor);
@@ -121,7 +121,7 @@ mod tests {
         assert!(!listener.suspect(micros(last + 26_000), &config), "once");
         assert!(!listener.heard(micros(last + 30_000), &config));
         assert!(listener.heard(micros(last + 40_000), &config), "two heartbeats make it trusted");
-        let mut noisy = Listener::new(micros(0), PULSE);
+        let mut noisy = Listener::new(micros(0), HEARTBEAT);
         (1..9).for_each(|n| assert!(!noisy.heard(micros(n * 150_000), &config)));
         assert_eq!(noisy.threshold(&config), config.ceiling);
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn who_was_cut_off_is_suspected_as_soon_as_before() {
         let config = SuspicionConfig::default();
-        let mut listener = Listener::new(micros(0), PULSE);
+        let mut listener = Listener::new(micros(0), HEARTBEAT);
         (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         let back = 1999 * 10_000 + 2_000_000;
         assert!(listener.suspect(micros(back), &config));
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn own_lateness_is_nobodys_fault() {
         let config = SuspicionConfig::default();
-        let mut listener = Listener::new(micros(0), PULSE);
+        let mut listener = Listener::new(micros(0), HEARTBEAT);
         (1..2000).for_each(|n| assert!(!listener.heard(micros(n * 10_000), &config)));
         let late = 1999 * 10_000 + 2_000_000;
         listener.grant(micros(late));

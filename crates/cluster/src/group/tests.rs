@@ -1,7 +1,7 @@
 //! Several groups over an engine in memory.
 
 mod alone;
-mod aside;
+mod bulk;
 mod clocks;
 mod heartbeats;
 mod leases;

@@ -1,6 +1,6 @@
 //! From the engine's views to the group's: exchange, start, delivery.
 
-use super::aside::Aside;
+use super::bulk::BulkTransfer;
 use super::durable::Begun;
 use super::exchange::{Exchange, Heard, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
@@ -21,7 +21,7 @@ use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// A STATUS that has not come back by then is said again.
-const REPEAT: Duration = Duration::from_secs(1);
+const STATUS_REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where this node stands.
 pub(super) enum Stage {
@@ -51,7 +51,7 @@ pub(super) struct Running {
     pub(super) stability: Stability,
     /// Where own updates were delivered that are not stable yet.
     pub(super) unstable: std::collections::VecDeque<(u64, super::Ticket)>,
-    pub(super) aside: Aside,
+    pub(super) bulk: BulkTransfer,
 }
 
 /// What is in a message.
@@ -65,16 +65,16 @@ enum Opened {
 
 impl Running {
     fn open(&mut self, from: NodeId, header: &Header, body: &[u8]) -> Opened {
-        if header.kind != Kind::Aside {
+        if header.kind != Kind::Bulk {
             return frame::open(&self.key, from, header, &[], body).map_or(Opened::Wrong, Opened::Plain);
         }
-        let proven = frame::proven(&self.key, from, header, body).filter(|_| self.aside.is_used());
+        let proven = frame::proven(&self.key, from, header, body).filter(|_| self.bulk.is_used());
         let Some(tag) = proven else { return Opened::Wrong };
-        if !self.aside.wanted() {
+        if !self.bulk.wanted() {
             // It says what this node knows.
             return Opened::Plain(Zeroizing::default());
         }
-        match self.aside.take(from, header.serial) {
+        match self.bulk.take(from, header.serial) {
             Some(rest) => {
                 let opened = frame::open(&self.key, from, header, &[], &[&rest, tag].concat());
                 // Not what belongs there: that is asked for.
@@ -203,7 +203,7 @@ impl Group {
         };
         let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
         self.outgoing.push_front(sealed);
-        self.repeat = Some(now.plus(REPEAT));
+        self.repeat = Some(now.plus(STATUS_REPEAT_INTERVAL));
     }
 
     /// A message's turn has come. False: not all of it is here, and it must wait.
@@ -314,7 +314,7 @@ impl Group {
             // Those who hold the state have all had the same messages. They are stable once the view has begun everywhere: until
             // then the next one may come together without any of these.
             unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
-            aside: Aside::new(self.config.node, &fresh, version.unwrap_or(GroupConfig::OLDEST)),
+            bulk: BulkTransfer::new(self.config.node, &fresh, version.unwrap_or(GroupConfig::OLDEST)),
             current: current.clone(),
             view: view.clone(),
         };
@@ -399,8 +399,8 @@ impl Group {
             }
         };
         running.seen.insert(from, header.serial);
-        running.aside.passed(from, header.serial);
-        let tag = body.get(body.len().saturating_sub(frame::TAG)..).unwrap_or_default();
+        running.bulk.passed(from, header.serial);
+        let tag = body.get(body.len().saturating_sub(frame::TAG_OCTETS)..).unwrap_or_default();
         running.stability.delivered(running.stability.chain().next(from, header, tag));
         let count = running.stability.count();
         (self.held.count, self.held.chain) = (count, running.stability.chain());
@@ -408,7 +408,7 @@ impl Group {
             && let Some(ticket) = self.outbox.delivered(header.serial)
         {
             running.unstable.push_back((count, ticket));
-            running.aside.delivered(now, header.serial, count);
+            running.bulk.delivered(now, header.serial, count);
             self.delivered = Some(ticket);
         }
         (self.unacknowledged, self.counters.delivered) = (true, self.counters.delivered + 1);

@@ -90,7 +90,9 @@ impl Member {
                 );
             }
             Op::Answer(answer) => return self.core.answered(answer),
-            Op::Happened(happening) => return self.replication.happened(&mut self.core, from, happening),
+            Op::RemoteEvent(remote) => {
+                return self.replication.remote_event(&mut self.core, from, remote);
+            }
             Op::LineRate { rate } => return self.replication.numbers.told_line_rate(&self.core, from, rate),
             _ => {}
         }
@@ -131,7 +133,7 @@ impl Member {
                 self.replication.numbers.granted(&mut self.core, &mut self.replication.replicas, at, &grants);
                 self.shards.owner_bumped(&mut self.core, grants.shard);
             }
-            Op::Edges { moved, all_of, epoch } => self.replication.numbers.edges_told(
+            Op::HighWaterMarks { moved, all_of, epoch } => self.replication.numbers.marks_told(
                 &self.core,
                 &mut self.replication.replicas,
                 now,
@@ -152,7 +154,7 @@ impl Member {
             | Op::Manifest(_)
             | Op::Ask { .. }
             | Op::Answer(_)
-            | Op::Happened(_)
+            | Op::RemoteEvent(_)
             | Op::LineRate { .. } => {}
         }
     }

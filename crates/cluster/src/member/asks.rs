@@ -17,8 +17,8 @@ use testudo_ike::output::Time;
 use testudo_ipsec::spi::Shard;
 
 /// An owner that cannot speak yet for what it has been given tries again, for so long.
-const AGAIN: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What this node does for others.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ impl Asks {
             }
         };
         if let Some(ask) = ask {
-            self.waiting.push(Waiting { until: now.plus(PATIENCE), from, job, ask });
+            self.waiting.push(Waiting { until: now.plus(ASK_TIMEOUT), from, job, ask });
             self.do_what_is_asked(core, replication, shards, now);
         }
     }
@@ -165,11 +165,11 @@ impl Asks {
                 self.waiting.push(waiting);
             } else if let Ask::Initiate { .. } = waiting.ask {
                 let node = core.node;
-                let why = format!("node {node} is to initiate it, and cannot speak for its shard yet");
-                self.answer(core, waiting.from, waiting.job, Answered::Initiated(Err(why)));
+                let reason = format!("node {node} is to initiate it, and cannot speak for its shard yet");
+                self.answer(core, waiting.from, waiting.job, Answered::Initiated(Err(reason)));
             }
         }
-        self.again = Some(now.plus(AGAIN));
+        self.again = Some(now.plus(RETRY_INTERVAL));
     }
 
     fn do_for(

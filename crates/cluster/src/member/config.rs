@@ -1,6 +1,6 @@
 //! What a member is told at its start.
 
-use super::numbers::line_rates::ASSUMED;
+use super::numbers::line_rates::ASSUMED_PACKETS_PER_SECOND;
 use crate::group::GroupConfig;
 use std::time::Duration;
 use testudo_ike::endpoint::EndpointConfig;
@@ -33,7 +33,7 @@ impl MemberConfig {
         Self {
             group,
             endpoint: EndpointConfig::default(),
-            line_rate: ASSUMED,
+            line_rate: ASSUMED_PACKETS_PER_SECOND,
             detection: Duration::from_millis(500),
             replicate_configuration: true,
             message_id_sync: false,

@@ -25,7 +25,7 @@ use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
 
 /// A piece of configuration.
-struct Piece {
+struct ConfigPiece {
     octets: Secret,
     digest: u64,
     /// Not all nodes have it: it was loaded where there was nobody to tell.
@@ -39,7 +39,7 @@ pub(super) struct Configuration {
     /// All nodes are to have the same.
     replicates: bool,
     key: HashKey,
-    pieces: BTreeMap<PieceName, Piece>,
+    pieces: BTreeMap<PieceName, ConfigPiece>,
     /// What was taken away where there was nobody to tell.
     untold: Vec<(Effect, Secret)>,
     /// There may be pieces that are untold: nobody looks at all of them in every turn.
@@ -72,7 +72,7 @@ impl Configuration {
 
     fn set(&mut self, name: PieceName, octets: Secret, is_untold: bool) {
         let digest = self.key.hash(octets.octets());
-        self.pieces.insert(name, Piece { octets, digest, is_untold, refused: None });
+        self.pieces.insert(name, ConfigPiece { octets, digest, is_untold, refused: None });
     }
 
     fn has(&self, name: &PieceName, octets: &[u8]) -> bool {
@@ -152,9 +152,9 @@ impl Configuration {
     }
 
     /// The host could not do what [`MemberOutput::Configure`] asked for.
-    pub(in crate::member) fn refused(&mut self, now: Time, name: &PieceName, why: String) {
+    pub(in crate::member) fn refused(&mut self, now: Time, name: &PieceName, reason: String) {
         if let Some(piece) = self.pieces.get_mut(name) {
-            piece.refused = Some(why);
+            piece.refused = Some(reason);
             self.configuration_changed(now);
         }
     }
@@ -223,7 +223,7 @@ impl Configuration {
         }
         let Some(Hearing { pieces, later }) = self.hearing.take() else { return };
         let told: BTreeSet<&PieceName> = pieces.keys().collect();
-        let given_up = |(name, piece): (&PieceName, &Piece)| {
+        let given_up = |(name, piece): (&PieceName, &ConfigPiece)| {
             (!piece.is_untold && !told.contains(name)).then(|| name.clone())
         };
         let gone: Vec<PieceName> = self.pieces.iter().filter_map(given_up).collect();

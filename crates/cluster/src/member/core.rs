@@ -4,7 +4,7 @@
 pub(super) mod commits;
 
 use super::replication::replicas::ChildReplica;
-use super::shards::ownership::Ownership;
+use super::shards::ownership::OwnerTable;
 use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
@@ -21,7 +21,7 @@ use testudo_ike::suite::Entropy;
 use testudo_ipsec::spi::{SenderId, Shard};
 
 /// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FORMING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the total order has said of owners before a fresh node has heard where that begins.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(super) struct Core {
     pub(super) endpoint: Endpoint,
     pub(super) view: ViewState,
     /// Who owns what, as the total order has it.
-    pub(super) table: Ownership,
+    pub(super) table: OwnerTable,
     /// As long as a fresh node has not heard who owns what: the shards that were handed over meanwhile, by whom and to whom.
     pub(super) unheard_of: Option<Unheard>,
     pub(super) commits: Commits,
@@ -105,7 +105,7 @@ impl Core {
                 version: crate::update::OLDEST,
                 stable_upto: Position::default(),
             },
-            table: Ownership::new(),
+            table: OwnerTable::new(),
             unheard_of: None,
             commits: Commits::default(),
             sender: None,
@@ -121,7 +121,7 @@ impl Core {
     pub(super) fn may_speak(&self, now: Time) -> bool {
         let view = match self.view.no_view {
             None => self.view.running,
-            Some(since) => self.view.quorate && now.since(since) < PATIENCE,
+            Some(since) => self.view.quorate && now.since(since) < FORMING_TIMEOUT,
         };
         view && self.sender.is_some() && now < self.fence
     }

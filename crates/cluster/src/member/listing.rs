@@ -11,7 +11,7 @@ use testudo_ipsec::spi::Spi;
 
 /// What other nodes have of a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct RemoteSas {
     /// IKE SAs with a Child SA of it.
     pub sas: usize,
     /// A node that speaks for one of them.
@@ -50,18 +50,18 @@ impl Member {
     }
 
     /// The IKE SAs that are in other nodes' endpoints, by number and connection, as [`Ask`](super::Ask) names them.
-    pub fn ikes_elsewhere(&self) -> impl Iterator<Item = (IkeSaId, &str, Sa)> {
-        let elsewhere = self
+    pub fn remote_ikes(&self) -> impl Iterator<Item = (IkeSaId, &str, Sa)> {
+        let remote = self
             .replication
             .replicas
             .ikes
             .iter()
             .filter(|(_, ike)| ike.here.is_none() && ike.outline.established);
-        elsewhere.map(|(spi, ike)| (ike.id, &*ike.outline.connection, Sa::Ike(*spi)))
+        remote.map(|(spi, ike)| (ike.id, &*ike.outline.connection, Sa::Ike(*spi)))
     }
 
     /// The same of Child SAs, with the IKE SA and the name of each.
-    pub fn children_elsewhere(&self) -> impl Iterator<Item = (IkeSaId, &str, ChildSaId, &str, Sa)> {
+    pub fn remote_children(&self) -> impl Iterator<Item = (IkeSaId, &str, ChildSaId, &str, Sa)> {
         self.replication.replicas.children().filter_map(|(spi, child)| {
             let ike = self.replication.replicas.ikes.get(&child.ike).filter(|ike| ike.here.is_none())?;
             Some((ike.id, &*child.connection, child.id, &*child.name, Sa::Child(*spi)))
@@ -69,8 +69,8 @@ impl Member {
     }
 
     /// What other nodes have of each child of a connection, by name.
-    pub fn others_have(&self, connection: &str) -> BTreeMap<&str, Elsewhere> {
-        let mut found: BTreeMap<&str, Elsewhere> = BTreeMap::new();
+    pub fn remote_sas_of(&self, connection: &str) -> BTreeMap<&str, RemoteSas> {
+        let mut found: BTreeMap<&str, RemoteSas> = BTreeMap::new();
         let mut ikes = BTreeSet::new();
         for (spi, child) in self.replication.replicas.children_of_connection(connection) {
             let there = self.replication.replicas.ikes.get(&child.ike).is_some_and(|ike| ike.here.is_none());
@@ -90,7 +90,7 @@ impl Member {
     }
 
     /// Whether another node has an IKE SA of the connection, or is its home.
-    pub fn is_elsewhere(&self, connection: &str) -> bool {
+    pub fn is_remote(&self, connection: &str) -> bool {
         let (mut here, mut there) = (false, false);
         for ike in self.replication.replicas.ikes.values().filter(|ike| ike.outline.established) {
             if ike.outline.connection == connection {

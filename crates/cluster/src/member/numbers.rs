@@ -12,7 +12,7 @@ use crate::shard::ShardSet;
 use crate::update::{Grant, Grants, Op};
 use blocks::{owners, standbys};
 use line_rates::LineRates;
-use marks::Edges;
+use marks::HighWaterMarks;
 use std::collections::{BTreeMap, VecDeque};
 use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::number::SequenceBlock;
@@ -20,7 +20,7 @@ use testudo_ipsec::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
 
 /// Grants of one update: what is about a batch.
-const GRANTS: usize = 512;
+const MAX_GRANTS_PER_UPDATE: usize = 512;
 
 /// A block that this node will have.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,7 @@ type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 pub(super) struct Numbers {
     pub(super) own: OwnBlocks,
     pub(super) standby: StandbyBlocks,
-    pub(super) marks: Edges,
+    pub(super) marks: HighWaterMarks,
     pub(super) line_rates: LineRates,
 }
 
@@ -155,7 +155,7 @@ impl Numbers {
         Self {
             own: OwnBlocks::default(),
             standby: StandbyBlocks::new(),
-            marks: Edges::default(),
+            marks: HighWaterMarks::default(),
             line_rates: LineRates::new(line_rate),
         }
     }
@@ -210,7 +210,7 @@ impl Numbers {
             self.own.add(grant, at_once, true);
             all.extend(grant);
         }
-        for grants in all.chunks(GRANTS) {
+        for grants in all.chunks(MAX_GRANTS_PER_UPDATE) {
             let grants = Grants { shard, standby, grants: grants.to_vec() };
             ops.push(if at_once { Op::Bump(grants) } else { Op::Renew(grants) });
         }

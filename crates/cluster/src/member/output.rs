@@ -152,7 +152,7 @@ pub enum MemberOutput {
         result: Result<(), String>,
     },
     /// The same, to SAs of another node.
-    Elsewhere(Event),
+    RemoteEvent(Event),
 }
 
 /// What was done of shards until they went.
@@ -161,7 +161,7 @@ pub struct Flushed {
     /// The shards.
     pub shards: ShardSet,
     /// Up to where packets have been taken in on their Child SAs.
-    pub edges: Vec<(Spi, u64)>,
+    pub marks: Vec<(Spi, u64)>,
     /// The latest clear packets that were worked on since [`MemberOutput::Note`], in any order.
     pub notes: Vec<Note>,
 }
@@ -172,7 +172,7 @@ pub struct TakenIn {
     /// The SPI that we chose.
     pub spi_in: Spi,
     /// Packets were taken in up to here, as the former owner has told.
-    pub edge: u64,
+    pub mark: u64,
     /// How far it can have got since.
     pub reach: u64,
     /// Extended sequence numbers.
@@ -182,6 +182,6 @@ pub struct TakenIn {
 impl TakenIn {
     /// Up to where numbers count as seen. `seen`: the low half of the highest number that this node's filter has seen pass.
     pub fn floor(&self, seen: Option<u32>) -> u64 {
-        testudo_ipsec::replay::floor(self.edge, seen, self.reach, self.esn)
+        testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
     }
 }

@@ -15,7 +15,7 @@ pub(super) mod takeover;
 
 use super::core::Core;
 use super::replication::Replication;
-use crate::dispatch::Ownership as Shown;
+use crate::dispatch::Ownership;
 use crate::group::Ticket;
 use crate::node::NodeId;
 use crate::shard::ShardSet;
@@ -63,7 +63,7 @@ pub(super) struct Shards {
     pub(super) imports: BTreeSet<IkeSpi>,
     pub(super) imported: ShardSet,
     pub(super) homes: Option<ShardSet>,
-    pub(super) shown: Shown,
+    pub(super) shown: Ownership,
     pub(super) syncs: Syncs,
 }
 
@@ -92,7 +92,7 @@ impl Shards {
             imports: BTreeSet::new(),
             imported: ShardSet::EMPTY,
             homes: None,
-            shown: Shown::default(),
+            shown: Ownership::default(),
             syncs: Syncs::default(),
         }
     }

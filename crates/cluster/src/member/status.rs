@@ -1,6 +1,6 @@
 //! What operators see of a member.
 
-use super::{ConfigurationStatus, HandoverStage, Member, Told};
+use super::{ConfigurationStatus, HandoverStage, IkeUpdateCounts, Member};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
 use crate::shard::ShardSet;
@@ -20,7 +20,7 @@ pub struct MemberCounters {
     /// Changes of IKE SAs that are not for what is held here of them.
     pub unfit: u64,
     /// What was told to others.
-    pub told: Told,
+    pub told: IkeUpdateCounts,
 }
 
 /// For `testudo cluster`.

@@ -5,7 +5,7 @@
 
 mod operator;
 
-pub(crate) use operator::{Answer, Answered, Configure, Happening, Manifest};
+pub(crate) use operator::{Answer, Answered, Configure, Manifest, RemoteEvent};
 pub use operator::{Ask, Class, Effect, PieceName, Sa};
 
 use crate::node::NodeId;
@@ -74,9 +74,9 @@ pub(crate) enum Op {
     Renew(Grants),
     /// BUMP: owner and standby both go on in these numbers at once.
     Bump(Grants),
-    /// EDGES: up to where the owner has taken packets in. `all_of`: of these shards, which it carries, all have been told now that
+    /// EDGES: high-water marks, up to where the owner has taken packets in. `all_of`: of these shards, which it carries, all have been told now that
     /// have moved. Said in the view of that epoch: delivered in a later one it is no more than what once was.
-    Edges { moved: Vec<(Spi, u64)>, all_of: ShardSet, epoch: u64 },
+    HighWaterMarks { moved: Vec<(Spi, u64)>, all_of: ShardSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
     /// SEG_OFFER: the owner will give shards up for other nodes, which keep back what packets of theirs come from now on.
@@ -106,7 +106,7 @@ pub(crate) enum Op {
     /// What has come of it.
     Answer(Answer),
     /// Something has happened to an SA of the sender.
-    Happened(Happening),
+    RemoteEvent(RemoteEvent),
     /// Packets a second that the sender's ports can bring it at most.
     LineRate { rate: u64 },
 }
@@ -150,7 +150,7 @@ pub(crate) struct ChildState {
     /// Of a new one: the standby, whose block follows the owner's. The two end at `reserved`.
     pub(crate) standby: Option<NodeId>,
     /// Packets were taken in up to here.
-    pub(crate) edge: u64,
+    pub(crate) mark: u64,
 }
 
 /// Numbers of some Child SAs of one shard.
@@ -193,7 +193,7 @@ pub(crate) struct Offer {
 /// How a shard was left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
-    /// Packets have been taken in up to the edges that were told, and no further.
+    /// Packets have been taken in up to the high-water marks that were told, and no further.
     pub(crate) is_exact: bool,
     /// Hashes of the clear packets that were worked on last: since SEG_OFFER, if there was room for all.
     pub(crate) handled: Vec<u64>,
@@ -235,7 +235,7 @@ impl Op {
             Self::SegDrop { shard, .. } => *shard,
             Self::IkeWanted { .. }
             | Self::PathMtus(_)
-            | Self::Edges { .. }
+            | Self::HighWaterMarks { .. }
             | Self::SegOffer(_)
             | Self::Fit { .. }
             | Self::Drain { .. }
@@ -247,7 +247,7 @@ impl Op {
             | Self::Manifest(_)
             | Self::Ask { .. }
             | Self::Answer(_)
-            | Self::Happened(_)
+            | Self::RemoteEvent(_)
             | Self::LineRate { .. } => {
                 return None;
             }
@@ -263,7 +263,7 @@ impl Op {
             }
             Self::Child(_) => 512,
             Self::Renew(grants) | Self::Bump(grants) => 16 + grants.grants.len() * 16,
-            Self::Edges { moved, .. } => 48 + moved.len() * 14,
+            Self::HighWaterMarks { moved, .. } => 48 + moved.len() * 14,
             Self::PathMtus(paths) => 8 + paths.len() * 24,
             Self::SegOffer(offer) => 16 + offer.shards.len() * 3 + offer.neighbours.len() * 19,
             Self::SegDrop { left, .. } => 32 + left.handled.len() * 10,
@@ -325,8 +325,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn edges(count: usize) -> Op {
-        Op::Edges {
+    fn marks(count: usize) -> Op {
+        Op::HighWaterMarks {
             moved: (0..count).map(|n| (Spi(n as u32), n as u64)).collect(),
             all_of: ShardSet::EMPTY,
             epoch: 1,
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn an_update_is_what_was_published() {
         let ops = vec![
-            edges(300),
+            marks(300),
             Op::SegOffer(Offer {
                 shards: vec![(Shard(7), NodeId::new(3).unwrap())],
                 neighbours: vec![(1, "10.1.0.2".parse().unwrap())],
@@ -388,7 +388,7 @@ mod tests {
 
         #[test]
         fn what_is_cut_is_whole_together(counts in prop::collection::vec(0_usize..600, 0..20)) {
-            let ops: Vec<Op> = counts.into_iter().map(edges).collect();
+            let ops: Vec<Op> = counts.into_iter().map(marks).collect();
             let parts: Vec<Vec<Op>> = cut(ops.clone(), 4096).collect();
             prop_assert!(parts.iter().all(|part| part.len() == 1 || encode(NEWEST, part).len() <= 4096 + 64));
             prop_assert_eq!(parts.concat(), ops);

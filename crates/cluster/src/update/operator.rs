@@ -103,7 +103,7 @@ pub(crate) enum Answered {
 
 /// Something has happened to SAs of the sender, for those who listen on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Happening {
+pub(crate) enum RemoteEvent {
     IkeUp(IkeSpi),
     /// `renewed`: another has its place.
     IkeDown {

@@ -3,7 +3,7 @@
 use crate::config::{of_cluster, of_peer};
 use crate::world::World;
 use std::time::Duration;
-use testudo_cluster::member::{Count, Told};
+use testudo_cluster::member::{IkeUpdateCounts, MessageCount};
 use testudo_ike::config::Connection;
 
 const EVERY: Duration = Duration::from_secs(10);
@@ -30,11 +30,11 @@ fn tunnel(cluster_asks: bool) -> (World, usize) {
     (world, owner)
 }
 
-fn told(world: &World, node: usize) -> Told {
+fn told(world: &World, node: usize) -> IkeUpdateCounts {
     world.nodes[node].member.as_ref().unwrap().status().counters.told
 }
 
-fn mean(count: Count) -> u64 {
+fn mean(count: MessageCount) -> u64 {
     count.octets / count.messages.max(1)
 }
 

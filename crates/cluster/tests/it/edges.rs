@@ -14,7 +14,7 @@ fn tell_now(world: &mut World, edge: u64) {
     }
     for (owner, edges) in told {
         let now = world.now;
-        world.nodes[owner].member.as_mut().unwrap().report_edges(now, &edges);
+        world.nodes[owner].member.as_mut().unwrap().report_marks(now, &edges);
     }
 }
 
@@ -44,7 +44,7 @@ fn floor_behind_a_forgery(world: &mut World) -> u64 {
     world.nodes[taker].floors[&spi]
 }
 
-/// An edge that waits for a view is of the moment when it was said: the peer has gone on meanwhile.
+/// A high-water mark that waits for a view is of the moment when it was said: the peer has gone on meanwhile.
 #[test]
 fn an_edge_that_has_waited_is_as_old_as_it_is() {
     let mut world = World::established(3, 6, 805);
@@ -196,7 +196,7 @@ fn a_rate_is_of_the_last_telling() {
     });
 }
 
-/// Two edges in quick succession make no SA fast.
+/// Two high-water marks in quick succession make no SA fast.
 #[test]
 fn a_rate_is_of_no_less_than_half_a_second() {
     assert_doubted(|world| {
@@ -246,7 +246,7 @@ fn nothing_is_said_of_shards_that_are_not_taken_yet() {
     let standby = (0..5).find(|node| world.nodes[*node].shards.0.contains(shard)).unwrap();
     assert!(!world.nodes[standby].shards.1.contains(shard), "it waits for what the owner may still send");
     let now = world.now;
-    world.nodes[standby].member.as_mut().unwrap().report_edges(now, &[]);
+    world.nodes[standby].member.as_mut().unwrap().report_marks(now, &[]);
     world.run(Duration::from_millis(20));
     assert!(!world.nodes[standby].shards.1.contains(shard), "still");
     lose(&mut world, standby);

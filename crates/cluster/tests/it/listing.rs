@@ -15,7 +15,8 @@ fn assert_known(world: &World, peer: usize, nodes: &[usize]) {
     for &node in nodes {
         let member = member(world, node);
         let here: Vec<_> = member.endpoint().children(&name).iter().map(|child| child.state).collect();
-        let there: Vec<_> = member.others_have(&name).values().map(|there| (there.sas, there.node)).collect();
+        let there: Vec<_> =
+            member.remote_sas_of(&name).values().map(|there| (there.sas, there.node)).collect();
         if node == owner {
             assert_eq!((here, there), (vec![ChildState::Up], vec![]), "{name} at its owner");
         } else {
@@ -29,7 +30,7 @@ fn assert_known(world: &World, peer: usize, nodes: &[usize]) {
 fn every_node_knows_which_children_are_up_and_where() {
     let mut world = World::established(3, 6, 2001);
     (0..6).for_each(|peer| assert_known(&world, peer, &[0, 1, 2]));
-    assert!(member(&world, 0).others_have("unknown").is_empty());
+    assert!(member(&world, 0).remote_sas_of("unknown").is_empty());
     let homes = [0, 1, 2].map(|node| member(&world, node).home_of("peer0"));
     assert!(homes[0].is_some() && homes.iter().all(|home| *home == homes[0]), "{homes:?}");
 

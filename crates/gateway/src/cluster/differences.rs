@@ -7,22 +7,22 @@ use testudo_cluster::node::names;
 /// For `testudo cluster`; empty if all nodes are alike.
 pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
     let configuration = &status.configuration;
-    let mut why = Vec::new();
+    let mut sentences = Vec::new();
     if status.group.phase == Phase::Running && status.version < GroupConfig::NEWEST {
         let lost = match status.version < GroupConfig::CONTROL_PLANE {
             true => ", and a configuration is loaded on each node by itself",
             false => "",
         };
-        why.push(format!(
+        sentences.push(format!(
             "nodes of an older version are in the cluster: until they are upgraded all speak version {} of the replication \
              protocol{lost}",
             status.version
         ));
     }
-    why.extend(configuration.refused.iter().map(|(piece, reason)| {
+    sentences.extend(configuration.refused.iter().map(|(piece, reason)| {
         format!("{}, as the cluster has it, is refused by this node: {reason}", piece.name)
     }));
-    why.extend(configuration.differences.iter().map(|Difference { node, found, name }| {
+    sentences.extend(configuration.differences.iter().map(|Difference { node, found, name }| {
         let name = &name.name;
         match found {
             Found::ThereOnly => format!("node {node} has {name}, which this node has not"),
@@ -35,10 +35,10 @@ pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
     let named = |node| configuration.differences.iter().any(|difference| difference.node == node);
     let unnamed: Vec<_> = configuration.differ.iter().copied().filter(|node| !named(*node)).collect();
     if !unnamed.is_empty() {
-        why.push(format!("nodes {} are configured otherwise than this node", names(&unnamed)));
+        sentences.push(format!("nodes {} are configured otherwise than this node", names(&unnamed)));
     }
-    if !why.is_empty() && !configuration.replicates && !configuration.differ.is_empty() {
-        why.push("replicate_config is off: each node has what was loaded on it".to_owned());
+    if !sentences.is_empty() && !configuration.replicates && !configuration.differ.is_empty() {
+        sentences.push("replicate_config is off: each node has what was loaded on it".to_owned());
     }
-    why
+    sentences
 }

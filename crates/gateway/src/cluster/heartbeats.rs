@@ -14,7 +14,7 @@ use testudo_cluster::node::NodeId;
 
 /// Octets that wait in the socket of the first link, as the kernel counts them: several nodes may have a megabyte each under way to one
 /// that they bring up to date.
-const BUFFER: usize = 8 << 20;
+const RECEIVE_BUFFER_OCTETS: usize = 8 << 20;
 
 /// What a look at the sockets has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Heartbeats {
 
 /// Makes room for what brings a node up to date, which takes the first link: beyond the host's limit, where that is allowed.
 fn widen(link: &UdpSocket) {
-    let widened =
-        setsockopt(link, RcvBufForce, &BUFFER).and_then(|()| setsockopt(link, SndBufForce, &BUFFER));
+    let widened = setsockopt(link, RcvBufForce, &RECEIVE_BUFFER_OCTETS)
+        .and_then(|()| setsockopt(link, SndBufForce, &RECEIVE_BUFFER_OCTETS));
     if let Err(error) = widened {
         tracing::debug!("the link of the cluster keeps its buffers: {error}");
     }

@@ -7,13 +7,13 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Octets of the key.
-const LENGTH: usize = 32;
+const KEY_OCTETS: usize = 32;
 /// Its digits, and room for a line's end or two.
-const LONGEST: u64 = 2 * LENGTH as u64 + 4;
+const MAX_FILE_OCTETS: u64 = 2 * KEY_OCTETS as u64 + 4;
 const EXPECTED: &str = "64 hexadecimal digits (openssl rand -hex 32)";
 
 /// Reads the key. `place` begins the complaints: where the file is named. What stands in the file is never shown.
-pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; LENGTH]>, String> {
+pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
     let complain = |found: &str, expected: &str| {
         Err(format!("{place}: {}: found {found}, expected {expected}", file.display()))
     };
@@ -26,22 +26,22 @@ pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; LENGTH]>, 
         let found = format!("a file that others may use (mode {:o})", metadata.mode() & 0o777);
         return complain(&found, "one that its owner alone may read (chmod 600)");
     }
-    let mut text = Zeroizing::new(Vec::with_capacity(LONGEST as usize + 1));
-    if let Err(error) = opened.take(LONGEST + 1).read_to_end(&mut text) {
+    let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_OCTETS as usize + 1));
+    if let Err(error) = opened.take(MAX_FILE_OCTETS + 1).read_to_end(&mut text) {
         return complain(&error.to_string(), EXPECTED);
     }
     let digits = text.trim_ascii();
     match decode(digits) {
         Some(key) => Ok(key),
-        None if text.len() as u64 > LONGEST => complain("more than that", EXPECTED),
+        None if text.len() as u64 > MAX_FILE_OCTETS => complain("more than that", EXPECTED),
         None => complain(&format!("{} octets that are not", digits.len()), EXPECTED),
     }
 }
 
-fn decode(digits: &[u8]) -> Option<Zeroizing<[u8; LENGTH]>> {
-    let mut key = Zeroizing::new([0; LENGTH]);
+fn decode(digits: &[u8]) -> Option<Zeroizing<[u8; KEY_OCTETS]>> {
+    let mut key = Zeroizing::new([0; KEY_OCTETS]);
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
-    if pairs.len() != LENGTH {
+    if pairs.len() != KEY_OCTETS {
         return None;
     }
     let digit = |octet: u8| char::from(octet).to_digit(16);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn key_of(text: &str, mode: u32) -> Result<Zeroizing<[u8; LENGTH]>, String> {
+    fn key_of(text: &str, mode: u32) -> Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, text).unwrap();

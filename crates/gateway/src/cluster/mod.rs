@@ -1,5 +1,6 @@
 //! What a member of a cluster needs of its machine: the key, the sockets of its heartbeats, a number that outlives it, its engine.
 
+mod diagnosis;
 mod differences;
 mod disk;
 mod heartbeats;
@@ -8,7 +9,6 @@ mod load;
 mod node;
 mod report;
 pub(crate) mod rollback;
-mod why;
 
 use disk::{Disk, Writer};
 use heartbeats::{Heartbeats, Received};

@@ -19,10 +19,10 @@ use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
 
 /// Datagrams of other nodes are taken for so long, and so many at most, before others get their turn.
-const PULSES_BURST: usize = 256;
-const PULSES_TIME: Duration = Duration::from_millis(5);
+const MAX_DATAGRAMS_AT_ONCE: usize = 256;
+const DATAGRAMS_FOR: Duration = Duration::from_millis(5);
 /// No datagram is longer.
-const DATAGRAM: usize = 1 << 16;
+const MAX_DATAGRAM_OCTETS: usize = 1 << 16;
 
 /// This node's ties to the others.
 pub(crate) struct Node {
@@ -101,7 +101,7 @@ impl Prepared {
         let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
         let own = settings.nodes.iter().find(|node| node.id == settings.node);
         let ports = ports(own.map(|node| node.addresses.as_slice()).unwrap_or_default(), fib);
-        let buffer = vec![0; DATAGRAM];
+        let buffer = vec![0; MAX_DATAGRAM_OCTETS];
         let settings = settings.clone();
         Ok(Node { engine, heartbeats, disk, speaker, ports, settings, complaint: None, buffer })
     }
@@ -196,13 +196,13 @@ impl Node {
     /// Hands over what other nodes have said, with the link that it came by. True if there may be more.
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
         let begun = Instant::now();
-        for _ in 0..PULSES_BURST {
+        for _ in 0..MAX_DATAGRAMS_AT_ONCE {
             match self.heartbeats.receive(&mut self.buffer) {
                 Some(Received::Node { link, len }) => take(link, self.buffer.get(..len).unwrap_or_default()),
                 Some(Received::Nothing) => {}
                 None => return false,
             }
-            if begun.elapsed() >= PULSES_TIME {
+            if begun.elapsed() >= DATAGRAMS_FOR {
                 break;
             }
         }

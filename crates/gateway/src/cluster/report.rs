@@ -1,6 +1,6 @@
 //! What operators see of the cluster: the member's own account, in plain numbers.
 
-use super::why;
+use super::diagnosis;
 use std::time::Duration;
 use testudo_cluster::group::{self, PeerStatus};
 use testudo_cluster::member::ClusterStatus;
@@ -49,7 +49,7 @@ pub(crate) fn report(status: &ClusterStatus, witness: Option<bool>, now: Time) -
         replicate_config: status.configuration.replicates,
         config_current: status.configuration.is_current,
         config_pieces: status.configuration.pieces as u64,
-        why: why::sentences(status, witness, now),
+        why: diagnosis::sentences(status, witness, now),
         counters: counters(status),
         nodes,
     }

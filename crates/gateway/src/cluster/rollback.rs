@@ -13,9 +13,9 @@ use testudo_fastpath::generation;
 /// Where Linux has what hypervisors tell.
 const VMCLOCK: &str = "/dev/vmclock0";
 /// Against the clock that goes on by itself the time of day is set in small steps, or was never right.
-const JUMP: Duration = Duration::from_secs(10);
+const MIN_JUMP: Duration = Duration::from_secs(10);
 /// In the first minutes after the start of the machine the time of day is set for the first time.
-const BOOT: Duration = Duration::from_secs(300);
+const BOOT_PERIOD: Duration = Duration::from_secs(300);
 
 /// What tells that the machine has been set back.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Rollback {
         if before != generation {
             return Some(Sign::Generation(before, generation));
         }
-        jumped.filter(|jump| *jump >= JUMP && boottime >= BOOT).map(Sign::Clock)
+        jumped.filter(|jump| *jump >= MIN_JUMP && boottime >= BOOT_PERIOD).map(Sign::Clock)
     }
 }
 

@@ -205,8 +205,8 @@ impl DataPath {
     /// Notes that [`DataPath::flush_shards`] has asked for have come back from all workers.
     pub(super) fn note_flushed(&mut self, notes: Vec<Note>) -> Option<Flushed> {
         let shards = self.cluster.as_mut()?.flushing.pop_front()?;
-        let edges = shards.iter().flat_map(|shard| self.sas.edges(shard)).collect();
-        Some(Flushed { shards, edges, notes })
+        let marks = shards.iter().flat_map(|shard| self.sas.edges(shard)).collect();
+        Some(Flushed { shards, marks, notes })
     }
 
     /// Up to where packets have been taken in, on SAs where it has moved since this was asked last.

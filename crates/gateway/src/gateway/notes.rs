@@ -128,7 +128,7 @@ impl Gateway {
                 let jobs = vec![JobId(job)];
                 self.notes.push_back(Note::Log { ike: None, connection, level, message, jobs });
             }
-            MemberOutput::Elsewhere(event) => self.event(event),
+            MemberOutput::RemoteEvent(event) => self.event(event),
             // All others are the data path's.
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Faults: when they come, what they do, and how they end.
 
 use super::slot::Pause;
-use super::{Arrival, COMMANDS, What, World};
+use super::{Arrival, COMMAND_COUNT, What, World};
 use crate::engine::{MILLI, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
@@ -145,7 +145,7 @@ impl World {
 
     /// Any node may be told, at any time as long as there are faults.
     pub(super) fn configure(&mut self, left: u64) {
-        if left < COMMANDS {
+        if left < COMMAND_COUNT {
             let node = self.whims.below(self.slots.len() as u64) as usize;
             let value = if self.whims.permille(250) { None } else { Some(left) };
             let piece = self.whims.below(PIECES);
@@ -153,7 +153,7 @@ impl World {
         }
         if left > 0 {
             let time = self.scenario.calm + self.scenario.faults;
-            let at = self.now + self.whims.below(2 * time / COMMANDS);
+            let at = self.now + self.whims.below(2 * time / COMMAND_COUNT);
             self.at(at, What::Configure(left - 1));
         }
     }

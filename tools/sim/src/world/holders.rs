@@ -6,15 +6,15 @@ use testudo_cluster::engine::RingId;
 /// Nodes that hold the state, by the quorate view that they hold it in. A view may have begun at some of its members only: the
 /// ones before it count until all of a later one hold it.
 #[derive(Debug, Default)]
-pub(super) struct Holders(BTreeMap<Place, BTreeSet<usize>>);
+pub(super) struct Holders(BTreeMap<ViewId, BTreeSet<usize>>);
 
 /// A view: its ring, of which there may be several, and its epoch.
-pub(super) type Place = (RingId, u64);
+pub(super) type ViewId = (RingId, u64);
 
 impl Holders {
     /// A node holds the state in a view with so many members. True if it cannot have it from anybody: it has begun with nothing,
     /// and nobody was left who knew more.
-    pub(super) fn holds(&mut self, node: usize, at: Place, members: usize) -> bool {
+    pub(super) fn holds(&mut self, node: usize, at: ViewId, members: usize) -> bool {
         let is_new = !self.0.contains_key(&at);
         let lost = is_new && !self.0.is_empty() && self.0.values().all(BTreeSet::is_empty);
         if lost {
@@ -29,7 +29,7 @@ impl Holders {
     }
 
     /// A node has lost its memory, or, in that view, what it held before.
-    pub(super) fn forget(&mut self, node: usize, since: Option<Place>) {
+    pub(super) fn forget(&mut self, node: usize, since: Option<ViewId>) {
         for (at, holders) in &mut self.0 {
             if since.is_none_or(|since| *at < since) {
                 holders.remove(&node);
@@ -38,7 +38,7 @@ impl Holders {
     }
 
     /// Those of the latest view.
-    pub(super) fn latest(&self) -> Option<(Place, &BTreeSet<usize>)> {
+    pub(super) fn latest(&self) -> Option<(ViewId, &BTreeSet<usize>)> {
         self.0.last_key_value().map(|(at, holders)| (*at, holders))
     }
 }
@@ -47,7 +47,7 @@ impl Holders {
 mod tests {
     use super::*;
 
-    fn ring(seq: u64) -> Place {
+    fn ring(seq: u64) -> ViewId {
         (RingId { seq, node: 1 }, seq)
     }
 

@@ -118,11 +118,11 @@ pub struct World {
 }
 
 /// So often operators change the configuration.
-const COMMANDS: u64 = 12;
+const COMMAND_COUNT: u64 = 12;
 /// How often it is looked whether nodes agree.
-const AGREEMENT: Nanos = 7_000_000;
+const AGREEMENT_INTERVAL: Nanos = 7_000_000;
 /// Steps after which something must be wrong with the simulation.
-const MOST_STEPS: u64 = 5_000_000;
+const MAX_STEPS: u64 = 5_000_000;
 
 impl World {
     /// A world that has not begun. `make` makes the nodes.
@@ -171,7 +171,7 @@ impl World {
         self.begin_peers();
         let first = self.scenario.calm + self.random.below(self.scenario.fault_pace);
         self.at(first, What::Fault);
-        self.configure(COMMANDS);
+        self.configure(COMMAND_COUNT);
         self.at(self.scenario.calm + self.scenario.faults, What::Heal);
     }
 
@@ -183,7 +183,7 @@ impl World {
         let tail = end + self.scenario.watch;
         // Something may be under way at any moment, but not always.
         while self.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
-            self.run_until(self.now + AGREEMENT);
+            self.run_until(self.now + AGREEMENT_INTERVAL);
         }
         self.check_agreement();
         self.check_relics();
@@ -194,7 +194,7 @@ impl World {
     }
 
     fn run_until(&mut self, end: Nanos) {
-        while self.checks.violations().is_empty() && self.trace.steps < MOST_STEPS {
+        while self.checks.violations().is_empty() && self.trace.steps < MAX_STEPS {
             let Some(next) = self.next().filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
             self.step();

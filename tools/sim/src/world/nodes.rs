@@ -1,6 +1,6 @@
 //! What happens to nodes, and what they do.
 
-use super::slot::{Birth, Lived, Pause, RING, Slot};
+use super::slot::{Birth, Lived, MAX_RING_PACKETS, Pause, Slot};
 use super::{Actor, Arrival, What, World};
 use crate::checks::{Accepted, Invariant};
 use crate::config;
@@ -16,9 +16,9 @@ use testudo_ike::output::{Event, Path, Reason};
 use testudo_ipsec::spi::Shard;
 
 /// After how long an engine that refused may be asked again.
-const AGAIN: Nanos = 10 * MILLI;
+const ENGINE_RETRY_INTERVAL: Nanos = 10 * MILLI;
 /// Between two turns of a control thread that has more to do.
-const TURN: Nanos = MILLI / 10;
+const TURN_INTERVAL: Nanos = MILLI / 10;
 
 impl World {
     /// A node starts, with nothing but its disk.
@@ -136,7 +136,7 @@ impl World {
         let Some(host) = &mut slot.host else { return };
         if slot.pause == Some(Pause::Host)
             && !matches!(arrival, Arrival::Input(_))
-            && slot.packets.len() >= RING
+            && slot.packets.len() >= MAX_RING_PACKETS
         {
             return;
         }
@@ -234,7 +234,7 @@ impl World {
         let slot = &mut self.slots[index];
         if !slot.refused {
             slot.refused = true;
-            self.at(self.now + AGAIN, What::Node(index, Arrival::Input(Input::Ready)));
+            self.at(self.now + ENGINE_RETRY_INTERVAL, What::Node(index, Arrival::Input(Input::Ready)));
         }
         let slot = &mut self.slots[index];
         let now = slot.clock.at(self.now);
@@ -365,7 +365,7 @@ impl World {
         let at = match &slot.host {
             Some(host) if slot.pause.is_none() => {
                 // What is due at once is so in the next turn of its thread: others have theirs before it.
-                let turn = |at: Nanos| if at <= self.now { self.now + TURN } else { at };
+                let turn = |at: Nanos| if at <= self.now { self.now + TURN_INTERVAL } else { at };
                 host.next_timeout().map(|local| turn(slot.clock.when(local, self.now)))
             }
             _ => None,

@@ -14,11 +14,11 @@ use testudo_ike::message::{Header, IkeSpi, Message};
 use testudo_ike::output::{Event, Path, Time};
 
 /// How often somebody looks after a tunnel.
-const CARE: Nanos = 1000 * MILLI;
+const CARE_INTERVAL: Nanos = 1000 * MILLI;
 /// How long an attempt to bring a tunnel up may take.
-const PATIENCE: Nanos = 5000 * MILLI;
+const INITIATE_TIMEOUT: Nanos = 5000 * MILLI;
 /// When faults are over, so long does it take until peers lose their memory for the last time.
-const LAST: Nanos = 3500 * MILLI;
+const LAST_MEMORY_LOSS_AFTER: Nanos = 3500 * MILLI;
 
 /// What is expected of a tunnel.
 #[derive(Debug, Default)]
@@ -44,7 +44,10 @@ impl World {
             self.at(at, What::Care(index));
             if manners.is_forgetful() {
                 // Once more when all is well: that must leave nothing behind.
-                self.at(self.scenario.calm + self.scenario.faults + LAST, What::Forget(index));
+                self.at(
+                    self.scenario.calm + self.scenario.faults + LAST_MEMORY_LOSS_AFTER,
+                    What::Forget(index),
+                );
             }
             for outward in [false, true] {
                 let at = self.random.below(self.scenario.probe_pace);
@@ -176,7 +179,7 @@ impl World {
 
     /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of it.
     pub(super) fn care(&mut self, index: usize) {
-        let next = self.now + CARE / 2 + self.random.below(CARE);
+        let next = self.now + CARE_INTERVAL / 2 + self.random.below(CARE_INTERVAL);
         self.at(next, What::Care(index));
         if !self.is_established(index) {
             self.tunnels[index].closing = false;
@@ -252,7 +255,7 @@ impl World {
         let tunnel = &mut self.tunnels[index];
         // An attempt that leads nowhere is given up: the other side may have lost what was half done.
         let asked = tunnel.asked;
-        if asked != 0 && self.now - asked < PATIENCE {
+        if asked != 0 && self.now - asked < INITIATE_TIMEOUT {
             return;
         }
         tunnel.asked = self.now;

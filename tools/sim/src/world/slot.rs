@@ -73,9 +73,9 @@ pub(super) struct Slot {
 }
 
 /// Packets that wait in the ring of a worker that does not look.
-pub(super) const RING: usize = 64;
+pub(super) const MAX_RING_PACKETS: usize = 64;
 /// Datagrams that wait in sockets.
-pub(super) const SOCKETS: usize = 400;
+pub(super) const MAX_SOCKET_DATAGRAMS: usize = 400;
 
 impl Slot {
     pub(super) fn new(id: NodeId, clock: Clock) -> Self {
@@ -99,13 +99,13 @@ impl Slot {
     /// Queues what its sockets and rings hold while it stands still.
     pub(super) fn hold(&mut self, input: Input) {
         let (queue, limit) = match input {
-            Input::Esp(_) | Input::Clear(_) | Input::Burst(..) => (&mut self.packets, RING),
+            Input::Esp(_) | Input::Clear(_) | Input::Burst(..) => (&mut self.packets, MAX_RING_PACKETS),
             // The engine's library keeps everything.
             Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) | Input::Written(_) => {
                 (&mut self.inbox, usize::MAX)
             }
             Input::Timeout => return,
-            _ => (&mut self.inbox, SOCKETS),
+            _ => (&mut self.inbox, MAX_SOCKET_DATAGRAMS),
         };
         if queue.len() < limit {
             queue.push_back(input);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use testudo_ike::output::Time;
 
 /// Packets sent within the last moments may still be under way.
-const UNDER_WAY: Nanos = 300 * MILLI;
+const IN_FLIGHT_FOR: Nanos = 300 * MILLI;
 
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl Traffic {
         let counts = |sent: &&Sent| {
             sent.peer == peer
                 && sent.outward == outward
-                && (from..now.saturating_sub(UNDER_WAY)).contains(&sent.at)
+                && (from..now.saturating_sub(IN_FLIGHT_FOR)).contains(&sent.at)
         };
         self.sent.values().filter(counts).fold(Flow::default(), |flow, sent| Flow {
             sent: flow.sent + 1,

@@ -9,13 +9,13 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 
 /// What has changed is told when nothing has changed for so long: very many pieces may be loaded one after the other.
-const QUIET: Duration = Duration::from_millis(200);
+const MANIFEST_DELAY: Duration = Duration::from_millis(200);
 /// Digests that differ for so long are no matter of one being told before the other.
-const LASTING: Duration = Duration::from_secs(1);
+const DIFFERENCE_DELAY: Duration = Duration::from_secs(1);
 /// Differences that are shown.
-const SHOWN: usize = 20;
+const MAX_DIFFERENCES_SHOWN: usize = 20;
 /// Pieces of which each digest is told at most.
-const LISTED: usize = 10_000;
+const MAX_DIGESTS_TOLD: usize = 10_000;
 
 /// What nodes have told, in this view.
 #[derive(Default)]
@@ -70,7 +70,7 @@ pub struct ConfigurationStatus {
 impl Configuration {
     /// Something has changed.
     pub(in crate::member) fn configuration_changed(&mut self, now: Time) {
-        self.told.due = Some(now.plus(QUIET));
+        self.told.due = Some(now.plus(MANIFEST_DELAY));
     }
 
     /// A view begins: nobody knows what the others have.
@@ -80,7 +80,7 @@ impl Configuration {
         told.of.retain(|node, _| members.contains(node));
         (told.own, told.look) = (None, None);
         let concerns = !self.pieces.is_empty() || !told.of.is_empty();
-        told.due = concerns.then(|| now.plus(QUIET));
+        told.due = concerns.then(|| now.plus(MANIFEST_DELAY));
     }
 
     fn digests(&self) -> impl Iterator<Item = (&PieceName, u64)> {
@@ -126,7 +126,7 @@ impl Configuration {
             told.due = None;
             if told.own.is_none_or(|(own, _)| own != whole) {
                 told.own = Some((whole, false));
-                told.look = Some(now.plus(LASTING));
+                told.look = Some(now.plus(DIFFERENCE_DELAY));
                 core.publish(vec![Op::Manifest(Manifest { whole, pieces: None })]);
             }
         }
@@ -136,7 +136,8 @@ impl Configuration {
             let differs = told.of.values().any(|manifest| manifest.whole != whole);
             if differs && told.own != Some((whole, true)) {
                 told.own = Some((whole, true));
-                let pieces = self.digests().take(LISTED).map(|(name, digest)| (name.clone(), digest));
+                let pieces =
+                    self.digests().take(MAX_DIGESTS_TOLD).map(|(name, digest)| (name.clone(), digest));
                 let pieces = Some(pieces.collect());
                 core.publish(vec![Op::Manifest(Manifest { whole, pieces })]);
             }
@@ -163,9 +164,9 @@ impl Configuration {
         }
         let told = &mut self.told;
         told.of.insert(from, manifest);
-        told.look = Some(now.plus(LASTING));
+        told.look = Some(now.plus(DIFFERENCE_DELAY));
         if told.own.is_none() {
-            told.due.get_or_insert(now.plus(QUIET));
+            told.due.get_or_insert(now.plus(MANIFEST_DELAY));
         }
     }
 
@@ -173,8 +174,8 @@ impl Configuration {
     pub(in crate::member) fn configuration_status(&self, core: &Core) -> ConfigurationStatus {
         let whole = self.whole();
         let differ = self.told.of.iter().filter(|(_, manifest)| manifest.whole != whole);
-        let refused = |(name, piece): (&PieceName, &super::Piece)| {
-            piece.refused.as_ref().map(|why| (name.clone(), why.clone()))
+        let refused = |(name, piece): (&PieceName, &super::ConfigPiece)| {
+            piece.refused.as_ref().map(|reason| (name.clone(), reason.clone()))
         };
         ConfigurationStatus {
             replicates: self.replicates,
@@ -183,7 +184,7 @@ impl Configuration {
             differences: differ
                 .clone()
                 .flat_map(|(node, told)| self.differences(*node, told))
-                .take(SHOWN)
+                .take(MAX_DIFFERENCES_SHOWN)
                 .collect(),
             differ: differ.map(|(node, _)| *node).collect(),
             refused: self.pieces.iter().filter_map(refused).collect(),
@@ -200,6 +201,9 @@ impl Configuration {
             (Some(_), None) => Some((name, Found::HereOnly)),
             (None, _) => Some((name, Found::ThereOnly)),
         });
-        found.map(|(name, found)| Difference { node, found, name: (*name).clone() }).take(SHOWN).collect()
+        found
+            .map(|(name, found)| Difference { node, found, name: (*name).clone() })
+            .take(MAX_DIFFERENCES_SHOWN)
+            .collect()
     }
 }

@@ -1,8 +1,8 @@
 //! How a node that comes hears of the configuration, and how what was loaded without a view comes to the others.
 
-use super::{Configuration, Piece};
+use super::{ConfigPiece, Configuration};
 use crate::member::core::Core;
-use crate::member::replication::resync::CHUNK;
+use crate::member::replication::resync::CHUNK_OCTETS;
 use crate::node::NodeId;
 use crate::update::{Configure, Effect, Op, PieceName, Secret};
 use std::collections::BTreeMap;
@@ -49,11 +49,11 @@ impl Configuration {
         let mut size = 0;
         let untold = self.pieces.iter().filter(|(_, piece)| piece.is_untold);
         let part = untold.take_while(|(_, piece)| {
-            let fits = size < CHUNK;
+            let fits = size < CHUNK_OCTETS;
             size += piece.octets.octets().len() + 96;
             fits
         });
-        let op = |(name, Piece { octets, .. }): (&PieceName, &Piece)| {
+        let op = |(name, ConfigPiece { octets, .. }): (&PieceName, &ConfigPiece)| {
             let effect = Effect::Set(name.clone());
             Op::Configure(Box::new(Configure { job: 0, effect, octets: octets.clone() }))
         };

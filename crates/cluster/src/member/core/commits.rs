@@ -14,7 +14,7 @@ use testudo_ike::output::{CommitId, IkeSaId, Output, Path, Time};
 use testudo_planted::{Plant, planted};
 
 /// An update is cut at about this size.
-const LARGEST: usize = 12 << 10;
+const UPDATE_OCTETS: usize = 12 << 10;
 
 /// An IKE message: [`Output::Send`].
 #[derive(Debug)]
@@ -94,13 +94,13 @@ impl Core {
     }
 
     /// The same for what all but the fresh nodes know.
-    pub(in crate::member) fn publish_aside(&mut self, ops: Vec<Op>) -> Option<Ticket> {
-        self.publish_by(Group::publish_aside, ops)
+    pub(in crate::member) fn publish_bulk(&mut self, ops: Vec<Op>) -> Option<Ticket> {
+        self.publish_by(Group::publish_bulk, ops)
     }
 
     fn publish_by(&mut self, way: fn(&mut Group, Vec<u8>) -> Ticket, ops: Vec<Op>) -> Option<Ticket> {
         let mut last = None;
-        for part in cut(ops, LARGEST) {
+        for part in cut(ops, UPDATE_OCTETS) {
             last = Some(way(&mut self.group, encode(self.view.version, &part)));
         }
         if let Some(ticket) = last {

@@ -14,11 +14,11 @@ use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
 /// At first: about two seconds of 32 thousand packets a second.
-const SMALLEST: u8 = 16;
+const MIN_BLOCK_LOG2: u8 = 16;
 /// With extended numbers there are enough of them.
-const LARGEST: u8 = 24;
+const MAX_BLOCK_LOG2: u8 = 24;
 /// Of 2^32 numbers a block takes no more than this, so that changes of owners do not use them up.
-const LARGEST_SHORT: u8 = 20;
+const MAX_BLOCK_LOG2_WITHOUT_ESN: u8 = 20;
 
 /// How far the numbers of a Child SA are given away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Of a new SA. Number 0 is no packet's (RFC 4303 §3.3.3).
-    pub(crate) const NEW: Self = Self { reserved: 1, log2: SMALLEST };
+    pub(crate) const NEW: Self = Self { reserved: 1, log2: MIN_BLOCK_LOG2 };
 
     /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time for new keys.
     pub(crate) fn grant(&mut self, spi: Spi, esn: bool) -> Option<Grant> {
@@ -62,7 +62,8 @@ impl Ledger {
     pub(crate) fn fit(&mut self, rate: u64, esn: bool) {
         let wanted = rate.saturating_mul(2).max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
         let wanted = u8::try_from(wanted.ilog2()).unwrap_or(u8::MAX);
-        self.log2 = wanted.clamp(SMALLEST, if esn { LARGEST } else { LARGEST_SHORT });
+        self.log2 =
+            wanted.clamp(MIN_BLOCK_LOG2, if esn { MAX_BLOCK_LOG2 } else { MAX_BLOCK_LOG2_WITHOUT_ESN });
     }
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn standbys(grant: Grant) -> SequenceBlock {
 
 fn size(grant: Grant) -> u64 {
     // A damaged message of a member grants nothing that could overflow.
-    1_u64 << grant.log2.min(LARGEST)
+    1_u64 << grant.log2.min(MAX_BLOCK_LOG2)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Of a node that has not told, in packets a second: 100 Gb/s of the smallest frames, as fast as
 /// any that one host could follow. More than it has costs no more than a floor that the peer is
 /// asked to skip to; less would let packets be accepted again.
-pub(in crate::member) const ASSUMED: u64 = 148_809_523;
+pub(in crate::member) const ASSUMED_PACKETS_PER_SECOND: u64 = 148_809_523;
 
 /// Packets a second that ports can bring in at most.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ impl LineRates {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
-    /// Of the fastest node: a shard may have gone through several hands since its last edge was
+    /// Of the fastest node: a shard may have gone through several hands since its last high-water mark was
     /// told.
     pub(in crate::member) fn fastest(&self) -> u64 {
-        let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED));
+        let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
         others.fold(self.own, u64::max)
     }
 }

@@ -17,23 +17,23 @@ use std::time::Duration;
 use testudo_ike::output::{IkeSaId, LogLevel, Time};
 use testudo_ipsec::spi::{Shard, Spi};
 
-/// Edges of one update: what is about a batch.
-const EDGES: usize = 512;
+/// High-water marks of one update: what is about a batch.
+const MAX_MARKS_PER_UPDATE: usize = 512;
 /// A floor so far above what the owner was expected to reach is as good as any: so many packets may fall under it.
-const LOST: u64 = 256;
+const TOLERATED_PACKETS: u64 = 256;
 /// A peer may have become so many times as fast as it was.
-const FASTER: u64 = 4;
-/// A rate is what passes in no less than this: two edges that come in quick succession say nothing of it.
-const MEASURED: Duration = Duration::from_millis(500);
+const MAX_SPEEDUP: u64 = 4;
+/// A rate is what passes in no less than this: two high-water marks that come in quick succession say nothing of it.
+const MIN_RATE_SPAN: Duration = Duration::from_millis(500);
 /// So many numbers of 2^32 are not left out, but saved by new keys.
-const MOST: u64 = 1 << 30;
+const MAX_SKIPPED_WITHOUT_ESN: u64 = 1 << 30;
 /// Where new keys cannot be made yet they are tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+const REKEY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What this node knows of edges beside those of each Child SA.
+/// What this node knows of high-water marks beside those of each Child SA.
 #[derive(Debug, Default)]
-pub(in crate::member) struct Edges {
-    /// Edges that have moved here and that no other node has been told.
+pub(in crate::member) struct HighWaterMarks {
+    /// High-water marks that have moved here and that no other node has been told.
     moved: BTreeMap<Spi, u64>,
     /// When the owner of a shard had last told all that had moved.
     all_told: BTreeMap<Shard, AllTold>,
@@ -56,7 +56,7 @@ struct AllTold {
     before: Time,
 }
 
-impl Edges {
+impl HighWaterMarks {
     /// True if a Child SA of the shard waits for something to be done, because its floor may be too high.
     pub(in crate::member) fn is_doubtful(&self, shard: Shard) -> bool {
         self.doubtful.keys().any(|spi| spi.shard() == shard)
@@ -69,43 +69,43 @@ impl Edges {
         }
     }
 
-    /// As of when the edge of a Child SA is known.
+    /// As of when the high-water mark of a Child SA is known.
     fn known_at(&self, shard: Shard, child: &ChildReplica) -> Time {
-        self.all_told.get(&shard).copied().unwrap_or_default().last.max(child.edge_at)
+        self.all_told.get(&shard).copied().unwrap_or_default().last.max(child.mark_at)
     }
 
-    /// How fast a Child SA is: it has stood still if its edge was not among the last that were told.
+    /// How fast a Child SA is: it has stood still if its high-water mark was not among the last that were told.
     fn rate(&self, shard: Shard, child: &ChildReplica) -> u64 {
         let before = self.all_told.get(&shard).copied().unwrap_or_default().before;
-        if child.edge_at > before { child.rate } else { 0 }
+        if child.mark_at > before { child.rate } else { 0 }
     }
 
-    /// Packets of a Child SA have been taken in up to that edge.
-    fn moved_to(&self, now: Time, shard: Shard, child: &mut ChildReplica, edge: u64) {
+    /// Packets of a Child SA have been taken in up to that high-water mark.
+    fn moved_to(&self, now: Time, shard: Shard, child: &mut ChildReplica, mark: u64) {
         child.rate = self.rate(shard, child);
         if child.rate == 0 {
-            child.measured = (child.edge, self.known_at(shard, child));
+            child.measured = (child.mark, self.known_at(shard, child));
         }
         let (from, since) = child.measured;
         let span = now.since(since);
-        let passed = u128::from(edge.saturating_sub(from)) * 1000 / span.max(MEASURED).as_millis();
+        let passed = u128::from(mark.saturating_sub(from)) * 1000 / span.max(MIN_RATE_SPAN).as_millis();
         let rate = u64::try_from(passed).unwrap_or(u64::MAX);
         // In less time than that it has at least not become slower.
-        child.rate = if span < MEASURED { child.rate.max(rate) } else { rate };
-        (child.edge, child.edge_at) = (child.edge.max(edge), now);
-        if span >= MEASURED {
-            child.measured = (child.edge, now);
+        child.rate = if span < MIN_RATE_SPAN { child.rate.max(rate) } else { rate };
+        (child.mark, child.mark_at) = (child.mark.max(mark), now);
+        if span >= MIN_RATE_SPAN {
+            child.measured = (child.mark, now);
         }
     }
 }
 
 impl Member {
     /// Up to where packets were taken in on SAs of this node: about once a second, those that have moved since.
-    pub fn report_edges(&mut self, now: Time, edges: &[(Spi, u64)]) {
-        self.replication.numbers.note_edges(edges);
+    pub fn report_marks(&mut self, now: Time, marks: &[(Spi, u64)]) {
+        self.replication.numbers.note_marks(marks);
         // Without a view they would pile up; the next ones say it again.
         if self.core.view.running {
-            self.replication.numbers.tell_edges(
+            self.replication.numbers.tell_marks(
                 &mut self.core,
                 &mut self.replication.replicas,
                 now,
@@ -117,13 +117,13 @@ impl Member {
 }
 
 impl Numbers {
-    pub(in crate::member) fn note_edges(&mut self, edges: &[(Spi, u64)]) {
-        self.marks.moved.extend(edges.iter().copied());
+    pub(in crate::member) fn note_marks(&mut self, marks: &[(Spi, u64)]) {
+        self.marks.moved.extend(marks.iter().copied());
     }
 
     /// Tells the others what has moved, of the shards that this node has taken; those that it carries provisionally may become its
     /// own. `all`: nothing else has.
-    pub(in crate::member) fn tell_edges(
+    pub(in crate::member) fn tell_marks(
         &mut self,
         core: &mut Core,
         replicas: &mut Replicas,
@@ -132,40 +132,44 @@ impl Numbers {
         (active, provisional): (ShardSet, ShardSet),
     ) {
         let mut told = Vec::new();
-        for (spi, edge) in std::mem::take(&mut self.marks.moved) {
+        for (spi, mark) in std::mem::take(&mut self.marks.moved) {
             let shard = spi.shard();
             let doubtful = self.marks.doubtful.contains_key(&spi);
             if provisional.contains(shard) || doubtful {
                 // It may become this node's; or new keys are to be made first: whoever takes it next doubts it as well.
-                self.marks.moved.insert(spi, edge);
+                self.marks.moved.insert(spi, mark);
             }
             let tells = active.contains(shard) && !doubtful;
             let Some(child) = replicas.child_mut(spi).filter(|_| tells) else {
                 continue;
             };
-            if edge > child.edge {
-                told.push((spi, edge));
+            if mark > child.mark {
+                told.push((spi, mark));
             }
-            self.marks.moved_to(now, shard, child, edge);
+            self.marks.moved_to(now, shard, child, mark);
         }
         let mut ops: Vec<Op> = told
-            .chunks(EDGES)
-            .map(|moved| Op::Edges { moved: moved.to_vec(), all_of: ShardSet::EMPTY, epoch: core.view.epoch })
+            .chunks(MAX_MARKS_PER_UPDATE)
+            .map(|moved| Op::HighWaterMarks {
+                moved: moved.to_vec(),
+                all_of: ShardSet::EMPTY,
+                epoch: core.view.epoch,
+            })
             .collect();
         // Of a shard that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
         let sure = active.without(self.marks.doubtful.keys().map(|spi| spi.shard()).collect());
         if all && !sure.is_empty() {
             self.marks.told_all(now, sure.iter());
             match ops.last_mut() {
-                Some(Op::Edges { all_of, .. }) => *all_of = sure,
-                _ => ops.push(Op::Edges { moved: Vec::new(), all_of: sure, epoch: core.view.epoch }),
+                Some(Op::HighWaterMarks { all_of, .. }) => *all_of = sure,
+                _ => ops.push(Op::HighWaterMarks { moved: Vec::new(), all_of: sure, epoch: core.view.epoch }),
             }
         }
         core.publish(ops);
     }
 
-    /// Another node has told edges of its shards. `all_of`: of these nothing else had moved, in the view of that epoch.
-    pub(in crate::member) fn edges_told(
+    /// Another node has told high-water marks of its shards. `all_of`: of these nothing else had moved, in the view of that epoch.
+    pub(in crate::member) fn marks_told(
         &mut self,
         core: &Core,
         replicas: &mut Replicas,
@@ -174,17 +178,17 @@ impl Numbers {
         moved: &[(Spi, u64)],
         (all_of, epoch): (ShardSet, u64),
     ) {
-        // What was said in a view before has waited, nobody knows for how long: it is an edge, but not one of this moment.
+        // What was said in a view before has waited, nobody knows for how long: it is a high-water mark, but not one of this moment.
         let fresh = epoch == core.view.epoch;
-        for (spi, edge) in moved {
+        for (spi, mark) in moved {
             let shard = spi.shard();
             if !core.may_say(from, shard) {
                 continue;
             }
             let Some(child) = replicas.child_mut(*spi) else { continue };
             match fresh {
-                true => self.marks.moved_to(now, shard, child, *edge),
-                false => child.edge = child.edge.max(*edge),
+                true => self.marks.moved_to(now, shard, child, *mark),
+                false => child.mark = child.mark.max(*mark),
             }
         }
         // Between its saying so and this place in the order some may have become another's: what that one takes in is not in it.
@@ -192,11 +196,11 @@ impl Numbers {
         self.marks.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a shard can have got since it told the edge of a Child SA: as far as
+    /// How far the owner of a shard can have got since it told the high-water mark of a Child SA: as far as
     /// the ports of the fastest node can carry, or an SA that has been faster than that.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
-        let carried = self.marks.rate(shard, child).saturating_mul(FASTER);
+        let carried = self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP);
         let reach = u128::from(self.line_rates.fastest().max(carried)) * passed.as_millis() / 1000;
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
@@ -215,8 +219,8 @@ impl Numbers {
                 now.since(self.marks.known_at(spi.shard(), child)).saturating_add(core.config.detection);
             let millis = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
             let rate = self.marks.rate(spi.shard(), child);
-            let expected = rate.saturating_mul(FASTER).saturating_mul(millis) / 1000;
-            if floor.saturating_sub(child.edge) > expected.saturating_add(LOST) {
+            let expected = rate.saturating_mul(MAX_SPEEDUP).saturating_mul(millis) / 1000;
+            if floor.saturating_sub(child.mark) > expected.saturating_add(TOLERATED_PACKETS) {
                 self.marks.doubtful.insert(*spi, Doubt { floor: *floor, at: now });
             }
         }
@@ -263,9 +267,9 @@ impl Numbers {
     /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to leave out.
     fn skip_to(&self, core: &Core, replicas: &Replicas, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
         let child = replicas.child(spi)?;
-        // What the peer has sent reaches the edge at least.
-        let by = floor.saturating_sub(child.edge).saturating_add(1);
-        let few = child.params.esn || by < MOST;
+        // What the peer has sent reaches the high-water mark at least.
+        let by = floor.saturating_sub(child.mark).saturating_add(1);
+        let few = child.params.esn || by < MAX_SKIPPED_WITHOUT_ESN;
         core.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
@@ -292,7 +296,7 @@ impl Numbers {
             let Some(id) = replicas.child(spi).map(|child| child.id) else { continue };
             // One that the peer has just made cannot be renewed before the peer sends on it.
             if !core.endpoint.rekey_child(now, id) {
-                self.marks.doubtful.insert(spi, Doubt { floor, at: now.plus(AGAIN) });
+                self.marks.doubtful.insert(spi, Doubt { floor, at: now.plus(REKEY_RETRY_INTERVAL) });
                 continue;
             }
             self.marks.doubtful.remove(&spi);

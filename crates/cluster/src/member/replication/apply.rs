@@ -59,7 +59,7 @@ impl Replication {
             Some(child) => {
                 child.ledger.reserved = child.ledger.reserved.max(ledger.reserved);
                 child.ledger.log2 = ledger.log2;
-                child.edge = child.edge.max(state.edge);
+                child.mark = child.mark.max(state.mark);
                 (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
             }
             None => {
@@ -74,7 +74,7 @@ impl Replication {
     }
 
     fn new_child(&mut self, core: &mut Core, now: Time, state: ChildState, ledger: Ledger) {
-        let ChildState { ike, connection, name, params, replaces, place, edge, .. } = state;
+        let ChildState { ike, connection, name, params, replaces, place, mark, .. } = state;
         let id = core.endpoint.new_child_number();
         core.endpoint.claim_spi(params.spi_in);
         let replaced = replaces.and_then(|spi| self.replicas.child(spi)).map(|child| child.id);
@@ -88,10 +88,10 @@ impl Replication {
             place,
             switched: false,
             ledger,
-            edge,
-            edge_at: now,
+            mark,
+            mark_at: now,
             rate: 0,
-            measured: (edge, now),
+            measured: (mark, now),
             order: 0,
             stale: false,
             outdated: false,

@@ -15,27 +15,27 @@ use testudo_ike::output::{IkeSaId, LogLevel, Time};
 
 /// How often this node has told of IKE SAs, and in how many octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct IkeUpdateCounts {
     /// IKE_ADD: whole states.
-    pub states: Count,
+    pub states: MessageCount,
     /// IKE_MID_I: by requests of ours and their responses.
-    pub mid_i: Count,
+    pub mid_i: MessageCount,
     /// IKE_MID_R: by requests of the peer.
-    pub mid_r: Count,
+    pub mid_r: MessageCount,
     /// IKE_UPDATE: by both, or by something else.
-    pub updates: Count,
+    pub updates: MessageCount,
 }
 
 /// Messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct MessageCount {
     /// How many.
     pub messages: u64,
     /// How many octets they were, without what seals them.
     pub octets: u64,
 }
 
-impl Told {
+impl IkeUpdateCounts {
     pub(in crate::member) fn count(&mut self, op: &Op) {
         let count = match op {
             Op::IkeMidI(_) => &mut self.mid_i,

@@ -11,7 +11,7 @@ use testudo_ike::output::Time;
 use testudo_ipsec::pmtu::PathMtus;
 
 /// Paths of one update.
-const AT_ONCE: usize = 512;
+const MAX_PATHS_PER_UPDATE: usize = 512;
 
 /// What the paths of all nodes take.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Paths {
         }
         if !core.view.running {
             // The router does not repeat it, for nothing as large is sent any more.
-            if self.untold.len() < AT_ONCE {
+            if self.untold.len() < MAX_PATHS_PER_UPDATE {
                 self.untold.insert(remote, mtu);
             }
             return;
@@ -73,7 +73,8 @@ impl Paths {
         let age = |age: Duration| u16::try_from(age.as_secs()).unwrap_or(u16::MAX);
         let all: Vec<PathMtu> =
             self.known.all(now.0).map(|(remote, mtu, at)| PathMtu { remote, mtu, age: age(at) }).collect();
-        let ops: Vec<Op> = all.chunks(AT_ONCE).map(|paths| Op::PathMtus(paths.to_vec())).collect();
+        let ops: Vec<Op> =
+            all.chunks(MAX_PATHS_PER_UPDATE).map(|paths| Op::PathMtus(paths.to_vec())).collect();
         core.publish(ops);
     }
 }

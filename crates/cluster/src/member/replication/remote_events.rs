@@ -4,7 +4,7 @@ use super::Replication;
 use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::node::NodeId;
-use crate::update::{Happening, Op};
+use crate::update::{Op, RemoteEvent};
 use std::collections::BTreeMap;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
@@ -13,7 +13,7 @@ use testudo_ipsec::spi::Spi;
 impl Replication {
     /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what
     /// goes before, of what comes behind it. `gone`: the Child SAs that the same turn has taken away.
-    pub(in crate::member) fn happening(
+    pub(in crate::member) fn as_remote_event(
         &self,
         core: &Core,
         event: &Event,
@@ -24,23 +24,25 @@ impl Replication {
         }
         let ike = |id: &IkeSaId| self.spi_of(core, *id);
         let child = |id: &ChildSaId| self.replicas.spi_of_child(*id).or_else(|| gone.get(id).copied());
-        let (goes, happening) = match event {
-            Event::IkeUp(id) => (false, Happening::IkeUp(ike(id)?)),
+        let (goes, remote) = match event {
+            Event::IkeUp(id) => (false, RemoteEvent::IkeUp(ike(id)?)),
             Event::IkeDown(id, reason) => {
-                (true, Happening::IkeDown { ike: ike(id)?, renewed: *reason == Reason::Rekeyed })
+                (true, RemoteEvent::IkeDown { ike: ike(id)?, renewed: *reason == Reason::Rekeyed })
             }
-            Event::IkeRekeyed(old, new) => (false, Happening::IkeRekeyed { old: ike(old)?, new: ike(new)? }),
-            Event::ChildUp(of, id) => (false, Happening::ChildUp { ike: ike(of)?, child: child(id)? }),
+            Event::IkeRekeyed(old, new) => {
+                (false, RemoteEvent::IkeRekeyed { old: ike(old)?, new: ike(new)? })
+            }
+            Event::ChildUp(of, id) => (false, RemoteEvent::ChildUp { ike: ike(of)?, child: child(id)? }),
             Event::ChildDown(of, id, reason) => {
                 let renewed = *reason == Reason::Rekeyed;
-                (true, Happening::ChildDown { ike: ike(of)?, child: child(id)?, renewed })
+                (true, RemoteEvent::ChildDown { ike: ike(of)?, child: child(id)?, renewed })
             }
             Event::ChildRekeyed(of, old, new) => {
-                (false, Happening::ChildRekeyed { ike: ike(of)?, old: child(old)?, new: child(new)? })
+                (false, RemoteEvent::ChildRekeyed { ike: ike(of)?, old: child(old)?, new: child(new)? })
             }
             Event::Log { .. } | Event::InitiateMoved { .. } | Event::InitiateDone { .. } => return None,
         };
-        Some((goes, Op::Happened(happening)))
+        Some((goes, Op::RemoteEvent(remote)))
     }
 
     fn spi_of(&self, core: &Core, id: IkeSaId) -> Option<IkeSpi> {
@@ -49,28 +51,28 @@ impl Replication {
     }
 
     /// Something has happened to an SA of that node.
-    pub(in crate::member) fn happened(&self, core: &mut Core, from: NodeId, happening: Happening) {
+    pub(in crate::member) fn remote_event(&self, core: &mut Core, from: NodeId, remote: RemoteEvent) {
         if from != core.node
-            && let Some(event) = self.event_of(happening)
+            && let Some(event) = self.local_event(remote)
         {
-            core.outputs.push_back(MemberOutput::Elsewhere(event));
+            core.outputs.push_back(MemberOutput::RemoteEvent(event));
         }
     }
 
     /// In this node's numbers. `None`: it knows nothing of it.
-    fn event_of(&self, happening: Happening) -> Option<Event> {
+    fn local_event(&self, remote: RemoteEvent) -> Option<Event> {
         let ike = |spi: IkeSpi| self.replicas.ikes.get(&spi).map(|ike| ike.id);
         let child = |spi: Spi| self.replicas.child(spi).map(|child| child.id);
         let reason = |renewed| if renewed { Reason::Rekeyed } else { Reason::Requested };
-        Some(match happening {
-            Happening::IkeUp(spi) => Event::IkeUp(ike(spi)?),
-            Happening::IkeDown { ike: spi, renewed } => Event::IkeDown(ike(spi)?, reason(renewed)),
-            Happening::IkeRekeyed { old, new } => Event::IkeRekeyed(ike(old)?, ike(new)?),
-            Happening::ChildUp { ike: of, child: spi } => Event::ChildUp(ike(of)?, child(spi)?),
-            Happening::ChildDown { ike: of, child: spi, renewed } => {
+        Some(match remote {
+            RemoteEvent::IkeUp(spi) => Event::IkeUp(ike(spi)?),
+            RemoteEvent::IkeDown { ike: spi, renewed } => Event::IkeDown(ike(spi)?, reason(renewed)),
+            RemoteEvent::IkeRekeyed { old, new } => Event::IkeRekeyed(ike(old)?, ike(new)?),
+            RemoteEvent::ChildUp { ike: of, child: spi } => Event::ChildUp(ike(of)?, child(spi)?),
+            RemoteEvent::ChildDown { ike: of, child: spi, renewed } => {
                 Event::ChildDown(ike(of)?, child(spi)?, reason(renewed))
             }
-            Happening::ChildRekeyed { ike: of, old, new } => {
+            RemoteEvent::ChildRekeyed { ike: of, old, new } => {
                 Event::ChildRekeyed(ike(of)?, child(old)?, child(new)?)
             }
         })

@@ -17,7 +17,7 @@ use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::spi::{Shard, Spi};
 
 /// Of a place: it stays below 2^63.
-const LAST_NUMBER: u64 = (1 << 31) - 1;
+const MAX_PLACE_NUMBER: u64 = (1 << 31) - 1;
 
 /// An IKE SA of any shard.
 #[derive(Debug)]
@@ -57,9 +57,9 @@ pub(crate) struct ChildReplica {
     pub(crate) switched: bool,
     pub(crate) ledger: Ledger,
     /// Packets were taken in up to here, as far as the owner has told, and when that came.
-    pub(crate) edge: u64,
-    pub(crate) edge_at: Time,
-    /// Packets a second, as the edges that were told show it; and the edge, and its time, from which on that is measured.
+    pub(crate) mark: u64,
+    pub(crate) mark_at: Time,
+    /// Packets a second, as the high-water marks that were told show it; and the high-water mark, and its time, from which on that is measured.
     pub(crate) rate: u64,
     pub(crate) measured: (u64, Time),
     /// Counts them in the order in which they came.
@@ -173,7 +173,7 @@ impl Replicas {
     /// that it replaces.
     pub(crate) fn new_place(&self, spi: Spi, replaces: Option<Spi>) -> u64 {
         let old = replaces.and_then(|spi| self.child(spi));
-        let number = self.last_place.saturating_add(1).min(LAST_NUMBER);
+        let number = self.last_place.saturating_add(1).min(MAX_PLACE_NUMBER);
         old.map_or(number << 32 | u64::from(spi.0), |old| old.place)
     }
 
@@ -256,7 +256,7 @@ impl ChildReplica {
             reserved: self.ledger.reserved,
             log2: self.ledger.log2,
             standby: None,
-            edge: self.edge,
+            mark: self.mark,
         }
     }
 }

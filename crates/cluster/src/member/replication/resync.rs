@@ -14,19 +14,21 @@ use testudo_ike::output::Time;
 use testudo_ipsec::spi::{Shard, Spi};
 
 /// Octets that are told in one go, about.
-pub(in crate::member) const CHUNK: usize = 48 << 10;
+pub(in crate::member) const CHUNK_OCTETS: usize = 48 << 10;
 /// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else there is to say waits behind it.
 struct Pace {
     /// The next burst is longer by one where one has reached everybody within that, and half as long where it has taken longer.
-    quick: Duration,
-    slow: Duration,
+    quick_within: Duration,
+    slow_after: Duration,
     /// No burst is longer.
-    most: usize,
+    max_chunks: usize,
 }
 
 /// Beside the engine; and where all goes by it, and holds up what else it has to carry.
-const BESIDE: Pace = Pace { quick: Duration::from_millis(40), slow: Duration::from_millis(100), most: 32 };
-const BY_ENGINE: Pace = Pace { quick: Duration::from_millis(15), slow: Duration::from_millis(60), most: 8 };
+const BULK_PACE: Pace =
+    Pace { quick_within: Duration::from_millis(40), slow_after: Duration::from_millis(100), max_chunks: 32 };
+const ENGINE_PACE: Pace =
+    Pace { quick_within: Duration::from_millis(15), slow_after: Duration::from_millis(60), max_chunks: 8 };
 
 /// How far it is.
 #[derive(Debug, Default)]
@@ -77,12 +79,12 @@ impl Resync {
 
     /// All chunks of a burst have reached everybody, after so long.
     fn arrived(&mut self, after: Duration, pace: &Pace) {
-        if after <= pace.quick {
+        if after <= pace.quick_within {
             self.room += 1;
-        } else if after >= pace.slow {
+        } else if after >= pace.slow_after {
             self.room /= 2;
         }
-        self.room = self.room.min(pace.most - 1);
+        self.room = self.room.min(pace.max_chunks - 1);
     }
 
     fn may_tell(&self) -> bool {
@@ -186,7 +188,7 @@ impl Replication {
         let commits = &core.commits;
         while self.resync.under_way.pop_front_if(|at| commits.is_stable(*at)).is_some() {
             if self.resync.under_way.is_empty() {
-                let pace = if core.group.goes_aside() { &BESIDE } else { &BY_ENGINE };
+                let pace = if core.group.sends_bulk_directly() { &BULK_PACE } else { &ENGINE_PACE };
                 self.resync.arrived(now.since(self.resync.since), pace);
             }
         }
@@ -203,7 +205,7 @@ impl Replication {
         // What all but the fresh nodes know, and what is new to all.
         let (mut ops, mut size) = (Vec::new(), 0);
         let mut new = Vec::new();
-        while size < CHUNK
+        while size < CHUNK_OCTETS
             && let Some(item) = self.resync.next()
         {
             match item {
@@ -233,8 +235,8 @@ impl Replication {
             self.resync.telling = false;
             new.push(Op::Resynced { epoch: core.view.epoch });
         }
-        let aside = core.publish_aside(ops);
-        let ticket = core.publish(new).or(aside);
+        let bulk = core.publish_bulk(ops);
+        let ticket = core.publish(new).or(bulk);
         self.resync.told(now, ticket);
     }
 
@@ -298,14 +300,18 @@ mod tests {
     #[test]
     fn a_burst_is_as_long_as_arrives_soon() {
         let mut resync = Resync { telling: true, ..Resync::default() };
-        assert_eq!(burst_after(&mut resync, &[], &BESIDE), 1);
-        assert_eq!(burst_after(&mut resync, &[1, 40, 70, 15], &BESIDE), 4);
-        assert_eq!(burst_after(&mut resync, &[100], &BESIDE), 2);
-        assert_eq!(burst_after(&mut resync, &[5000, 5000], &BESIDE), 1);
-        assert_eq!(burst_after(&mut resync, &[1; 100], &BESIDE), BESIDE.most);
+        assert_eq!(burst_after(&mut resync, &[], &BULK_PACE), 1);
+        assert_eq!(burst_after(&mut resync, &[1, 40, 70, 15], &BULK_PACE), 4);
+        assert_eq!(burst_after(&mut resync, &[100], &BULK_PACE), 2);
+        assert_eq!(burst_after(&mut resync, &[5000, 5000], &BULK_PACE), 1);
+        assert_eq!(burst_after(&mut resync, &[1; 100], &BULK_PACE), BULK_PACE.max_chunks);
         resync.under_way.pop_front();
         assert!(!resync.may_tell(), "the rest of it first");
-        assert_eq!(burst_after(&mut resync, &[40], &BY_ENGINE), BY_ENGINE.most, "it has to do it all now");
+        assert_eq!(
+            burst_after(&mut resync, &[40], &ENGINE_PACE),
+            ENGINE_PACE.max_chunks,
+            "it has to do it all now"
+        );
     }
 
     #[test]

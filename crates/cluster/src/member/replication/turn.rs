@@ -15,7 +15,7 @@ use testudo_planted::{Plant, planted};
 
 /// What one event has led to, in the order in which others are to be told.
 #[derive(Default)]
-struct Turn {
+struct TurnUpdates {
     /// What makes or changes Child SAs.
     children: Vec<Op>,
     ikes: Vec<Op>,
@@ -32,7 +32,7 @@ struct Turn {
 impl Replication {
     /// After every call of the endpoint: tells the others what it has changed, and keeps its messages until they know.
     pub(in crate::member) fn turn(&mut self, core: &mut Core, now: Time) {
-        let mut turn = Turn::default();
+        let mut turn = TurnUpdates::default();
         while let Some(output) = core.endpoint.poll_output() {
             self.take_output(core, now, &mut turn, output);
         }
@@ -41,7 +41,7 @@ impl Replication {
             turn.ikes.extend(self.changed_ike(core, now, *id));
         }
         self.add_contacts(core, &mut turn.ikes);
-        let Turn { children: mut ops, ikes, before, behind, gone, sends, .. } = turn;
+        let TurnUpdates { children: mut ops, ikes, before, behind, gone, sends, .. } = turn;
         ops.extend(before.into_iter().chain(ikes).chain(behind).chain(gone));
         let ticket = core.publish(ops);
         if let Some(ticket) = ticket {
@@ -77,7 +77,7 @@ impl Replication {
         ops
     }
 
-    fn take_output(&mut self, core: &mut Core, now: Time, turn: &mut Turn, output: Output) {
+    fn take_output(&mut self, core: &mut Core, now: Time, turn: &mut TurnUpdates, output: Output) {
         match output {
             Output::Send { ike, after, path, bytes } => {
                 turn.sends.push(Message { ike, after, path, bytes });
@@ -100,8 +100,8 @@ impl Replication {
                     replaces: old,
                     switched: false,
                     ledger: Ledger::NEW,
-                    edge: 0,
-                    edge_at: now,
+                    mark: 0,
+                    mark_at: now,
                     rate: 0,
                     measured: (0, now),
                     order: 0,
@@ -152,7 +152,7 @@ impl Replication {
                 core.outputs.push_back(MemberOutput::Ike(output));
             }
             Output::Event(ref event) => {
-                match self.happening(core, event, &turn.removed) {
+                match self.as_remote_event(core, event, &turn.removed) {
                     Some((true, op)) => turn.before.push(op),
                     Some((false, op)) => turn.behind.push(op),
                     None => self.initiations.told(event, &mut turn.behind),

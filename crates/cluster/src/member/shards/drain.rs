@@ -14,7 +14,7 @@ use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
 /// Whoever gets the last shard needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
-const LINGER: Duration = Duration::from_millis(300);
+const LEAVE_DELAY: Duration = Duration::from_millis(300);
 
 /// Why a node is not drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Shards {
         match (waits, self.empty_since) {
             (true, _) => self.empty_since = None,
             (false, None) => self.empty_since = Some(now),
-            (false, Some(since)) => return now.since(since) >= LINGER,
+            (false, Some(since)) => return now.since(since) >= LEAVE_DELAY,
         }
         false
     }

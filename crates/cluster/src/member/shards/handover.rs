@@ -3,7 +3,7 @@
 //! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the shard; the owner notes which clear packets it works on.
 //! 2. The owner stops: IKE rests, and what comes for the shard is only kept back there.
 //! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other node the owner.
-//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of packets that come in the edges say that.
+//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of packets that come in the high-water marks say that.
 //!
 //! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during steps 2 to 4.
 
@@ -23,23 +23,23 @@ use testudo_ipsec::spi::Shard;
 use testudo_planted::{Plant, planted};
 
 /// Shards whose IKE rests at a time: the others go on meanwhile.
-const AT_ONCE: usize = 16;
+const MAX_SHARDS_AT_ONCE: usize = 16;
 /// Fewer, where they have so many Child SAs: packets wait while all of them are given away and taken in.
-const SAS_AT_ONCE: usize = 512;
+const MAX_SAS_AT_ONCE: usize = 512;
 /// Packets that are named of a shard, the latest: more than several workers of the other node keep back.
-const HANDLED: usize = 32 << 10;
+const MAX_HANDLED_DIGESTS: usize = 32 << 10;
 /// The owner goes on for so long after all know of its offer: a packet may reach it so much later than the node that keeps it back,
 /// where a processor of either is busy.
-const LINGER: Duration = Duration::from_millis(10);
+const FREEZE_DELAY: Duration = Duration::from_millis(10);
 /// An offer of which nothing more is heard is forgotten after this.
-const PATIENCE: Duration = Duration::from_secs(1);
+const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Shards on their way out.
 #[derive(Debug, Default)]
-pub(in crate::member) struct Handover(BTreeMap<Shard, Stage>);
+pub(in crate::member) struct Handover(BTreeMap<Shard, Departure>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Departure {
     /// SEG_OFFER has been said. All goes on until everybody knows.
     Offered(NodeId, Ticket),
     /// Everybody does. All goes on until then.
@@ -80,12 +80,12 @@ fn at_once(sas: impl Iterator<Item = usize>) -> usize {
     let mut all = 0_usize;
     let fits = |sas: &usize| {
         all = all.saturating_add(*sas);
-        all <= SAS_AT_ONCE
+        all <= MAX_SAS_AT_ONCE
     };
     sas.take_while(fits).count().max(1)
 }
 
-impl Stage {
+impl Departure {
     /// Its packets and its IKE are this node's as ever.
     fn goes_on(self) -> bool {
         matches!(self, Self::Offered(..) | Self::Known(..))
@@ -95,10 +95,10 @@ impl Stage {
 impl Handover {
     /// For operators.
     pub(in crate::member) fn stages(&self) -> Vec<(Shard, HandoverStage)> {
-        let shown = |stage: &Stage| match *stage {
-            Stage::Offered(to, _) | Stage::Known(to, _) => HandoverStage::Offered(to),
-            Stage::Frozen(to) => HandoverStage::Stopped(to),
-            Stage::Dropped(_) | Stage::Void => HandoverStage::Dropped,
+        let shown = |stage: &Departure| match *stage {
+            Departure::Offered(to, _) | Departure::Known(to, _) => HandoverStage::Offered(to),
+            Departure::Frozen(to) => HandoverStage::Stopped(to),
+            Departure::Dropped(_) | Departure::Void => HandoverStage::Dropped,
         };
         self.0.iter().map(|(shard, stage)| (*shard, shown(stage))).collect()
     }
@@ -110,16 +110,16 @@ impl Handover {
 
     /// Whose packets nobody works on at present.
     pub(in crate::member) fn stopped(&self) -> ShardSet {
-        self.of(|stage| matches!(stage, Stage::Frozen(_) | Stage::Dropped(_)))
+        self.of(|stage| matches!(stage, Departure::Frozen(_) | Departure::Dropped(_)))
     }
 
     /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
     /// it is void.
     pub(in crate::member) fn given_up(&self, epoch: u64) -> ShardSet {
-        self.of(|stage| *stage == Stage::Dropped(epoch))
+        self.of(|stage| *stage == Departure::Dropped(epoch))
     }
 
-    fn of(&self, wanted: impl Fn(&Stage) -> bool) -> ShardSet {
+    fn of(&self, wanted: impl Fn(&Departure) -> bool) -> ShardSet {
         self.0.iter().filter(|(_, stage)| wanted(stage)).map(|(shard, _)| *shard).collect()
     }
 
@@ -145,7 +145,7 @@ impl Arrivals {
     /// The shard is this node's as soon as all know of it.
     pub(in crate::member) fn left(&mut self, now: Time, shard: Shard, left: Left) {
         if let Some(arrival) = self.0.get_mut(&shard) {
-            (arrival.until, arrival.left) = (now.plus(PATIENCE), left);
+            (arrival.until, arrival.left) = (now.plus(OFFER_TIMEOUT), left);
         }
     }
 
@@ -160,7 +160,7 @@ impl Arrivals {
         (arrived, digests)
     }
 
-    /// True if the edges that were told of the shard are as far as its former owner got.
+    /// True if the high-water marks that were told of the shard are as far as its former owner got.
     pub(in crate::member) fn is_exact(&self, shard: Shard) -> bool {
         self.0.get(&shard).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
     }
@@ -181,7 +181,7 @@ impl Shards {
         // tell, no other would end.
         let ready = self.active.without(self.imported).without(replication.resync.untold());
         let misplaced = core.table.misplaced(core.node).filter(|(shard, _)| ready.contains(*shard));
-        let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(AT_ONCE).collect();
+        let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(MAX_SHARDS_AT_ONCE).collect();
         let sas = misplaced.iter().map(|(shard, _)| replication.replicas.children_of(*shard).count());
         misplaced.truncate(at_once(sas));
         if misplaced.is_empty() {
@@ -192,7 +192,7 @@ impl Shards {
         let (shards, neighbours) = (misplaced.clone(), self.neighbours.clone());
         let offer = Op::SegOffer(Offer { shards, neighbours, epoch: core.view.epoch });
         let Some(ticket) = core.publish(vec![offer]) else { return };
-        let offered = misplaced.into_iter().map(|(shard, to)| (shard, Stage::Offered(to, ticket)));
+        let offered = misplaced.into_iter().map(|(shard, to)| (shard, Departure::Offered(to, ticket)));
         self.handover.0.extend(offered);
         self.freeze(core, replication, now);
     }
@@ -218,7 +218,7 @@ impl Shards {
         // They take longer to find than the shard takes to come.
         core.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
         for shard in ours {
-            let arrival = Arrival { until: now.plus(PATIENCE), left: Left::default(), has_come: false };
+            let arrival = Arrival { until: now.plus(OFFER_TIMEOUT), left: Left::default(), has_come: false };
             self.arrivals.0.insert(shard, arrival);
         }
         self.show(core, replication, now);
@@ -240,8 +240,8 @@ impl Shards {
 
     /// When shards that all know of may be stopped.
     pub(in crate::member) fn next_freeze(&self, core: &Core) -> Option<Time> {
-        let known = |stage: &Stage| match *stage {
-            Stage::Known(_, until) => Some(until),
+        let known = |stage: &Departure| match *stage {
+            Departure::Known(_, until) => Some(until),
             _ => None,
         };
         self.handover.0.values().filter(|_| core.view.running).filter_map(known).min()
@@ -256,11 +256,11 @@ impl Shards {
         let mut frozen = ShardSet::EMPTY;
         for (shard, stage) in &mut self.handover.0 {
             match *stage {
-                Stage::Offered(to, ticket) if commits.is_stable(ticket) => {
-                    *stage = Stage::Known(to, now.plus(LINGER));
+                Departure::Offered(to, ticket) if commits.is_stable(ticket) => {
+                    *stage = Departure::Known(to, now.plus(FREEZE_DELAY));
                 }
-                Stage::Known(to, until) if until <= now => {
-                    *stage = Stage::Frozen(to);
+                Departure::Known(to, until) if until <= now => {
+                    *stage = Departure::Frozen(to);
                     frozen.insert(*shard);
                 }
                 _ => {}
@@ -282,8 +282,8 @@ impl Shards {
             core.outputs.push_back(MemberOutput::Note { shards: ShardSet::EMPTY });
         }
         for stage in self.handover.0.values_mut() {
-            if let Stage::Dropped(_) = stage {
-                *stage = Stage::Void;
+            if let Departure::Dropped(_) = stage {
+                *stage = Departure::Void;
             }
         }
     }
@@ -297,10 +297,10 @@ impl Shards {
         flushed: &Flushed,
     ) {
         if !planted(Plant::LastEdgesNotTold) {
-            replication.numbers.note_edges(&flushed.edges);
+            replication.numbers.note_marks(&flushed.marks);
         }
         if core.view.running {
-            replication.numbers.tell_edges(
+            replication.numbers.tell_marks(
                 core,
                 &mut replication.replicas,
                 now,
@@ -310,7 +310,7 @@ impl Shards {
         }
         replication.turn(core, now);
         for shard in flushed.shards.iter() {
-            let Some(Stage::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
+            let Some(Departure::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
             // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
             let untold = replication.resync.untold().contains(shard);
             if !core.view.running || untold || !core.table.synced().contains(&to) {
@@ -321,10 +321,10 @@ impl Shards {
             let mut ops = Vec::new();
             replication.numbers.grant_shard(&mut replication.replicas, shard, Some(to), true, &mut ops);
             let of_shard = flushed.notes.iter().filter(|note| note.shard == shard);
-            let handled = of_shard.map(|note| note.digest).take(HANDLED).collect();
+            let handled = of_shard.map(|note| note.digest).take(MAX_HANDLED_DIGESTS).collect();
             let left = Left { is_exact: !replication.numbers.marks.is_doubtful(shard), handled };
             ops.push(Op::SegDrop { shard, to, epoch: core.view.epoch, left });
-            self.handover.0.insert(shard, Stage::Dropped(core.view.epoch));
+            self.handover.0.insert(shard, Departure::Dropped(core.view.epoch));
             let ticket = core.publish(ops);
             ticket.into_iter().for_each(|ticket| {
                 replication.numbers.blocks_published(core, &mut replication.replicas, ticket)
@@ -366,10 +366,10 @@ mod tests {
     #[test]
     fn shards_with_many_sas_go_few_at_a_time() {
         for (sas, go) in [
-            (vec![0; AT_ONCE], AT_ONCE),
-            (vec![SAS_AT_ONCE / 4; 8], 4),
-            (vec![1, SAS_AT_ONCE], 1),
-            (vec![10 * SAS_AT_ONCE, 1], 1),
+            (vec![0; MAX_SHARDS_AT_ONCE], MAX_SHARDS_AT_ONCE),
+            (vec![MAX_SAS_AT_ONCE / 4; 8], 4),
+            (vec![1, MAX_SAS_AT_ONCE], 1),
+            (vec![10 * MAX_SAS_AT_ONCE, 1], 1),
         ] {
             assert_eq!(at_once(sas.into_iter()), go);
         }

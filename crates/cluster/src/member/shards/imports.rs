@@ -10,7 +10,7 @@ use testudo_ike::output::{ChildSaId, LogLevel, Time};
 use testudo_ipsec::spi::Spi;
 
 /// IKE SAs whose states are read in one go. A node that was busy with more would be late with its heartbeats.
-const AT_ONCE: usize = 64;
+const MAX_IMPORTS_AT_ONCE: usize = 64;
 
 impl Shards {
     /// Reads some of the states of the IKE SAs that this node has become the owner of.
@@ -23,7 +23,7 @@ impl Shards {
         if core.sender.is_none() || self.imported.is_empty() {
             return;
         }
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_IMPORTS_AT_ONCE {
             let Some(spi) = self.imports.first().copied() else { break };
             self.import(core, replication, now, spi);
         }

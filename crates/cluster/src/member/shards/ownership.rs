@@ -8,7 +8,7 @@ use testudo_ipsec::spi::Shard;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ownership {
+pub(crate) struct OwnerTable {
     /// Nodes of the view that hold the state, sorted: only they can own.
     synced: Vec<NodeId>,
     /// Those of them that have lost a port: they own only what nobody else can.
@@ -36,7 +36,7 @@ pub(crate) struct Changes {
     pub(crate) standby: ShardSet,
 }
 
-impl Ownership {
+impl OwnerTable {
     /// Nobody owns anything.
     pub(crate) fn new() -> Self {
         Self {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn at_first_the_first_rank_owns_and_the_second_is_standby() {
-        let mut table = Ownership::new();
+        let mut table = OwnerTable::new();
         let changes = table.view(&nodes(&[3, 1, 2]));
         assert_eq!((changes.owner, changes.standby), (ShardSet::ALL, ShardSet::ALL));
         for shard in all() {
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn standbys_inherit_and_who_comes_back_gets_its_shards_by_handover_only() {
-        let mut table = Ownership::new();
+        let mut table = OwnerTable::new();
         table.view(&nodes(&[1, 2, 3]));
         let before = table.clone();
         let changes = table.view(&nodes(&[1, 2]));
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_not_given_to_who_is_not_there() {
-        let mut table = Ownership::new();
+        let mut table = OwnerTable::new();
         table.view(&nodes(&[1, 2]));
         let shard = table.owned_by(node(1)).iter().next().unwrap();
         assert_eq!(table.drop(node(1), shard, node(3)), None);
@@ -274,14 +274,14 @@ mod tests {
 
     #[test]
     fn who_has_lost_a_port_gives_its_shards_up_and_gets_them_back() {
-        let mut table = Ownership::new();
+        let mut table = OwnerTable::new();
         table.view(&nodes(&[1, 2, 3]));
         let before = table.clone();
         let changes = table.set_fit(node(2), false);
         assert!(changes.owner.is_empty() && all().all(|shard| table.standby(shard) != Some(node(2))));
         assert_eq!(table.misplaced(node(2)).count(), before.owned_by(node(2)).len());
         assert!(table.misplaced(node(2)).all(|(shard, to)| before.standby(shard) == Some(to)));
-        let hand_over = |table: &mut Ownership| {
+        let hand_over = |table: &mut OwnerTable| {
             for owner in nodes(&[1, 2, 3]) {
                 let misplaced: Vec<_> = table.misplaced(owner).collect();
                 for (shard, to) in misplaced {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn alone_there_is_no_standby() {
-        let mut table = Ownership::new();
+        let mut table = OwnerTable::new();
         table.view(&nodes(&[2]));
         assert!(all().all(|shard| table.owner(shard) == Some(node(2)) && table.standby(shard).is_none()));
     }
@@ -321,7 +321,7 @@ mod tests {
         fn every_shard_has_an_owner_and_another_as_standby(
             views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),
         ) {
-            let mut table = Ownership::new();
+            let mut table = OwnerTable::new();
             for (view, grows) in views {
                 let view = nodes(&view.into_iter().collect::<Vec<_>>());
                 let before = table.clone();

@@ -12,7 +12,7 @@ use testudo_ipsec::spi::Shard;
 use testudo_planted::{Plant, planted};
 
 /// While a standby goes on with a shard, its owner moves its numbers this often.
-const BUMP_AGAIN: Duration = Duration::from_millis(300);
+const BUMP_INTERVAL: Duration = Duration::from_millis(300);
 
 impl Shards {
     /// Carries the packets of those whom it suspects and whose standby it is, and of those whose standby it was until they left; no others.
@@ -96,7 +96,7 @@ impl Shards {
         if told.is_empty() || !core.view.running {
             return;
         }
-        let again = |at: &Time| now.since(*at) >= BUMP_AGAIN;
+        let again = |at: &Time| now.since(*at) >= BUMP_INTERVAL;
         let due =
             |shard: &Shard| !self.bumping.contains_key(shard) && self.bumped_at.get(shard).is_none_or(again);
         let due: ShardSet = told.iter().filter(due).collect();

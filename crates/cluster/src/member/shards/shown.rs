@@ -1,7 +1,7 @@
 //! What this node shows its host: which packets and whose IKE are kept here.
 
 use super::Shards;
-use crate::dispatch::Ownership as Shown;
+use crate::dispatch::Ownership;
 use crate::group::NoQuorum;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
@@ -29,7 +29,7 @@ impl Shards {
             false => self.shown.default_host && carries,
         };
         let held = if core.view.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
-        let shown = Shown { packets, held, ike, default_host };
+        let shown = Ownership { packets, held, ike, default_host };
         if shown == self.shown {
             return;
         }
@@ -56,7 +56,7 @@ impl Shards {
         };
         let children = shards.iter().flat_map(of).map(|(spi, child)| TakenIn {
             spi_in: *spi,
-            edge: child.edge,
+            mark: child.mark,
             reach: reach(spi.shard(), child),
             esn: child.params.esn,
         });

@@ -13,8 +13,8 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 
 /// IKE SAs that ask at once, and after how long the next may.
-const AT_ONCE: usize = 16;
-const PACE: Duration = Duration::from_millis(20);
+const MAX_SYNCS_AT_ONCE: usize = 16;
+const SYNC_INTERVAL: Duration = Duration::from_millis(20);
 
 /// IKE SAs that are to ask.
 #[derive(Debug, Default)]
@@ -58,13 +58,13 @@ impl Shards {
             return self.syncs.waiting.clear();
         }
         let mut asked = 0;
-        while asked < AT_ONCE
+        while asked < MAX_SYNCS_AT_ONCE
             && let Some(spi) = self.syncs.waiting.pop_first()
         {
             let here = core.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
             let asks = here.is_some_and(|id| core.endpoint.sync_message_ids(now, id));
             asked += usize::from(asks);
         }
-        self.syncs.next = now.plus(PACE);
+        self.syncs.next = now.plus(SYNC_INTERVAL);
     }
 }

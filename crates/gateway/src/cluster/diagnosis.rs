@@ -10,27 +10,27 @@ use testudo_ike::output::Time;
 
 /// For `testudo cluster`; empty if all is as it should be.
 pub(crate) fn sentences(status: &ClusterStatus, witness: Option<bool>, now: Time) -> Vec<String> {
-    let mut why = phase(status);
+    let mut sentences = phase(status);
     if witness == Some(false) {
-        why.push(no_vote(status.group.peers.len() + 1));
+        sentences.push(no_vote(status.group.peers.len() + 1));
     }
     let group = &status.group;
     for peer in &group.peers {
-        why.extend(of_peer(status, peer, now));
+        sentences.extend(of_peer(status, peer, now));
     }
     if let Some(view) = &group.view {
-        why.extend(view.members.iter().filter_map(|node| standing(status, *node)));
+        sentences.extend(view.members.iter().filter_map(|node| standing(status, *node)));
         if view.quorate && group.sender.is_none() {
-            why.push(
+            sentences.push(
                 "this node has no sender ID: it waits until more than half of all configured nodes are there to \
                  lease it one, and sends nothing encrypted until then"
                     .into(),
             );
         }
     }
-    why.extend(moves(status, now));
-    why.extend(differences::sentences(status));
-    why
+    sentences.extend(moves(status, now));
+    sentences.extend(differences::sentences(status));
+    sentences
 }
 
 /// Why the cluster as a whole does not run.
@@ -127,13 +127,13 @@ fn standing(status: &ClusterStatus, node: NodeId) -> Option<String> {
 
 /// Which shards move, where to, and what for.
 fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
-    let mut why = Vec::new();
+    let mut sentences = Vec::new();
     for (to, count) in &status.misplaced {
-        why.push(format!("{count} shards of this node are to go to node {to}, at most 16 at a time"));
+        sentences.push(format!("{count} shards of this node are to go to node {to}, at most 16 at a time"));
     }
     for (shard, stage) in &status.handovers {
         let number = shard.0;
-        why.push(match stage {
+        sentences.push(match stage {
             HandoverStage::Offered(to) => {
                 format!("shard {number} is offered to node {to}: this node carries it until all have heard that")
             }
@@ -147,14 +147,14 @@ fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
         });
     }
     if !status.arrivals.is_empty() {
-        why.push(format!(
+        sentences.push(format!(
             "shards {} are about to come here: their packets are kept back until their owner has told the last of them",
             list(status.arrivals)
         ));
     }
     for (shards, at) in &status.takes {
         let shards = list(*shards);
-        why.push(match at {
+        sentences.push(match at {
             Some(at) => format!(
                 "shards {shards} are this node's in {} ms: what their former owners may still send has run out by then",
                 millis(at.since(now))
@@ -163,12 +163,12 @@ fn moves(status: &ClusterStatus, now: Time) -> Vec<String> {
         });
     }
     if status.untold > 0 {
-        why.push(format!(
+        sentences.push(format!(
             "this node has still to tell {} SAs to nodes that are being brought up to date",
             status.untold
         ));
     }
-    why
+    sentences
 }
 
 /// Numbers of shards, in ranges.

@@ -3,7 +3,7 @@
 use super::net::{Net, id};
 use super::views::{current_and_fresh, three};
 use crate::group::GroupConfig;
-use crate::group::datagram::{Body, Datagrams, Place, Sender};
+use crate::group::datagram::{Body, Datagrams, MessageName, Sender};
 use crate::group::frame::{self, Frame, Kind};
 use crate::group::{ClusterKey, Ticket};
 
@@ -26,7 +26,7 @@ fn fresh_among(mut net: Net) -> Net {
 }
 
 fn tell(net: &mut Net, number: u8, update: &[u8]) -> Ticket {
-    let ticket = net.node(number).group.publish_aside(update.to_vec());
+    let ticket = net.node(number).group.publish_bulk(update.to_vec());
     net.collect();
     ticket
 }
@@ -113,7 +113,7 @@ fn a_burst_that_is_lost_comes_together() {
     net.lost = [(1, 3)].into();
     let updates: Vec<_> = (0..100).map(|number| (1, vec![number; 100])).collect();
     for (_, update) in &updates {
-        net.node(1).group.publish_aside(update.clone());
+        net.node(1).group.publish_bulk(update.clone());
     }
     net.settle();
     assert_eq!(heard(&mut net, 3), []);
@@ -130,7 +130,7 @@ fn what_has_waited_is_taken_in_by_and_by() {
     net.lost.clear();
     let updates: Vec<_> = (0..40).map(|number| (1, vec![number; 100])).collect();
     for (_, update) in updates.iter().skip(1) {
-        net.node(1).group.publish_aside(update.clone());
+        net.node(1).group.publish_bulk(update.clone());
     }
     net.settle();
     net.pass(11);
@@ -150,7 +150,7 @@ fn that_another_node_is_slow_is_no_reason_to_send_it_again() {
     }
     net.pass(1000);
     assert_eq!(heard(&mut net, 3).len(), 20);
-    assert!(net.node(1).group.goes_aside());
+    assert!(net.node(1).group.sends_bulk_directly());
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn what_does_not_belong_there_is_not_taken_for_it() {
     net.lost = [(1, 3)].into();
     tell(&mut net, 1, b"state");
     let Frame::This(header, _) = frame::parse(&net.order[0].3) else { panic!("a message") };
-    assert_eq!(header.kind, Kind::Aside);
+    assert_eq!(header.kind, Kind::Bulk);
     // Whoever has the key may still say anything, node 2 in the name of node 1 too.
-    let of = Place { ring: header.ring, epoch: header.epoch, serial: header.serial };
+    let of = MessageName { ring: header.ring, epoch: header.epoch, serial: header.serial };
     let forged = Datagrams::new(&ClusterKey::new(net.key))
         .write(Sender { node: id(1), boot: 0, link: 0 }, &Body::Rest(of, b"sxxxe".to_vec()));
     let now = net.now;
