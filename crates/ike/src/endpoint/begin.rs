@@ -5,6 +5,7 @@ use crate::config::{AuthMethod, Connection};
 use crate::endpoint::InitiateError;
 use crate::endpoint::environment::Environment;
 use crate::endpoint::report::ORDINARY;
+use crate::exchange::init;
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Path, Time};
 use crate::sa::{Attempt, IkeSa, Reauth};
@@ -46,8 +47,7 @@ impl Environment {
         let line = format!("initiating IKE_SA {}[{}] to {}", connection.name, id.0, path.remote.ip());
         self.effects.log(&sa, ORDINARY, line);
         let attempt = Attempt { child: child.to_owned(), number: 1, outdated: false };
-        self.session(now, &mut sa)
-            .begin_attempt(connection, attempt, path, home)
+        init::begin_attempt(&mut self.session(now, &mut sa), connection, attempt, path, home)
             .map_err(InitiateError::Failed)?;
         self.put(sa);
         Ok(id)

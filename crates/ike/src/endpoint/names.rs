@@ -9,6 +9,7 @@ use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::endpoint::begin::Beginning;
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::change;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::Phase;
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,7 +220,7 @@ impl Endpoint {
             let again = (attempt.child, attempt.number);
             self.env.with_sa(now, id, |session| {
                 let line = "the peer has another address: the IKE_SA is initiated again";
-                session.begin_again(&connection, again, line)
+                change::begin_again(session, &connection, again, line)
             });
         }
     }

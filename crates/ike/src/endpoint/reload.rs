@@ -3,6 +3,7 @@
 use crate::config::{Connection, Difference};
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::{Endpoint, LoadError};
+use crate::exchange::change;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;
 
@@ -59,7 +60,7 @@ impl Endpoint {
         let ids: Vec<IkeSaId> = of_it.map(|sa| sa.id).collect();
         for (place, id) in (0..).zip(ids) {
             let turn = now.plus(self.env.config.replacement_pace.saturating_mul(place));
-            self.env.with_sa(now, id, |session| session.follow_on(turn, connection, &difference));
+            self.env.with_sa(now, id, |session| change::follow_on(session, turn, connection, &difference));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::exchange::counter_sync::{is_sync, replay_notify};
+use crate::exchange::reauth;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Reauth, Task, Wear};
 
@@ -51,7 +52,7 @@ impl Endpoint {
         if able {
             self.env.with_sa(now, id, |session| {
                 session.sa.reauth_at = None;
-                session.begin_reauth();
+                reauth::begin_reauth(session);
                 Ok(())
             });
         }

@@ -2,6 +2,7 @@
 
 use crate::endpoint::report::FAILURE;
 use crate::endpoint::{Discard, Endpoint};
+use crate::exchange::create_child;
 use crate::exchange::float;
 use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
 use crate::sa::{ChildSa, IkeSa};
@@ -30,7 +31,7 @@ impl Endpoint {
     pub(crate) fn heard_on(&mut self, now: Time, child: ChildSaId) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
-            session.proven(child);
+            create_child::proven(session, child);
             if session.sa.child(child).is_some_and(ChildSa::is_answerable) {
                 session.sa.last_heard = session.sa.last_heard.max(session.now);
             }

@@ -2,6 +2,7 @@
 
 use crate::config::Identity;
 use crate::endpoint::Endpoint;
+use crate::exchange::unique;
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::IkeSa;
@@ -99,7 +100,7 @@ impl Endpoint {
     fn end_older(&mut self, now: Time, id: IkeSaId, contact: &Contact, end: End) {
         self.env.with_sa(now, id, |old| match end {
             End::Dead => Err(Reason::Replaced),
-            End::Replaced => old.replaced(contact.addr),
+            End::Replaced => unique::replaced(old, contact.addr),
         });
     }
 }

@@ -8,6 +8,9 @@
 use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::create_child;
+use crate::exchange::init;
+use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Reason, Time};
 use crate::sa::{
@@ -18,265 +21,268 @@ use crate::suite::Role;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Session<'_> {
-    /// `turn`: when what is to be asked of the peer is asked.
-    pub(crate) fn follow_on(
-        &mut self,
-        turn: Time,
-        connection: &Arc<Connection>,
-        difference: &Difference,
-    ) -> Result<(), Reason> {
-        self.commit();
-        let changed = |child: &str| {
-            let change = difference.children.get(child);
-            matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
+/// `turn`: when what is to be asked of the peer is asked.
+pub(crate) fn follow_on(
+    session: &mut Session<'_>,
+    turn: Time,
+    connection: &Arc<Connection>,
+    difference: &Difference,
+) -> Result<(), Reason> {
+    session.commit();
+    let changed = |child: &str| {
+        let change = difference.children.get(child);
+        matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
+    };
+    let is_live = session.sa.is_live();
+    match &mut session.sa.phase {
+        Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthRounds(_) => {
+            let child = session.sa.phase.attempt().map(|attempt| attempt.child.clone()).unwrap_or_default();
+            if difference.ike == IkeChange::None && !changed(&child) {
+                return Ok(());
+            }
+            session.end_attempt();
+            let line = "the configuration has changed: the IKE_SA is initiated again";
+            begin_again(session, connection, (child, 1), line)
+        }
+        Phase::AuthSent(sent) => {
+            // The peer may have made it already: it is replaced as soon as it is there.
+            sent.attempt.outdated |= changed(&sent.attempt.child);
+            outdate_ike(session, turn, difference.ike);
+            Ok(())
+        }
+        Phase::Established if is_live => {
+            follow_on_established(session, turn, connection, difference);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Nobody is authenticated yet: the attempt begins again, by the configuration as it is now.
+pub(crate) fn begin_again(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    (child, number): (String, u32),
+    why: &str,
+) -> Result<(), Reason> {
+    let path = session
+        .env
+        .loaded
+        .path_again(connection, session.sa)
+        .map_err(|error| Reason::Refused(error.to_string()))?;
+    session.log(ORDINARY, why);
+    let home = Home::Renewing(session.sa.our_spi().shard());
+    init::begin_attempt(session, connection, Attempt { child, number, outdated: false }, path, home)
+}
+
+fn follow_on_established(
+    session: &mut Session<'_>,
+    turn: Time,
+    connection: &Connection,
+    difference: &Difference,
+) {
+    session.sa.dpd_delay = connection.dpd_delay;
+    if difference.retime {
+        retime_ike(session, connection);
+    }
+    outdate_ike(session, turn, difference.ike);
+    // Where the IKE SA is set up anew, the children come with it.
+    let at = Some(turn).filter(|_| !session.sa.is_outdated());
+    let lifetime = |name: &str| connection.child(name).map(|child| child.lifetime.time).unwrap_or_default();
+    let children: Vec<(ChildSaId, String)> = session
+        .sa
+        .children
+        .iter()
+        .filter(|child| child.is_installed())
+        .map(|c| (c.id, c.name.clone()))
+        .collect();
+    for (id, name) in children {
+        match difference.children.get(&name) {
+            Some(ChildChange::Replace) => outdate_child(session.sa, id, at),
+            Some(ChildChange::Remove) => drop_child(session, turn, id),
+            Some(ChildChange::Retime) => retime_child(session, id, &lifetime(&name)),
+            Some(ChildChange::Rekey) => {
+                retime_child(session, id, &lifetime(&name));
+                // Should nothing come of another IKE SA, it has to have them on this one.
+                rekey_child(
+                    session.sa,
+                    id,
+                    at.unwrap_or(turn.plus(session.env.config.start_retry * u32::from(MAX_TRIES))),
+                );
+            }
+            Some(ChildChange::Add | ChildChange::None) | None => {}
+        }
+    }
+    follow_on_what_is_being_made(session, difference);
+}
+
+/// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
+/// several exchanges it begins once more, and it is agreed on anew.
+fn follow_on_what_is_being_made(session: &mut Session<'_>, difference: &Difference) {
+    let replaced = |child: &str| {
+        let change = difference.children.get(child);
+        matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
+    };
+    let rekey = difference.ike == IkeChange::Rekey;
+    if let Some(creating) = &mut session.sa.creating {
+        creating.outdated |= match &creating.what {
+            What::Child { name, .. } => replaced(name),
+            What::Ike(_) => rekey,
         };
-        let is_live = self.sa.is_live();
-        match &mut self.sa.phase {
-            Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthRounds(_) => {
-                let child = self.sa.phase.attempt().map(|attempt| attempt.child.clone()).unwrap_or_default();
-                if difference.ike == IkeChange::None && !changed(&child) {
-                    return Ok(());
-                }
-                self.end_attempt();
-                let line = "the configuration has changed: the IKE_SA is initiated again";
-                self.begin_again(connection, (child, 1), line)
-            }
-            Phase::AuthSent(sent) => {
-                // The peer may have made it already: it is replaced as soon as it is there.
-                sent.attempt.outdated |= changed(&sent.attempt.child);
-                self.outdate_ike(turn, difference.ike);
-                Ok(())
-            }
-            Phase::Established if is_live => {
-                self.follow_on_established(turn, connection, difference);
-                Ok(())
-            }
-            _ => Ok(()),
+    }
+    let outdated = session.sa.followup.as_ref().is_some_and(|followup| match &followup.sa {
+        FollowupSa::Child { name, .. } => replaced(name),
+        FollowupSa::Ike(_) => rekey,
+    });
+    if outdated {
+        create_child::forget_followup(session);
+    }
+}
+
+/// The IKE SA is not as the connection wants it.
+pub(crate) fn outdate_ike(session: &mut Session<'_>, now: Time, change: IkeChange) {
+    if change == IkeChange::None {
+        return;
+    }
+    let before = session.sa.outdated.as_ref().map(|outdated| outdated.change).unwrap_or_default();
+    let change = change.max(before);
+    // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that began begins again.
+    let at = match (change, session.sa.role) {
+        (IkeChange::Reauthenticate, Role::Responder) => session.env.retry_at(now),
+        _ => now,
+    };
+    session.sa.outdated = Some(Box::new(OutdatedIke { change, turn: Outdated::new(Some(at)) }));
+}
+
+/// The child is not configured any more, so its Child SA goes.
+fn drop_child(session: &mut Session<'_>, turn: Time, id: ChildSaId) {
+    let Some(child) = session.sa.child_mut(id) else { return };
+    child.phase = ChildPhase::Deleting;
+    let (name, spi_in) = (child.name.clone(), child.params.spi_in);
+    session.log(IMPORTANT, format!("CHILD_SA {name}{{{}}} is deleted: it is not configured any more", id.0));
+    session.sa.outgoing.delay(turn, Task::DeleteSpi(spi_in));
+}
+
+fn retime_child(session: &mut Session<'_>, id: ChildSaId, lifetime: &Lifetime) {
+    let renewing = is_rekeying(session.sa, id);
+    let Some(child) = session.sa.child_mut(id) else { return };
+    let times = Times::again(lifetime, child.installed, session.now, &mut *session.env.alloc);
+    child.limits.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+}
+
+fn retime_ike(session: &mut Session<'_>, connection: &Connection) {
+    if session.sa.reauth.is_some() {
+        // One of the two goes soon.
+        return;
+    }
+    let lifetime = &connection.lifetime;
+    let came_up = session.sa.established.unwrap_or(session.now);
+    let due = |seconds: u64| {
+        let earliest = Duration::from_secs(seconds.saturating_sub(lifetime.rand));
+        came_up.max(Time(session.now.since(Time(earliest))))
+    };
+    let drawn = draw_reauth(lifetime, due(lifetime.reauth), &mut *session.env.alloc);
+    // New keys do not prove anew who the peer is: what was to come earlier does.
+    let drawn = drawn.map(|drawn| session.sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
+    let (reauth_before, end_before) = (session.sa.reauth_at, session.sa.times.end);
+    session.sa.reauth_at = drawn;
+    let renewing = matches!(session.sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
+        || session.sa.outgoing.is_waiting(|task| *task == Task::RekeyIke);
+    let times = Times::of_ike(lifetime, session.sa.reauth_at, due(lifetime.rekey), &mut *session.env.alloc);
+    session.sa.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
+    if session.sa.keeps_its_end() {
+        session.sa.reauth_at = earlier(session.sa.reauth_at, reauth_before);
+        session.sa.times.end = earlier(session.sa.times.end, end_before);
+    }
+}
+
+/// Does what the change of a configuration asks for, where its time has come.
+pub(crate) fn replace_outdated(session: &mut Session<'_>) -> Result<(), Reason> {
+    let now = session.now;
+    let is_due = |outdated: &Outdated| outdated.at.is_some_and(|at| at <= now);
+    if let Some(outdated) = session.sa.outdated.as_mut().filter(|outdated| is_due(&outdated.turn)) {
+        outdated.turn.at = None;
+        match outdated.change {
+            IkeChange::None => session.sa.outdated = None,
+            IkeChange::Rekey => session.want_new_ike_keys()?,
+            IkeChange::Reauthenticate => set_up_by_new_configuration(session)?,
         }
     }
-
-    /// Nobody is authenticated yet: the attempt begins again, by the configuration as it is now.
-    pub(crate) fn begin_again(
-        &mut self,
-        connection: &Connection,
-        (child, number): (String, u32),
-        why: &str,
-    ) -> Result<(), Reason> {
-        let path = self
-            .env
-            .loaded
-            .path_again(connection, self.sa)
-            .map_err(|error| Reason::Refused(error.to_string()))?;
-        self.log(ORDINARY, why);
-        let home = Home::Renewing(self.sa.our_spi().shard());
-        self.begin_attempt(connection, Attempt { child, number, outdated: false }, path, home)
+    let installed = session.sa.children.iter_mut().filter(|child| child.is_installed());
+    let due = installed.filter_map(|child| {
+        let outdated = child.outdated.as_mut().filter(|outdated| is_due(outdated))?;
+        outdated.at = None;
+        Some(child.id)
+    });
+    let due: Vec<ChildSaId> = due.collect();
+    if !due.is_empty() {
+        session.commit();
     }
+    due.into_iter().for_each(|id| session.sa.outgoing.queue(Task::ReplaceChild(id)));
+    Ok(())
+}
 
-    fn follow_on_established(&mut self, turn: Time, connection: &Connection, difference: &Difference) {
-        self.sa.dpd_delay = connection.dpd_delay;
-        if difference.retime {
-            self.retime_ike(connection);
-        }
-        self.outdate_ike(turn, difference.ike);
-        // Where the IKE SA is set up anew, the children come with it.
-        let at = Some(turn).filter(|_| !self.sa.is_outdated());
-        let lifetime =
-            |name: &str| connection.child(name).map(|child| child.lifetime.time).unwrap_or_default();
-        let children: Vec<(ChildSaId, String)> = self
-            .sa
-            .children
-            .iter()
-            .filter(|child| child.is_installed())
-            .map(|c| (c.id, c.name.clone()))
-            .collect();
-        for (id, name) in children {
-            match difference.children.get(&name) {
-                Some(ChildChange::Replace) => outdate_child(self.sa, id, at),
-                Some(ChildChange::Remove) => self.drop_child(turn, id),
-                Some(ChildChange::Retime) => self.retime_child(id, &lifetime(&name)),
-                Some(ChildChange::Rekey) => {
-                    self.retime_child(id, &lifetime(&name));
-                    // Should nothing come of another IKE SA, it has to have them on this one.
-                    rekey_child(
-                        self.sa,
-                        id,
-                        at.unwrap_or(turn.plus(self.env.config.start_retry * u32::from(MAX_TRIES))),
-                    );
-                }
-                Some(ChildChange::Add | ChildChange::None) | None => {}
-            }
-        }
-        self.follow_on_what_is_being_made(difference);
+/// Another IKE SA takes the place of one whose connection has changed; if that is for us to begin.
+fn set_up_by_new_configuration(session: &mut Session<'_>) -> Result<(), Reason> {
+    let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else { return Ok(()) };
+    if session.sa.reauth.is_some() {
+        let at = session.env.retry_at(session.now);
+        session.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.at = Some(at));
+        return Ok(());
     }
-
-    /// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
-    /// several exchanges it begins once more, and it is agreed on anew.
-    fn follow_on_what_is_being_made(&mut self, difference: &Difference) {
-        let replaced = |child: &str| {
-            let change = difference.children.get(child);
-            matches!(change, Some(ChildChange::Replace | ChildChange::Remove))
-        };
-        let rekey = difference.ike == IkeChange::Rekey;
-        if let Some(creating) = &mut self.sa.creating {
-            creating.outdated |= match &creating.what {
-                What::Child { name, .. } => replaced(name),
-                What::Ike(_) => rekey,
-            };
-        }
-        let outdated = self.sa.followup.as_ref().is_some_and(|followup| match &followup.sa {
-            FollowupSa::Child { name, .. } => replaced(name),
-            FollowupSa::Ike(_) => rekey,
-        });
-        if outdated {
-            self.forget_followup();
-        }
-    }
-
-    /// The IKE SA is not as the connection wants it.
-    pub(crate) fn outdate_ike(&mut self, now: Time, change: IkeChange) {
-        if change == IkeChange::None {
-            return;
-        }
-        let before = self.sa.outdated.as_ref().map(|outdated| outdated.change).unwrap_or_default();
-        let change = change.max(before);
-        // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that began begins again.
-        let at = match (change, self.sa.role) {
-            (IkeChange::Reauthenticate, Role::Responder) => self.env.retry_at(now),
-            _ => now,
-        };
-        self.sa.outdated = Some(Box::new(OutdatedIke { change, turn: Outdated::new(Some(at)) }));
-    }
-
-    /// The child is not configured any more, so its Child SA goes.
-    fn drop_child(&mut self, turn: Time, id: ChildSaId) {
-        let Some(child) = self.sa.child_mut(id) else { return };
-        child.phase = ChildPhase::Deleting;
-        let (name, spi_in) = (child.name.clone(), child.params.spi_in);
-        self.log(IMPORTANT, format!("CHILD_SA {name}{{{}}} is deleted: it is not configured any more", id.0));
-        self.sa.outgoing.delay(turn, Task::DeleteSpi(spi_in));
-    }
-
-    fn retime_child(&mut self, id: ChildSaId, lifetime: &Lifetime) {
-        let renewing = is_rekeying(self.sa, id);
-        let Some(child) = self.sa.child_mut(id) else { return };
-        let times = Times::again(lifetime, child.installed, self.now, &mut *self.env.alloc);
-        child.limits.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
-    }
-
-    fn retime_ike(&mut self, connection: &Connection) {
-        if self.sa.reauth.is_some() {
-            // One of the two goes soon.
-            return;
-        }
-        let lifetime = &connection.lifetime;
-        let came_up = self.sa.established.unwrap_or(self.now);
-        let due = |seconds: u64| {
-            let earliest = Duration::from_secs(seconds.saturating_sub(lifetime.rand));
-            came_up.max(Time(self.now.since(Time(earliest))))
-        };
-        let drawn = draw_reauth(lifetime, due(lifetime.reauth), &mut *self.env.alloc);
-        // New keys do not prove anew who the peer is: what was to come earlier does.
-        let drawn = drawn.map(|drawn| self.sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
-        let (reauth_before, end_before) = (self.sa.reauth_at, self.sa.times.end);
-        self.sa.reauth_at = drawn;
-        let renewing = matches!(self.sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
-            || self.sa.outgoing.is_waiting(|task| *task == Task::RekeyIke);
-        let times = Times::of_ike(lifetime, self.sa.reauth_at, due(lifetime.rekey), &mut *self.env.alloc);
-        self.sa.times = Times { rekey: times.rekey.filter(|_| !renewing), end: times.end };
-        if self.sa.keeps_its_end() {
-            self.sa.reauth_at = earlier(self.sa.reauth_at, reauth_before);
-            self.sa.times.end = earlier(self.sa.times.end, end_before);
-        }
-    }
-
-    /// Does what the change of a configuration asks for, where its time has come.
-    pub(super) fn replace_outdated(&mut self) -> Result<(), Reason> {
-        let now = self.now;
-        let is_due = |outdated: &Outdated| outdated.at.is_some_and(|at| at <= now);
-        if let Some(outdated) = self.sa.outdated.as_mut().filter(|outdated| is_due(&outdated.turn)) {
-            outdated.turn.at = None;
-            match outdated.change {
-                IkeChange::None => self.sa.outdated = None,
-                IkeChange::Rekey => self.want_new_ike_keys()?,
-                IkeChange::Reauthenticate => self.set_up_by_new_configuration()?,
-            }
-        }
-        let installed = self.sa.children.iter_mut().filter(|child| child.is_installed());
-        let due = installed.filter_map(|child| {
-            let outdated = child.outdated.as_mut().filter(|outdated| is_due(outdated))?;
-            outdated.at = None;
-            Some(child.id)
-        });
-        let due: Vec<ChildSaId> = due.collect();
-        if !due.is_empty() {
-            self.commit();
-        }
-        due.into_iter().for_each(|id| self.sa.outgoing.queue(Task::ReplaceChild(id)));
-        Ok(())
-    }
-
-    /// Another IKE SA takes the place of one whose connection has changed; if that is for us to begin.
-    fn set_up_by_new_configuration(&mut self) -> Result<(), Reason> {
-        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else { return Ok(()) };
-        if self.sa.reauth.is_some() {
-            let at = self.env.retry_at(self.now);
-            self.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.at = Some(at));
-            return Ok(());
-        }
-        if let Some(why) = unreachable(self.sa, &connection) {
-            let line = format!(
-                "IKE_SA {}[{}] stays as it was set up until the peer sets it up anew: {why}",
-                self.sa.connection, self.sa.id.0
-            );
-            self.log(FAILURE, line);
-            self.settle_for_old();
-            return Ok(());
-        }
-        if !self.sa.children.iter().any(|child| child.is_installed() && connection.has_sas(&child.name)) {
-            let reason = Reason::Refused("its connection has changed, and it carries nothing of it".into());
-            return self.delete_ike(reason, self.now.plus(self.env.config.delete_timeout));
-        }
-        self.begin_reauth();
-        Ok(())
-    }
-
-    /// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration that it was made by: another
-    /// IKE SA may succeed all the same.
-    pub(crate) fn rekey_is_not_enough(&mut self) {
-        self.outdate_ike(self.now, IkeChange::Reauthenticate);
-        if let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) {
-            self.retime_ike(&connection);
-        }
-    }
-
-    /// What the new configuration asks of an IKE SA could not be had: tried again for a while.
-    pub(crate) fn change_failed(&mut self) {
-        let retry = self.now.plus(self.env.config.start_retry);
-        let Some(outdated) = &mut self.sa.outdated else { return };
-        if outdated.turn.failed(retry) {
-            return;
-        }
+    if let Some(why) = unreachable(session.sa, &connection) {
         let line = format!(
-            "IKE_SA {}[{}] stays as it was made until its time is over: the peer does not take its new configuration",
-            self.sa.connection, self.sa.id.0
+            "IKE_SA {}[{}] stays as it was set up until the peer sets it up anew: {why}",
+            session.sa.connection, session.sa.id.0
         );
-        self.log(FAILURE, line);
-        self.settle_for_old();
+        session.log(FAILURE, line);
+        settle_for_old(session);
+        return Ok(());
     }
+    if !session.sa.children.iter().any(|child| child.is_installed() && connection.has_sas(&child.name)) {
+        let reason = Reason::Refused("its connection has changed, and it carries nothing of it".into());
+        return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
+    }
+    reauth::begin_reauth(session);
+    Ok(())
+}
 
-    /// The IKE SA stays, with its times; before they are over another is tried once more. Its
-    /// children change on it, as far as they have to.
-    fn settle_for_old(&mut self) {
-        self.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
-        if let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) {
-            self.retime_ike(&connection);
-        }
-        self.env.reauthenticate_before_end(self.sa);
-        for outdated in self.sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
-            if !outdated.is_given_up() {
-                outdated.at = Some(self.now);
-            }
+/// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration that it was made by: another
+/// IKE SA may succeed all the same.
+pub(crate) fn rekey_is_not_enough(session: &mut Session<'_>) {
+    let now = session.now;
+    outdate_ike(session, now, IkeChange::Reauthenticate);
+    if let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) {
+        retime_ike(session, &connection);
+    }
+}
+
+/// What the new configuration asks of an IKE SA could not be had: tried again for a while.
+pub(crate) fn change_failed(session: &mut Session<'_>) {
+    let retry = session.now.plus(session.env.config.start_retry);
+    let Some(outdated) = &mut session.sa.outdated else { return };
+    if outdated.turn.failed(retry) {
+        return;
+    }
+    let line = format!(
+        "IKE_SA {}[{}] stays as it was made until its time is over: the peer does not take its new configuration",
+        session.sa.connection, session.sa.id.0
+    );
+    session.log(FAILURE, line);
+    settle_for_old(session);
+}
+
+/// The IKE SA stays, with its times; before they are over another is tried once more. Its
+/// children change on it, as far as they have to.
+fn settle_for_old(session: &mut Session<'_>) {
+    session.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
+    if let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) {
+        retime_ike(session, &connection);
+    }
+    session.env.reauthenticate_before_end(session.sa);
+    for outdated in session.sa.children.iter_mut().filter_map(|child| child.outdated.as_mut()) {
+        if !outdated.is_given_up() {
+            outdated.at = Some(session.now);
         }
     }
 }

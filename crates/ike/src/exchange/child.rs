@@ -2,6 +2,7 @@
 
 use crate::config::{Child, ChildMode, Connection};
 use crate::endpoint::report::{FAILURE, IMPORTANT, level_of_end};
+use crate::exchange::create_child;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::exchange::{describe, mode};
@@ -51,299 +52,294 @@ impl NoChild {
     }
 }
 
-impl Session<'_> {
-    /// The initiator's check of the answer, which the child as it was offered decides: an operator may have loaded another
-    /// meanwhile. The error is for the log.
-    pub(crate) fn accept_child(
-        &mut self,
-        connection: &Connection,
-        offered: &Child,
-        answer: &Answer<'_>,
-    ) -> Result<ChildSaId, String> {
-        let child = connection.child(&offered.name).filter(|child| child.mode.is_negotiated());
-        let child = child.ok_or("the child was unloaded meanwhile")?;
-        let wanted = Selectors::configured(offered, &self.sa.dynamic_local(), &self.sa.dynamic_remote());
-        let asked = mode::to_ask(self.sa, offered, &wanted, None);
-        let agreed =
-            judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
-        let origin =
-            Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
-        self.install(child, &origin, agreed).map_err(|error| error.to_string())
-    }
+/// The initiator's check of the answer, which the child as it was offered decides: an operator may have loaded another
+/// meanwhile. The error is for the log.
+pub(crate) fn accept_child(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    offered: &Child,
+    answer: &Answer<'_>,
+) -> Result<ChildSaId, String> {
+    let child = connection.child(&offered.name).filter(|child| child.mode.is_negotiated());
+    let child = child.ok_or("the child was unloaded meanwhile")?;
+    let wanted = Selectors::configured(offered, &session.sa.dynamic_local(), &session.sa.dynamic_remote());
+    let asked = mode::to_ask(session.sa, offered, &wanted, None);
+    let agreed =
+        judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
+    let origin =
+        Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
+    install(session, child, &origin, agreed).map_err(|error| error.to_string())
+}
 
-    /// The responder's choice among the children of the connection, and the payloads that answer.
-    /// Where nothing fits they are the notify that says why, and the IKE SA goes on without a child
-    /// for a while (RFC 7296 §1.2).
-    pub(crate) fn answer_child(
-        &mut self,
-        connection: &Connection,
-        nonces: &Nonces,
-        request: &Payloads,
-    ) -> Vec<Payload> {
-        match self.choose_child(connection, nonces, request) {
-            Ok(payloads) => payloads,
-            Err(NoChild(notify, why)) => vec![self.refuse_child(notify.kind, &why)],
-        }
+/// The responder's choice among the children of the connection, and the payloads that answer.
+/// Where nothing fits they are the notify that says why, and the IKE SA goes on without a child
+/// for a while (RFC 7296 §1.2).
+pub(crate) fn answer_child(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    nonces: &Nonces,
+    request: &Payloads,
+) -> Vec<Payload> {
+    match choose_child(session, connection, nonces, request) {
+        Ok(payloads) => payloads,
+        Err(NoChild(notify, why)) => vec![refuse_child(session, notify.kind, &why)],
     }
+}
 
-    /// What stands in the place of a child.
-    pub(crate) fn refuse_child(&mut self, notify: NotifyType, why: &str) -> Payload {
-        self.env.effects.stats.failed += 1;
-        self.log(FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
-        Payload::Notify(Notify::new(notify, Vec::new()))
-    }
+/// What stands in the place of a child.
+pub(crate) fn refuse_child(session: &mut Session<'_>, notify: NotifyType, why: &str) -> Payload {
+    session.env.effects.stats.failed += 1;
+    session.log(FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
+    Payload::Notify(Notify::new(notify, Vec::new()))
+}
 
-    fn choose_child(
-        &mut self,
-        connection: &Connection,
-        nonces: &Nonces,
-        request: &Payloads,
-    ) -> Result<Vec<Payload>, NoChild> {
-        let (Some(offered), Some(asked)) = (request.sa(), Selectors::asked(request)) else {
-            return Err(NoChild::new(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing"));
+fn choose_child(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    nonces: &Nonces,
+    request: &Payloads,
+) -> Result<Vec<Payload>, NoChild> {
+    let (Some(offered), Some(asked)) = (request.sa(), Selectors::asked(request)) else {
+        return Err(NoChild::new(NotifyType::InvalidSyntax, "SA, TSi or TSr is missing"));
+    };
+    let Match { child, selectors, .. } =
+        matching_child(connection, session.sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
+    session.env.explain(session.sa, || {
+        let text = |selectors: &Selectors| {
+            format!(
+                "{} === {}",
+                describe::selectors(&selectors.local),
+                describe::selectors(&selectors.remote)
+            )
         };
-        let Match { child, selectors, .. } =
-            matching_child(connection, self.sa, &asked).ok_or_else(|| NoChild::without_child(&asked))?;
-        self.env.explain(self.sa, || {
-            let text = |selectors: &Selectors| {
-                format!(
-                    "{} === {}",
-                    describe::selectors(&selectors.local),
-                    describe::selectors(&selectors.remote)
-                )
-            };
-            let (wanted, agreed) = (text(&asked), text(&selectors));
-            format!("child {} of {} is for {wanted}: narrowed to {agreed}", child.name, connection.name)
-        });
-        let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
-        let mode = mode::to_answer(self.sa, child, &selectors, request);
-        let (agreed, answer) = self.agree_child(&choice, (selectors, mode))?;
-        let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
-        self.make_child(child, &origin, agreed)?;
-        Ok(answer)
-    }
+        let (wanted, agreed) = (text(&asked), text(&selectors));
+        format!("child {} of {} is for {wanted}: narrowed to {agreed}", child.name, connection.name)
+    });
+    let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
+    let mode = mode::to_answer(session.sa, child, &selectors, request);
+    let (agreed, answer) = agree_child(session, &choice, (selectors, mode))?;
+    let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
+    make_child(session, child, &origin, agreed)?;
+    Ok(answer)
+}
 
-    /// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
-    pub(crate) fn agree_child(
-        &mut self,
-        choice: &EspChoice,
-        (selectors, mode): (Selectors, Mode),
-    ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
-        let home = self.sa.our_spi().shard();
-        let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
-        let spi_in = self.env.alloc.esp_spi(self.now, home).ok_or_else(no_spi)?;
-        let mut answer = vec![
-            Payload::Sa(choice.answer(spi_in)),
-            Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
-            Payload::TsResponder(TsPayload::new(selectors.local.clone())),
-        ];
-        answer.extend(mode::notify(mode));
-        let Selectors { local: local_ts, remote: remote_ts } = selectors;
-        Ok((
-            AgreedChild { suite: choice.suite, mode, spi_in, spi_out: choice.spi, local_ts, remote_ts },
-            answer,
-        ))
-    }
+/// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
+pub(crate) fn agree_child(
+    session: &mut Session<'_>,
+    choice: &EspChoice,
+    (selectors, mode): (Selectors, Mode),
+) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
+    let home = session.sa.our_spi().shard();
+    let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
+    let spi_in = session.env.alloc.esp_spi(session.now, home).ok_or_else(no_spi)?;
+    let mut answer = vec![
+        Payload::Sa(choice.answer(spi_in)),
+        Payload::TsInitiator(TsPayload::new(selectors.remote.clone())),
+        Payload::TsResponder(TsPayload::new(selectors.local.clone())),
+    ];
+    answer.extend(mode::notify(mode));
+    let Selectors { local: local_ts, remote: remote_ts } = selectors;
+    Ok((AgreedChild { suite: choice.suite, mode, spi_in, spi_out: choice.spi, local_ts, remote_ts }, answer))
+}
 
-    /// Installs what a responder has agreed to.
-    pub(crate) fn make_child(
-        &mut self,
-        child: &Child,
-        origin: &Origin<'_>,
-        agreed: AgreedChild,
-    ) -> Result<ChildSaId, NoChild> {
-        let spi_in = agreed.spi_in;
-        self.install(child, origin, agreed).map_err(|error| {
-            self.env.alloc.release_esp_spi(self.now, spi_in);
-            let notify = match error {
-                SuiteError::AhBehindNat => NotifyType::NoProposalChosen,
-                _ => NotifyType::TemporaryFailure,
-            };
-            NoChild::new(notify, error.to_string())
-        })
-    }
-
-    /// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in, until
-    /// [`Endpoint::switch_outbound`].
-    pub(crate) fn install(
-        &mut self,
-        child: &Child,
-        origin: &Origin<'_>,
-        agreed: AgreedChild,
-    ) -> Result<ChildSaId, SuiteError> {
-        let EspSuite { ke, additional, .. } = agreed.suite;
-        let params = self.params(child, origin, agreed)?;
-        self.sa.childless = None;
-        let id = self.env.numbers.new_child_id();
-        let reqid = child.reqid.map(NonZeroU32::get);
-        let reqid = reqid.unwrap_or_else(|| self.env.numbers.reqid(&self.sa.connection, &child.name));
-        // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
-        // plane.
-        let beside = self.sibling(&child.name, &params).filter(|_| origin.role == Role::Responder);
-        let elsewhere = self.env.predecessor(self.sa, &child.name, &params).or(beside);
-        let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
-        let named = origin.replaces.or(elsewhere);
-        let replaces = named
-            .and_then(|old| self.env.holder(self.sa, old))
-            .and_then(|old| Some((old, self.spi_of(old)?)));
-        let missed = named.is_some() && replaces.is_none();
-        let (phase, outbound) = match replaces {
-            // Until the peer knows it may send through it.
-            _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
-            Some((_, old)) => (ChildPhase::Installed, Outbound::Waiting(old)),
-            None => (ChildPhase::Installed, Outbound::Active),
+/// Installs what a responder has agreed to.
+pub(crate) fn make_child(
+    session: &mut Session<'_>,
+    child: &Child,
+    origin: &Origin<'_>,
+    agreed: AgreedChild,
+) -> Result<ChildSaId, NoChild> {
+    let spi_in = agreed.spi_in;
+    install(session, child, origin, agreed).map_err(|error| {
+        session.env.alloc.release_esp_spi(session.now, spi_in);
+        let notify = match error {
+            SuiteError::AhBehindNat => NotifyType::NoProposalChosen,
+            _ => NotifyType::TemporaryFailure,
         };
-        let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
-        let line = format!(
-            "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}{old}",
-            child.name,
-            id.0,
-            params.spi_in,
-            params.spi_out,
-            describe::selectors(&params.local_ts),
-            describe::selectors(&params.remote_ts)
+        NoChild::new(notify, error.to_string())
+    })
+}
+
+/// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in, until
+/// [`Endpoint::switch_outbound`].
+pub(crate) fn install(
+    session: &mut Session<'_>,
+    child: &Child,
+    origin: &Origin<'_>,
+    agreed: AgreedChild,
+) -> Result<ChildSaId, SuiteError> {
+    let EspSuite { ke, additional, .. } = agreed.suite;
+    let params = params(session, child, origin, agreed)?;
+    session.sa.childless = None;
+    let id = session.env.numbers.new_child_id();
+    let reqid = child.reqid.map(NonZeroU32::get);
+    let reqid = reqid.unwrap_or_else(|| session.env.numbers.reqid(&session.sa.connection, &child.name));
+    // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
+    // plane.
+    let beside = sibling(session, &child.name, &params).filter(|_| origin.role == Role::Responder);
+    let elsewhere = session.env.predecessor(session.sa, &child.name, &params).or(beside);
+    let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
+    let named = origin.replaces.or(elsewhere);
+    let replaces = named
+        .and_then(|old| session.env.holder(session.sa, old))
+        .and_then(|old| Some((old, create_child::spi_of(session, old)?)));
+    let missed = named.is_some() && replaces.is_none();
+    let (phase, outbound) = match replaces {
+        // Until the peer knows it may send through it.
+        _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
+        Some((_, old)) => (ChildPhase::Installed, Outbound::Waiting(old)),
+        None => (ChildPhase::Installed, Outbound::Active),
+    };
+    let old = named.map(|old| format!(", in the place of {{{}}}", old.0)).unwrap_or_default();
+    let line = format!(
+        "CHILD_SA {}{{{}}} established with SPIs {}_i {}_o and TS {} === {}{old}",
+        child.name,
+        id.0,
+        params.spi_in,
+        params.spi_out,
+        describe::selectors(&params.local_ts),
+        describe::selectors(&params.remote_ts)
+    );
+    session.log(IMPORTANT, line);
+    if child.mode == ChildMode::Transport && params.mode == Mode::Tunnel {
+        session.log(IMPORTANT, mode::why_tunnel(session.sa, &Selectors::of(&params)));
+    }
+    session.env.effects.outputs.push_back(Output::InstallChild {
+        ike: session.sa.id,
+        child: id,
+        connection: session.sa.connection.clone(),
+        name: child.name.clone(),
+        params: Box::new(params.clone()),
+        replaces: replaces.map(|(old, _)| old),
+    });
+    let limits = ChildLimits::draw(&child.lifetime, session.now, session.env.entropy());
+    // As a rule it stays the only one: room for more is not taken before.
+    session.sa.children.reserve_exact(1);
+    session.sa.children.push(ChildSa {
+        id,
+        name: child.name.clone(),
+        reqid,
+        params,
+        ke,
+        additional_ke: additional,
+        installed: session.now,
+        phase,
+        outbound,
+        limits,
+        source: None,
+        outdated: None,
+    });
+    match origin.replaces {
+        Some(_) if !origin.stays => {}
+        None => session.env.effects.event(Event::ChildUp(session.sa.id, id)),
+        Some(old) => session.env.effects.event(Event::ChildRekeyed(session.sa.id, old, id)),
+    }
+    session.env.loaded.connections.note_child_up(session.now, &session.sa.connection, &child.name);
+    if missed {
+        // Whoever asked for it meanwhile has it now.
+        let connection = session.sa.connection.clone();
+        session.env.initiate_done(session.now, &connection, session.sa.id, &child.name, Ok(id));
+    }
+    match (elsewhere, origin.role) {
+        // The peer has answered, so it is ready for both directions.
+        (Some(_), Role::Initiator) => create_child::proven(session, id),
+        (Some(old), Role::Responder) => session.env.leave_to_peer(old),
+        (None, _) => {}
+    }
+    Ok(id)
+}
+
+/// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it
+/// has the other.
+fn sibling(session: &Session<'_>, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
+    let alike = |child: &&ChildSa| {
+        child.name == name && child.is_proven() && session.env.loaded.is_displaced_by(session.sa, child, new)
+    };
+    session.sa.children.iter().find(alike).map(|child| child.id)
+}
+
+fn params(
+    session: &Session<'_>,
+    child: &Child,
+    origin: &Origin<'_>,
+    agreed: AgreedChild,
+) -> Result<ChildSaParams, SuiteError> {
+    let keys = session.sa.keys.as_ref().ok_or(SuiteError::Seal)?;
+    let keys = keys.ike.child(agreed.suite.algorithm, origin.shared, origin.nonces)?;
+    let (key_in, key_out) = match origin.role {
+        Role::Initiator => (keys.from_responder, keys.from_initiator),
+        Role::Responder => (keys.from_initiator, keys.from_responder),
+    };
+    let (path, encapsulation) = esp_path(session);
+    if agreed.suite.algorithm.is_ah() && encapsulation == Encapsulation::Udp {
+        return Err(SuiteError::AhBehindNat);
+    }
+    Ok(ChildSaParams {
+        spi_in: agreed.spi_in,
+        spi_out: agreed.spi_out,
+        algorithm: agreed.suite.algorithm,
+        key_in,
+        key_out,
+        esn: agreed.suite.esn,
+        replay_window: child.replay_window,
+        local_ts: agreed.local_ts,
+        remote_ts: agreed.remote_ts,
+        local: path.local,
+        remote: path.remote,
+        encapsulation,
+        mode: agreed.mode,
+        copy: child.copy,
+    })
+}
+
+/// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place, if there is one.
+pub(crate) fn remove_child(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
+    create_child::switch_to_successor(session, id);
+    let Some(at) = session.sa.children.iter().position(|child| child.id == id) else { return };
+    let child = session.sa.children.remove(at);
+    let spi_in = child.params.spi_in;
+    if child.outbound != Outbound::Expired {
+        session.env.effects.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+    }
+    session.env.alloc.release_esp_spi(session.now, spi_in);
+    if let Outbound::Waiting(old) = child.outbound {
+        reinstate(session.sa, old);
+    }
+    let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
+    session.log(level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
+    if !session.env.has_standby(session.sa, &child) && !session.env.is_up_otherwise(session.sa, &child.name) {
+        session.env.loaded.connections.note_child_down(
+            session.now,
+            &session.sa.connection,
+            &child.name,
+            reason,
         );
-        self.log(IMPORTANT, line);
-        if child.mode == ChildMode::Transport && params.mode == Mode::Tunnel {
-            self.log(IMPORTANT, mode::why_tunnel(self.sa, &Selectors::of(&params)));
-        }
-        self.env.effects.outputs.push_back(Output::InstallChild {
-            ike: self.sa.id,
-            child: id,
-            connection: self.sa.connection.clone(),
-            name: child.name.clone(),
-            params: Box::new(params.clone()),
-            replaces: replaces.map(|(old, _)| old),
-        });
-        let limits = ChildLimits::draw(&child.lifetime, self.now, self.env.entropy());
-        // As a rule it stays the only one: room for more is not taken before.
-        self.sa.children.reserve_exact(1);
-        self.sa.children.push(ChildSa {
-            id,
-            name: child.name.clone(),
-            reqid,
-            params,
-            ke,
-            additional_ke: additional,
-            installed: self.now,
-            phase,
-            outbound,
-            limits,
-            source: None,
-            outdated: None,
-        });
-        match origin.replaces {
-            Some(_) if !origin.stays => {}
-            None => self.env.effects.event(Event::ChildUp(self.sa.id, id)),
-            Some(old) => self.env.effects.event(Event::ChildRekeyed(self.sa.id, old, id)),
-        }
-        self.env.loaded.connections.note_child_up(self.now, &self.sa.connection, &child.name);
-        if missed {
-            // Whoever asked for it meanwhile has it now.
-            let connection = self.sa.connection.clone();
-            self.env.initiate_done(self.now, &connection, self.sa.id, &child.name, Ok(id));
-        }
-        match (elsewhere, origin.role) {
-            // The peer has answered, so it is ready for both directions.
-            (Some(_), Role::Initiator) => self.proven(id),
-            (Some(old), Role::Responder) => self.env.leave_to_peer(old),
-            (None, _) => {}
-        }
-        Ok(id)
     }
+    session.env.effects.event(Event::ChildDown(session.sa.id, id, reason.clone()));
+}
 
-    /// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it
-    /// has the other.
-    fn sibling(&self, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
-        let alike = |child: &&ChildSa| {
-            child.name == name && child.is_proven() && self.env.loaded.is_displaced_by(self.sa, child, new)
-        };
-        self.sa.children.iter().find(alike).map(|child| child.id)
-    }
+/// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948 §2.1).
+fn esp_path(session: &Session<'_>) -> (Path, Encapsulation) {
+    let encapsulation = if session.sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
+    (super::nat::float(session.sa.path, &session.env.config), encapsulation)
+}
 
-    fn params(
-        &self,
-        child: &Child,
-        origin: &Origin<'_>,
-        agreed: AgreedChild,
-    ) -> Result<ChildSaParams, SuiteError> {
-        let keys = self.sa.keys.as_ref().ok_or(SuiteError::Seal)?;
-        let keys = keys.ike.child(agreed.suite.algorithm, origin.shared, origin.nonces)?;
-        let (key_in, key_out) = match origin.role {
-            Role::Initiator => (keys.from_responder, keys.from_initiator),
-            Role::Responder => (keys.from_initiator, keys.from_responder),
-        };
-        let (path, encapsulation) = self.esp_path();
-        if agreed.suite.algorithm.is_ah() && encapsulation == Encapsulation::Udp {
-            return Err(SuiteError::AhBehindNat);
+/// The peer is somewhere else now: so are the Child SAs.
+pub(crate) fn move_children(session: &mut Session<'_>) {
+    let (path, _) = esp_path(session);
+    for child in &mut session.sa.children {
+        // In transport mode the packets have the addresses themselves.
+        let ips = (child.params.local.ip(), child.params.remote.ip());
+        if child.params.mode == Mode::Transport && ips != (path.local.ip(), path.remote.ip()) {
+            continue;
         }
-        Ok(ChildSaParams {
-            spi_in: agreed.spi_in,
-            spi_out: agreed.spi_out,
-            algorithm: agreed.suite.algorithm,
-            key_in,
-            key_out,
-            esn: agreed.suite.esn,
-            replay_window: child.replay_window,
-            local_ts: agreed.local_ts,
-            remote_ts: agreed.remote_ts,
-            local: path.local,
-            remote: path.remote,
-            encapsulation,
-            mode: agreed.mode,
-            copy: child.copy,
-        })
-    }
-
-    /// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place, if there is one.
-    pub(crate) fn remove_child(&mut self, id: ChildSaId, reason: &Reason) {
-        self.switch_to_successor(id);
-        let Some(at) = self.sa.children.iter().position(|child| child.id == id) else { return };
-        let child = self.sa.children.remove(at);
-        let spi_in = child.params.spi_in;
-        if child.outbound != Outbound::Expired {
-            self.env.effects.outputs.push_back(Output::RemoveChild { child: id, spi_in });
+        child.params.local = path.local;
+        child.params.remote = path.remote;
+        if matches!(child.outbound, Outbound::Retired | Outbound::Expired) {
+            continue;
         }
-        self.env.alloc.release_esp_spi(self.now, spi_in);
-        if let Outbound::Waiting(old) = child.outbound {
-            reinstate(self.sa, old);
-        }
-        let reason = if matches!(child.phase, ChildPhase::Deleted(_)) { &Reason::Rekeyed } else { reason };
-        self.log(level_of_end(reason), format!("CHILD_SA {}{{{}}} closed: {reason}", child.name, id.0));
-        if !self.env.has_standby(self.sa, &child) && !self.env.is_up_otherwise(self.sa, &child.name) {
-            self.env.loaded.connections.note_child_down(self.now, &self.sa.connection, &child.name, reason);
-        }
-        self.env.effects.event(Event::ChildDown(self.sa.id, id, reason.clone()));
-    }
-
-    /// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948 §2.1).
-    fn esp_path(&self) -> (Path, Encapsulation) {
-        let encapsulation = if self.sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
-        (super::nat::float(self.sa.path, &self.env.config), encapsulation)
-    }
-
-    /// The peer is somewhere else now: so are the Child SAs.
-    pub(crate) fn move_children(&mut self) {
-        let (path, _) = self.esp_path();
-        for child in &mut self.sa.children {
-            // In transport mode the packets have the addresses themselves.
-            let ips = (child.params.local.ip(), child.params.remote.ip());
-            if child.params.mode == Mode::Transport && ips != (path.local.ip(), path.remote.ip()) {
-                continue;
-            }
-            child.params.local = path.local;
-            child.params.remote = path.remote;
-            if matches!(child.outbound, Outbound::Retired | Outbound::Expired) {
-                continue;
-            }
-            let (spi_in, spi_out) = (child.params.spi_in, child.params.spi_out);
-            self.env.effects.outputs.push_back(Output::UpdateChild {
-                child: child.id,
-                spi_in,
-                spi_out,
-                path,
-            });
-        }
+        let (spi_in, spi_out) = (child.params.spi_in, child.params.spi_out);
+        session.env.effects.outputs.push_back(Output::UpdateChild { child: child.id, spi_in, spi_out, path });
     }
 }
 

@@ -3,6 +3,8 @@
 
 use crate::config::{Childless, Connection};
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::configuration;
+use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::message::{Message, NotifyType, Payloads};
 use crate::output::Reason;
@@ -63,44 +65,48 @@ impl Asked {
     }
 }
 
-impl Session<'_> {
-    /// As responder: the peer wants the IKE SA alone. It stays for as long as the peer wants it.
-    pub(super) fn stays_alone(&mut self) {
-        self.sa.childless = None;
-        self.log(ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
-    }
+/// As responder: the peer wants the IKE SA alone. It stays for as long as the peer wants it.
+pub(crate) fn stays_alone(session: &mut Session<'_>) {
+    session.sa.childless = None;
+    session.log(ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
+}
 
-    /// As initiator: the IKE SA is there, and has no child. One that was asked for follows.
-    pub(super) fn no_child_yet(
-        &mut self,
-        connection: &Connection,
-        sent: &AuthSent,
-        answer: &Payloads,
-    ) -> Result<(), Reason> {
-        let refused = match answer.error() {
-            Some(error) => Err(format!("the peer answered {}", error.kind)),
-            None => self.accept_configuration(connection, answer),
-        };
-        if let Err(why) = refused {
-            let what = sent.attempt.describe(&self.sa.connection);
-            self.env.effects.stats.failed += 1;
-            self.log(FAILURE, format!("establishing {what} failed: {why}"));
-            self.env.loaded.connections.note_failure(
-                self.now,
-                &self.sa.connection,
-                &sent.attempt.child,
-                why.clone(),
-            );
-            let (name, reason) = (self.sa.connection.clone(), Reason::Refused(why));
-            self.env.initiate_done(self.now, &name, self.sa.id, &sent.attempt.child, Err(reason.clone()));
-            return self.delete_ike(reason, self.now.plus(self.env.config.delete_timeout));
-        }
-        if sent.attempt.is_alone() {
-            self.sa.childless = None;
-        } else {
-            self.sa.outgoing.queue(Task::NewChild { name: sent.attempt.child.clone(), tries: 1 });
-        }
-        self.ask_other_children();
-        self.next_task()
+/// As initiator: the IKE SA is there, and has no child. One that was asked for follows.
+pub(crate) fn no_child_yet(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    sent: &AuthSent,
+    answer: &Payloads,
+) -> Result<(), Reason> {
+    let refused = match answer.error() {
+        Some(error) => Err(format!("the peer answered {}", error.kind)),
+        None => configuration::accept_configuration(session, connection, answer),
+    };
+    if let Err(why) = refused {
+        let what = sent.attempt.describe(&session.sa.connection);
+        session.env.effects.stats.failed += 1;
+        session.log(FAILURE, format!("establishing {what} failed: {why}"));
+        session.env.loaded.connections.note_failure(
+            session.now,
+            &session.sa.connection,
+            &sent.attempt.child,
+            why.clone(),
+        );
+        let (name, reason) = (session.sa.connection.clone(), Reason::Refused(why));
+        session.env.initiate_done(
+            session.now,
+            &name,
+            session.sa.id,
+            &sent.attempt.child,
+            Err(reason.clone()),
+        );
+        return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
     }
+    if sent.attempt.is_alone() {
+        session.sa.childless = None;
+    } else {
+        session.sa.outgoing.queue(Task::NewChild { name: sent.attempt.child.clone(), tries: 1 });
+    }
+    reauth::ask_other_children(session);
+    session.next_task()
 }

@@ -80,128 +80,123 @@ fn names(range: &AddrRange, addr: IpAddr) -> bool {
     range.contains(addr) && !(range.start().is_unspecified() && range.end() == last)
 }
 
-impl Session<'_> {
-    /// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
-    /// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
-    pub(super) fn answer_configuration(
-        &mut self,
-        connection: &Connection,
-        request: &Payloads,
-    ) -> Result<Option<Payload>, NotifyType> {
-        let wanted = wanted(request);
-        let Some(identity) = self.sa.remote_id.clone().filter(|_| !wanted.is_empty()) else {
-            let expected = !connection.pools.is_empty();
-            return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
-        };
-        let owner = Owner::new(&self.sa.connection, &identity);
-        for &addr in &wanted {
-            let homes = self.env.homes.as_deref();
-            let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));
-            let lease = self.env.pools.lease(&connection.pools, addr, &owner, self.sa.id, &may_lease);
-            let Some(lease) = lease else { continue };
-            let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
-            self.log(ORDINARY, line);
-            self.sa.virtual_ips.remote.push(lease);
-        }
-        if self.sa.virtual_ips.remote.is_empty() {
-            let pools = self.env.pools.shortage(&connection.pools, &wanted);
-            self.log(FAILURE, format!("no virtual IP is left for {identity}: {pools}"));
-            return Err(NotifyType::InternalAddressFailure);
-        }
-        let leased = self.sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));
-        let pools = connection.pools.iter().filter_map(|name| self.env.pools.get(name));
-        let told = pools.flat_map(|pool| {
-            let subnets = pool.subnets.iter().map(|(first, length)| CfgAttribute::subnet(*first, *length));
-            pool.dns.iter().map(|addr| CfgAttribute::dns(*addr)).chain(subnets)
-        });
-        let attributes = leased.chain(told).collect();
-        Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
+/// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
+/// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
+pub(crate) fn answer_configuration(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    request: &Payloads,
+) -> Result<Option<Payload>, NotifyType> {
+    let wanted = wanted(request);
+    let Some(identity) = session.sa.remote_id.clone().filter(|_| !wanted.is_empty()) else {
+        let expected = !connection.pools.is_empty();
+        return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
+    };
+    let owner = Owner::new(&session.sa.connection, &identity);
+    for &addr in &wanted {
+        let homes = session.env.homes.as_deref();
+        let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));
+        let lease = session.env.pools.lease(&connection.pools, addr, &owner, session.sa.id, &may_lease);
+        let Some(lease) = lease else { continue };
+        let line = format!("assigning virtual IP {} of pool {} to {identity}", lease.addr, lease.pool);
+        session.log(ORDINARY, line);
+        session.sa.virtual_ips.remote.push(lease);
     }
-
-    /// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do without.
-    pub(super) fn accept_configuration(
-        &mut self,
-        connection: &Connection,
-        answer: &Payloads,
-    ) -> Result<(), String> {
-        if connection.vips.is_empty() {
-            return Ok(());
-        }
-        let reply = answer.configuration().filter(|cp| cp.kind == CfgType::Reply);
-        let mut given = one_of_each(reply);
-        given.retain(|addr| {
-            let refused = self.refusal_of_address(connection, *addr);
-            if let Some(why) = refused {
-                self.log(FAILURE, format!("refused virtual IP {addr}: {why}"));
-            }
-            refused.is_none()
-        });
-        if given.is_empty() {
-            return Err("the peer gives no virtual IP that can be ours".into());
-        }
-        for &addr in &given {
-            self.log(IMPORTANT, format!("installing new virtual IP {addr}"));
-            self.env.effects.outputs.push_back(Output::InstallAddress { ike: self.sa.id, addr });
-        }
-        let servers: Vec<String> =
-            reply.into_iter().flat_map(Configuration::name_servers).map(|addr| addr.to_string()).collect();
-        if !servers.is_empty() {
-            self.log(ORDINARY, format!("the peer names DNS servers: {}", servers.join(" ")));
-        }
-        self.sa.virtual_ips.local = given;
-        Ok(())
+    if session.sa.virtual_ips.remote.is_empty() {
+        let pools = session.env.pools.shortage(&connection.pools, &wanted);
+        session.log(FAILURE, format!("no virtual IP is left for {identity}: {pools}"));
+        return Err(NotifyType::InternalAddressFailure);
     }
+    let leased = session.sa.virtual_ips.remote.iter().map(|lease| CfgAttribute::inner_address(lease.addr));
+    let pools = connection.pools.iter().filter_map(|name| session.env.pools.get(name));
+    let told = pools.flat_map(|pool| {
+        let subnets = pool.subnets.iter().map(|(first, length)| CfgAttribute::subnet(*first, *length));
+        pool.dns.iter().map(|addr| CfgAttribute::dns(*addr)).chain(subnets)
+    });
+    let attributes = leased.chain(told).collect();
+    Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
+}
 
-    /// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing that belongs to this host
-    /// or to other peers: an address of ours takes the traffic to it.
-    fn refusal_of_address(&self, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
-        if !is_host(&addr) {
-            return Some("no host can have it");
-        }
-        if !connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4()) {
-            return Some("none of its family was asked for");
-        }
-        let within = &connection.vips_within;
-        if !within.is_empty() && !within.iter().any(|range| range.contains(addr)) {
-            return Some("it lies outside of vips_within");
-        }
-        // A second IKE SA with the same peer brings the same address.
-        let mut with_peer =
-            self.sa.remote_id.iter().flat_map(|identity| self.env.table.by_identity(identity));
-        let brought = with_peer.any(|other| other.virtual_ips.local.contains(&addr));
-        if addr == self.sa.path.local.ip() || self.env.loaded.local_addrs.contains(&addr) && !brought {
-            return Some("this host has it already");
-        }
-        if within.is_empty() && !brought && self.env.loaded.reserved.iter().any(|range| range.contains(addr))
-        {
-            return Some(
-                "it lies in a network of this host, or is a name server's; vips_within can allow it",
-            );
-        }
-        let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
-        if addr == self.sa.path.remote.ip()
-            || self.env.table.by_addr(addr).next().is_some()
-            || self.env.loaded.connections.iter().any(named)
-        {
-            return Some("a peer has it");
-        }
-        let elsewhere = self.env.loaded.connections.iter().filter(|other| {
-            other.name != connection.name
-                && (other.remote.id.is_none() || other.remote.id != connection.remote.id)
-        });
-        let reached = |spec: &TsSpec| matches!(spec, TsSpec::Fixed(ts) if names(&ts.addrs, addr));
-        let mut selectors = elsewhere.flat_map(|other| &other.children).flat_map(|child| &child.remote_ts);
-        selectors.any(reached).then_some("it lies behind another peer")
+/// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do without.
+pub(crate) fn accept_configuration(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    answer: &Payloads,
+) -> Result<(), String> {
+    if connection.vips.is_empty() {
+        return Ok(());
     }
+    let reply = answer.configuration().filter(|cp| cp.kind == CfgType::Reply);
+    let mut given = one_of_each(reply);
+    given.retain(|addr| {
+        let refused = refusal_of_address(session, connection, *addr);
+        if let Some(why) = refused {
+            session.log(FAILURE, format!("refused virtual IP {addr}: {why}"));
+        }
+        refused.is_none()
+    });
+    if given.is_empty() {
+        return Err("the peer gives no virtual IP that can be ours".into());
+    }
+    for &addr in &given {
+        session.log(IMPORTANT, format!("installing new virtual IP {addr}"));
+        session.env.effects.outputs.push_back(Output::InstallAddress { ike: session.sa.id, addr });
+    }
+    let servers: Vec<String> =
+        reply.into_iter().flat_map(Configuration::name_servers).map(|addr| addr.to_string()).collect();
+    if !servers.is_empty() {
+        session.log(ORDINARY, format!("the peer names DNS servers: {}", servers.join(" ")));
+    }
+    session.sa.virtual_ips.local = given;
+    Ok(())
+}
 
-    /// The end of an IKE SA: its addresses are free again.
-    pub(crate) fn release_addresses(&mut self) {
-        let held = std::mem::take(&mut self.sa.virtual_ips);
-        for addr in held.local {
-            self.env.effects.outputs.push_back(Output::RemoveAddress { ike: self.sa.id, addr });
-        }
-        for lease in &held.remote {
-            self.env.pools.release(lease, self.sa.id);
-        }
+/// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing that belongs to this host
+/// or to other peers: an address of ours takes the traffic to it.
+fn refusal_of_address(session: &Session<'_>, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
+    if !is_host(&addr) {
+        return Some("no host can have it");
+    }
+    if !connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4()) {
+        return Some("none of its family was asked for");
+    }
+    let within = &connection.vips_within;
+    if !within.is_empty() && !within.iter().any(|range| range.contains(addr)) {
+        return Some("it lies outside of vips_within");
+    }
+    // A second IKE SA with the same peer brings the same address.
+    let mut with_peer =
+        session.sa.remote_id.iter().flat_map(|identity| session.env.table.by_identity(identity));
+    let brought = with_peer.any(|other| other.virtual_ips.local.contains(&addr));
+    if addr == session.sa.path.local.ip() || session.env.loaded.local_addrs.contains(&addr) && !brought {
+        return Some("this host has it already");
+    }
+    if within.is_empty() && !brought && session.env.loaded.reserved.iter().any(|range| range.contains(addr)) {
+        return Some("it lies in a network of this host, or is a name server's; vips_within can allow it");
+    }
+    let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
+    if addr == session.sa.path.remote.ip()
+        || session.env.table.by_addr(addr).next().is_some()
+        || session.env.loaded.connections.iter().any(named)
+    {
+        return Some("a peer has it");
+    }
+    let elsewhere = session.env.loaded.connections.iter().filter(|other| {
+        other.name != connection.name
+            && (other.remote.id.is_none() || other.remote.id != connection.remote.id)
+    });
+    let reached = |spec: &TsSpec| matches!(spec, TsSpec::Fixed(ts) if names(&ts.addrs, addr));
+    let mut selectors = elsewhere.flat_map(|other| &other.children).flat_map(|child| &child.remote_ts);
+    selectors.any(reached).then_some("it lies behind another peer")
+}
+
+/// The end of an IKE SA: its addresses are free again.
+pub(crate) fn release_addresses(session: &mut Session<'_>) {
+    let held = std::mem::take(&mut session.sa.virtual_ips);
+    for addr in held.local {
+        session.env.effects.outputs.push_back(Output::RemoveAddress { ike: session.sa.id, addr });
+    }
+    for lease in &held.remote {
+        session.env.pools.release(lease, session.sa.id);
     }
 }

@@ -7,6 +7,8 @@
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::ORDINARY;
 use crate::endpoint::{Discard, EndpointConfig};
+use crate::exchange::create_child;
+use crate::exchange::reauth;
 use crate::exchange::receive::Datagram;
 use crate::exchange::send::{LAST_ID, Request};
 use crate::exchange::session::Session;
@@ -85,137 +87,137 @@ struct Asked {
     skip: Option<u64>,
 }
 
-impl Session<'_> {
-    /// An authentic message beside the windows.
-    pub(crate) fn sync_message(
-        &mut self,
-        datagram: Datagram<'_>,
-        header: Header,
-        digest: [u8; 32],
-        payloads: &Payloads,
-    ) -> Result<(), Reason> {
-        let Datagram { path, .. } = datagram;
-        let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
-        let done = match header.response {
-            true => answered(self.sa, payloads).map(|sync| self.synced(path, sync)),
-            false => asked(self.sa, payloads).map(|asked| self.answer_sync(&request, asked)),
-        };
-        done.unwrap_or_else(|why| {
-            self.env
-                .effects
-                .discard(self.now, Discard::CounterSync, || format!("ignored {why} from {}", path.remote));
-            Ok(())
-        })
-    }
-
-    /// A cluster goes on at another node: what is under way either way is not waited for any more (RFC 6311 §5.1, §9).
-    fn answer_sync(&mut self, request: &Request, asked: Asked) -> Result<(), Reason> {
-        let Asked { sync, skip } = asked;
-        self.sync_taken(request.path, Counted::InRequest)?;
-        self.sa.incoming.move_to(sync.send);
-        self.sa.outgoing.next = self.sa.outgoing.next.max(sync.receive);
-        self.let_go_pending();
-        let (send, receive) = (self.sa.outgoing.next, self.sa.incoming.expected);
-        self.log(ORDINARY, format!("the peer synchronizes Message IDs: ours {send}, its {receive}"));
-        if let Some(by) = skip {
-            self.advance_sequences(by);
-        }
-        let reply = MessageIdSync { nonce: sync.nonce, send, receive };
-        let answered = self.answer(request, vec![Payload::Notify(reply.notify())])?;
-        self.sa.incoming.sync = Some(Box::new(Synced { send: sync.send, answered }));
-        self.next_task()
-    }
-
-    /// The peer has answered: both sides agree on what comes next.
-    fn synced(&mut self, path: Path, sync: MessageIdSync) -> Result<(), Reason> {
-        self.sync_taken(path, Counted::InResponse)?;
-        self.sa.outgoing.pending = None;
-        self.sa.outgoing.next = self.sa.outgoing.next.max(sync.receive);
-        self.sa.incoming.move_to(sync.send);
-        let (send, receive) = (self.sa.outgoing.next, self.sa.incoming.expected);
-        self.log(ORDINARY, format!("Message IDs are synchronized: ours {send}, the peer's {receive}"));
-        self.next_task()
-    }
-
-    /// What every message of the peer shows.
-    fn sync_taken(&mut self, path: Path, counted: Counted) -> Result<(), Reason> {
-        self.heard(path);
-        self.env.effects.count_message(self.sa, ExchangeType::Informational, counted);
-        if self.sa.rival_of.is_some() {
-            self.decide_for()?;
-        }
-        self.peer_is_ready();
+/// An authentic message beside the windows.
+pub(crate) fn sync_message(
+    session: &mut Session<'_>,
+    datagram: Datagram<'_>,
+    header: Header,
+    digest: [u8; 32],
+    payloads: &Payloads,
+) -> Result<(), Reason> {
+    let Datagram { path, .. } = datagram;
+    let request = Request { exchange: header.exchange, id: header.message_id, path, digest };
+    let done = match header.response {
+        true => answered(session.sa, payloads).map(|sync| synced(session, path, sync)),
+        false => asked(session.sa, payloads).map(|asked| answer_sync(session, &request, asked)),
+    };
+    done.unwrap_or_else(|why| {
+        session
+            .env
+            .effects
+            .discard(session.now, Discard::CounterSync, || format!("ignored {why} from {}", path.remote));
         Ok(())
-    }
+    })
+}
 
-    /// The request under way finds no answer any more. What it was for is asked again.
-    fn let_go_pending(&mut self) {
-        // Where both sides are clusters each has a synchronization of its own, beside the windows.
-        let in_window = |pending: &mut Box<Pending>| !is_sync(pending.kind);
-        let Some(pending) = self.sa.outgoing.pending.take_if(in_window) else { return };
-        match pending.kind {
-            RequestKind::DeleteIke => self.sa.outgoing.queue(Task::DeleteIke),
-            RequestKind::DeleteSpi(spi) => self.sa.outgoing.queue(Task::DeleteSpi(spi)),
-            RequestKind::SyncReplayCounters(by) => self.sa.outgoing.queue(Task::SyncReplayCounters(by)),
-            RequestKind::CreateChild => self.creation_lost("the peer has gone on without it"),
-            RequestKind::Liveness
-            | RequestKind::SyncMessageIds { .. }
-            | RequestKind::Init
-            | RequestKind::Intermediate
-            | RequestKind::Auth
-            | RequestKind::AuthFailed => {}
+/// A cluster goes on at another node: what is under way either way is not waited for any more (RFC 6311 §5.1, §9).
+fn answer_sync(session: &mut Session<'_>, request: &Request, asked: Asked) -> Result<(), Reason> {
+    let Asked { sync, skip } = asked;
+    sync_taken(session, request.path, Counted::InRequest)?;
+    session.sa.incoming.move_to(sync.send);
+    session.sa.outgoing.next = session.sa.outgoing.next.max(sync.receive);
+    let_go_pending(session);
+    let (send, receive) = (session.sa.outgoing.next, session.sa.incoming.expected);
+    session.log(ORDINARY, format!("the peer synchronizes Message IDs: ours {send}, its {receive}"));
+    if let Some(by) = skip {
+        advance_sequences(session, by);
+    }
+    let reply = MessageIdSync { nonce: sync.nonce, send, receive };
+    let answered = session.answer(request, vec![Payload::Notify(reply.notify())])?;
+    session.sa.incoming.sync = Some(Box::new(Synced { send: sync.send, answered }));
+    session.next_task()
+}
+
+/// The peer has answered: both sides agree on what comes next.
+fn synced(session: &mut Session<'_>, path: Path, sync: MessageIdSync) -> Result<(), Reason> {
+    sync_taken(session, path, Counted::InResponse)?;
+    session.sa.outgoing.pending = None;
+    session.sa.outgoing.next = session.sa.outgoing.next.max(sync.receive);
+    session.sa.incoming.move_to(sync.send);
+    let (send, receive) = (session.sa.outgoing.next, session.sa.incoming.expected);
+    session.log(ORDINARY, format!("Message IDs are synchronized: ours {send}, the peer's {receive}"));
+    session.next_task()
+}
+
+/// What every message of the peer shows.
+fn sync_taken(session: &mut Session<'_>, path: Path, counted: Counted) -> Result<(), Reason> {
+    session.heard(path);
+    session.env.effects.count_message(session.sa, ExchangeType::Informational, counted);
+    if session.sa.rival_of.is_some() {
+        create_child::decide_for(session)?;
+    }
+    reauth::peer_is_ready(session);
+    Ok(())
+}
+
+/// The request under way finds no answer any more. What it was for is asked again.
+fn let_go_pending(session: &mut Session<'_>) {
+    // Where both sides are clusters each has a synchronization of its own, beside the windows.
+    let in_window = |pending: &mut Box<Pending>| !is_sync(pending.kind);
+    let Some(pending) = session.sa.outgoing.pending.take_if(in_window) else { return };
+    match pending.kind {
+        RequestKind::DeleteIke => session.sa.outgoing.queue(Task::DeleteIke),
+        RequestKind::DeleteSpi(spi) => session.sa.outgoing.queue(Task::DeleteSpi(spi)),
+        RequestKind::SyncReplayCounters(by) => session.sa.outgoing.queue(Task::SyncReplayCounters(by)),
+        RequestKind::CreateChild => create_child::creation_lost(session, "the peer has gone on without it"),
+        RequestKind::Liveness
+        | RequestKind::SyncMessageIds { .. }
+        | RequestKind::Init
+        | RequestKind::Intermediate
+        | RequestKind::Auth
+        | RequestKind::AuthFailed => {}
+    }
+}
+
+/// Says what comes next, by what we know. False: no numbers are left for it.
+pub(crate) fn ask_sync(session: &mut Session<'_>) -> Result<bool, Reason> {
+    let send = MessageId(session.sa.outgoing.next.0.saturating_add(WINDOW));
+    let receive = session.sa.incoming.expected;
+    if send >= LAST_ID {
+        return Ok(false);
+    }
+    let mut nonce = [0; 4];
+    session.env.entropy().fill(&mut nonce);
+    session.log(ORDINARY, format!("synchronizing Message IDs: ours {send}, the peer's {receive}"));
+    session.sa.outgoing.next = send;
+    let kind = RequestKind::SyncMessageIds { nonce, send, receive };
+    let sync = MessageIdSync { nonce, send, receive };
+    session.request_beside_window(kind, Payload::Notify(sync.notify()))?;
+    Ok(true)
+}
+
+/// Asks the peer to leave numbers out. False: it cannot be asked.
+pub(crate) fn ask_replay_sync(session: &mut Session<'_>, by: u64) -> Result<bool, Reason> {
+    let Some(notify) = replay_notify(session.sa, by) else { return Ok(false) };
+    session.log(ORDINARY, format!("asking the peer to leave {by} sequence numbers out"));
+    let kind = RequestKind::SyncReplayCounters(by);
+    session.request(ExchangeType::Informational, kind, vec![Payload::Notify(notify)])?;
+    Ok(true)
+}
+
+/// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any case.
+pub(crate) fn advance_if_asked(session: &mut Session<'_>, payloads: &Payloads) {
+    let Some(notify) = payloads.notify(NotifyType::ReplayCounterSync) else { return };
+    match skip_of(session.sa, notify) {
+        Ok(by) => advance_sequences(session, by),
+        Err(why) => {
+            let remote = session.sa.path.remote;
+            session
+                .env
+                .effects
+                .discard(session.now, Discard::CounterSync, || format!("ignored {why} from {remote}"));
         }
     }
+}
 
-    /// Says what comes next, by what we know. False: no numbers are left for it.
-    pub(super) fn ask_sync(&mut self) -> Result<bool, Reason> {
-        let send = MessageId(self.sa.outgoing.next.0.saturating_add(WINDOW));
-        let receive = self.sa.incoming.expected;
-        if send >= LAST_ID {
-            return Ok(false);
-        }
-        let mut nonce = [0; 4];
-        self.env.entropy().fill(&mut nonce);
-        self.log(ORDINARY, format!("synchronizing Message IDs: ours {send}, the peer's {receive}"));
-        self.sa.outgoing.next = send;
-        let kind = RequestKind::SyncMessageIds { nonce, send, receive };
-        let sync = MessageIdSync { nonce, send, receive };
-        self.request_beside_window(kind, Payload::Notify(sync.notify()))?;
-        Ok(true)
-    }
-
-    /// Asks the peer to leave numbers out. False: it cannot be asked.
-    pub(super) fn ask_replay_sync(&mut self, by: u64) -> Result<bool, Reason> {
-        let Some(notify) = replay_notify(self.sa, by) else { return Ok(false) };
-        self.log(ORDINARY, format!("asking the peer to leave {by} sequence numbers out"));
-        let kind = RequestKind::SyncReplayCounters(by);
-        self.request(ExchangeType::Informational, kind, vec![Payload::Notify(notify)])?;
-        Ok(true)
-    }
-
-    /// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any case.
-    pub(super) fn advance_if_asked(&mut self, payloads: &Payloads) {
-        let Some(notify) = payloads.notify(NotifyType::ReplayCounterSync) else { return };
-        match skip_of(self.sa, notify) {
-            Ok(by) => self.advance_sequences(by),
-            Err(why) => {
-                let remote = self.sa.path.remote;
-                self.env
-                    .effects
-                    .discard(self.now, Discard::CounterSync, || format!("ignored {why} from {remote}"));
-            }
-        }
-    }
-
-    /// In every Child SA: each direction of traffic has its own numbers, and these are ours.
-    fn advance_sequences(&mut self, by: u64) {
-        self.log(ORDINARY, format!("the peer wants {by} sequence numbers left out"));
-        let sends = |child: &&ChildSa| {
-            !matches!(child.phase, ChildPhase::Deleted(_)) && child.outbound != Outbound::Expired
-        };
-        let children = self.sa.children.iter().filter(sends).map(|child| child.id);
-        self.env.effects.outputs.extend(children.map(|child| Output::AdvanceSequence { child, by }));
-    }
+/// In every Child SA: each direction of traffic has its own numbers, and these are ours.
+fn advance_sequences(session: &mut Session<'_>, by: u64) {
+    session.log(ORDINARY, format!("the peer wants {by} sequence numbers left out"));
+    let sends = |child: &&ChildSa| {
+        !matches!(child.phase, ChildPhase::Deleted(_)) && child.outbound != Outbound::Expired
+    };
+    let children = session.sa.children.iter().filter(sends).map(|child| child.id);
+    session.env.effects.outputs.extend(children.map(|child| Output::AdvanceSequence { child, by }));
 }
 
 pub(crate) fn is_sync(kind: RequestKind) -> bool {

@@ -1,6 +1,7 @@
 //! A peer behind a NAT moves: where its messages and its ESP come from is where ours go (RFC 7296 §2.23).
 
 use crate::endpoint::report::ORDINARY;
+use crate::exchange::child;
 use crate::exchange::session::Session;
 use crate::output::Path;
 use crate::suite::Role;
@@ -21,7 +22,7 @@ impl Session<'_> {
             let (from, to) = (self.sa.path.remote, path.remote);
             self.sa.move_to(path);
             self.log(ORDINARY, format!("the peer moved from {from} to {to}"));
-            self.move_children();
+            child::move_children(self);
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::config::EspProposal;
 use crate::endpoint::report::{DETAIL, FAILURE, ORDINARY};
+use crate::exchange::counter_sync;
+use crate::exchange::create_child;
+use crate::exchange::reauth;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
 use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads, Protocol};
@@ -18,7 +21,7 @@ impl Session<'_> {
     ) -> Result<(), Reason> {
         if payloads.deletes().any(|delete| *delete == Delete::IkeSa) {
             self.respond(request, Vec::new())?;
-            return Err(self.ike_deleted());
+            return Err(create_child::ike_deleted(self));
         }
         if payloads.notify(NotifyType::AuthenticationFailed).is_some() {
             self.respond(request, Vec::new())?;
@@ -27,7 +30,7 @@ impl Session<'_> {
         for notify in payloads.notifies() {
             self.log(DETAIL, format!("the peer notifies of {}", notify.kind));
         }
-        self.advance_if_asked(payloads);
+        counter_sync::advance_if_asked(self, payloads);
         let (mut esp, mut ah) = (Vec::new(), Vec::new());
         for delete in payloads.deletes() {
             match delete {
@@ -47,7 +50,7 @@ impl Session<'_> {
     fn deleted_by_peer(&mut self, protocol: Protocol, spis: &[Spi]) -> Vec<Spi> {
         let mut ours = Vec::new();
         for spi in spis {
-            self.forget_followup_of(*spi);
+            create_child::forget_followup_of(self, *spi);
             let is_named = |child: &&ChildSa| child.params.spi_out == *spi && child.protocol() == protocol;
             let Some(child) = self.sa.children.iter().find(is_named) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
@@ -61,7 +64,7 @@ impl Session<'_> {
                 ours.push(spi_in);
             }
             self.sa.outgoing.forget(&Task::DeleteSpi(spi_in));
-            self.close_child(id, &Reason::DeletedByPeer);
+            create_child::close_child(self, id, &Reason::DeletedByPeer);
             lost.iter().for_each(|name| self.env.act_on_close(self.now, self.sa, name));
         }
         ours
@@ -107,18 +110,18 @@ impl Session<'_> {
                     let deletes = self.deletes_of(spi);
                     self.ask_delete(RequestKind::DeleteSpi(spi), deletes)?
                 }
-                Task::NewChild { name, tries } => self.create_child(name, tries)?,
-                Task::RekeyChild(id) => self.ask_new_keys(id)?,
-                Task::ReplaceChild(id) => self.ask_replacement(id)?,
-                Task::RekeyIke => self.ask_new_ike_keys()?,
-                Task::SyncMessageIds => self.ask_sync()?,
-                Task::SyncReplayCounters(by) => self.ask_replay_sync(by)?,
+                Task::NewChild { name, tries } => create_child::create_child(self, name, tries)?,
+                Task::RekeyChild(id) => create_child::ask_new_keys(self, id)?,
+                Task::ReplaceChild(id) => create_child::ask_replacement(self, id)?,
+                Task::RekeyIke => create_child::ask_new_ike_keys(self)?,
+                Task::SyncMessageIds => counter_sync::ask_sync(self)?,
+                Task::SyncReplayCounters(by) => counter_sync::ask_replay_sync(self, by)?,
             };
             if asked {
                 return Ok(());
             }
         }
-        self.end_reauth()
+        reauth::end_reauth(self)
     }
 
     /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows what it would have been: it is
@@ -149,7 +152,7 @@ impl Session<'_> {
         let waiting: Vec<Task> = self.sa.outgoing.tasks.drain(..).chain(later).collect();
         for task in waiting {
             if let Task::NewChild { name, .. } = task {
-                self.child_failed(&name, reason.clone());
+                create_child::child_failed(self, &name, reason.clone());
             }
         }
     }
@@ -168,7 +171,7 @@ impl Session<'_> {
                 let expired = |child: &ChildSa| child.outbound == Outbound::Expired;
                 let reason = if child.is_some_and(expired) { Reason::Expired } else { Reason::Requested };
                 if let Some(id) = child.map(|child| child.id) {
-                    self.close_child(id, &reason);
+                    create_child::close_child(self, id, &reason);
                 }
             }
             RequestKind::Liveness

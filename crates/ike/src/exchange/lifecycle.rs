@@ -1,6 +1,10 @@
 //! IKE SAs end, and so does what was begun on them.
 
 use crate::endpoint::report::{FAILURE, level_of_end};
+use crate::exchange::child;
+use crate::exchange::configuration;
+use crate::exchange::create_child;
+use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Event, IkeSaId, Reason};
 use crate::sa::{Attempt, IkeSa, Phase, What};
@@ -16,7 +20,7 @@ impl Session<'_> {
         }
         self.commit();
         self.env.forget_jobs(self.sa.id);
-        self.leave_to_rival();
+        create_child::leave_to_rival(self);
         self.env.act_on_loss(self.now, self.sa, &reason);
         match &self.sa.phase {
             Phase::InitSent(_) | Phase::Intermediate(_) | Phase::AuthSent(_) | Phase::AuthRounds(_) => {
@@ -26,12 +30,12 @@ impl Session<'_> {
             _ => {}
         }
         self.give_up_creating(&reason);
-        self.reauth_ended(&reason);
+        reauth::reauth_ended(self, &reason);
         let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
         for child in children {
-            self.remove_child(child, &reason);
+            child::remove_child(self, child, &reason);
         }
-        self.release_addresses();
+        configuration::release_addresses(self);
         if self.sa.established.is_some() {
             let line = format!("IKE_SA {}[{}] closed: {reason}", self.sa.connection, self.sa.id.0);
             self.log(level_of_end(&reason), line);
@@ -63,10 +67,10 @@ impl Session<'_> {
         {
             self.env.alloc.release_esp_spi(self.now, spi_in);
             if replaces.is_none() {
-                self.child_failed(&name, reason.clone());
+                create_child::child_failed(self, &name, reason.clone());
             }
         }
-        self.forget_followup();
+        create_child::forget_followup(self);
         self.give_up_tasks(reason);
     }
 
@@ -126,7 +130,7 @@ impl Session<'_> {
         let Some(spi_in) = self.sa.child(id).map(|child| child.params.spi_in) else { return Ok(()) };
         self.delete_child(spi_in)?;
         if force {
-            self.remove_child(id, &Reason::Requested);
+            child::remove_child(self, id, &Reason::Requested);
         }
         Ok(())
     }

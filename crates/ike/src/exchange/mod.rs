@@ -3,19 +3,19 @@
 //! All code here works on one IKE SA that was taken out of the endpoint's table. It changes the SA, and lets the endpoint
 //! send and tell; it never finds SAs, keeps time or counts transmissions.
 
-mod auth;
-mod change;
-mod child;
-mod childless;
-mod configuration;
+pub(crate) mod auth;
+pub(crate) mod change;
+pub(crate) mod child;
+pub(crate) mod childless;
+pub(crate) mod configuration;
 pub(crate) mod counter_sync;
-mod create_child;
+pub(crate) mod create_child;
 pub(crate) mod describe;
 mod follow;
 pub(crate) mod fragments;
 mod informational;
-mod init;
-mod intermediate;
+pub(crate) mod init;
+pub(crate) mod intermediate;
 mod lifecycle;
 mod mode;
 pub(crate) mod narrow;
@@ -27,7 +27,7 @@ mod renewal;
 pub(crate) mod send;
 pub(crate) mod session;
 mod timers;
-mod unique;
+pub(crate) mod unique;
 
 pub(crate) use auth::local_identity;
 pub(crate) use configuration::is_host;

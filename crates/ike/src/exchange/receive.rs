@@ -3,7 +3,13 @@
 use crate::endpoint::Discard;
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::Way;
+use crate::exchange::auth;
+use crate::exchange::counter_sync;
+use crate::exchange::create_child;
 use crate::exchange::fragments::wants_fragment;
+use crate::exchange::init;
+use crate::exchange::intermediate;
+use crate::exchange::reauth;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
 use crate::exchange::{Place, Reply, place};
@@ -39,7 +45,7 @@ impl Session<'_> {
         }
         if header.exchange == ExchangeType::IkeSaInit {
             self.env.show(self.sa, Way::Received, &header, message.payloads.iter().as_slice());
-            return self.init_response(Reply { path, message, bytes });
+            return init::init_response(self, Reply { path, message, bytes });
         }
         let Some(encrypted) = &message.encrypted else {
             self.unprotected(datagram, message);
@@ -79,7 +85,7 @@ impl Session<'_> {
             return Ok(());
         };
         if let Some(payloads) = beside_window(place, encrypted, &opened) {
-            return self.sync_message(datagram, header, seen, &payloads);
+            return counter_sync::sync_message(self, datagram, header, seen, &payloads);
         }
         self.heard(path);
         let first = FirstDatagram { digest: seen, head: encrypted.head() };
@@ -101,8 +107,8 @@ impl Session<'_> {
             (ExchangeType::IkeIntermediate, response) => {
                 let covered = covered(self.sa, &first, &opened)?;
                 match response {
-                    true => self.intermediate_response(covered, opened.payloads()),
-                    false => self.intermediate_request(&request, covered, opened.payloads()),
+                    true => intermediate::intermediate_response(self, covered, opened.payloads()),
+                    false => intermediate::intermediate_request(self, &request, covered, opened.payloads()),
                 }
             }
             (_, true) => self.protected_response(header, opened.payloads()),
@@ -123,16 +129,16 @@ impl Session<'_> {
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         if request.exchange == ExchangeType::IkeAuth {
-            return self.auth_request(request, payloads);
+            return auth::auth_request(self, request, payloads);
         }
         if self.sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
-            self.decide_for()?;
+            create_child::decide_for(self)?;
         }
-        self.peer_is_ready();
+        reauth::peer_is_ready(self);
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(request, &error),
             (Ok(payloads), ExchangeType::CreateChildSa | ExchangeType::IkeFollowupKe) => {
-                self.create_child_request(request, payloads)
+                create_child::create_child_request(self, request, payloads)
             }
             (Ok(payloads), _) => self.informational_request(request, &payloads),
         }
@@ -144,13 +150,13 @@ impl Session<'_> {
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         if header.exchange == ExchangeType::IkeAuth {
-            return self.auth_response(payloads);
+            return auth::auth_response(self, payloads);
         }
         let Some(kind) = self.sa.outgoing.asked(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
             .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
         if kind == RequestKind::CreateChild {
-            return self.create_child_response(header, payloads);
+            return create_child::create_child_response(self, header, payloads);
         }
         self.sa.outgoing.answered(header.exchange, header.message_id);
         self.informational_response(kind, &payloads)

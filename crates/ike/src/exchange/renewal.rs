@@ -1,6 +1,9 @@
 //! When SAs are renewed and when they end: by time, by use, and by word of the operator.
 
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::change;
+use crate::exchange::create_child;
+use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Output, Reason, Time};
 use crate::sa::{ChildLimits, ChildPhase, IkeSa, Outbound, Reauth, Task, Times, Wear, What};
@@ -8,8 +11,8 @@ use crate::sa::{ChildLimits, ChildPhase, IkeSa, Outbound, Reauth, Task, Times, W
 impl Session<'_> {
     /// Does what the lifetimes ask for.
     pub(crate) fn renew(&mut self) -> Result<(), Reason> {
-        self.sweep_deleted();
-        self.wait_no_longer();
+        create_child::sweep_deleted(self);
+        reauth::wait_no_longer(self);
         if self.sa.is_in_charge() {
             self.sa.outgoing.wake(self.now);
             if is_due(self.sa.times.end, self.now) {
@@ -18,16 +21,16 @@ impl Session<'_> {
                 if reauthenticated {
                     // The peer lets its halves go before it answers: nothing may go out through them then.
                     let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
-                    children.into_iter().for_each(|child| self.switch_to_successor(child));
+                    children.into_iter().for_each(|child| create_child::switch_to_successor(self, child));
                 }
                 let reason = if reauthenticated { Reason::Reauthenticated } else { Reason::Expired };
                 return self.delete_ike(reason, deadline);
             }
             if is_due(self.sa.reauth_at, self.now) {
                 self.sa.reauth_at = None;
-                self.begin_reauth();
+                reauth::begin_reauth(self);
             }
-            self.replace_outdated()?;
+            change::replace_outdated(self)?;
             if !self.sa.is_in_charge() {
                 return Ok(());
             }
@@ -62,8 +65,8 @@ impl Session<'_> {
     fn expire(&mut self, id: ChildSaId, what: &str) -> Result<(), Reason> {
         self.commit();
         // Who made it in the place of another has had a lifetime to show that it uses it.
-        self.proven(id);
-        self.switch_to_successor(id);
+        create_child::proven(self, id);
+        create_child::switch_to_successor(self, id);
         let (closing, replaced) = (self.sa.closing.is_some(), self.sa.reauth == Some(Reauth::Done));
         let Some(child) = self.sa.child_mut(id) else { return Ok(()) };
         let needed = child.is_proven() && !replaced;

@@ -3,6 +3,8 @@
 use crate::alloc::Home;
 use crate::endpoint::Discard;
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::create_child;
+use crate::exchange::init;
 use crate::exchange::session::Session;
 use crate::output::{Output, Reason};
 use crate::sa::{Attempt, Phase, RequestKind};
@@ -38,7 +40,7 @@ impl Session<'_> {
         }
         if self.sa.followup.as_ref().is_some_and(|followup| followup.until <= self.now) {
             self.log(ORDINARY, "the peer does not go on with its key exchanges");
-            self.forget_followup();
+            create_child::forget_followup(self);
         }
         if self.sa.outgoing.pending.as_ref().is_some_and(|pending| pending.next <= self.now) {
             self.repeat_request()?;
@@ -116,6 +118,6 @@ impl Session<'_> {
             silent.to_string(),
         );
         let home = Home::Renewing(self.sa.our_spi().shard());
-        self.begin_attempt(&connection, next, path, home)
+        init::begin_attempt(self, &connection, next, path, home)
     }
 }

@@ -34,60 +34,57 @@ pub(super) enum Fit {
     Name,
 }
 
-impl Session<'_> {
-    /// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
-    /// proves itself by `method` for a start, and may be wherever its messages came from: the best
-    /// first. One after the other is tried, because which CA vouches for the peer shows only then.
-    pub(super) fn candidates(
-        &self,
-        paths: Paths,
-        suite: IkeSuite,
-        remote: &Identity,
-        asked: Option<&Identity>,
-        (method, rounds): (AuthMethodId, Option<Announced>),
-    ) -> Vec<Candidates> {
-        let (path, tunnels) = (paths.init, paths.auth);
-        let begins_so = |connection: &Connection| rounds.is_none_or(|announced| announced.begins(connection));
-        let usable =
-            self.env.loaded.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(
-                |connection| {
-                    let is_ours = asked.is_none_or(|id| id.matches(&local_identity(&connection.local, path)));
-                    let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
-                    connection.remote.fit(remote).is_some()
-                        && is_ours
-                        && has_room
-                        && allows(connection, suite)
-                        && begins_so(connection)
-                },
-            );
-        // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
-        // just these addresses.
-        let rank = |connection: &Connection| {
-            let by_key = method == AuthMethodId::SharedKeyMic;
-            let method = connection.remote.method.is_pubkey() != by_key;
-            (method, connection.remote.fit(remote), connection.address_fit(path.local.ip(), path.remote.ip()))
-        };
-        let mut connections: Vec<_> = usable.collect();
-        connections.sort_by_key(|connection| Reverse(rank(connection)));
-        let mut found: Vec<(_, Candidates)> = Vec::new();
-        for connection in connections {
-            let (rank, local) = (rank(&connection), local_identity(&connection.local, path));
-            let alike = found.iter_mut().find(|(other_rank, other)| {
-                *other_rank == rank
-                    && other.local == local
-                    && other.connections.first().is_some_and(|other| other.begins_alike(&connection))
-            });
-            match alike {
-                Some((_, alike)) => alike.connections.push(connection),
-                None => {
-                    let candidates =
-                        Candidates { local, remote: remote.clone(), connections: vec![connection] };
-                    found.push((rank, candidates));
-                }
+/// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
+/// proves itself by `method` for a start, and may be wherever its messages came from: the best
+/// first. One after the other is tried, because which CA vouches for the peer shows only then.
+pub(super) fn candidates(
+    session: &Session<'_>,
+    paths: Paths,
+    suite: IkeSuite,
+    remote: &Identity,
+    asked: Option<&Identity>,
+    (method, rounds): (AuthMethodId, Option<Announced>),
+) -> Vec<Candidates> {
+    let (path, tunnels) = (paths.init, paths.auth);
+    let begins_so = |connection: &Connection| rounds.is_none_or(|announced| announced.begins(connection));
+    let usable =
+        session.env.loaded.connections.between(path.local.ip(), path.remote.ip()).into_iter().filter(
+            |connection| {
+                let is_ours = asked.is_none_or(|id| id.matches(&local_identity(&connection.local, path)));
+                let has_room = connection.address_fit(tunnels.local.ip(), tunnels.remote.ip()).is_some();
+                connection.remote.fit(remote).is_some()
+                    && is_ours
+                    && has_room
+                    && allows(connection, suite)
+                    && begins_so(connection)
+            },
+        );
+    // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
+    // just these addresses.
+    let rank = |connection: &Connection| {
+        let by_key = method == AuthMethodId::SharedKeyMic;
+        let method = connection.remote.method.is_pubkey() != by_key;
+        (method, connection.remote.fit(remote), connection.address_fit(path.local.ip(), path.remote.ip()))
+    };
+    let mut connections: Vec<_> = usable.collect();
+    connections.sort_by_key(|connection| Reverse(rank(connection)));
+    let mut found: Vec<(_, Candidates)> = Vec::new();
+    for connection in connections {
+        let (rank, local) = (rank(&connection), local_identity(&connection.local, path));
+        let alike = found.iter_mut().find(|(other_rank, other)| {
+            *other_rank == rank
+                && other.local == local
+                && other.connections.first().is_some_and(|other| other.begins_alike(&connection))
+        });
+        match alike {
+            Some((_, alike)) => alike.connections.push(connection),
+            None => {
+                let candidates = Candidates { local, remote: remote.clone(), connections: vec![connection] };
+                found.push((rank, candidates));
             }
         }
-        found.into_iter().map(|(_, candidates)| candidates).collect()
     }
+    found.into_iter().map(|(_, candidates)| candidates).collect()
 }
 
 impl Connection {

@@ -2,11 +2,18 @@
 
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::auth::establish;
+use crate::exchange::auth::ppk;
+use crate::exchange::auth::prove;
 use crate::exchange::auth::prove::{Asked, Proof, Prover};
+use crate::exchange::auth::verify;
 use crate::exchange::auth::verify::{Check, Claim, Evidence, Proven};
 use crate::exchange::auth::{local_identity, rounds};
+use crate::exchange::child;
 use crate::exchange::child::Answer;
+use crate::exchange::create_child;
 use crate::exchange::narrow::Selectors;
+use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::exchange::{childless, configuration, counter_sync, describe, mode};
 use crate::message::{
@@ -64,383 +71,391 @@ impl Draft {
     }
 }
 
-impl Session<'_> {
-    /// All that AUTH depends on but the keys. `extensions`: what both sides can.
-    pub(crate) fn draft_auth(
-        &self,
-        connection: &Arc<Connection>,
-        extensions: Extensions,
-        opening: &Opening,
-    ) -> Result<Draft, Reason> {
-        let own = &connection.local;
-        let secret =
-            self.env.loaded.key_to(own, &connection.remote, self.sa.path).filter(|_| !own.method.is_pubkey());
-        let prover = Prover {
-            own: own.clone(),
-            send_cert: connection.send_cert,
-            credentials: Arc::clone(&self.env.loaded.credentials),
-            role: self.sa.role,
-            hashes: extensions.hashes,
-            sha1: self.env.config.legacy_signatures,
-            message: opening.init_request.clone(),
-            peer_nonce: opening.nonces.responder.clone(),
-            int_auth: opening.int_auth.octets(self.sa.outgoing.next),
-            local: local_identity(own, self.sa.path),
-            remote: connection.remote.id.clone(),
-            secret: secret.cloned(),
-            asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
-        };
-        Ok(Draft { prover, ppk: self.own_ppk(connection, extensions)? })
-    }
+/// All that AUTH depends on but the keys. `extensions`: what both sides can.
+pub(crate) fn draft_auth(
+    session: &Session<'_>,
+    connection: &Arc<Connection>,
+    extensions: Extensions,
+    opening: &Opening,
+) -> Result<Draft, Reason> {
+    let own = &connection.local;
+    let secret = session
+        .env
+        .loaded
+        .key_to(own, &connection.remote, session.sa.path)
+        .filter(|_| !own.method.is_pubkey());
+    let prover = Prover {
+        own: own.clone(),
+        send_cert: connection.send_cert,
+        credentials: Arc::clone(&session.env.loaded.credentials),
+        role: session.sa.role,
+        hashes: extensions.hashes,
+        sha1: session.env.config.legacy_signatures,
+        message: opening.init_request.clone(),
+        peer_nonce: opening.nonces.responder.clone(),
+        int_auth: opening.int_auth.octets(session.sa.outgoing.next),
+        local: local_identity(own, session.sa.path),
+        remote: connection.remote.id.clone(),
+        secret: secret.cloned(),
+        asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
+    };
+    Ok(Draft { prover, ppk: ppk::own_ppk(session, connection, extensions)? })
+}
 
-    /// Sends IKE_AUTH.
-    pub(crate) fn send_auth(
-        &mut self,
-        connection: &Connection,
-        opening: Opening,
-        made: Made,
-    ) -> Result<(), Reason> {
-        let Opening { attempt, nonces, init_request, init_response, .. } = opening;
-        let Made { proof, ppk, without_ppk, int_auth } = made;
-        let child = match attempt.is_alone() {
-            true => None,
-            false => Some(
-                connection
-                    .child(&attempt.child)
-                    .ok_or_else(|| Reason::Refused("the child was unloaded meanwhile".to_owned()))?,
-            ),
-        };
-        // One that is to come by an exchange of its own follows when the IKE SA is there.
-        let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
-        let Proof { local, id, certificates, auth, line } = proof;
-        self.log(ORDINARY, line);
-        self.lack_of_ppk(connection).into_iter().for_each(|line| self.log(IMPORTANT, line));
-        let asked = child.map(|child| self.ask_for_child(connection, child)).transpose()?;
-        let mut payloads = vec![Payload::IdInitiator(id)];
+/// Sends IKE_AUTH.
+pub(crate) fn send_auth(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    opening: Opening,
+    made: Made,
+) -> Result<(), Reason> {
+    let Opening { attempt, nonces, init_request, init_response, .. } = opening;
+    let Made { proof, ppk, without_ppk, int_auth } = made;
+    let child = match attempt.is_alone() {
+        true => None,
+        false => Some(
+            connection
+                .child(&attempt.child)
+                .ok_or_else(|| Reason::Refused("the child was unloaded meanwhile".to_owned()))?,
+        ),
+    };
+    // One that is to come by an exchange of its own follows when the IKE SA is there.
+    let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
+    let Proof { local, id, certificates, auth, line } = proof;
+    session.log(ORDINARY, line);
+    ppk::lack_of_ppk(session, connection).into_iter().for_each(|line| session.log(IMPORTANT, line));
+    let asked = child.map(|child| ask_for_child(session, connection, child)).transpose()?;
+    let mut payloads = vec![Payload::IdInitiator(id)];
+    payloads.extend(certificates);
+    payloads.extend(prove::certificates_of(session, connection));
+    if connection.unique != Unique::Never && session.sa.reauth.is_none() && is_initial_contact(session) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
+    }
+    // A pattern is nobody's name: then the responder chooses.
+    let named = connection.remote.name();
+    payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
+    payloads.push(Payload::Auth(auth));
+    payloads.extend(configuration::request(connection, &session.env.held_addresses(session.sa)));
+    let asked = asked.map(|(asked, of_child)| {
+        payloads.extend(of_child);
+        asked
+    });
+    payloads.extend(counter_sync::offer(&session.env.config));
+    if let Some(ppk) = &ppk {
+        payloads.extend(super::ppk::notifies(ppk, without_ppk));
+    }
+    payloads.extend(rounds::known(connection));
+    payloads.extend(rounds::another(!connection.rounds.local.is_empty()));
+    session.sa.local_id = Some(local);
+    let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, asked };
+    session.sa.phase = if connection.has_rounds() {
+        Phase::AuthRounds(Box::new(AuthRounds { sent, init_request, ours: 1, theirs: 0 }))
+    } else {
+        Phase::AuthSent(Box::new(sent))
+    };
+    session.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
+    Ok(())
+}
+
+/// What an IKE_AUTH request says of its child.
+fn ask_for_child(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    child: &Child,
+) -> Result<(AskedChild, Vec<Payload>), Reason> {
+    let none_left = || Reason::Refused("no free ESP SPI is left".to_owned());
+    let spi_in =
+        session.env.alloc.esp_spi(session.now, session.sa.our_spi().shard()).ok_or_else(none_left)?;
+    let dynamic = configuration::dynamic_before_reply(session.sa, connection);
+    let offered = connection.offered(child, session.sa.path.remote.ip());
+    let wanted = Selectors::configured(&offered, &dynamic, &session.sa.dynamic_remote());
+    let asked_mode = mode::to_ask(session.sa, &offered, &wanted, None);
+    let mut payloads = vec![
+        Payload::Sa(offer::esp(&offered.proposals, spi_in, offer::ChildExchange::IkeAuth)),
+        Payload::TsInitiator(TsPayload::new(wanted.local)),
+        Payload::TsResponder(TsPayload::new(wanted.remote)),
+    ];
+    payloads.extend(mode::notify(asked_mode));
+    Ok((AskedChild { offered, spi_in }, payloads))
+}
+
+/// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
+/// know: another node may, under the same identity, and the peer would end it.
+fn is_initial_contact(session: &Session<'_>) -> bool {
+    !session.env.config.track_changes
+        && !session
+            .env
+            .table
+            .by_addr(session.sa.path.remote.ip())
+            .any(|other| other.is_established() || other.phase.auth_sent().is_some())
+}
+
+/// The protected answer to our IKE_AUTH.
+pub(crate) fn auth_response(
+    session: &mut Session<'_>,
+    payloads: Result<Payloads, ParseError>,
+) -> Result<(), Reason> {
+    if session.sa.phase.auth_sent().is_none() {
+        return Ok(());
+    }
+    let payloads = match payloads {
+        Ok(payloads) => Arc::new(payloads),
+        Err(error) => return reject(session, format!("malformed IKE_AUTH response: {error}")),
+    };
+    let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
+        return reject(session, "the connection was unloaded meanwhile".into());
+    };
+    if let Some(error) = rounds::refusal(session.sa, &connection, &payloads) {
+        return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
+    }
+    judge_responder(session, connection, payloads)
+}
+
+fn judge_responder(
+    session: &mut Session<'_>,
+    connection: Arc<Connection>,
+    payloads: Arc<Payloads>,
+) -> Result<(), Reason> {
+    let Some(sent) = session.sa.phase.auth_sent() else { return Ok(()) };
+    let claimed = match rounds::is_awaited(session.sa, &connection) {
+        true => claim_of_responder(session, &connection, sent, &payloads).map(Some),
+        false => rounds::nothing_begins(&payloads).map(|()| None),
+    };
+    let (check, responder) = match claimed {
+        Ok(claimed) => claimed.unzip(),
+        Err(why) => return reject(session, why),
+    };
+    let Some(keys) = &session.sa.keys else { return reject(session, "the IKE SA has no keys".into()) };
+    let ppk = sent.ppk.as_ref().filter(|_| responder.as_ref().is_some_and(|found| found.uses_ppk));
+    let keys = ppk.map_or(&keys.ike, |ppk| &ppk.keys).clone();
+    let prover = next_prover(session, &connection, responder.as_ref().map(|found| &found.identity));
+    let takes_long =
+        check.as_ref().is_some_and(Check::is_signature) || prover.as_ref().is_some_and(Prover::signs);
+    let judge = verify::judge(session, &payloads);
+    let work = move || {
+        let proven = check.map(|check| check.decide(&judge, &Evidence::default())).transpose()?;
+        Ok((proven, prover.map(|prover| prover.prove(&keys))))
+    };
+    let then = move |session: &mut Session<'_>, judged| {
+        responder_judged(session, payloads, (connection, responder), judged)
+    };
+    session.compute_if(takes_long, true, work, then)
+}
+
+/// It is known whether the responder is who it says, and what we say next of ourselves, if
+/// there is anything.
+fn responder_judged(
+    session: &mut Session<'_>,
+    payloads: Arc<Payloads>,
+    (judged_by, responder): (Arc<Connection>, Option<Responder>),
+    judged: Result<Judged, String>,
+) -> Result<(), Reason> {
+    let Some(sent) = session.sa.phase.auth_sent().cloned() else { return Ok(()) };
+    let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
+        return reject(session, "the connection was unloaded meanwhile".into());
+    };
+    // What the connection was while that was computed says nothing of whom it trusts now.
+    if connection != judged_by {
+        return judge_responder(session, connection, payloads);
+    }
+    let (proven, proof) = match judged {
+        Ok(judged) => judged,
+        Err(why) => return reject(session, why),
+    };
+    session.sa.outgoing.pending = None;
+    let is_proven = proven.is_some();
+    if let (Some(proven), Some(responder)) = (proven, responder) {
+        responder_proven(session, &sent, proven, responder);
+    }
+    let counters = counter_sync::agreed(&session.env.config, &payloads);
+    if counters != CounterSync::default() {
+        session.sa.extensions.counter_sync = counters;
+    }
+    if let Phase::AuthRounds(rounds) = &session.sa.phase {
+        let mut rounds = AuthRounds::clone(rounds);
+        rounds.theirs = rounds.theirs.saturating_add(usize::from(is_proven));
+        if !rounds.are_over(&connection) {
+            return send_round(session, &connection, rounds, proof);
+        }
+    }
+    establish(session, &connection);
+    match &sent.asked {
+        Some(asked) => first_child(session, &connection, (&sent, asked), &payloads),
+        None => childless::no_child_yet(session, &connection, &sent, &payloads),
+    }
+}
+
+/// The responder is who it says, by this round.
+fn responder_proven(session: &mut Session<'_>, sent: &AuthSent, proven: Proven, responder: Responder) {
+    let Proven { mut line, anchor } = proven;
+    let is_first = session.sa.remote_id.is_none();
+    session.sa.remote_id = Some(responder.identity);
+    session.sa.anchor = anchor.map(Box::new);
+    let used = sent.ppk.as_ref().filter(|_| responder.uses_ppk);
+    if let (Some(ppk), Some(keys)) = (used, &mut session.sa.keys) {
+        keys.ike = ppk.keys.clone();
+        session.sa.ppk = true;
+        line = format!("{line}, {}", super::ppk::used(&ppk.id));
+    }
+    session.log(ORDINARY, line);
+    if let Some(ppk) = sent.ppk.as_ref().filter(|_| is_first && !session.sa.ppk) {
+        session.log(IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
+    }
+}
+
+/// What proves who else we are, where there is a round of ours left.
+fn next_prover(
+    session: &Session<'_>,
+    connection: &Connection,
+    responder: Option<&Identity>,
+) -> Option<Prover> {
+    let Phase::AuthRounds(rounds) = &session.sa.phase else { return None };
+    let AuthRounds { sent, init_request, ours, .. } = &**rounds;
+    let own = connection.local_round(*ours)?;
+    let local = local_identity(own, session.sa.path);
+    // The peer of this round, if it is named, is the one that shares a key with us.
+    let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
+    let remote = named.or(responder).or(session.sa.remote_id.as_ref()).cloned();
+    let asked = Asked {
+        certificate: session.sa.extensions.asked_for_certificate,
+        key: session.sa.extensions.asked_for_key,
+    };
+    Some(Prover {
+        own: own.clone(),
+        send_cert: connection.send_cert,
+        credentials: Arc::clone(&session.env.loaded.credentials),
+        role: session.sa.role,
+        hashes: session.sa.extensions.hashes,
+        sha1: session.env.config.legacy_signatures,
+        message: init_request.clone(),
+        peer_nonce: sent.nonces.responder.clone(),
+        int_auth: sent.int_auth.clone(),
+        secret: session.env.loaded.secrets.find(Some(&local), remote.as_ref()).cloned(),
+        local,
+        remote,
+        asked,
+    })
+}
+
+/// Goes on with IKE_AUTH: by our next round, or, where we have none left, by nothing but the
+/// question for the peer's.
+fn send_round(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    mut rounds: AuthRounds,
+    proof: Option<Result<Proof, Reason>>,
+) -> Result<(), Reason> {
+    let mut payloads = Vec::new();
+    if let Some(Proof { local, id, certificates, auth, line }) = proof.transpose()? {
+        session.log(ORDINARY, line);
+        session.sa.local_id = Some(local);
+        rounds.ours = rounds.ours.saturating_add(1);
+        payloads.push(Payload::IdInitiator(id));
         payloads.extend(certificates);
-        payloads.extend(self.certificates_of(connection));
-        if connection.unique != Unique::Never && self.sa.reauth.is_none() && self.is_initial_contact() {
-            payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
-        }
-        // A pattern is nobody's name: then the responder chooses.
-        let named = connection.remote.name();
-        payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
+        let asked = connection.remote_round(rounds.theirs).and_then(RemoteAuth::name);
+        payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
         payloads.push(Payload::Auth(auth));
-        payloads.extend(configuration::request(connection, &self.env.held_addresses(self.sa)));
-        let asked = asked.map(|(asked, of_child)| {
-            payloads.extend(of_child);
-            asked
-        });
-        payloads.extend(counter_sync::offer(&self.env.config));
-        if let Some(ppk) = &ppk {
-            payloads.extend(super::ppk::notifies(ppk, without_ppk));
-        }
-        payloads.extend(rounds::known(connection));
-        payloads.extend(rounds::another(!connection.rounds.local.is_empty()));
-        self.sa.local_id = Some(local);
-        let sent = AuthSent { attempt, nonces, init_response, int_auth, ppk, asked };
-        self.sa.phase = if connection.has_rounds() {
-            Phase::AuthRounds(Box::new(AuthRounds { sent, init_request, ours: 1, theirs: 0 }))
-        } else {
-            Phase::AuthSent(Box::new(sent))
-        };
-        self.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)?;
-        Ok(())
+        payloads.extend(rounds::another(connection.local_round(rounds.ours).is_some()));
     }
+    session.sa.phase = Phase::AuthRounds(Box::new(rounds));
+    session.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
+}
 
-    /// What an IKE_AUTH request says of its child.
-    fn ask_for_child(
-        &mut self,
-        connection: &Connection,
-        child: &Child,
-    ) -> Result<(AskedChild, Vec<Payload>), Reason> {
-        let none_left = || Reason::Refused("no free ESP SPI is left".to_owned());
-        let spi_in = self.env.alloc.esp_spi(self.now, self.sa.our_spi().shard()).ok_or_else(none_left)?;
-        let dynamic = configuration::dynamic_before_reply(self.sa, connection);
-        let offered = connection.offered(child, self.sa.path.remote.ip());
-        let wanted = Selectors::configured(&offered, &dynamic, &self.sa.dynamic_remote());
-        let asked_mode = mode::to_ask(self.sa, &offered, &wanted, None);
-        let mut payloads = vec![
-            Payload::Sa(offer::esp(&offered.proposals, spi_in, offer::ChildExchange::IkeAuth)),
-            Payload::TsInitiator(TsPayload::new(wanted.local)),
-            Payload::TsResponder(TsPayload::new(wanted.remote)),
-        ];
-        payloads.extend(mode::notify(asked_mode));
-        Ok((AskedChild { offered, spi_in }, payloads))
+/// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
+fn claim_of_responder(
+    session: &Session<'_>,
+    connection: &Arc<Connection>,
+    sent: &AuthSent,
+    payloads: &Payloads,
+) -> Result<(Check, Responder), String> {
+    let (Some(id), Some(auth)) = (payloads.id_responder(), payloads.auth()) else {
+        return Err("the peer's IKE_AUTH response has no IDr or no AUTH".into());
+    };
+    let identity = id
+        .identity()
+        .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
+    let round = rounds::proven_by_responder(session.sa);
+    let expected = connection.remote_round(round).and_then(|remote| remote.id.as_ref());
+    if let Some(expected) = expected.filter(|expected| !expected.covers(&identity)) {
+        return Err(format!("the peer is {identity}, expected {expected}"));
     }
+    rounds::as_announced(connection, round, &identity, payloads)?;
+    let local = session.sa.local_id.clone().ok_or("we have not said who we are")?;
+    let keys = session.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+    // With the first round it is decided for all.
+    let offered = sent.ppk.as_ref().filter(|_| round == 0);
+    let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
+    if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
+        return Err(format!("{identity} does not use our PPK, which is required"));
+    }
+    let claim = Claim {
+        keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
+        message: &sent.init_response,
+        nonce: &sent.nonces.initiator,
+        int_auth: &sent.int_auth,
+        id,
+        identity: &identity,
+        auth,
+        local: &local,
+    };
+    let check = verify::check(session, (connection, round), claim);
+    Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
+}
 
-    /// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
-    /// know: another node may, under the same identity, and the peer would end it.
-    fn is_initial_contact(&self) -> bool {
-        !self.env.config.track_changes
-            && !self
-                .env
-                .table
-                .by_addr(self.sa.path.remote.ip())
-                .any(|other| other.is_established() || other.phase.auth_sent().is_some())
-    }
+/// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
+fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
+    let reason = Reason::Refused(why);
+    session.sa.outgoing.pending = None;
+    session.attempt_failed(&reason);
+    session.sa.phase = Phase::Rejecting;
+    session.sa.closing =
+        Some(Box::new(Closing { reason, deadline: session.now.plus(session.env.config.delete_timeout) }));
+    let notify = Payload::Notify(Notify::new(NotifyType::AuthenticationFailed, Vec::new()));
+    session.request(ExchangeType::Informational, RequestKind::AuthFailed, vec![notify])?;
+    Ok(())
+}
 
-    /// The protected answer to our IKE_AUTH.
-    pub(crate) fn auth_response(&mut self, payloads: Result<Payloads, ParseError>) -> Result<(), Reason> {
-        if self.sa.phase.auth_sent().is_none() {
-            return Ok(());
-        }
-        let payloads = match payloads {
-            Ok(payloads) => Arc::new(payloads),
-            Err(error) => return self.reject(format!("malformed IKE_AUTH response: {error}")),
-        };
-        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else {
-            return self.reject("the connection was unloaded meanwhile".into());
-        };
-        if let Some(error) = rounds::refusal(self.sa, &connection, &payloads) {
-            return Err(Reason::Notify(describe::hint(error.kind, connection.local.method)));
-        }
-        self.judge_responder(connection, payloads)
+/// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2), for a while.
+fn first_child(
+    session: &mut Session<'_>,
+    connection: &Arc<Connection>,
+    (sent, asked): (&AuthSent, &AskedChild),
+    payloads: &Payloads,
+) -> Result<(), Reason> {
+    let name = &sent.attempt.child;
+    let answer = Answer { nonces: &sent.nonces, spi_in: asked.spi_in, payloads };
+    let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
+        Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
+        None => configuration::accept_configuration(session, connection, payloads)
+            .and_then(|()| child::accept_child(session, connection, &asked.offered, &answer))
+            .map_err(|why| {
+                session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+                Reason::Refused(why)
+            }),
+    };
+    if let (Ok(id), true) = (&result, sent.attempt.outdated) {
+        create_child::note_outdated(session, *id);
     }
-
-    fn judge_responder(
-        &mut self,
-        connection: Arc<Connection>,
-        payloads: Arc<Payloads>,
-    ) -> Result<(), Reason> {
-        let Some(sent) = self.sa.phase.auth_sent() else { return Ok(()) };
-        let claimed = match rounds::is_awaited(self.sa, &connection) {
-            true => self.claim_of_responder(&connection, sent, &payloads).map(Some),
-            false => rounds::nothing_begins(&payloads).map(|()| None),
-        };
-        let (check, responder) = match claimed {
-            Ok(claimed) => claimed.unzip(),
-            Err(why) => return self.reject(why),
-        };
-        let Some(keys) = &self.sa.keys else { return self.reject("the IKE SA has no keys".into()) };
-        let ppk = sent.ppk.as_ref().filter(|_| responder.as_ref().is_some_and(|found| found.uses_ppk));
-        let keys = ppk.map_or(&keys.ike, |ppk| &ppk.keys).clone();
-        let prover = self.next_prover(&connection, responder.as_ref().map(|found| &found.identity));
-        let takes_long =
-            check.as_ref().is_some_and(Check::is_signature) || prover.as_ref().is_some_and(Prover::signs);
-        let judge = self.judge(&payloads);
-        let work = move || {
-            let proven = check.map(|check| check.decide(&judge, &Evidence::default())).transpose()?;
-            Ok((proven, prover.map(|prover| prover.prove(&keys))))
-        };
-        let then = move |session: &mut Session<'_>, judged| {
-            session.responder_judged(payloads, (connection, responder), judged)
-        };
-        self.compute_if(takes_long, true, work, then)
+    if let Err(reason) = &result {
+        session.env.effects.stats.failed += 1;
+        session.log(FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
+        session.env.loaded.connections.note_failure(session.now, &connection.name, name, reason.to_string());
+        session.env.alloc.release_esp_spi(session.now, asked.spi_in);
     }
-
-    /// It is known whether the responder is who it says, and what we say next of ourselves, if
-    /// there is anything.
-    fn responder_judged(
-        &mut self,
-        payloads: Arc<Payloads>,
-        (judged_by, responder): (Arc<Connection>, Option<Responder>),
-        judged: Result<Judged, String>,
-    ) -> Result<(), Reason> {
-        let Some(sent) = self.sa.phase.auth_sent().cloned() else { return Ok(()) };
-        let Some(connection) = self.env.loaded.connections.get(&self.sa.connection) else {
-            return self.reject("the connection was unloaded meanwhile".into());
-        };
-        // What the connection was while that was computed says nothing of whom it trusts now.
-        if connection != judged_by {
-            return self.judge_responder(connection, payloads);
-        }
-        let (proven, proof) = match judged {
-            Ok(judged) => judged,
-            Err(why) => return self.reject(why),
-        };
-        self.sa.outgoing.pending = None;
-        let is_proven = proven.is_some();
-        if let (Some(proven), Some(responder)) = (proven, responder) {
-            self.responder_proven(&sent, proven, responder);
-        }
-        let counters = counter_sync::agreed(&self.env.config, &payloads);
-        if counters != CounterSync::default() {
-            self.sa.extensions.counter_sync = counters;
-        }
-        if let Phase::AuthRounds(rounds) = &self.sa.phase {
-            let mut rounds = AuthRounds::clone(rounds);
-            rounds.theirs = rounds.theirs.saturating_add(usize::from(is_proven));
-            if !rounds.are_over(&connection) {
-                return self.send_round(&connection, rounds, proof);
-            }
-        }
-        self.establish(&connection);
-        match &sent.asked {
-            Some(asked) => self.first_child(&connection, (&sent, asked), &payloads),
-            None => self.no_child_yet(&connection, &sent, &payloads),
-        }
+    // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
+    let useless = result.is_err() && !connection.vips.is_empty() && session.sa.virtual_ips.local.is_empty();
+    let failed = result.is_err();
+    session.env.initiate_done(session.now, &connection.name, session.sa.id, name, result);
+    if useless {
+        let deadline = session.now.plus(session.env.config.delete_timeout);
+        return session.delete_ike(Reason::Refused("it has no virtual address".into()), deadline);
     }
-
-    /// The responder is who it says, by this round.
-    fn responder_proven(&mut self, sent: &AuthSent, proven: Proven, responder: Responder) {
-        let Proven { mut line, anchor } = proven;
-        let is_first = self.sa.remote_id.is_none();
-        self.sa.remote_id = Some(responder.identity);
-        self.sa.anchor = anchor.map(Box::new);
-        let used = sent.ppk.as_ref().filter(|_| responder.uses_ppk);
-        if let (Some(ppk), Some(keys)) = (used, &mut self.sa.keys) {
-            keys.ike = ppk.keys.clone();
-            self.sa.ppk = true;
-            line = format!("{line}, {}", super::ppk::used(&ppk.id));
-        }
-        self.log(ORDINARY, line);
-        if let Some(ppk) = sent.ppk.as_ref().filter(|_| is_first && !self.sa.ppk) {
-            self.log(IMPORTANT, format!("going on without PPK '{}': the peer does not use it", ppk.id));
-        }
+    if failed && session.sa.reauth.is_some() {
+        // The old one has its Child SAs, and stays.
+        let deadline = session.now.plus(session.env.config.delete_timeout);
+        let reason = Reason::Refused("it was to take the place of another, and has no CHILD_SA".into());
+        return session.delete_ike(reason, deadline);
     }
-
-    /// What proves who else we are, where there is a round of ours left.
-    fn next_prover(&self, connection: &Connection, responder: Option<&Identity>) -> Option<Prover> {
-        let Phase::AuthRounds(rounds) = &self.sa.phase else { return None };
-        let AuthRounds { sent, init_request, ours, .. } = &**rounds;
-        let own = connection.local_round(*ours)?;
-        let local = local_identity(own, self.sa.path);
-        // The peer of this round, if it is named, is the one that shares a key with us.
-        let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
-        let remote = named.or(responder).or(self.sa.remote_id.as_ref()).cloned();
-        let asked = Asked {
-            certificate: self.sa.extensions.asked_for_certificate,
-            key: self.sa.extensions.asked_for_key,
-        };
-        Some(Prover {
-            own: own.clone(),
-            send_cert: connection.send_cert,
-            credentials: Arc::clone(&self.env.loaded.credentials),
-            role: self.sa.role,
-            hashes: self.sa.extensions.hashes,
-            sha1: self.env.config.legacy_signatures,
-            message: init_request.clone(),
-            peer_nonce: sent.nonces.responder.clone(),
-            int_auth: sent.int_auth.clone(),
-            secret: self.env.loaded.secrets.find(Some(&local), remote.as_ref()).cloned(),
-            local,
-            remote,
-            asked,
-        })
-    }
-
-    /// Goes on with IKE_AUTH: by our next round, or, where we have none left, by nothing but the
-    /// question for the peer's.
-    fn send_round(
-        &mut self,
-        connection: &Connection,
-        mut rounds: AuthRounds,
-        proof: Option<Result<Proof, Reason>>,
-    ) -> Result<(), Reason> {
-        let mut payloads = Vec::new();
-        if let Some(Proof { local, id, certificates, auth, line }) = proof.transpose()? {
-            self.log(ORDINARY, line);
-            self.sa.local_id = Some(local);
-            rounds.ours = rounds.ours.saturating_add(1);
-            payloads.push(Payload::IdInitiator(id));
-            payloads.extend(certificates);
-            let asked = connection.remote_round(rounds.theirs).and_then(RemoteAuth::name);
-            payloads.extend(asked.map(|id| Payload::IdResponder(id.into())));
-            payloads.push(Payload::Auth(auth));
-            payloads.extend(rounds::another(connection.local_round(rounds.ours).is_some()));
-        }
-        self.sa.phase = Phase::AuthRounds(Box::new(rounds));
-        self.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
-    }
-
-    /// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
-    fn claim_of_responder(
-        &self,
-        connection: &Arc<Connection>,
-        sent: &AuthSent,
-        payloads: &Payloads,
-    ) -> Result<(Check, Responder), String> {
-        let (Some(id), Some(auth)) = (payloads.id_responder(), payloads.auth()) else {
-            return Err("the peer's IKE_AUTH response has no IDr or no AUTH".into());
-        };
-        let identity = id
-            .identity()
-            .ok_or_else(|| format!("the peer's identity is a {}, which is not supported", id.kind()))?;
-        let round = rounds::proven_by_responder(self.sa);
-        let expected = connection.remote_round(round).and_then(|remote| remote.id.as_ref());
-        if let Some(expected) = expected.filter(|expected| !expected.covers(&identity)) {
-            return Err(format!("the peer is {identity}, expected {expected}"));
-        }
-        rounds::as_announced(connection, round, &identity, payloads)?;
-        let local = self.sa.local_id.clone().ok_or("we have not said who we are")?;
-        let keys = self.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-        // With the first round it is decided for all.
-        let offered = sent.ppk.as_ref().filter(|_| round == 0);
-        let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
-        if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
-            return Err(format!("{identity} does not use our PPK, which is required"));
-        }
-        let claim = Claim {
-            keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
-            message: &sent.init_response,
-            nonce: &sent.nonces.initiator,
-            int_auth: &sent.int_auth,
-            id,
-            identity: &identity,
-            auth,
-            local: &local,
-        };
-        let check = self.check((connection, round), claim);
-        Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
-    }
-
-    /// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
-    fn reject(&mut self, why: String) -> Result<(), Reason> {
-        let reason = Reason::Refused(why);
-        self.sa.outgoing.pending = None;
-        self.attempt_failed(&reason);
-        self.sa.phase = Phase::Rejecting;
-        self.sa.closing =
-            Some(Box::new(Closing { reason, deadline: self.now.plus(self.env.config.delete_timeout) }));
-        let notify = Payload::Notify(Notify::new(NotifyType::AuthenticationFailed, Vec::new()));
-        self.request(ExchangeType::Informational, RequestKind::AuthFailed, vec![notify])?;
-        Ok(())
-    }
-
-    /// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2), for a while.
-    fn first_child(
-        &mut self,
-        connection: &Arc<Connection>,
-        (sent, asked): (&AuthSent, &AskedChild),
-        payloads: &Payloads,
-    ) -> Result<(), Reason> {
-        let name = &sent.attempt.child;
-        let answer = Answer { nonces: &sent.nonces, spi_in: asked.spi_in, payloads };
-        let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
-            Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
-            None => self
-                .accept_configuration(connection, payloads)
-                .and_then(|()| self.accept_child(connection, &asked.offered, &answer))
-                .map_err(|why| {
-                    self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
-                    Reason::Refused(why)
-                }),
-        };
-        if let (Ok(id), true) = (&result, sent.attempt.outdated) {
-            self.note_outdated(*id);
-        }
-        if let Err(reason) = &result {
-            self.env.effects.stats.failed += 1;
-            self.log(FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
-            self.env.loaded.connections.note_failure(self.now, &connection.name, name, reason.to_string());
-            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
-        }
-        // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
-        let useless = result.is_err() && !connection.vips.is_empty() && self.sa.virtual_ips.local.is_empty();
-        let failed = result.is_err();
-        self.env.initiate_done(self.now, &connection.name, self.sa.id, name, result);
-        if useless {
-            let deadline = self.now.plus(self.env.config.delete_timeout);
-            return self.delete_ike(Reason::Refused("it has no virtual address".into()), deadline);
-        }
-        if failed && self.sa.reauth.is_some() {
-            // The old one has its Child SAs, and stays.
-            let deadline = self.now.plus(self.env.config.delete_timeout);
-            let reason = Reason::Refused("it was to take the place of another, and has no CHILD_SA".into());
-            return self.delete_ike(reason, deadline);
-        }
-        self.ask_other_children();
-        self.next_task()
-    }
+    reauth::ask_other_children(session);
+    session.next_task()
 }

@@ -11,6 +11,9 @@ mod rounds;
 mod tries;
 mod verify;
 
+pub(crate) use initiator::{auth_response, draft_auth, send_auth};
+pub(crate) use responder::auth_request;
+
 pub(super) use initiator::{Draft, Made};
 pub(super) use rounds::known as known_rounds;
 
@@ -30,29 +33,28 @@ fn shown(id: Option<&Identity>) -> String {
     id.map_or_else(|| "%any".to_owned(), Identity::to_string)
 }
 
-impl Session<'_> {
-    /// Both sides are authenticated.
-    fn establish(&mut self, connection: &Connection) {
-        self.sa.phase = Phase::Established;
-        self.sa.established = Some(self.now);
-        self.sa.last_heard = self.now;
-        self.sa.dpd_delay = connection.dpd_delay;
-        self.sa.childless = Some(self.now.plus(self.env.config.childless_timeout));
-        self.sa.reauth_at = draw_reauth(&connection.lifetime, self.now, self.env.entropy());
-        self.sa.times = Times::of_ike(&connection.lifetime, self.sa.reauth_at, self.now, self.env.entropy());
-        self.env.effects.stats.established += 1;
-        let (local, remote) = (shown(self.sa.local_id.as_ref()), shown(self.sa.remote_id.as_ref()));
-        let line = format!(
-            "IKE_SA {}[{}] established between {}[{local}]...{}[{remote}]",
-            self.sa.connection,
-            self.sa.id.0,
-            self.sa.path.local.ip(),
-            self.sa.path.remote.ip()
-        );
-        self.log(IMPORTANT, line);
-        self.env.effects.event(Event::IkeUp(self.sa.id));
-        if let Some(keys) = &mut self.sa.keys {
-            keys.ike.forget_all_but_root();
-        }
+/// Both sides are authenticated.
+fn establish(session: &mut Session<'_>, connection: &Connection) {
+    session.sa.phase = Phase::Established;
+    session.sa.established = Some(session.now);
+    session.sa.last_heard = session.now;
+    session.sa.dpd_delay = connection.dpd_delay;
+    session.sa.childless = Some(session.now.plus(session.env.config.childless_timeout));
+    session.sa.reauth_at = draw_reauth(&connection.lifetime, session.now, session.env.entropy());
+    session.sa.times =
+        Times::of_ike(&connection.lifetime, session.sa.reauth_at, session.now, session.env.entropy());
+    session.env.effects.stats.established += 1;
+    let (local, remote) = (shown(session.sa.local_id.as_ref()), shown(session.sa.remote_id.as_ref()));
+    let line = format!(
+        "IKE_SA {}[{}] established between {}[{local}]...{}[{remote}]",
+        session.sa.connection,
+        session.sa.id.0,
+        session.sa.path.local.ip(),
+        session.sa.path.remote.ip()
+    );
+    session.log(IMPORTANT, line);
+    session.env.effects.event(Event::IkeUp(session.sa.id));
+    if let Some(keys) = &mut session.sa.keys {
+        keys.ike.forget_all_but_root();
     }
 }

@@ -21,68 +21,66 @@ pub(super) struct PeerPpk {
     pub(super) line: Option<String>,
 }
 
-impl Session<'_> {
-    /// The PPK that an initiator names, once the responder has some, and whether it goes without.
-    pub(super) fn own_ppk(
-        &self,
-        connection: &Connection,
-        extensions: Extensions,
-    ) -> Result<Option<(Identity, SharedSecret, bool)>, Reason> {
-        if !extensions.ppk {
-            return Ok(None);
-        }
-        let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
-        let secret = self.env.loaded.secrets.ppk(IdPayload::from(&id).data());
-        let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
-        Ok(Some((id, secret.clone(), !connection.ppk.required)))
+/// The PPK that an initiator names, once the responder has some, and whether it goes without.
+pub(super) fn own_ppk(
+    session: &Session<'_>,
+    connection: &Connection,
+    extensions: Extensions,
+) -> Result<Option<(Identity, SharedSecret, bool)>, Reason> {
+    if !extensions.ppk {
+        return Ok(None);
     }
+    let refuse = |text: &str| Reason::Refused(text.to_owned());
+    let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
+    let secret = session.env.loaded.secrets.ppk(IdPayload::from(&id).data());
+    let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
+    Ok(Some((id, secret.clone(), !connection.ppk.required)))
+}
 
-    /// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
-    pub(super) fn lack_of_ppk(&self, connection: &Connection) -> Option<String> {
-        let id = connection.ppk.id.as_ref().filter(|_| !self.sa.extensions.ppk)?;
-        let why = if self.env.loaded.has_ppk_for(connection) {
-            "the peer has no PPK to use"
-        } else {
-            "no PPK of that name is loaded"
-        };
-        Some(format!("going on without PPK '{id}': {why}"))
+/// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
+pub(super) fn lack_of_ppk(session: &Session<'_>, connection: &Connection) -> Option<String> {
+    let id = connection.ppk.id.as_ref().filter(|_| !session.sa.extensions.ppk)?;
+    let why = if session.env.loaded.has_ppk_for(connection) {
+        "the peer has no PPK to use"
+    } else {
+        "no PPK of that name is loaded"
+    };
+    Some(format!("going on without PPK '{id}': {why}"))
+}
+
+/// What a responder makes of the initiator's PPK on that connection. The error is for the log.
+pub(super) fn peer_ppk(
+    session: &Session<'_>,
+    connection: &Connection,
+    payloads: &Payloads,
+    auth: &AuthPayload,
+) -> Result<PeerPpk, String> {
+    let policy = &connection.ppk;
+    if !session.sa.extensions.ppk {
+        let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
+        let line = lack_of_ppk(session, connection);
+        return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
     }
-
-    /// What a responder makes of the initiator's PPK on that connection. The error is for the log.
-    pub(super) fn peer_ppk(
-        &self,
-        connection: &Connection,
-        payloads: &Payloads,
-        auth: &AuthPayload,
-    ) -> Result<PeerPpk, String> {
-        let policy = &connection.ppk;
-        if !self.sa.extensions.ppk {
-            let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
-            let line = self.lack_of_ppk(connection);
-            return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
-        }
-        let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
-        let Some((&FIXED, id)) = named.data.split_first() else {
-            return Err("the peer names a PPK by an identity of unknown type".into());
-        };
-        let shown = Identity::KeyId(id.to_vec());
-        let allowed = policy.id.as_ref().is_none_or(|own| IdPayload::from(own).data() == id);
-        if let Some(secret) = self.env.loaded.secrets.ppk(id).filter(|_| allowed) {
-            let keys = self.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-            let keys = keys.ike.with_ppk(&secret.secret).map_err(|error| error.to_string())?;
-            return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
-        }
-        let none = format!("no PPK for '{shown}' is loaded and allowed");
-        match payloads.notify(NotifyType::NoPpkAuth) {
-            Some(without) if !policy.required => Ok(PeerPpk {
-                keys: None,
-                auth: Some(AuthPayload { method: auth.method, data: without.data.clone() }),
-                line: Some(format!("{none}, going on without")),
-            }),
-            Some(_) => Err(format!("{none}, and one is required")),
-            None => Err(format!("{none}, and the peer requires one")),
-        }
+    let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;
+    let Some((&FIXED, id)) = named.data.split_first() else {
+        return Err("the peer names a PPK by an identity of unknown type".into());
+    };
+    let shown = Identity::KeyId(id.to_vec());
+    let allowed = policy.id.as_ref().is_none_or(|own| IdPayload::from(own).data() == id);
+    if let Some(secret) = session.env.loaded.secrets.ppk(id).filter(|_| allowed) {
+        let keys = session.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
+        let keys = keys.ike.with_ppk(&secret.secret).map_err(|error| error.to_string())?;
+        return Ok(PeerPpk { keys: Some(keys), auth: None, line: Some(used(&shown)) });
+    }
+    let none = format!("no PPK for '{shown}' is loaded and allowed");
+    match payloads.notify(NotifyType::NoPpkAuth) {
+        Some(without) if !policy.required => Ok(PeerPpk {
+            keys: None,
+            auth: Some(AuthPayload { method: auth.method, data: without.data.clone() }),
+            line: Some(format!("{none}, going on without")),
+        }),
+        Some(_) => Err(format!("{none}, and one is required")),
+        None => Err(format!("{none}, and the peer requires one")),
     }
 }
 

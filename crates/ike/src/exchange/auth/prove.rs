@@ -133,18 +133,16 @@ impl Prover {
     }
 }
 
-impl Session<'_> {
-    /// What an initiator asks for, if the connection wants certificates or public keys.
-    pub(super) fn certificates_of(&self, connection: &Connection) -> Vec<Payload> {
-        if !connection.send_certreq {
-            return Vec::new();
-        }
-        // Of all rounds: the request is made once.
-        let rounds = connection.remote_rounds();
-        let with_cas = rounds.clone().filter(|remote| remote.takes_certificates());
-        let cas =
-            certificate_request(with_cas.flat_map(|remote| self.env.loaded.anchors(remote)), MAX_NAMED_CAS);
-        let keys = rounds.into_iter().any(RemoteAuth::takes_public_keys);
-        cas.into_iter().chain(keys.then(key_request)).collect()
+/// What an initiator asks for, if the connection wants certificates or public keys.
+pub(super) fn certificates_of(session: &Session<'_>, connection: &Connection) -> Vec<Payload> {
+    if !connection.send_certreq {
+        return Vec::new();
     }
+    // Of all rounds: the request is made once.
+    let rounds = connection.remote_rounds();
+    let with_cas = rounds.clone().filter(|remote| remote.takes_certificates());
+    let cas =
+        certificate_request(with_cas.flat_map(|remote| session.env.loaded.anchors(remote)), MAX_NAMED_CAS);
+    let keys = rounds.into_iter().any(RemoteAuth::takes_public_keys);
+    cas.into_iter().chain(keys.then(key_request)).collect()
 }

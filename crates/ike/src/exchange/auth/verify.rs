@@ -130,66 +130,68 @@ impl Evidence {
     }
 }
 
-impl Session<'_> {
-    /// What it takes to know whether the peer is who it says, in the way that the connection
-    /// demands of that round.
-    pub(super) fn check(&self, (connection, round): (&Arc<Connection>, usize), claim: Claim<'_>) -> Check {
-        let Claim { identity, auth, .. } = claim;
-        let Some(remote) = connection.remote_round(round) else {
-            return Check::Known(Err(format!("nothing more is demanded of {identity}")));
-        };
-        match remote.method {
-            AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
-                let line = || format!("authentication of '{identity}' with pre-shared key successful");
-                Check::Known(self.verify_key(claim).map(|()| line()))
-            }
-            AuthMethod::Psk => {
-                Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
-            }
-            AuthMethod::Pubkey { schemes, chain } => {
-                let Claim { keys, message, nonce, int_auth, id, .. } = claim;
-                let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-                match keys.signed_octets(peer_of(self.sa), &octets) {
-                    Ok(octets) => Check::Signature(Box::new(Signed {
-                        connection: Arc::clone(connection),
-                        round,
-                        identity: identity.clone(),
-                        auth: auth.clone(),
-                        octets,
-                        schemes,
-                        chain,
-                        sha1: self.env.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
-                        anchors: self.env.loaded.anchors(remote).into_iter().cloned().collect(),
-                    })),
-                    Err(error) => Check::Known(Err(error.to_string())),
-                }
+/// What it takes to know whether the peer is who it says, in the way that the connection
+/// demands of that round.
+pub(super) fn check(
+    session: &Session<'_>,
+    (connection, round): (&Arc<Connection>, usize),
+    claim: Claim<'_>,
+) -> Check {
+    let Claim { identity, auth, .. } = claim;
+    let Some(remote) = connection.remote_round(round) else {
+        return Check::Known(Err(format!("nothing more is demanded of {identity}")));
+    };
+    match remote.method {
+        AuthMethod::Psk if auth.method == AuthMethodId::SharedKeyMic => {
+            let line = || format!("authentication of '{identity}' with pre-shared key successful");
+            Check::Known(verify_key(session, claim).map(|()| line()))
+        }
+        AuthMethod::Psk => {
+            Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
+        }
+        AuthMethod::Pubkey { schemes, chain } => {
+            let Claim { keys, message, nonce, int_auth, id, .. } = claim;
+            let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
+            match keys.signed_octets(peer_of(session.sa), &octets) {
+                Ok(octets) => Check::Signature(Box::new(Signed {
+                    connection: Arc::clone(connection),
+                    round,
+                    identity: identity.clone(),
+                    auth: auth.clone(),
+                    octets,
+                    schemes,
+                    chain,
+                    sha1: session.env.config.legacy_signatures && schemes.is_rsa_with_any_hash(),
+                    anchors: session.env.loaded.anchors(remote).into_iter().cloned().collect(),
+                })),
+                Err(error) => Check::Known(Err(error.to_string())),
             }
         }
     }
+}
 
-    fn verify_key(&self, claim: Claim<'_>) -> Result<(), String> {
-        let Claim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
-        let secret = self
-            .env
-            .loaded
-            .secrets
-            .find(Some(local), Some(identity))
-            .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
-        let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
-        match keys.psk_verify(peer_of(self.sa), &secret.secret, &octets, auth) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!("{identity} does not hold our shared key")),
-            Err(error) => Err(error.to_string()),
-        }
+fn verify_key(session: &Session<'_>, claim: Claim<'_>) -> Result<(), String> {
+    let Claim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
+    let secret = session
+        .env
+        .loaded
+        .secrets
+        .find(Some(local), Some(identity))
+        .ok_or_else(|| format!("no shared key is loaded for {local} and {identity}"))?;
+    let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
+    match keys.psk_verify(peer_of(session.sa), &secret.secret, &octets, auth) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("{identity} does not hold our shared key")),
+        Err(error) => Err(error.to_string()),
     }
+}
 
-    /// What the signatures of a message are judged by.
-    pub(super) fn judge(&self, payloads: &Arc<Payloads>) -> Judge {
-        Judge {
-            now: self.env.loaded.unix_time(self.now),
-            payloads: Arc::clone(payloads),
-            credentials: Arc::clone(&self.env.loaded.credentials),
-        }
+/// What the signatures of a message are judged by.
+pub(super) fn judge(session: &Session<'_>, payloads: &Arc<Payloads>) -> Judge {
+    Judge {
+        now: session.env.loaded.unix_time(session.now),
+        payloads: Arc::clone(payloads),
+        credentials: Arc::clone(&session.env.loaded.credentials),
     }
 }
 

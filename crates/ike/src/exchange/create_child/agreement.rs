@@ -3,8 +3,12 @@
 //! if it had come when the result is there: much may have changed meanwhile.
 
 use crate::config::{Connection, KeyExchange};
+use crate::exchange::create_child::answer_creation;
 use crate::exchange::create_child::followup::is_awaited;
+use crate::exchange::create_child::judge_answer;
+use crate::exchange::create_child::judge_creation;
 use crate::exchange::create_child::responder::is_ending;
+use crate::exchange::create_child::takes_too_many;
 use crate::exchange::create_child::{NoChild, offers_ike};
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
@@ -28,74 +32,76 @@ struct Asked {
     theirs: KePayload,
 }
 
-impl Session<'_> {
-    /// A request of the peer, which may be the first of a series or one of the others.
-    pub(crate) fn create_child_request(
-        &mut self,
-        request: &Request,
-        payloads: Payloads,
-    ) -> Result<(), Reason> {
-        let is_first = request.exchange != ExchangeType::IkeFollowupKe;
-        if is_first && self.takes_too_many() {
-            let why = "the peer makes SAs faster than they are let go";
-            let refusal = Err(NoChild::new(NotifyType::TemporaryFailure, why));
-            return self.answer_creation(request, refusal);
-        }
-        let Some(Asked { draw, theirs }) = self.exchange_asked(request, &payloads) else {
-            return self.judge_creation(request, &payloads, None);
-        };
-        let request = *request;
-        let work = move || draw.respond(&theirs);
-        self.compute(false, work, move |session, exchanged| {
-            // A synchronization of counters may have passed over the request (RFC 6311 §5.1).
-            if session.sa.incoming.expected != request.id {
-                return Ok(());
-            }
-            session.judge_creation(&request, &payloads, Some(exchanged))
-        });
-        Ok(())
+/// A request of the peer, which may be the first of a series or one of the others.
+pub(crate) fn create_child_request(
+    session: &mut Session<'_>,
+    request: &Request,
+    payloads: Payloads,
+) -> Result<(), Reason> {
+    let is_first = request.exchange != ExchangeType::IkeFollowupKe;
+    if is_first && takes_too_many(session) {
+        let why = "the peer makes SAs faster than they are let go";
+        let refusal = Err(NoChild::new(NotifyType::TemporaryFailure, why));
+        return answer_creation(session, request, refusal);
     }
-
-    /// The key exchange that a request wants, if we may come to agree to it: nobody computes what
-    /// is refused anyway.
-    fn exchange_asked(&mut self, request: &Request, payloads: &Payloads) -> Option<Asked> {
-        let theirs = payloads.ke()?;
-        let method = KeyExchange::from_wire(theirs.method)?;
-        let may_agree = match request.exchange {
-            ExchangeType::IkeFollowupKe => is_awaited(self.now, self.sa, payloads, method),
-            _ => {
-                let connection = self.env.loaded.connections.find(&self.sa.connection)?;
-                !is_ending(self.sa) && is_configured(connection, offers_ike(payloads), method)
-            }
-        };
-        may_agree.then(|| Asked { draw: KeDraw::new(method, self.env.entropy()), theirs: theirs.clone() })
-    }
-
-    /// The answer to our request.
-    pub(crate) fn create_child_response(&mut self, header: Header, payloads: Payloads) -> Result<(), Reason> {
-        let ours = self.sa.creating.as_ref().and_then(|creating| creating.ke.clone());
-        let Some((ours, theirs)) = ours.zip(payloads.ke().cloned()) else {
-            return self.creation_answered(header, &payloads, None);
-        };
-        let work = move || ours.agree(&theirs);
-        self.compute(true, work, move |session, shared| {
-            session.creation_answered(header, &payloads, Some(shared))
-        });
-        Ok(())
-    }
-
-    fn creation_answered(
-        &mut self,
-        header: Header,
-        payloads: &Payloads,
-        shared: Option<Result<Secret, SuiteError>>,
-    ) -> Result<(), Reason> {
-        // Until then the request was repeated, and may have been given up.
-        if self.sa.outgoing.answered(header.exchange, header.message_id).is_none() {
+    let Some(Asked { draw, theirs }) = exchange_asked(session, request, &payloads) else {
+        return judge_creation(session, request, &payloads, None);
+    };
+    let request = *request;
+    let work = move || draw.respond(&theirs);
+    session.compute(false, work, move |session, exchanged| {
+        // A synchronization of counters may have passed over the request (RFC 6311 §5.1).
+        if session.sa.incoming.expected != request.id {
             return Ok(());
         }
-        self.judge_answer(KeyedAnswer { payloads, shared })
+        judge_creation(session, &request, &payloads, Some(exchanged))
+    });
+    Ok(())
+}
+
+/// The key exchange that a request wants, if we may come to agree to it: nobody computes what
+/// is refused anyway.
+fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Payloads) -> Option<Asked> {
+    let theirs = payloads.ke()?;
+    let method = KeyExchange::from_wire(theirs.method)?;
+    let may_agree = match request.exchange {
+        ExchangeType::IkeFollowupKe => is_awaited(session.now, session.sa, payloads, method),
+        _ => {
+            let connection = session.env.loaded.connections.find(&session.sa.connection)?;
+            !is_ending(session.sa) && is_configured(connection, offers_ike(payloads), method)
+        }
+    };
+    may_agree.then(|| Asked { draw: KeDraw::new(method, session.env.entropy()), theirs: theirs.clone() })
+}
+
+/// The answer to our request.
+pub(crate) fn create_child_response(
+    session: &mut Session<'_>,
+    header: Header,
+    payloads: Payloads,
+) -> Result<(), Reason> {
+    let ours = session.sa.creating.as_ref().and_then(|creating| creating.ke.clone());
+    let Some((ours, theirs)) = ours.zip(payloads.ke().cloned()) else {
+        return creation_answered(session, header, &payloads, None);
+    };
+    let work = move || ours.agree(&theirs);
+    session.compute(true, work, move |session, shared| {
+        creation_answered(session, header, &payloads, Some(shared))
+    });
+    Ok(())
+}
+
+fn creation_answered(
+    session: &mut Session<'_>,
+    header: Header,
+    payloads: &Payloads,
+    shared: Option<Result<Secret, SuiteError>>,
+) -> Result<(), Reason> {
+    // Until then the request was repeated, and may have been given up.
+    if session.sa.outgoing.answered(header.exchange, header.message_id).is_none() {
+        return Ok(());
     }
+    judge_answer(session, KeyedAnswer { payloads, shared })
 }
 
 /// True if a proposal of the connection has that key exchange, for IKE SAs or for Child SAs.

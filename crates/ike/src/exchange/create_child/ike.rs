@@ -4,9 +4,13 @@ use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::exchange::change;
 use crate::exchange::child::NoChild;
 use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};
+use crate::exchange::create_child::followup;
 use crate::exchange::create_child::followup::next_link;
+use crate::exchange::create_child::initiator;
+use crate::exchange::create_child::keys;
 use crate::exchange::create_child::keys::{agreed_keys, other_method};
 use crate::exchange::describe;
 use crate::exchange::session::Session;
@@ -19,389 +23,394 @@ use crate::sa::{
 use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
 
-impl Session<'_> {
-    /// Asks for new keys of the IKE SA. False: that cannot be asked.
-    pub(crate) fn ask_new_ike_keys(&mut self) -> Result<bool, Reason> {
-        self.sa.times.rekey = None;
-        if self.sa.followup.is_some() {
-            // What the peer is making would not know where it belongs.
-            self.try_later(Task::RekeyIke);
-            return Ok(false);
+/// Asks for new keys of the IKE SA. False: that cannot be asked.
+pub(crate) fn ask_new_ike_keys(session: &mut Session<'_>) -> Result<bool, Reason> {
+    session.sa.times.rekey = None;
+    if session.sa.followup.is_some() {
+        // What the peer is making would not know where it belongs.
+        initiator::try_later(session, Task::RekeyIke);
+        return Ok(false);
+    }
+    session.log(ORDINARY, format!("rekeying IKE_SA {}[{}]", session.sa.connection, session.sa.id.0));
+    let asked = begin_ike_rekey(session);
+    if let Err(reason) = &asked {
+        ike_rekey_failed(session, false, &reason.to_string());
+    }
+    Ok(asked.is_ok())
+}
+
+fn begin_ike_rekey(session: &mut Session<'_>) -> Result<(), Reason> {
+    let refuse = |text: &str| Reason::Refused(text.to_owned());
+    let connection = session.env.loaded.connections.get(&session.sa.connection);
+    let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
+    let spi = session
+        .env
+        .new_ike_spi(Home::Renewing(session.sa.our_spi().shard()))
+        .ok_or_else(|| refuse("no free SPI is left"))?;
+    let nonce = session.env.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
+    let offered = connection.proposals.clone();
+    let method = offered.iter().find_map(|proposal| proposal.ke.first()).copied();
+    let ke = keys::key_for(session, method)?;
+    let tried = method.into_iter().collect();
+    let what = What::Ike(WantedIke { spi, series: None });
+    let creating = Creating {
+        what,
+        nonce,
+        ke,
+        tried,
+        offered: Offered::Ike(offered),
+        anew: false,
+        outdated: false,
+        rival: None,
+    };
+    ask_ike(session, creating, spi)
+}
+
+fn ask_ike(session: &mut Session<'_>, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
+    let offered = offer::ike(creating.offered.ike(), Some(spi));
+    let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
+    payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
+    session.sa.creating = Some(Box::new(creating));
+    session.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+}
+
+/// The answer. `Err`: the IKE SA is gone.
+pub(super) fn ike_response(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    spi: IkeSpi,
+    answer: KeyedAnswer<'_>,
+) -> Result<(), Reason> {
+    let payloads = answer.payloads;
+    if payloads.sa().is_none()
+        && let Some(error) = payloads.error()
+    {
+        let offered = |method| creating.offered.ike().iter().any(|proposal| proposal.ke.contains(&method));
+        let other = other_method(payloads, &creating, offered).filter(|_| session.sa.closing.is_none());
+        if let Some(method) = other {
+            creating.ke = keys::key_for(session, Some(method))?;
+            creating.tried.push(method);
+            return ask_ike(session, creating, spi);
         }
-        self.log(ORDINARY, format!("rekeying IKE_SA {}[{}]", self.sa.connection, self.sa.id.0));
-        let asked = self.begin_ike_rekey();
-        if let Err(reason) = &asked {
-            self.ike_rekey_failed(false, &reason.to_string());
+        ike_refused(session, &creating, &format!("the peer answered {}", error.kind));
+        return Ok(());
+    }
+    let judged = judge_ike(session.sa, &creating, spi, answer).and_then(|series| {
+        let next = next_link(&series.exchanges, payloads)?;
+        Ok((series, next))
+    });
+    match judged {
+        Ok((series, None)) => ike_agreed(session, &creating, &series),
+        Ok((series, Some(next))) => followup::begin_ike_series(session, creating, spi, series, next),
+        Err(why) => {
+            ike_refused(session, &creating, &why);
+            Ok(())
         }
-        Ok(asked.is_ok())
     }
+}
 
-    fn begin_ike_rekey(&mut self) -> Result<(), Reason> {
-        let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let connection = self.env.loaded.connections.get(&self.sa.connection);
-        let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
-        let spi = self
-            .env
-            .new_ike_spi(Home::Renewing(self.sa.our_spi().shard()))
-            .ok_or_else(|| refuse("no free SPI is left"))?;
-        let nonce = self.env.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
-        let offered = connection.proposals.clone();
-        let method = offered.iter().find_map(|proposal| proposal.ke.first()).copied();
-        let ke = self.key_for(method)?;
-        let tried = method.into_iter().collect();
-        let what = What::Ike(WantedIke { spi, series: None });
-        let creating = Creating {
-            what,
-            nonce,
-            ke,
-            tried,
-            offered: Offered::Ike(offered),
-            anew: false,
-            outdated: false,
-            rival: None,
-        };
-        self.ask_ike(creating, spi)
-    }
-
-    fn ask_ike(&mut self, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
-        let offered = offer::ike(creating.offered.ike(), Some(spi));
-        let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
-        payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
-        self.sa.creating = Some(Box::new(creating));
-        self.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
-    }
-
-    /// The answer. `Err`: the IKE SA is gone.
-    pub(super) fn ike_response(
-        &mut self,
-        mut creating: Creating,
-        spi: IkeSpi,
-        answer: KeyedAnswer<'_>,
-    ) -> Result<(), Reason> {
-        let payloads = answer.payloads;
-        if payloads.sa().is_none()
-            && let Some(error) = payloads.error()
-        {
-            let offered =
-                |method| creating.offered.ike().iter().any(|proposal| proposal.ke.contains(&method));
-            let other = other_method(payloads, &creating, offered).filter(|_| self.sa.closing.is_none());
-            if let Some(method) = other {
-                creating.ke = self.key_for(Some(method))?;
-                creating.tried.push(method);
-                return self.ask_ike(creating, spi);
-            }
-            self.ike_refused(&creating, &format!("the peer answered {}", error.kind));
+/// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose stay (RFC 7296 §2.8.2).
+pub(super) fn ike_agreed(
+    session: &mut Session<'_>,
+    creating: &Creating,
+    series: &Series<AgreedIke>,
+) -> Result<(), Reason> {
+    let Series { agreed, exchanges } = series;
+    let keys = match renewed(session.sa, *agreed, exchanges) {
+        Ok(keys) => keys,
+        Err(error) => {
+            ike_refused(session, creating, &error.to_string());
             return Ok(());
         }
-        let judged = judge_ike(self.sa, &creating, spi, answer).and_then(|series| {
-            let next = next_link(&series.exchanges, payloads)?;
-            Ok((series, next))
-        });
-        match judged {
-            Ok((series, None)) => self.ike_agreed(&creating, &series),
-            Ok((series, Some(next))) => self.begin_ike_series(creating, spi, series, next),
-            Err(why) => {
-                self.ike_refused(&creating, &why);
-                Ok(())
-            }
-        }
+    };
+    let mut new = successor(session, Role::Initiator, keys, agreed.spis);
+    if creating.outdated && new.outdated.is_none() {
+        // It is by what the connection was when we asked.
+        change::outdate_ike(&mut session.env.session(session.now, &mut new), session.now, IkeChange::Rekey);
     }
+    session.env.effects.count(session.sa, ExchangeCounter::IkeRekeyInit);
+    let deadline = session.now.plus(session.env.config.delete_timeout);
+    if session.sa.closing.is_some() {
+        // Too late: the old one is on its way out, and what was to be its successor with it.
+        session.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
+        session.env.put(new);
+        if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
+            yield_to(session, rival);
+        }
+        return Ok(());
+    }
+    if creating.is_outdone(&exchanges.nonces) {
+        session.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
+        session.env.put(new);
+        ike_outdone(session, creating);
+        return Ok(());
+    }
+    match creating.rival.as_ref().map(|rival| rival.sa) {
+        Some(RivalSa::Ike(rival)) => outlive(session, rival),
+        Some(RivalSa::Awaited) => followup::forget_followup(session),
+        Some(RivalSa::Child(_)) | None => {}
+    }
+    inherit(&mut session.env.session(session.now, &mut new), session.sa);
+    session.env.put(new);
+    session.delete_ike(Reason::Rekeyed, deadline)
+}
 
-    /// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose stay (RFC 7296 §2.8.2).
-    pub(super) fn ike_agreed(
-        &mut self,
-        creating: &Creating,
-        series: &Series<AgreedIke>,
-    ) -> Result<(), Reason> {
-        let Series { agreed, exchanges } = series;
-        let keys = match renewed(self.sa, *agreed, exchanges) {
-            Ok(keys) => keys,
-            Err(error) => {
-                self.ike_refused(creating, &error.to_string());
-                return Ok(());
-            }
-        };
-        let mut new = self.successor(Role::Initiator, keys, agreed.spis);
-        if creating.outdated && new.outdated.is_none() {
-            // It is by what the connection was when we asked.
-            self.env.session(self.now, &mut new).outdate_ike(self.now, IkeChange::Rekey);
-        }
-        self.env.effects.count(self.sa, ExchangeCounter::IkeRekeyInit);
-        let deadline = self.now.plus(self.env.config.delete_timeout);
-        if self.sa.closing.is_some() {
-            // Too late: the old one is on its way out, and what was to be its successor with it.
-            self.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
-            self.env.put(new);
-            if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
-                self.yield_to(rival);
-            }
-            return Ok(());
-        }
-        if creating.is_outdone(&exchanges.nonces) {
-            self.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
-            self.env.put(new);
-            self.ike_outdone(creating);
-            return Ok(());
-        }
-        match creating.rival.as_ref().map(|rival| rival.sa) {
-            Some(RivalSa::Ike(rival)) => self.outlive(rival),
-            Some(RivalSa::Awaited) => self.forget_followup(),
-            Some(RivalSa::Child(_)) | None => {}
-        }
-        self.env.session(self.now, &mut new).inherit(self.sa);
-        self.env.put(new);
-        self.delete_ike(Reason::Rekeyed, deadline)
+/// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the old one.
+pub(super) fn ike_outdone(session: &mut Session<'_>, creating: &Creating) {
+    session.log(ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
+    match creating.rival.as_ref().map(|rival| rival.sa) {
+        Some(RivalSa::Ike(rival)) => yield_to(session, rival),
+        // Should the peer not go on, we do.
+        _ => initiator::try_later(session, Task::RekeyIke),
     }
+}
 
-    /// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the old one.
-    pub(super) fn ike_outdone(&mut self, creating: &Creating) {
-        self.log(ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
-        match creating.rival.as_ref().map(|rival| rival.sa) {
-            Some(RivalSa::Ike(rival)) => self.yield_to(rival),
-            // Should the peer not go on, we do.
-            _ => self.try_later(Task::RekeyIke),
+/// The peer makes no new IKE SA. One that it has made itself at the same time is the one that counts.
+pub(super) fn ike_refused(session: &mut Session<'_>, creating: &Creating, why: &str) {
+    match &creating.rival {
+        Some(Rival { sa: RivalSa::Ike(rival), .. }) => yield_to(session, *rival),
+        _ => ike_rekey_failed(session, creating.outdated, why),
+    }
+}
+
+/// `outdated`: what failed is not what we would ask for now.
+fn ike_rekey_failed(session: &mut Session<'_>, outdated: bool, why: &str) {
+    session.env.effects.stats.failed += 1;
+    session.log(
+        FAILURE,
+        format!("no new keys for IKE_SA {}[{}]: {why}", session.sa.connection, session.sa.id.0),
+    );
+    let by_change = session.sa.outdated.as_ref().is_some_and(|outdated| outdated.is_rekey());
+    if session.sa.closing.is_none() && by_change && !outdated {
+        change::rekey_is_not_enough(session);
+    } else if session.sa.closing.is_none() {
+        initiator::try_later(session, Task::RekeyIke);
+    }
+}
+
+/// The peer wants new keys for the IKE SA.
+pub(super) fn answer_ike_request(
+    session: &mut Session<'_>,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<Vec<Payload>, NoChild> {
+    if let Some(why) = busy(session.sa) {
+        return Err(NoChild::new(NotifyType::TemporaryFailure, why));
+    }
+    let gone = || NoChild::new(NotifyType::NoProposalChosen, "the connection is not configured any more");
+    let connection = session.env.loaded.connections.get(&session.sa.connection).ok_or_else(gone)?;
+    let none = || NoChild::new(NotifyType::InvalidSyntax, "SA is missing");
+    let offered = payloads.sa().ok_or_else(none)?;
+    let choice =
+        select::ike(offered, &connection.proposals).map_err(|_| no_proposal(offered, &connection))?;
+    let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
+    let (nonces, keys) = keys::answer_keys(session, Some(choice.suite.ke), payloads, exchanged)?;
+    let (ke, shared) = keys.unzip();
+    let nonce = nonces.responder.clone();
+    let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
+    let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
+    let responder =
+        session.env.new_ike_spi(Home::Renewing(session.sa.our_spi().shard())).ok_or_else(no_spi)?;
+    let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
+    let link = if exchanges.due().is_some() {
+        Some(followup::begin_followup(session, FollowupSa::Ike(agreed), exchanges)?)
+    } else {
+        complete_ike(session, agreed, &exchanges)?;
+        None
+    };
+    let mut answer = vec![Payload::Sa(choice.answer(Some(responder))), Payload::Nonce(nonce)];
+    answer.extend(ke.map(Payload::Ke));
+    answer.extend(link.map(Payload::Notify));
+    Ok(answer)
+}
+
+/// All key exchanges have taken place.
+pub(super) fn complete_ike(
+    session: &mut Session<'_>,
+    agreed: AgreedIke,
+    exchanges: &KeyExchanges,
+) -> Result<(), NoChild> {
+    let failed = |error: SuiteError| NoChild::new(NotifyType::TemporaryFailure, error.to_string());
+    let keys = renewed(session.sa, agreed, exchanges).map_err(failed)?;
+    adopt(session, keys, agreed.spis, &exchanges.nonces);
+    Ok(())
+}
+
+/// The responder has a new IKE SA. The children are its, unless we are renewing the old one too: then the nonces will
+/// tell (RFC 7296 §2.8.2).
+fn adopt(session: &mut Session<'_>, keys: IkeKeys, spis: IkeSpis, nonces: &Nonces) {
+    let mut new = successor(session, Role::Responder, keys, spis);
+    session.env.effects.count(session.sa, ExchangeCounter::IkeRekeyResp);
+    match session.sa.creating.as_mut() {
+        Some(creating) => {
+            let rival = Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Ike(new.our_spi()) };
+            creating.rival = Some(rival);
+            new.rival_of = Some(session.sa.our_spi());
+        }
+        None => {
+            inherit(&mut session.env.session(session.now, &mut new), session.sa);
+            await_delete(session);
         }
     }
+    session.env.put(new);
+}
 
-    /// The peer makes no new IKE SA. One that it has made itself at the same time is the one that counts.
-    pub(super) fn ike_refused(&mut self, creating: &Creating, why: &str) {
-        match &creating.rival {
-            Some(Rival { sa: RivalSa::Ike(rival), .. }) => self.yield_to(*rival),
-            _ => self.ike_rekey_failed(creating.outdated, why),
+/// The peer's new IKE SA takes the place of this one.
+fn yield_to(session: &mut Session<'_>, rival: IkeSpi) {
+    let rival = session
+        .env
+        .table
+        .by_spi(rival)
+        .filter(|new| new.rival_of == Some(session.sa.our_spi()) && !new.is_gone());
+    let Some(id) = rival.map(|new| new.id) else { return };
+    session.env.with_sa(session.now, id, |new| succeed(new, session.sa));
+}
+
+/// The peer's new IKE SA takes the place of an old one: with all that the old one has, or, where that is to go, with the
+/// wish that it goes.
+fn succeed(session: &mut Session<'_>, old: &mut IkeSa) -> Result<(), Reason> {
+    let wish = old.closing.as_ref().map(|closing| closing.reason.clone());
+    match wish.filter(|reason| *reason != Reason::Rekeyed) {
+        Some(reason) if session.sa.closing.is_none() => {
+            session.sa.rival_of = None;
+            session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout))
+        }
+        Some(_) => Ok(()),
+        None => {
+            inherit(session, old);
+            await_delete(&mut session.beside(old));
+            Ok(())
         }
     }
+}
 
-    /// `outdated`: what failed is not what we would ask for now.
-    fn ike_rekey_failed(&mut self, outdated: bool, why: &str) {
-        self.env.effects.stats.failed += 1;
-        self.log(FAILURE, format!("no new keys for IKE_SA {}[{}]: {why}", self.sa.connection, self.sa.id.0));
-        let by_change = self.sa.outdated.as_ref().is_some_and(|outdated| outdated.is_rekey());
-        if self.sa.closing.is_none() && by_change && !outdated {
-            self.rekey_is_not_enough();
-        } else if self.sa.closing.is_none() {
-            self.try_later(Task::RekeyIke);
+/// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that one is all that is left.
+pub(crate) fn leave_to_rival(session: &mut Session<'_>) {
+    let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
+    let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
+    yield_to(session, rival);
+}
+
+/// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that stays, and we need
+/// not wait for our answer to know it.
+pub(crate) fn decide_for(session: &mut Session<'_>) -> Result<(), Reason> {
+    let old = session.sa.rival_of.take().and_then(|old| session.env.table.by_spi(old)).map(|old| old.id);
+    let Some(mut old) = old.and_then(|id| session.env.table.take(id)) else { return Ok(()) };
+    let decided = succeed(session, &mut old);
+    session.env.put(old);
+    decided
+}
+
+/// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where we were at renewing it
+/// ourselves (RFC 7296 §2.25.2).
+pub(crate) fn ike_deleted(session: &mut Session<'_>) -> Reason {
+    let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
+    if let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) {
+        yield_to(session, rival);
+    }
+    match &session.sa.closing {
+        Some(closing) if closing.reason == Reason::Rekeyed => Reason::Rekeyed,
+        _ => Reason::DeletedByPeer,
+    }
+}
+
+/// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296
+/// §2.8.2). A peer that our delete of the old IKE SA reaches before our answer has forgotten
+/// its request, and will never know what we made of it (§2.25.2). It can hear our answer for as
+/// long as the old IKE SA waits for its end, and no longer.
+fn outlive(session: &mut Session<'_>, rival: IkeSpi) {
+    let rival = session.env.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
+    if let Some(mut sa) = rival.and_then(|id| session.env.table.take(id)) {
+        session.env.commit(&mut sa);
+        sa.rival_of = None;
+        await_delete_until(&mut sa, session.now.plus(session.env.config.delete_timeout));
+        session.env.put(sa);
+    }
+}
+
+/// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
+fn await_delete(session: &mut Session<'_>) {
+    await_delete_until(session.sa, session.now.plus(session.env.config.retransmit.patience()));
+}
+
+/// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
+fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
+    let id = session.env.numbers.new_ike_id();
+    let lifetime =
+        session.env.loaded.connections.get(&session.sa.connection).map(|connection| connection.lifetime);
+    // New keys do not prove again who the peer is.
+    let mut times = Times::of_ike(
+        &lifetime.unwrap_or_default(),
+        session.sa.reauth_at,
+        session.now,
+        session.env.entropy(),
+    );
+    // New keys are by the connection as it is now; the rest is as it was.
+    let outdated = session.sa.outdated.clone().filter(|_| session.sa.keeps_its_end());
+    let outdated = outdated.or_else(|| {
+        session.env.loaded.has_lost_its_proof(session.sa).then(|| Box::new(OutdatedIke::given_up()))
+    });
+    if outdated.is_some() {
+        times.end = earlier(times.end, session.sa.times.end);
+    }
+    let blank = IkeSa::new(id, role, spis, session.sa.connection.clone(), session.sa.path, session.now);
+    let mut new = IkeSa {
+        phase: Phase::Established,
+        keys: Some(Keys::new(keys, role, session.env.alloc.sender_id())),
+        established: Some(session.now),
+        times,
+        reauth_at: session.sa.reauth_at,
+        creations_until: session.sa.creations_until,
+        began_at: session.sa.began_at.clone(),
+        nat: session.sa.nat,
+        // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of the SA" (§5), there
+        // is no IKE_AUTH to say it again, and charon sees it that way too.
+        extensions: session.sa.extensions,
+        local_id: session.sa.local_id.clone(),
+        remote_id: session.sa.remote_id.clone(),
+        anchor: session.sa.anchor.clone(),
+        // SK_d came from it, and so do the new keys.
+        ppk: session.sa.ppk,
+        dpd_delay: session.sa.dpd_delay,
+        outdated,
+        ..blank
+    };
+    if new.keeps_its_end() && !session.sa.keeps_its_end() {
+        session.env.reauthenticate_before_end(&mut new);
+    }
+    session.env.commit(&mut new);
+    new
+}
+
+/// The children of the old one move over, and what was about to be asked.
+fn inherit(session: &mut Session<'_>, old: &mut IkeSa) {
+    session.env.commit(old);
+    session.commit();
+    session.sa.rival_of = None;
+    session.sa.children.append(&mut old.children);
+    session.sa.virtual_ips = std::mem::take(&mut old.virtual_ips);
+    session.sa.childless = old.childless.take();
+    session.env.pools.hand_on(old.id, session.sa);
+    session.sa.outgoing.tasks.append(&mut old.outgoing.tasks);
+    session.sa.outgoing.later.append(&mut old.outgoing.later);
+    // The windows of the new one have not been anybody else's.
+    let renewal = |task: &Task| matches!(task, Task::RekeyIke | Task::SyncMessageIds);
+    session.sa.outgoing.tasks.retain(|task| !renewal(task));
+    session.sa.outgoing.later.retain(|delayed| !renewal(&delayed.task));
+    for task in
+        session.sa.outgoing.tasks.iter().chain(session.sa.outgoing.later.iter().map(|delayed| &delayed.task))
+    {
+        if let Task::NewChild { name, .. } = task {
+            let moved = Event::InitiateMoved { from: old.id, to: session.sa.id, child: name.clone() };
+            session.env.effects.event(moved);
         }
     }
-
-    /// The peer wants new keys for the IKE SA.
-    pub(super) fn answer_ike_request(
-        &mut self,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<Vec<Payload>, NoChild> {
-        if let Some(why) = busy(self.sa) {
-            return Err(NoChild::new(NotifyType::TemporaryFailure, why));
-        }
-        let gone = || NoChild::new(NotifyType::NoProposalChosen, "the connection is not configured any more");
-        let connection = self.env.loaded.connections.get(&self.sa.connection).ok_or_else(gone)?;
-        let none = || NoChild::new(NotifyType::InvalidSyntax, "SA is missing");
-        let offered = payloads.sa().ok_or_else(none)?;
-        let choice =
-            select::ike(offered, &connection.proposals).map_err(|_| no_proposal(offered, &connection))?;
-        let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
-        let (nonces, keys) = self.answer_keys(Some(choice.suite.ke), payloads, exchanged)?;
-        let (ke, shared) = keys.unzip();
-        let nonce = nonces.responder.clone();
-        let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
-        let no_spi = || NoChild::new(NotifyType::TemporaryFailure, "no free SPI is left");
-        let responder = self.env.new_ike_spi(Home::Renewing(self.sa.our_spi().shard())).ok_or_else(no_spi)?;
-        let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
-        let link = if exchanges.due().is_some() {
-            Some(self.begin_followup(FollowupSa::Ike(agreed), exchanges)?)
-        } else {
-            self.complete_ike(agreed, &exchanges)?;
-            None
-        };
-        let mut answer = vec![Payload::Sa(choice.answer(Some(responder))), Payload::Nonce(nonce)];
-        answer.extend(ke.map(Payload::Ke));
-        answer.extend(link.map(Payload::Notify));
-        Ok(answer)
-    }
-
-    /// All key exchanges have taken place.
-    pub(super) fn complete_ike(
-        &mut self,
-        agreed: AgreedIke,
-        exchanges: &KeyExchanges,
-    ) -> Result<(), NoChild> {
-        let failed = |error: SuiteError| NoChild::new(NotifyType::TemporaryFailure, error.to_string());
-        let keys = renewed(self.sa, agreed, exchanges).map_err(failed)?;
-        self.adopt(keys, agreed.spis, &exchanges.nonces);
-        Ok(())
-    }
-
-    /// The responder has a new IKE SA. The children are its, unless we are renewing the old one too: then the nonces will
-    /// tell (RFC 7296 §2.8.2).
-    fn adopt(&mut self, keys: IkeKeys, spis: IkeSpis, nonces: &Nonces) {
-        let mut new = self.successor(Role::Responder, keys, spis);
-        self.env.effects.count(self.sa, ExchangeCounter::IkeRekeyResp);
-        match self.sa.creating.as_mut() {
-            Some(creating) => {
-                let rival = Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Ike(new.our_spi()) };
-                creating.rival = Some(rival);
-                new.rival_of = Some(self.sa.our_spi());
-            }
-            None => {
-                self.env.session(self.now, &mut new).inherit(self.sa);
-                self.await_delete();
-            }
-        }
-        self.env.put(new);
-    }
-
-    /// The peer's new IKE SA takes the place of this one.
-    fn yield_to(&mut self, rival: IkeSpi) {
-        let rival = self
-            .env
-            .table
-            .by_spi(rival)
-            .filter(|new| new.rival_of == Some(self.sa.our_spi()) && !new.is_gone());
-        let Some(id) = rival.map(|new| new.id) else { return };
-        self.env.with_sa(self.now, id, |new| new.succeed(self.sa));
-    }
-
-    /// The peer's new IKE SA takes the place of an old one: with all that the old one has, or, where that is to go, with the
-    /// wish that it goes.
-    fn succeed(&mut self, old: &mut IkeSa) -> Result<(), Reason> {
-        let wish = old.closing.as_ref().map(|closing| closing.reason.clone());
-        match wish.filter(|reason| *reason != Reason::Rekeyed) {
-            Some(reason) if self.sa.closing.is_none() => {
-                self.sa.rival_of = None;
-                self.delete_ike(reason, self.now.plus(self.env.config.delete_timeout))
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.inherit(old);
-                self.beside(old).await_delete();
-                Ok(())
-            }
-        }
-    }
-
-    /// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that one is all that is left.
-    pub(crate) fn leave_to_rival(&mut self) {
-        let rival = self.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
-        let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
-        self.yield_to(rival);
-    }
-
-    /// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that stays, and we need
-    /// not wait for our answer to know it.
-    pub(crate) fn decide_for(&mut self) -> Result<(), Reason> {
-        let old = self.sa.rival_of.take().and_then(|old| self.env.table.by_spi(old)).map(|old| old.id);
-        let Some(mut old) = old.and_then(|id| self.env.table.take(id)) else { return Ok(()) };
-        let decided = self.succeed(&mut old);
-        self.env.put(old);
-        decided
-    }
-
-    /// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where we were at renewing it
-    /// ourselves (RFC 7296 §2.25.2).
-    pub(crate) fn ike_deleted(&mut self) -> Reason {
-        let rival = self.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
-        if let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) {
-            self.yield_to(rival);
-        }
-        match &self.sa.closing {
-            Some(closing) if closing.reason == Reason::Rekeyed => Reason::Rekeyed,
-            _ => Reason::DeletedByPeer,
-        }
-    }
-
-    /// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296
-    /// §2.8.2). A peer that our delete of the old IKE SA reaches before our answer has forgotten
-    /// its request, and will never know what we made of it (§2.25.2). It can hear our answer for as
-    /// long as the old IKE SA waits for its end, and no longer.
-    fn outlive(&mut self, rival: IkeSpi) {
-        let rival = self.env.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
-        if let Some(mut sa) = rival.and_then(|id| self.env.table.take(id)) {
-            self.env.commit(&mut sa);
-            sa.rival_of = None;
-            await_delete_until(&mut sa, self.now.plus(self.env.config.delete_timeout));
-            self.env.put(sa);
-        }
-    }
-
-    /// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
-    fn await_delete(&mut self) {
-        await_delete_until(self.sa, self.now.plus(self.env.config.retransmit.patience()));
-    }
-
-    /// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
-    fn successor(&mut self, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
-        let id = self.env.numbers.new_ike_id();
-        let lifetime =
-            self.env.loaded.connections.get(&self.sa.connection).map(|connection| connection.lifetime);
-        // New keys do not prove again who the peer is.
-        let mut times =
-            Times::of_ike(&lifetime.unwrap_or_default(), self.sa.reauth_at, self.now, self.env.entropy());
-        // New keys are by the connection as it is now; the rest is as it was.
-        let outdated = self.sa.outdated.clone().filter(|_| self.sa.keeps_its_end());
-        let outdated = outdated.or_else(|| {
-            self.env.loaded.has_lost_its_proof(self.sa).then(|| Box::new(OutdatedIke::given_up()))
-        });
-        if outdated.is_some() {
-            times.end = earlier(times.end, self.sa.times.end);
-        }
-        let blank = IkeSa::new(id, role, spis, self.sa.connection.clone(), self.sa.path, self.now);
-        let mut new = IkeSa {
-            phase: Phase::Established,
-            keys: Some(Keys::new(keys, role, self.env.alloc.sender_id())),
-            established: Some(self.now),
-            times,
-            reauth_at: self.sa.reauth_at,
-            creations_until: self.sa.creations_until,
-            began_at: self.sa.began_at.clone(),
-            nat: self.sa.nat,
-            // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of the SA" (§5), there
-            // is no IKE_AUTH to say it again, and charon sees it that way too.
-            extensions: self.sa.extensions,
-            local_id: self.sa.local_id.clone(),
-            remote_id: self.sa.remote_id.clone(),
-            anchor: self.sa.anchor.clone(),
-            // SK_d came from it, and so do the new keys.
-            ppk: self.sa.ppk,
-            dpd_delay: self.sa.dpd_delay,
-            outdated,
-            ..blank
-        };
-        if new.keeps_its_end() && !self.sa.keeps_its_end() {
-            self.env.reauthenticate_before_end(&mut new);
-        }
-        self.env.commit(&mut new);
-        new
-    }
-
-    /// The children of the old one move over, and what was about to be asked.
-    fn inherit(&mut self, old: &mut IkeSa) {
-        self.env.commit(old);
-        self.commit();
-        self.sa.rival_of = None;
-        self.sa.children.append(&mut old.children);
-        self.sa.virtual_ips = std::mem::take(&mut old.virtual_ips);
-        self.sa.childless = old.childless.take();
-        self.env.pools.hand_on(old.id, self.sa);
-        self.sa.outgoing.tasks.append(&mut old.outgoing.tasks);
-        self.sa.outgoing.later.append(&mut old.outgoing.later);
-        // The windows of the new one have not been anybody else's.
-        let renewal = |task: &Task| matches!(task, Task::RekeyIke | Task::SyncMessageIds);
-        self.sa.outgoing.tasks.retain(|task| !renewal(task));
-        self.sa.outgoing.later.retain(|delayed| !renewal(&delayed.task));
-        for task in
-            self.sa.outgoing.tasks.iter().chain(self.sa.outgoing.later.iter().map(|delayed| &delayed.task))
-        {
-            if let Task::NewChild { name, .. } = task {
-                let moved = Event::InitiateMoved { from: old.id, to: self.sa.id, child: name.clone() };
-                self.env.effects.event(moved);
-            }
-        }
-        let line = format!("IKE_SA {}[{}] rekeyed: it is [{}] now", old.connection, old.id.0, self.sa.id.0);
-        self.env.effects.log(old, IMPORTANT, line);
-        self.env.effects.event(Event::IkeRekeyed(old.id, self.sa.id));
-        // Its turn comes as soon as the peer can know the new IKE SA.
-        let tasks = std::mem::take(&mut self.sa.outgoing.tasks);
-        tasks.into_iter().for_each(|task| self.sa.outgoing.delay(self.now, task));
-    }
+    let line = format!("IKE_SA {}[{}] rekeyed: it is [{}] now", old.connection, old.id.0, session.sa.id.0);
+    session.env.effects.log(old, IMPORTANT, line);
+    session.env.effects.event(Event::IkeRekeyed(old.id, session.sa.id));
+    // Its turn comes as soon as the peer can know the new IKE SA.
+    let tasks = std::mem::take(&mut session.sa.outgoing.tasks);
+    tasks.into_iter().for_each(|task| session.sa.outgoing.delay(session.now, task));
 }
 
 fn await_delete_until(sa: &mut IkeSa, deadline: Time) {

@@ -5,10 +5,16 @@ use crate::config::{Child, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::begin::Beginning;
 use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::exchange::child;
 use crate::exchange::child::{Origin, judge};
 use crate::exchange::create_child::agreement::KeyedAnswer;
+use crate::exchange::create_child::anew;
+use crate::exchange::create_child::followup;
 use crate::exchange::create_child::followup::next_link;
+use crate::exchange::create_child::ike;
+use crate::exchange::create_child::keys;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
+use crate::exchange::create_child::replace;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
 use crate::exchange::{describe, mode};
@@ -36,371 +42,374 @@ pub(super) struct Asked {
     pub(super) anew: bool,
 }
 
-impl Session<'_> {
-    /// Asks for a further child. False: there is nothing to ask.
-    pub(crate) fn create_child(&mut self, name: String, tries: u8) -> Result<bool, Reason> {
-        if self.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
-            // It could not move to the new IKE SA while it is being made.
-            self.try_later(Task::NewChild { name, tries });
-            return Ok(false);
-        }
-        let up = |child: &&ChildSa| child.name == name && child.is_up();
-        if let Some(id) = self.sa.children.iter().find(up).map(|child| child.id) {
-            // The peer has made it meanwhile.
-            let connection = self.sa.connection.clone();
-            self.env.initiate_done(self.now, &connection, self.sa.id, &name, Ok(id));
-            return Ok(false);
-        }
-        self.log(ORDINARY, format!("establishing CHILD_SA {name}"));
-        let asked = self.begin_child(&name, (None, false), tries);
-        if let Err(reason) = &asked {
-            self.child_failed(&name, reason.clone());
-        }
-        Ok(asked.is_ok())
+/// Asks for a further child. False: there is nothing to ask.
+pub(crate) fn create_child(session: &mut Session<'_>, name: String, tries: u8) -> Result<bool, Reason> {
+    if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
+        // It could not move to the new IKE SA while it is being made.
+        try_later(session, Task::NewChild { name, tries });
+        return Ok(false);
     }
+    let up = |child: &&ChildSa| child.name == name && child.is_up();
+    if let Some(id) = session.sa.children.iter().find(up).map(|child| child.id) {
+        // The peer has made it meanwhile.
+        let connection = session.sa.connection.clone();
+        session.env.initiate_done(session.now, &connection, session.sa.id, &name, Ok(id));
+        return Ok(false);
+    }
+    session.log(ORDINARY, format!("establishing CHILD_SA {name}"));
+    let asked = begin_child(session, &name, (None, false), tries);
+    if let Err(reason) = &asked {
+        child_failed(session, &name, reason.clone());
+    }
+    Ok(asked.is_ok())
+}
 
-    /// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
-    pub(crate) fn ask_new_keys(&mut self, id: ChildSaId) -> Result<bool, Reason> {
-        let Some(child) = self.sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
-        let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
-        if outdated && let Some(child) = self.sa.child_mut(id) {
-            // Its time has come anyway.
-            child.outdated = Some(Box::new(Outdated::new(None)));
-            child.limits.times.rekey = None;
-            return self.ask_replacement(id);
-        }
-        let awaited = self.sa.followup.as_ref().map(|followup| &followup.sa);
-        // The peer is at it, or will have the child moved.
-        if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
-            self.try_later(Task::RekeyChild(id));
-            return Ok(false);
-        }
-        let Some(child) = self.sa.child_mut(id) else { return Ok(false) };
+/// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
+pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<bool, Reason> {
+    let Some(child) = session.sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
+    let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
+    if outdated && let Some(child) = session.sa.child_mut(id) {
+        // Its time has come anyway.
+        child.outdated = Some(Box::new(Outdated::new(None)));
         child.limits.times.rekey = None;
-        let name = child.name.clone();
-        self.log(ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
-        let asked = self.begin_child(&name, (Some(id), false), 1);
-        if let Err(reason) = &asked {
-            self.rekey_failed(id, &reason.to_string());
+        return anew::ask_replacement(session, id);
+    }
+    let awaited = session.sa.followup.as_ref().map(|followup| &followup.sa);
+    // The peer is at it, or will have the child moved.
+    if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
+        try_later(session, Task::RekeyChild(id));
+        return Ok(false);
+    }
+    let Some(child) = session.sa.child_mut(id) else { return Ok(false) };
+    child.limits.times.rekey = None;
+    let name = child.name.clone();
+    session.log(ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
+    let asked = begin_child(session, &name, (Some(id), false), 1);
+    if let Err(reason) = &asked {
+        rekey_failed(session, id, &reason.to_string());
+    }
+    Ok(asked.is_ok())
+}
+
+/// `replaces`: which, and whether anew.
+pub(super) fn begin_child(
+    session: &mut Session<'_>,
+    name: &str,
+    (replaces, anew): (Option<ChildSaId>, bool),
+    tries: u8,
+) -> Result<(), Reason> {
+    let refuse = |text: &str| Reason::Refused(text.to_owned());
+    let child = configured_child(session, name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
+    let child = match replaces.filter(|_| anew) {
+        Some(old) => anew::part_of(session, old, child),
+        None => child,
+    };
+    let nonce = session.env.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
+    let method = first_method(&child);
+    let ke = keys::key_for(session, method)?;
+    let spi_in = session
+        .env
+        .alloc
+        .esp_spi(session.now, session.sa.our_spi().shard())
+        .ok_or_else(|| refuse("no free ESP SPI is left"))?;
+    let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
+    let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
+    let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
+    ask_child(session, creating, spi_in)
+}
+
+pub(super) fn configured_child(session: &Session<'_>, name: &str) -> Option<Child> {
+    let connection = session.env.loaded.connections.get(&session.sa.connection)?;
+    let child = connection.child(name).filter(|child| child.mode.is_negotiated())?;
+    Some(connection.offered(child, session.sa.path.remote.ip()))
+}
+
+/// Sends the request that `creating` describes.
+fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Result<(), Reason> {
+    let Some(child) = creating.offered.child() else { return Ok(()) };
+    let rekeyed = creating.renews().filter(|_| !creating.anew);
+    let wanted = wanted(session.sa, child, rekeyed);
+    let mut payloads = Vec::new();
+    if let Some(old) = rekeyed.and_then(|old| session.sa.child(old)) {
+        // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
+        let about = NotifySa { protocol: old.protocol(), spi: SaSpi::Child(old.params.spi_in) };
+        let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
+        payloads.push(Payload::Notify(notify));
+    }
+    payloads.extend(mode::notify(asked_mode(session.sa, child, &wanted, rekeyed)));
+    let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
+    payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
+    payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
+    payloads.extend([
+        Payload::TsInitiator(TsPayload::new(wanted.local)),
+        Payload::TsResponder(TsPayload::new(wanted.remote)),
+    ]);
+    session.sa.creating = Some(Box::new(creating));
+    session.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+}
+
+/// The answer about a Child SA. `Err`: the IKE SA is gone.
+pub(super) fn child_response(
+    session: &mut Session<'_>,
+    creating: Creating,
+    asked: &Asked,
+    answer: KeyedAnswer<'_>,
+) -> Result<(), Reason> {
+    let payloads = answer.payloads;
+    let Some(child) = configured_child(session, &asked.name).filter(|_| session.sa.closing.is_none()) else {
+        let why = "the child was unloaded, or the IKE_SA is on its way out";
+        unwanted_child(session, asked, payloads.sa().is_some(), why);
+        return Ok(());
+    };
+    if payloads.sa().is_none()
+        && let Some(error) = payloads.error().cloned()
+    {
+        let offered = |method| creating.offered.child().is_some_and(|child| offers(child, method));
+        if let Some(method) = other_method(payloads, &creating, offered) {
+            return ask_again(session, creating, asked, method);
         }
-        Ok(asked.is_ok())
+        session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+        return child_refused(session, asked, &error);
     }
-
-    /// `replaces`: which, and whether anew.
-    pub(super) fn begin_child(
-        &mut self,
-        name: &str,
-        (replaces, anew): (Option<ChildSaId>, bool),
-        tries: u8,
-    ) -> Result<(), Reason> {
-        let refuse = |text: &str| Reason::Refused(text.to_owned());
-        let child = self.configured_child(name).ok_or_else(|| refuse("the child was unloaded meanwhile"))?;
-        let child = match replaces.filter(|_| anew) {
-            Some(old) => self.part_of(old, child),
-            None => child,
-        };
-        let nonce = self.env.new_nonce().ok_or_else(|| refuse("there is no entropy"))?;
-        let method = first_method(&child);
-        let ke = self.key_for(method)?;
-        let spi_in = self
-            .env
-            .alloc
-            .esp_spi(self.now, self.sa.our_spi().shard())
-            .ok_or_else(|| refuse("no free ESP SPI is left"))?;
-        let what = What::Child { name: name.to_owned(), spi_in, replaces, tries, series: None };
-        let (tried, offered) = (method.into_iter().collect(), Offered::Child(Box::new(child)));
-        let creating = Creating { what, nonce, ke, tried, offered, anew, outdated: false, rival: None };
-        self.ask_child(creating, spi_in)
-    }
-
-    pub(super) fn configured_child(&self, name: &str) -> Option<Child> {
-        let connection = self.env.loaded.connections.get(&self.sa.connection)?;
-        let child = connection.child(name).filter(|child| child.mode.is_negotiated())?;
-        Some(connection.offered(child, self.sa.path.remote.ip()))
-    }
-
-    /// Sends the request that `creating` describes.
-    fn ask_child(&mut self, creating: Creating, spi_in: Spi) -> Result<(), Reason> {
-        let Some(child) = creating.offered.child() else { return Ok(()) };
-        let rekeyed = creating.renews().filter(|_| !creating.anew);
-        let wanted = wanted(self.sa, child, rekeyed);
-        let mut payloads = Vec::new();
-        if let Some(old) = rekeyed.and_then(|old| self.sa.child(old)) {
-            // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
-            let about = NotifySa { protocol: old.protocol(), spi: SaSpi::Child(old.params.spi_in) };
-            let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
-            payloads.push(Payload::Notify(notify));
+    let judged = judged(session.sa, &creating, asked, answer).and_then(|series| {
+        let next = next_link(&series.exchanges, payloads)?;
+        Ok((series, next))
+    });
+    match judged {
+        Ok((series, None)) => child_agreed(session, &creating, asked, &child, series),
+        Ok((series, Some(next))) => {
+            return followup::begin_child_series(session, creating, asked, series, next);
         }
-        payloads.extend(mode::notify(asked_mode(self.sa, child, &wanted, rekeyed)));
-        let offered = offer::esp(&child.proposals, spi_in, offer::ChildExchange::CreateChildSa);
-        payloads.extend([Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())]);
-        payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
-        payloads.extend([
-            Payload::TsInitiator(TsPayload::new(wanted.local)),
-            Payload::TsResponder(TsPayload::new(wanted.remote)),
-        ]);
-        self.sa.creating = Some(Box::new(creating));
-        self.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
+        Err(why) => unwanted_child(session, asked, payloads.sa().is_some(), &why),
     }
+    Ok(())
+}
 
-    /// The answer about a Child SA. `Err`: the IKE SA is gone.
-    pub(super) fn child_response(
-        &mut self,
-        creating: Creating,
-        asked: &Asked,
-        answer: KeyedAnswer<'_>,
-    ) -> Result<(), Reason> {
-        let payloads = answer.payloads;
-        let Some(child) = self.configured_child(&asked.name).filter(|_| self.sa.closing.is_none()) else {
-            let why = "the child was unloaded, or the IKE_SA is on its way out";
-            self.unwanted_child(asked, payloads.sa().is_some(), why);
-            return Ok(());
-        };
-        if payloads.sa().is_none()
-            && let Some(error) = payloads.error().cloned()
-        {
-            let offered = |method| creating.offered.child().is_some_and(|child| offers(child, method));
-            if let Some(method) = other_method(payloads, &creating, offered) {
-                return self.ask_again(creating, asked, method);
+/// The same request with another key exchange.
+fn ask_again(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    asked: &Asked,
+    method: KeyExchange,
+) -> Result<(), Reason> {
+    let name = crate::message::KeMethod::from(method);
+    session.log(ORDINARY, format!("the responder wants key exchange by {name}"));
+    creating.ke = keys::key_for(session, Some(method))?;
+    creating.tried.push(method);
+    ask_child(session, creating, asked.spi_in)
+}
+
+/// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
+pub(super) fn child_agreed(
+    session: &mut Session<'_>,
+    creating: &Creating,
+    asked: &Asked,
+    child: &Child,
+    series: Series<AgreedChild>,
+) {
+    if asked.is_being_deleted(session.sa) {
+        return unwanted_child(session, asked, true, "it is being deleted");
+    }
+    if creating.is_outdone(&series.exchanges.nonces) {
+        return child_loses(session, creating, asked, child, series);
+    }
+    let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
+    outdo_child(session, creating);
+    let old = asked.replaces.filter(|old| session.sa.child(*old).is_some());
+    let origin =
+        Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
+    match child::install(session, child, &origin, agreed) {
+        Ok(id) => {
+            anew::pass_on_outdated(session, creating, (old, id));
+            if let Some(old) = old.filter(|_| creating.anew) {
+                anew::replace_by(session, old, id);
+            } else if let Some(old) = old {
+                replace::take_place(session, id);
+                replace::let_go(session, old);
+                session.env.effects.count(session.sa, ExchangeCounter::ChildRekey);
+            } else if asked.replaces.is_none() {
+                let connection = session.sa.connection.clone();
+                session.env.initiate_done(session.now, &connection, session.sa.id, &asked.name, Ok(id));
             }
-            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
-            return self.child_refused(asked, &error);
+            anew::displace_rival(session, creating, id);
         }
-        let judged = judged(self.sa, &creating, asked, answer).and_then(|series| {
-            let next = next_link(&series.exchanges, payloads)?;
-            Ok((series, next))
-        });
-        match judged {
-            Ok((series, None)) => self.child_agreed(&creating, asked, &child, series),
-            Ok((series, Some(next))) => {
-                return self.begin_child_series(creating, asked, series, next);
-            }
-            Err(why) => self.unwanted_child(asked, payloads.sa().is_some(), &why),
-        }
-        Ok(())
+        Err(error) => unwanted_child(session, asked, true, &error.to_string()),
     }
+}
 
-    /// The same request with another key exchange.
-    fn ask_again(
-        &mut self,
-        mut creating: Creating,
-        asked: &Asked,
-        method: KeyExchange,
-    ) -> Result<(), Reason> {
-        let name = crate::message::KeMethod::from(method);
-        self.log(ORDINARY, format!("the responder wants key exchange by {name}"));
-        creating.ke = self.key_for(Some(method))?;
-        creating.tried.push(method);
-        self.ask_child(creating, asked.spi_in)
-    }
-
-    /// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
-    pub(super) fn child_agreed(
-        &mut self,
-        creating: &Creating,
-        asked: &Asked,
-        child: &Child,
-        series: Series<AgreedChild>,
-    ) {
-        if asked.is_being_deleted(self.sa) {
-            return self.unwanted_child(asked, true, "it is being deleted");
-        }
-        if creating.is_outdone(&series.exchanges.nonces) {
-            return self.child_loses(creating, asked, child, series);
-        }
-        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
-        self.outdo_child(creating);
-        let old = asked.replaces.filter(|old| self.sa.child(*old).is_some());
-        let origin =
-            Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
-        match self.install(child, &origin, agreed) {
-            Ok(id) => {
-                self.pass_on_outdated(creating, (old, id));
-                if let Some(old) = old.filter(|_| creating.anew) {
-                    self.replace_by(old, id);
-                } else if let Some(old) = old {
-                    self.take_place(id);
-                    self.let_go(old);
-                    self.env.effects.count(self.sa, ExchangeCounter::ChildRekey);
-                } else if asked.replaces.is_none() {
-                    let connection = self.sa.connection.clone();
-                    self.env.initiate_done(self.now, &connection, self.sa.id, &asked.name, Ok(id));
-                }
-                self.displace_rival(creating, id);
-            }
-            Err(error) => self.unwanted_child(asked, true, &error.to_string()),
-        }
-    }
-
-    /// What the peer has made of the same child meanwhile was for nothing.
-    pub(super) fn outdo_child(&mut self, creating: &Creating) {
-        match creating.rival.as_ref().map(|rival| rival.sa) {
-            Some(RivalSa::Child(id)) => {
-                if let Some(redundant) = self.sa.child_mut(id) {
-                    // The peer deletes it.
-                    redundant.phase = ChildPhase::Rekeyed;
-                    if redundant.outbound != Outbound::Active {
-                        redundant.outbound = Outbound::Retired;
-                    }
-                }
-            }
-            Some(RivalSa::Awaited) => self.forget_followup(),
-            Some(RivalSa::Ike(_)) | None => {}
-        }
-    }
-
-    /// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the peer knows that, it may
-    /// send through it (RFC 7296 §2.8.1).
-    fn child_loses(
-        &mut self,
-        creating: &Creating,
-        asked: &Asked,
-        child: &Child,
-        series: Series<AgreedChild>,
-    ) {
-        let why = "the peer has renewed it too, and its new one stays";
-        let rival = match creating.rival.as_ref().map(|rival| rival.sa) {
-            Some(RivalSa::Child(rival)) => Some(rival),
-            _ => None,
-        };
-        let sends =
-            |id: &ChildSaId| self.sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
-        let replaces = [asked.replaces, rival].into_iter().flatten().find(sends);
-        if replaces.is_none() {
-            return self.unwanted_child(asked, true, why);
-        }
-        let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
-        let origin =
-            Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
-        if let Err(error) = self.install(child, &origin, agreed) {
-            return self.unwanted_child(asked, true, &error.to_string());
-        }
-        self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
-        if let Some(old) = asked.replaces {
-            self.rekey_failed(old, why);
-        }
-    }
-
-    /// It will never be known what came of the SA that we have asked for. Should the peer have a Child SA, it is told that it goes;
-    /// and what is needed is asked for anew.
-    pub(crate) fn creation_lost(&mut self, why: &str) {
-        let Some(creating) = self.sa.creating.take() else { return };
-        let anew = creating.anew;
-        match creating.what.clone() {
-            What::Child { name, spi_in, replaces: None, tries, .. } if tries < MAX_TRIES => {
-                self.env.alloc.release_esp_spi(self.now, spi_in);
-                self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
-                self.sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
-            }
-            What::Child { name, spi_in, replaces, tries, .. } => {
-                let asked = Asked { name, spi_in, replaces, tries, anew };
-                self.unwanted_child(&asked, true, why);
-            }
-            What::Ike(_) => self.ike_refused(&creating, why),
-        }
-    }
-
-    /// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
-    pub(super) fn unwanted_child(&mut self, asked: &Asked, made: bool, why: &str) {
-        self.env.alloc.release_esp_spi(self.now, asked.spi_in);
-        if made && self.sa.closing.is_none() {
-            self.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
-        }
-        match asked.replaces {
-            None => self.child_failed(&asked.name, Reason::Refused(why.to_owned())),
-            Some(old) => self.rekey_failed(old, why),
-        }
-    }
-
-    /// The peer makes none (RFC 7296 §2.25).
-    pub(super) fn child_refused(&mut self, asked: &Asked, error: &Notify) -> Result<(), Reason> {
-        let why = format!("the peer answered {}", error.kind);
-        match (asked.replaces, error.kind) {
-            // What the peer does not know is gone. One that is needed is made from scratch.
-            (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
-                if self.sa.child(old).is_some_and(|child| child.is_installed()) {
-                    self.log(FAILURE, format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0));
-                    self.remove_child(old, &Reason::DeletedByPeer);
-                    self.env.act_on_refusal(self.sa, &asked.name);
-                    self.sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
+/// What the peer has made of the same child meanwhile was for nothing.
+pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
+    match creating.rival.as_ref().map(|rival| rival.sa) {
+        Some(RivalSa::Child(id)) => {
+            if let Some(redundant) = session.sa.child_mut(id) {
+                // The peer deletes it.
+                redundant.phase = ChildPhase::Rekeyed;
+                if redundant.outbound != Outbound::Active {
+                    redundant.outbound = Outbound::Retired;
                 }
             }
-            (Some(old), NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.anew => {
-                self.replacement_put_off(old, &why);
-            }
-            (Some(old), NotifyType::NoAdditionalSas) if asked.anew => {
-                self.no_room_for_replacement(old, &why);
-            }
-            (Some(old), _) => self.rekey_failed(old, &why),
-            (None, NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.tries < MAX_TRIES => {
-                let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
-                self.log(ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
-                self.try_later(task);
-            }
-            (None, NotifyType::NoAdditionalSas) => self.on_its_own(&asked.name),
-            (None, kind) => {
-                let connection = self.env.loaded.connections.get(&self.sa.connection);
-                let hint = connection.map(|connection| describe::hint(kind, connection.local.method));
-                let text = hint.unwrap_or_else(|| kind.to_string());
-                self.child_failed(&asked.name, Reason::Notify(text));
-            }
         }
-        Ok(())
+        Some(RivalSa::Awaited) => followup::forget_followup(session),
+        Some(RivalSa::Ike(_)) | None => {}
     }
+}
 
-    /// A further child does not come.
-    pub(crate) fn child_failed(&mut self, name: &str, reason: Reason) {
-        self.env.effects.stats.failed += 1;
-        self.log(FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", self.sa.connection));
-        self.env.loaded.connections.note_failure(self.now, &self.sa.connection, name, reason.to_string());
-        let connection = self.sa.connection.clone();
-        self.env.initiate_done(self.now, &connection, self.sa.id, name, Err(reason));
+/// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the peer knows that, it may
+/// send through it (RFC 7296 §2.8.1).
+fn child_loses(
+    session: &mut Session<'_>,
+    creating: &Creating,
+    asked: &Asked,
+    child: &Child,
+    series: Series<AgreedChild>,
+) {
+    let why = "the peer has renewed it too, and its new one stays";
+    let rival = match creating.rival.as_ref().map(|rival| rival.sa) {
+        Some(RivalSa::Child(rival)) => Some(rival),
+        _ => None,
+    };
+    let sends =
+        |id: &ChildSaId| session.sa.child(*id).is_some_and(|child| child.outbound == Outbound::Active);
+    let replaces = [asked.replaces, rival].into_iter().flatten().find(sends);
+    if replaces.is_none() {
+        return unwanted_child(session, asked, true, why);
     }
+    let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
+    let origin = Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
+    if let Err(error) = child::install(session, child, &origin, agreed) {
+        return unwanted_child(session, asked, true, &error.to_string());
+    }
+    session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
+    if let Some(old) = asked.replaces {
+        rekey_failed(session, old, why);
+    }
+}
 
-    /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
-    fn rekey_failed(&mut self, old: ChildSaId, why: &str) {
-        let Some(child) = self.sa.child(old) else { return };
-        if child.outdated.is_some() {
-            return self.replacement_failed(old, why);
+/// It will never be known what came of the SA that we have asked for. Should the peer have a Child SA, it is told that it goes;
+/// and what is needed is asked for anew.
+pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
+    let Some(creating) = session.sa.creating.take() else { return };
+    let anew = creating.anew;
+    match creating.what.clone() {
+        What::Child { name, spi_in, replaces: None, tries, .. } if tries < MAX_TRIES => {
+            session.env.alloc.release_esp_spi(session.now, spi_in);
+            session.sa.outgoing.queue(Task::DeleteSpi(spi_in));
+            session.sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
         }
-        let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
-        let level = if needed { FAILURE } else { ORDINARY };
-        self.log(level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
-        if !needed {
-            return;
+        What::Child { name, spi_in, replaces, tries, .. } => {
+            let asked = Asked { name, spi_in, replaces, tries, anew };
+            unwanted_child(session, &asked, true, why);
         }
-        self.env.loaded.connections.note_failure(
-            self.now,
-            &self.sa.connection,
-            &name,
-            format!("no new keys: {why}"),
-        );
-        self.env.effects.stats.failed += 1;
-        if missed {
-            self.make_anew(old, name);
-        } else {
-            self.try_later(Task::RekeyChild(old));
-        }
+        What::Ike(_) => ike::ike_refused(session, &creating, why),
     }
+}
 
-    /// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
-    pub(super) fn make_anew(&mut self, old: ChildSaId, name: String) {
-        if self.sa.closing.is_some() {
-            return;
-        }
-        let Some(child) = self.sa.child_mut(old) else { return };
-        child.phase = ChildPhase::Deleting;
-        let spi_in = child.params.spi_in;
-        self.sa.outgoing.queue(Task::DeleteSpi(spi_in));
-        self.env.act_on_refusal(self.sa, &name);
-        self.sa.outgoing.queue(Task::NewChild { name, tries: 1 });
+/// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
+pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &Asked, made: bool, why: &str) {
+    session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+    if made && session.sa.closing.is_none() {
+        session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
     }
+    match asked.replaces {
+        None => child_failed(session, &asked.name, Reason::Refused(why.to_owned())),
+        Some(old) => rekey_failed(session, old, why),
+    }
+}
 
-    /// Puts a task off, by a time that the two sides will not choose alike.
-    pub(crate) fn try_later(&mut self, task: Task) {
-        let at = self.env.retry_at(self.now);
-        self.sa.outgoing.delay(at, task);
+/// The peer makes none (RFC 7296 §2.25).
+pub(super) fn child_refused(session: &mut Session<'_>, asked: &Asked, error: &Notify) -> Result<(), Reason> {
+    let why = format!("the peer answered {}", error.kind);
+    match (asked.replaces, error.kind) {
+        // What the peer does not know is gone. One that is needed is made from scratch.
+        (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
+            if session.sa.child(old).is_some_and(|child| child.is_installed()) {
+                session.log(FAILURE, format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0));
+                child::remove_child(session, old, &Reason::DeletedByPeer);
+                session.env.act_on_refusal(session.sa, &asked.name);
+                session.sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
+            }
+        }
+        (Some(old), NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.anew => {
+            anew::replacement_put_off(session, old, &why);
+        }
+        (Some(old), NotifyType::NoAdditionalSas) if asked.anew => {
+            anew::no_room_for_replacement(session, old, &why);
+        }
+        (Some(old), _) => rekey_failed(session, old, &why),
+        (None, NotifyType::TemporaryFailure | NotifyType::StateNotFound) if asked.tries < MAX_TRIES => {
+            let task = Task::NewChild { name: asked.name.clone(), tries: asked.tries.saturating_add(1) };
+            session.log(ORDINARY, format!("{why}: CHILD_SA {} is tried again", asked.name));
+            try_later(session, task);
+        }
+        (None, NotifyType::NoAdditionalSas) => on_its_own(session, &asked.name),
+        (None, kind) => {
+            let connection = session.env.loaded.connections.get(&session.sa.connection);
+            let hint = connection.map(|connection| describe::hint(kind, connection.local.method));
+            let text = hint.unwrap_or_else(|| kind.to_string());
+            child_failed(session, &asked.name, Reason::Notify(text));
+        }
     }
+    Ok(())
+}
+
+/// A further child does not come.
+pub(crate) fn child_failed(session: &mut Session<'_>, name: &str, reason: Reason) {
+    session.env.effects.stats.failed += 1;
+    session
+        .log(FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", session.sa.connection));
+    session.env.loaded.connections.note_failure(
+        session.now,
+        &session.sa.connection,
+        name,
+        reason.to_string(),
+    );
+    let connection = session.sa.connection.clone();
+    session.env.initiate_done(session.now, &connection, session.sa.id, name, Err(reason));
+}
+
+/// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
+fn rekey_failed(session: &mut Session<'_>, old: ChildSaId, why: &str) {
+    let Some(child) = session.sa.child(old) else { return };
+    if child.outdated.is_some() {
+        return anew::replacement_failed(session, old, why);
+    }
+    let (name, needed, missed) = (child.name.clone(), child.is_installed(), child.is_missed());
+    let level = if needed { FAILURE } else { ORDINARY };
+    session.log(level, format!("no new keys for CHILD_SA {name}{{{}}}: {why}", old.0));
+    if !needed {
+        return;
+    }
+    session.env.loaded.connections.note_failure(
+        session.now,
+        &session.sa.connection,
+        &name,
+        format!("no new keys: {why}"),
+    );
+    session.env.effects.stats.failed += 1;
+    if missed {
+        make_anew(session, old, name);
+    } else {
+        try_later(session, Task::RekeyChild(old));
+    }
+}
+
+/// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
+pub(super) fn make_anew(session: &mut Session<'_>, old: ChildSaId, name: String) {
+    if session.sa.closing.is_some() {
+        return;
+    }
+    let Some(child) = session.sa.child_mut(old) else { return };
+    child.phase = ChildPhase::Deleting;
+    let spi_in = child.params.spi_in;
+    session.sa.outgoing.queue(Task::DeleteSpi(spi_in));
+    session.env.act_on_refusal(session.sa, &name);
+    session.sa.outgoing.queue(Task::NewChild { name, tries: 1 });
+}
+
+/// Puts a task off, by a time that the two sides will not choose alike.
+pub(crate) fn try_later(session: &mut Session<'_>, task: Task) {
+    let at = session.env.retry_at(session.now);
+    session.sa.outgoing.delay(at, task);
 }
 
 /// What a request asks for: a renewed SA carries what the old one does (RFC 7296 §2.9.2).
@@ -444,22 +453,22 @@ fn judged(
     Ok(Series { agreed, exchanges })
 }
 
-impl Session<'_> {
-    /// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets one of its own.
-    pub(crate) fn on_its_own(&mut self, child: &str) {
-        self.log(ORDINARY, format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"));
-        let connection = self.env.loaded.connections.child(Some(&self.sa.connection), child);
-        let home = Home::Renewing(self.sa.our_spi().shard());
-        let begun = connection.and_then(|connection| {
-            let path = self.env.loaded.path_again(&connection, self.sa)?;
-            let beginning = Beginning { id: self.env.numbers.new_ike_id(), child, path, reauth: None, home };
-            self.env.begin_ike_sa_at(self.now, &connection, beginning)
-        });
-        match begun {
-            Ok(to) => {
-                self.env.effects.event(Event::InitiateMoved { from: self.sa.id, to, child: child.to_owned() })
-            }
-            Err(error) => self.child_failed(child, Reason::Refused(error.to_string())),
-        }
+/// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets one of its own.
+pub(crate) fn on_its_own(session: &mut Session<'_>, child: &str) {
+    session.log(ORDINARY, format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"));
+    let connection = session.env.loaded.connections.child(Some(&session.sa.connection), child);
+    let home = Home::Renewing(session.sa.our_spi().shard());
+    let begun = connection.and_then(|connection| {
+        let path = session.env.loaded.path_again(&connection, session.sa)?;
+        let beginning = Beginning { id: session.env.numbers.new_ike_id(), child, path, reauth: None, home };
+        session.env.begin_ike_sa_at(session.now, &connection, beginning)
+    });
+    match begun {
+        Ok(to) => session.env.effects.event(Event::InitiateMoved {
+            from: session.sa.id,
+            to,
+            child: child.to_owned(),
+        }),
+        Err(error) => child_failed(session, child, Reason::Refused(error.to_string())),
     }
 }

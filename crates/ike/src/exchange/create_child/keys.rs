@@ -10,38 +10,39 @@ use crate::output::Reason;
 use crate::sa::{Creating, IkeSa, KeyExchanges};
 use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
-impl Session<'_> {
-    /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
-    /// of the KE payload.
-    pub(super) fn answer_keys(
-        &mut self,
-        method: Option<KeyExchange>,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<(Nonces, Option<(KePayload, Secret)>), NoChild> {
-        let nonces = self.answer_nonce(payloads)?;
-        let Some(method) = method else { return Ok((nonces, None)) };
-        if payloads.ke().is_none_or(|ke| ke.method != method.into()) {
-            let notify = Notify::invalid_ke(method.into());
-            return Err(NoChild(notify, format!("the key exchange must be {}", notify_name(method))));
-        }
-        Ok((nonces, Some(done(exchanged)?)))
+/// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
+/// of the KE payload.
+pub(super) fn answer_keys(
+    session: &mut Session<'_>,
+    method: Option<KeyExchange>,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<(Nonces, Option<(KePayload, Secret)>), NoChild> {
+    let nonces = answer_nonce(session, payloads)?;
+    let Some(method) = method else { return Ok((nonces, None)) };
+    if payloads.ke().is_none_or(|ke| ke.method != method.into()) {
+        let notify = Notify::invalid_ke(method.into());
+        return Err(NoChild(notify, format!("the key exchange must be {}", notify_name(method))));
     }
+    Ok((nonces, Some(done(exchanged)?)))
+}
 
-    fn answer_nonce(&mut self, payloads: &Payloads) -> Result<Nonces, NoChild> {
-        let theirs = payloads.nonce().filter(|nonce| is_long_enough(self.sa, nonce));
-        let initiator = theirs.cloned().ok_or_else(|| {
-            NoChild::new(NotifyType::InvalidSyntax, "the nonce is missing, or too short for the PRF")
-        })?;
-        let none = || NoChild::new(NotifyType::TemporaryFailure, "there is no entropy");
-        let responder = self.env.new_nonce().ok_or_else(none)?;
-        Ok(Nonces { initiator, responder })
-    }
+fn answer_nonce(session: &mut Session<'_>, payloads: &Payloads) -> Result<Nonces, NoChild> {
+    let theirs = payloads.nonce().filter(|nonce| is_long_enough(session.sa, nonce));
+    let initiator = theirs.cloned().ok_or_else(|| {
+        NoChild::new(NotifyType::InvalidSyntax, "the nonce is missing, or too short for the PRF")
+    })?;
+    let none = || NoChild::new(NotifyType::TemporaryFailure, "there is no entropy");
+    let responder = session.env.new_nonce().ok_or_else(none)?;
+    Ok(Nonces { initiator, responder })
+}
 
-    /// A new private key for what the request offers first.
-    pub(super) fn key_for(&mut self, method: Option<KeyExchange>) -> Result<Option<KePrivate>, Reason> {
-        Ok(method.map(|method| KePrivate::generate(method, self.env.entropy())).transpose()?)
-    }
+/// A new private key for what the request offers first.
+pub(super) fn key_for(
+    session: &mut Session<'_>,
+    method: Option<KeyExchange>,
+) -> Result<Option<KePrivate>, Reason> {
+    Ok(method.map(|method| KePrivate::generate(method, session.env.entropy())).transpose()?)
 }
 
 /// What a request's key exchange has come to.

@@ -13,6 +13,15 @@ mod keys;
 mod replace;
 mod responder;
 
+pub(crate) use agreement::{create_child_request, create_child_response};
+pub(crate) use anew::{ask_replacement, note_outdated};
+pub(crate) use followup::{forget_followup, forget_followup_of};
+pub(crate) use ike::{ask_new_ike_keys, decide_for, ike_deleted, leave_to_rival};
+pub(crate) use initiator::{ask_new_keys, child_failed, create_child, creation_lost};
+pub(crate) use replace::{
+    child_of_spi, close_child, proven, send_through, spi_of, sweep_deleted, switch_to_successor,
+};
+
 use crate::endpoint::EndpointConfig;
 use crate::endpoint::report::FAILURE;
 use crate::exchange::child::NoChild;
@@ -23,71 +32,69 @@ use crate::message::{ExchangeType, Payload, Payloads, Protocol};
 use crate::output::Reason;
 use crate::sa::{WantedIke, What};
 
-impl Session<'_> {
-    /// A request of the peer whose key exchange, if it has one, is computed.
-    fn judge_creation(
-        &mut self,
-        request: &Request,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<(), Reason> {
-        let judged = match request.exchange {
-            ExchangeType::IkeFollowupKe => self.answer_followup(payloads, exchanged),
-            _ => self.answer_child_request(payloads, exchanged),
-        };
-        self.answer_creation(request, judged)
-    }
+/// A request of the peer whose key exchange, if it has one, is computed.
+fn judge_creation(
+    session: &mut Session<'_>,
+    request: &Request,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<(), Reason> {
+    let judged = match request.exchange {
+        ExchangeType::IkeFollowupKe => followup::answer_followup(session, payloads, exchanged),
+        _ => responder::answer_child_request(session, payloads, exchanged),
+    };
+    answer_creation(session, request, judged)
+}
 
-    fn answer_creation(
-        &mut self,
-        request: &Request,
-        judged: Result<Vec<Payload>, NoChild>,
-    ) -> Result<(), Reason> {
-        let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
-            self.env.effects.stats.failed += 1;
-            self.log(FAILURE, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
-            vec![Payload::Notify(notify)]
-        });
-        self.respond(request, answer)
-    }
+fn answer_creation(
+    session: &mut Session<'_>,
+    request: &Request,
+    judged: Result<Vec<Payload>, NoChild>,
+) -> Result<(), Reason> {
+    let answer = judged.unwrap_or_else(|NoChild(notify, why)| {
+        session.env.effects.stats.failed += 1;
+        session.log(FAILURE, format!("no CHILD_SA: {why}; refused with {}", notify.kind));
+        vec![Payload::Notify(notify)]
+    });
+    session.respond(request, answer)
+}
 
-    /// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and a renewed IKE SA its
-    /// memory until the peer deletes it: nobody may live from that faster than it is let go. A peer with all its tunnels is
-    /// through at once.
-    fn takes_too_many(&mut self) -> bool {
-        let EndpointConfig { creation_burst, creation_pace, .. } = self.env.config;
-        let due = self.sa.creations_until.max(self.now);
-        let too_many = due.since(self.now) >= creation_pace.saturating_mul(creation_burst);
-        if !too_many {
-            self.sa.creations_until = due.plus(creation_pace);
-        }
-        too_many
+/// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and a renewed IKE SA its
+/// memory until the peer deletes it: nobody may live from that faster than it is let go. A peer with all its tunnels is
+/// through at once.
+fn takes_too_many(session: &mut Session<'_>) -> bool {
+    let EndpointConfig { creation_burst, creation_pace, .. } = session.env.config;
+    let due = session.sa.creations_until.max(session.now);
+    let too_many = due.since(session.now) >= creation_pace.saturating_mul(creation_burst);
+    if !too_many {
+        session.sa.creations_until = due.plus(creation_pace);
     }
+    too_many
+}
 
-    /// The answer to our request, once its key exchange is computed.
-    fn judge_answer(&mut self, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
-        if let Some(creating) = self.sa.creating.take() {
-            match creating.what.clone() {
-                What::Child { name, spi_in, replaces, tries, series } => {
-                    let anew = creating.anew;
-                    let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
-                    match series {
-                        None => self.child_response(*creating, &asked, answer)?,
-                        Some(series) => {
-                            self.child_followup_response(*creating, &asked, series, answer)?;
-                        }
+/// The answer to our request, once its key exchange is computed.
+fn judge_answer(session: &mut Session<'_>, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
+    if let Some(creating) = session.sa.creating.take() {
+        match creating.what.clone() {
+            What::Child { name, spi_in, replaces, tries, series } => {
+                let anew = creating.anew;
+                let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
+                match series {
+                    None => initiator::child_response(session, *creating, &asked, answer)?,
+                    Some(series) => {
+                        followup::child_followup_response(session, *creating, &asked, series, answer)?;
                     }
                 }
-                What::Ike(WantedIke { spi, series: None }) => {
-                    self.ike_response(*creating, spi, answer)?;
-                }
-                What::Ike(WantedIke { spi, series: Some(series) }) => {
-                    self.ike_followup_response(*creating, spi, series, answer)?;
-                }
+            }
+            What::Ike(WantedIke { spi, series: None }) => {
+                ike::ike_response(session, *creating, spi, answer)?;
+            }
+            What::Ike(WantedIke { spi, series: Some(series) }) => {
+                followup::ike_followup_response(session, *creating, spi, series, answer)?;
             }
         }
-        self.next_task()
     }
+    session.next_task()
 }
 
 /// True if the offer is for an IKE SA.

@@ -2,8 +2,14 @@
 
 use crate::config::Child;
 use crate::endpoint::ExchangeCounter;
+use crate::exchange::child;
 use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
 use crate::exchange::create_child::agreement::Exchanged;
+use crate::exchange::create_child::anew;
+use crate::exchange::create_child::followup;
+use crate::exchange::create_child::ike;
+use crate::exchange::create_child::initiator;
+use crate::exchange::create_child::keys;
 use crate::exchange::create_child::offers_ike;
 use crate::exchange::mode;
 use crate::exchange::narrow::Selectors;
@@ -16,161 +22,163 @@ use crate::sa::{
 };
 use crate::suite::{Nonces, Role, offer};
 
-impl Session<'_> {
-    /// The payloads that answer, once the child is installed.
-    pub(super) fn answer_child_request(
-        &mut self,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<Vec<Payload>, NoChild> {
-        if offers_ike(payloads) {
-            return self.answer_ike_request(payloads, exchanged);
-        }
-        let renewing = self.sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
-            || self.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
-        if renewing || is_ending(self.sa) {
-            return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
-        }
-        self.room(payloads.notify(NotifyType::RekeySa).is_some())?;
-        let replaces =
-            payloads.notify(NotifyType::RekeySa).map(|notify| replaced(self.sa, notify)).transpose()?;
-        let (child, selectors) = self.asked_child(replaces, payloads)?;
-        self.room_for(replaces, &selectors)?;
-        let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
-        let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
-        let (nonces, keys) = self.answer_keys(choice.suite.ke, payloads, exchanged)?;
-        let (ke, shared) = keys.unzip();
-        let nonce = nonces.responder.clone();
-        let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
-        let mode = mode::to_answer(self.sa, &child, &selectors, payloads);
-        let (agreed, mut answer) = self.agree_child(&choice, (selectors, mode))?;
-        let link = if exchanges.due().is_some() {
-            let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
-            Some(self.begin_followup(awaited, exchanges)?)
-        } else {
-            self.complete_child(&child.name, replaces, agreed, &exchanges)?;
-            None
-        };
-        // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1), and the link (RFC 9370 §2.2.4).
-        let rest = answer.split_off(1);
-        answer.push(Payload::Nonce(nonce));
-        answer.extend(ke.map(Payload::Ke));
-        answer.extend(rest);
-        answer.extend(link.map(Payload::Notify));
-        Ok(answer)
+/// The payloads that answer, once the child is installed.
+pub(super) fn answer_child_request(
+    session: &mut Session<'_>,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<Vec<Payload>, NoChild> {
+    if offers_ike(payloads) {
+        return ike::answer_ike_request(session, payloads, exchanged);
     }
-
-    /// All key exchanges have taken place.
-    pub(super) fn complete_child(
-        &mut self,
-        name: &str,
-        replaces: Option<ChildSaId>,
-        agreed: AgreedChild,
-        exchanges: &KeyExchanges,
-    ) -> Result<(), NoChild> {
-        let Some(child) = self.configured_child(name) else {
-            self.env.alloc.release_esp_spi(self.now, agreed.spi_in);
-            return Err(not_configured());
-        };
-        let KeyExchanges { nonces, shared, .. } = exchanges;
-        let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
-        let id = self.make_child(&child, &origin, agreed)?;
-        match replaces {
-            Some(old) => {
-                self.note_renewal((old, id), nonces);
-                // A peer that has it in one exchange does not go on with several.
-                if self.sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
-                    self.forget_followup();
-                }
-            }
-            None => self.note_rival(id, nonces),
-        }
-        Ok(())
+    let renewing = session.sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
+        || session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
+    if renewing || is_ending(session.sa) {
+        return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
     }
+    room(session, payloads.notify(NotifyType::RekeySa).is_some())?;
+    let replaces =
+        payloads.notify(NotifyType::RekeySa).map(|notify| replaced(session.sa, notify)).transpose()?;
+    let (child, selectors) = asked_child(session, replaces, payloads)?;
+    room_for(session, replaces, &selectors)?;
+    let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
+    let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
+    let (nonces, keys) = keys::answer_keys(session, choice.suite.ke, payloads, exchanged)?;
+    let (ke, shared) = keys.unzip();
+    let nonce = nonces.responder.clone();
+    let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
+    let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
+    let (agreed, mut answer) = child::agree_child(session, &choice, (selectors, mode))?;
+    let link = if exchanges.due().is_some() {
+        let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
+        Some(followup::begin_followup(session, awaited, exchanges)?)
+    } else {
+        complete_child(session, &child.name, replaces, agreed, &exchanges)?;
+        None
+    };
+    // SA, Nr, [KEr,] TSi, TSr (RFC 7296 §1.3.1), and the link (RFC 9370 §2.2.4).
+    let rest = answer.split_off(1);
+    answer.push(Payload::Nonce(nonce));
+    answer.extend(ke.map(Payload::Ke));
+    answer.extend(rest);
+    answer.extend(link.map(Payload::Notify));
+    Ok(answer)
+}
 
-    /// A further child counts against those that are not on their way out; a renewed one has the place of another. What is
-    /// renewed faster than it goes has an end too.
-    pub(crate) fn room(&self, renewal: bool) -> Result<(), NoChild> {
-        let (limit, all) = (self.env.config.child_limit, self.sa.children.len());
-        let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
-        let awaited = usize::from(self.sa.followup.is_some());
-        let staying = self.sa.children.iter().filter(staying).count().saturating_add(awaited);
-        let why = |found| format!("the IKE_SA has {found} CHILD_SAs already");
-        if !renewal && staying >= limit {
-            return Err(NoChild::new(NotifyType::NoAdditionalSas, why(staying)));
-        }
-        if all >= limit.saturating_mul(2) {
-            return Err(NoChild::new(NotifyType::TemporaryFailure, why(all)));
-        }
-        Ok(())
-    }
-
-    /// A packet may have to be compared with all selectors. A renewed SA may have as many as the old one had; cut into more they
-    /// count like any others.
-    fn room_for(&self, replaces: Option<ChildSaId>, selectors: &Selectors) -> Result<(), NoChild> {
-        let of_child = |child: &ChildSa| child.params.local_ts.len() + child.params.remote_ts.len();
-        let awaited = match self.sa.followup.as_ref().map(|followup| &followup.sa) {
-            Some(FollowupSa::Child { agreed, .. }) => agreed.local_ts.len() + agreed.remote_ts.len(),
-            Some(FollowupSa::Ike(_)) | None => 0,
-        };
-        let held = self.sa.children.iter().map(of_child).sum::<usize>() + awaited;
-        let before = replaces.and_then(|old| self.sa.child(old)).map_or(0, of_child);
-        if selectors.len() <= before || held < self.env.config.selector_limit {
-            return Ok(());
-        }
-        let kind = match replaces {
-            Some(_) => NotifyType::TsUnacceptable,
-            None => NotifyType::NoAdditionalSas,
-        };
-        Err(NoChild::new(kind, format!("the CHILD_SAs of the IKE_SA have {held} traffic selectors already")))
-    }
-
-    /// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC
-    /// 7296 §2.9.2), but for what is not configured any more.
-    fn asked_child(
-        &self,
-        replaces: Option<ChildSaId>,
-        payloads: &Payloads,
-    ) -> Result<(Child, Selectors), NoChild> {
-        let asked = Selectors::asked(payloads).ok_or_else(|| missing("TSi or TSr"))?;
-        let connection = self.env.loaded.connections.get(&self.sa.connection);
-        let connection = connection.ok_or_else(not_configured)?;
-        let found = match replaces.and_then(|old| self.sa.child(old)) {
-            Some(old) if old.outdated.is_some() && old.is_missed() => {
-                return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is made anew"));
-            }
-            Some(old) => {
-                let child = self.configured_child(&old.name).ok_or_else(not_configured)?;
-                let kept = Selectors::of(&old.params).narrow(&asked);
-                kept.and_then(|kept| still_configured(self.sa, &child, kept)).map(|kept| (child, kept))
-            }
-            // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
-            None if !connection.pools.is_empty() && self.sa.virtual_ips.remote.is_empty() => {
-                return Err(NoChild::new(NotifyType::FailedCpRequired, "the peer has no virtual IP"));
-            }
-            None => matching_child(&connection, self.sa, &asked)
-                .map(|found| (found.child.clone(), found.selectors)),
-        };
-        found.ok_or_else(|| NoChild::without_child(&asked))
-    }
-
-    /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
-    /// which of the two stays (RFC 7296 §2.8.1).
-    fn note_renewal(&mut self, (old, new): (ChildSaId, ChildSaId), nonces: &Nonces) {
-        if let Some(child) = self.sa.child_mut(old) {
-            child.phase = ChildPhase::Rekeyed;
-            let times = child.limits.times;
-            if child.outdated.is_some() {
-                self.note_outdated(new);
-                keep_times(self.sa, new, times);
+/// All key exchanges have taken place.
+pub(super) fn complete_child(
+    session: &mut Session<'_>,
+    name: &str,
+    replaces: Option<ChildSaId>,
+    agreed: AgreedChild,
+    exchanges: &KeyExchanges,
+) -> Result<(), NoChild> {
+    let Some(child) = initiator::configured_child(session, name) else {
+        session.env.alloc.release_esp_spi(session.now, agreed.spi_in);
+        return Err(not_configured());
+    };
+    let KeyExchanges { nonces, shared, .. } = exchanges;
+    let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
+    let id = child::make_child(session, &child, &origin, agreed)?;
+    match replaces {
+        Some(old) => {
+            note_renewal(session, (old, id), nonces);
+            // A peer that has it in one exchange does not go on with several.
+            if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
+                followup::forget_followup(session);
             }
         }
-        let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
-        if let Some(creating) = self.sa.creating.as_mut().filter(rekeys) {
-            creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
-        }
-        self.env.effects.count(self.sa, ExchangeCounter::ChildRekey);
+        None => anew::note_rival(session, id, nonces),
     }
+    Ok(())
+}
+
+/// A further child counts against those that are not on their way out; a renewed one has the place of another. What is
+/// renewed faster than it goes has an end too.
+pub(crate) fn room(session: &Session<'_>, renewal: bool) -> Result<(), NoChild> {
+    let (limit, all) = (session.env.config.child_limit, session.sa.children.len());
+    let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
+    let awaited = usize::from(session.sa.followup.is_some());
+    let staying = session.sa.children.iter().filter(staying).count().saturating_add(awaited);
+    let why = |found| format!("the IKE_SA has {found} CHILD_SAs already");
+    if !renewal && staying >= limit {
+        return Err(NoChild::new(NotifyType::NoAdditionalSas, why(staying)));
+    }
+    if all >= limit.saturating_mul(2) {
+        return Err(NoChild::new(NotifyType::TemporaryFailure, why(all)));
+    }
+    Ok(())
+}
+
+/// A packet may have to be compared with all selectors. A renewed SA may have as many as the old one had; cut into more they
+/// count like any others.
+fn room_for(
+    session: &Session<'_>,
+    replaces: Option<ChildSaId>,
+    selectors: &Selectors,
+) -> Result<(), NoChild> {
+    let of_child = |child: &ChildSa| child.params.local_ts.len() + child.params.remote_ts.len();
+    let awaited = match session.sa.followup.as_ref().map(|followup| &followup.sa) {
+        Some(FollowupSa::Child { agreed, .. }) => agreed.local_ts.len() + agreed.remote_ts.len(),
+        Some(FollowupSa::Ike(_)) | None => 0,
+    };
+    let held = session.sa.children.iter().map(of_child).sum::<usize>() + awaited;
+    let before = replaces.and_then(|old| session.sa.child(old)).map_or(0, of_child);
+    if selectors.len() <= before || held < session.env.config.selector_limit {
+        return Ok(());
+    }
+    let kind = match replaces {
+        Some(_) => NotifyType::TsUnacceptable,
+        None => NotifyType::NoAdditionalSas,
+    };
+    Err(NoChild::new(kind, format!("the CHILD_SAs of the IKE_SA have {held} traffic selectors already")))
+}
+
+/// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC
+/// 7296 §2.9.2), but for what is not configured any more.
+fn asked_child(
+    session: &Session<'_>,
+    replaces: Option<ChildSaId>,
+    payloads: &Payloads,
+) -> Result<(Child, Selectors), NoChild> {
+    let asked = Selectors::asked(payloads).ok_or_else(|| missing("TSi or TSr"))?;
+    let connection = session.env.loaded.connections.get(&session.sa.connection);
+    let connection = connection.ok_or_else(not_configured)?;
+    let found = match replaces.and_then(|old| session.sa.child(old)) {
+        Some(old) if old.outdated.is_some() && old.is_missed() => {
+            return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is made anew"));
+        }
+        Some(old) => {
+            let child = initiator::configured_child(session, &old.name).ok_or_else(not_configured)?;
+            let kept = Selectors::of(&old.params).narrow(&asked);
+            kept.and_then(|kept| still_configured(session.sa, &child, kept)).map(|kept| (child, kept))
+        }
+        // Otherwise `dynamic` would mean its outer address (RFC 7296 §2.19).
+        None if !connection.pools.is_empty() && session.sa.virtual_ips.remote.is_empty() => {
+            return Err(NoChild::new(NotifyType::FailedCpRequired, "the peer has no virtual IP"));
+        }
+        None => matching_child(&connection, session.sa, &asked)
+            .map(|found| (found.child.clone(), found.selectors)),
+    };
+    found.ok_or_else(|| NoChild::without_child(&asked))
+}
+
+/// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
+/// which of the two stays (RFC 7296 §2.8.1).
+fn note_renewal(session: &mut Session<'_>, (old, new): (ChildSaId, ChildSaId), nonces: &Nonces) {
+    if let Some(child) = session.sa.child_mut(old) {
+        child.phase = ChildPhase::Rekeyed;
+        let times = child.limits.times;
+        if child.outdated.is_some() {
+            anew::note_outdated(session, new);
+            keep_times(session.sa, new, times);
+        }
+    }
+    let rekeys = |creating: &&mut Box<Creating>| creating.renews() == Some(old) && !creating.anew;
+    if let Some(creating) = session.sa.creating.as_mut().filter(rekeys) {
+        creating.rival = Some(Rival { lowest: lowest(nonces).clone(), sa: RivalSa::Child(new) });
+    }
+    session.env.effects.count(session.sa, ExchangeCounter::ChildRekey);
 }
 
 /// What of these selectors the child is configured for now.

@@ -7,6 +7,7 @@ use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, NatStatus};
 use crate::exchange::auth::Made;
 use crate::exchange::init::{extensions, nonce_fits};
+use crate::exchange::intermediate;
 use crate::exchange::session::Session;
 use crate::exchange::{childless, describe, nat};
 use crate::message::{
@@ -53,225 +54,222 @@ struct Agreed {
     opening: Opening,
 }
 
-impl Session<'_> {
-    /// Begins an attempt, the first or another, with everything new: SPI, nonce, key.
-    pub(crate) fn begin_attempt(
-        &mut self,
-        connection: &Connection,
-        attempt: Attempt,
-        path: Path,
-        home: Home<'_>,
-    ) -> Result<(), Reason> {
-        let none_left = || Reason::Refused("no free SPI is left".into());
-        let spi = self.env.new_ike_spi(home).ok_or_else(none_left)?;
-        let method =
-            first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
-        let ke = KePrivate::generate(method, self.env.entropy())?;
-        let nonce = self.env.new_nonce().ok_or_else(none_left)?;
-        self.env.forget_jobs(self.sa.id);
-        self.sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
-        self.sa.path = path;
-        self.sa.nat = Default::default();
-        self.sa.extensions = Default::default();
-        (self.sa.remote_id, self.sa.anchor, self.sa.ppk) = (None, None, false);
-        self.sa.keys = None;
-        self.sa.outdated = None;
-        self.sa.outgoing = Outgoing::default();
-        self.sa.incoming = Incoming::default();
-        let tried = vec![method];
-        let init = InitSent { attempt, ke, nonce, cookie: None, tried, cookies: 0, error: None };
-        self.send_init(connection, init)
-    }
+/// Begins an attempt, the first or another, with everything new: SPI, nonce, key.
+pub(crate) fn begin_attempt(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    attempt: Attempt,
+    path: Path,
+    home: Home<'_>,
+) -> Result<(), Reason> {
+    let none_left = || Reason::Refused("no free SPI is left".into());
+    let spi = session.env.new_ike_spi(home).ok_or_else(none_left)?;
+    let method = first_method(connection).ok_or_else(|| Reason::Refused("no key exchange method".into()))?;
+    let ke = KePrivate::generate(method, session.env.entropy())?;
+    let nonce = session.env.new_nonce().ok_or_else(none_left)?;
+    session.env.forget_jobs(session.sa.id);
+    session.sa.spis = IkeSpis { initiator: spi, responder: IkeSpi::ZERO };
+    session.sa.path = path;
+    session.sa.nat = Default::default();
+    session.sa.extensions = Default::default();
+    (session.sa.remote_id, session.sa.anchor, session.sa.ppk) = (None, None, false);
+    session.sa.keys = None;
+    session.sa.outdated = None;
+    session.sa.outgoing = Outgoing::default();
+    session.sa.incoming = Incoming::default();
+    let tried = vec![method];
+    let init = InitSent { attempt, ke, nonce, cookie: None, tried, cookies: 0, error: None };
+    send_init(session, connection, init)
+}
 
-    /// Sends the request that `init` describes, as the first of the SA.
-    fn send_init(&mut self, connection: &Connection, init: InitSent) -> Result<(), Reason> {
-        let bytes = request(self.sa, connection, &init, self.env.loaded.has_ppk_for(connection))?;
-        self.sa.phase = Phase::InitSent(Box::new(init));
-        self.sa.outgoing.next = MessageId(0);
-        self.commit();
-        self.request_made(ExchangeType::IkeSaInit, RequestKind::Init, vec![bytes]);
-        Ok(())
-    }
+/// Sends the request that `init` describes, as the first of the SA.
+fn send_init(session: &mut Session<'_>, connection: &Connection, init: InitSent) -> Result<(), Reason> {
+    let bytes = request(session.sa, connection, &init, session.env.loaded.has_ppk_for(connection))?;
+    session.sa.phase = Phase::InitSent(Box::new(init));
+    session.sa.outgoing.next = MessageId(0);
+    session.commit();
+    session.request_made(ExchangeType::IkeSaInit, RequestKind::Init, vec![bytes]);
+    Ok(())
+}
 
-    /// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored: the true one may
-    /// still come (RFC 7296 §2.21.1).
-    pub(crate) fn init_response(&mut self, reply: Reply<'_>) -> Result<(), Reason> {
-        let path = reply.path;
-        let Phase::InitSent(init) = &self.sa.phase else { return Ok(()) };
-        if path.remote != self.sa.path.remote {
-            self.env.effects.discard(self.now, Discard::UnexpectedResponse, || {
-                format!("ignored an IKE_SA_INIT response from {}, which was not asked", path.remote)
-            });
-            return Ok(());
-        }
-        let init = InitSent::clone(init);
-        self.env.effects.count_message(self.sa, ExchangeType::IkeSaInit, Counted::InResponse);
-        let connection = self.env.loaded.connections.get(&self.sa.connection).ok_or_else(unloaded)?;
-        let judged = if reply.message.payloads.sa().is_some() {
-            self.agreed(&connection, &init, reply)?
-        } else {
-            self.refused(&connection, init, reply)?
-        };
-        if let Judged::Ignored(why) = judged {
-            self.ignore(path.remote, &why);
-        }
-        Ok(())
-    }
-
-    /// The responder chose. Goes on with the keys, once they are computed.
-    fn agreed(
-        &mut self,
-        connection: &Arc<Connection>,
-        init: &InitSent,
-        reply: Reply<'_>,
-    ) -> Result<Judged, Reason> {
-        let Reply { path, message, bytes } = reply;
-        let ignored = |why: &str| Ok(Judged::Ignored(why.to_owned()));
-        let payloads = &message.payloads;
-        let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
-            return ignored("SA, KE or Nonce is missing");
-        };
-        let spis = IkeSpis { responder: message.header.responder_spi, ..self.sa.spis };
-        if spis.responder.is_zero() {
-            return ignored("the responder's SPI is zero");
-        }
-        let offered = offer::ike(&connection.proposals, None);
-        let suite = match accept::ike(&offered, &connection.proposals, answer) {
-            Ok((suite, _)) => suite,
-            Err(error) => return ignored(&error.to_string()),
-        };
-        if !extensions::vouched_for(suite, payloads) {
-            return ignored("it has additional key exchanges, but no IKE_INTERMEDIATE for them");
-        }
-        let extensions = extensions::agreed(connection, payloads, self.env.loaded.has_ppk_for(connection));
-        if connection.ppk.required && !extensions.ppk {
-            let text = "PPK is required, but the peer has none to use".to_owned();
-            self.wait_for_better(init.clone(), text);
-            return Ok(Judged::Handled);
-        }
-        if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
-            let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
-            self.wait_for_better(init.clone(), text.to_owned());
-            return Ok(Judged::Handled);
-        }
-        if let Some(lack) = childless::lack(connection, &init.attempt, payloads) {
-            self.wait_for_better(init.clone(), lack.to_owned());
-            return Ok(Judged::Handled);
-        }
-        if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
-            return ignored("its KE or Nonce does not fit the algorithms that it chose");
-        }
-        let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
-        let request = self.sa.outgoing.pending.as_ref().and_then(|pending| pending.datagrams.first());
-        let opening = Opening {
-            attempt: init.attempt.clone(),
-            nonces: nonces.clone(),
-            init_request: request.cloned().unwrap_or_default(),
-            init_response: bytes.to_vec(),
-            int_auth: IntAuth::default(),
-        };
-        let draft = self.next_draft(connection, (suite, extensions), &opening, 0)?;
-        let agreed = Agreed {
-            remote: path.remote,
-            chosen: format!("selected proposal: {}", describe::sa(answer)),
-            spis,
-            nat: nat::detect(payloads, spis, path, connection.encap),
-            extensions,
-            opening,
-        };
-        let (ours, theirs) = (init.ke.clone(), ke.clone());
-        let work = move || {
-            let keys = IkeKeys::derive(suite, &ours.agree(&theirs)?, &nonces, spis)?;
-            let made = draft.map(|draft| draft.make(&keys)).transpose();
-            Ok((keys, made))
-        };
-        self.compute(true, work, |session, computed| session.init_done(agreed, computed));
-        Ok(Judged::Handled)
-    }
-
-    /// The keys are there, if the responder's part of them is any good. The exchange is over.
-    fn init_done(
-        &mut self,
-        agreed: Agreed,
-        computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
-    ) -> Result<(), Reason> {
-        if !matches!(self.sa.phase, Phase::InitSent(_)) {
-            return Ok(());
-        }
-        let Agreed { remote, chosen, spis, nat, extensions, opening } = agreed;
-        let (keys, made) = match computed {
-            Ok(computed) => computed,
-            Err(error) => {
-                self.ignore(remote, &error.to_string());
-                return Ok(());
-            }
-        };
-        self.sa.outgoing.pending = None;
-        self.sa.spis = spis;
-        self.sa.keys = Some(Keys::new(keys, Role::Initiator, self.env.alloc.sender_id()));
-        self.sa.nat = nat;
-        self.sa.extensions = extensions;
-        if self.sa.nat.any() {
-            self.sa.path = nat::float(self.sa.path, &self.env.config);
-        }
-        self.log(ORDINARY, chosen);
-        self.authenticate_or_exchange(opening, made?, 0)
-    }
-
-    fn ignore(&mut self, remote: SocketAddr, why: &str) {
-        self.env.effects.discard(self.now, Discard::Unacceptable, || {
-            format!("ignored an IKE_SA_INIT response from {remote}: {why}")
+/// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored: the true one may
+/// still come (RFC 7296 §2.21.1).
+pub(crate) fn init_response(session: &mut Session<'_>, reply: Reply<'_>) -> Result<(), Reason> {
+    let path = reply.path;
+    let Phase::InitSent(init) = &session.sa.phase else { return Ok(()) };
+    if path.remote != session.sa.path.remote {
+        session.env.effects.discard(session.now, Discard::UnexpectedResponse, || {
+            format!("ignored an IKE_SA_INIT response from {}, which was not asked", path.remote)
         });
+        return Ok(());
     }
+    let init = InitSent::clone(init);
+    session.env.effects.count_message(session.sa, ExchangeType::IkeSaInit, Counted::InResponse);
+    let connection = session.env.loaded.connections.get(&session.sa.connection).ok_or_else(unloaded)?;
+    let judged = if reply.message.payloads.sa().is_some() {
+        agreed(session, &connection, &init, reply)?
+    } else {
+        refused(session, &connection, init, reply)?
+    };
+    if let Judged::Ignored(why) = judged {
+        ignore(session, path.remote, &why);
+    }
+    Ok(())
+}
 
-    /// The responder wants something else, or nothing to do with us.
-    fn refused(
-        &mut self,
-        connection: &Connection,
-        mut init: InitSent,
-        reply: Reply<'_>,
-    ) -> Result<Judged, Reason> {
-        let payloads = &reply.message.payloads;
-        if let Some(cookie) = payloads.notify(NotifyType::Cookie) {
-            if cookie.data.is_empty() || cookie.data.len() > MAX_COOKIE || init.cookies >= MAX_COOKIES {
-                return Ok(Judged::Ignored("its cookie is not acceptable".into()));
-            }
-            init.cookies = init.cookies.saturating_add(1);
-            init.cookie = Some(cookie.data.clone());
-            self.log(DETAIL, "the responder demands a cookie");
-            self.send_init(connection, init)?;
+/// The responder chose. Goes on with the keys, once they are computed.
+fn agreed(
+    session: &mut Session<'_>,
+    connection: &Arc<Connection>,
+    init: &InitSent,
+    reply: Reply<'_>,
+) -> Result<Judged, Reason> {
+    let Reply { path, message, bytes } = reply;
+    let ignored = |why: &str| Ok(Judged::Ignored(why.to_owned()));
+    let payloads = &message.payloads;
+    let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
+        return ignored("SA, KE or Nonce is missing");
+    };
+    let spis = IkeSpis { responder: message.header.responder_spi, ..session.sa.spis };
+    if spis.responder.is_zero() {
+        return ignored("the responder's SPI is zero");
+    }
+    let offered = offer::ike(&connection.proposals, None);
+    let suite = match accept::ike(&offered, &connection.proposals, answer) {
+        Ok((suite, _)) => suite,
+        Err(error) => return ignored(&error.to_string()),
+    };
+    if !extensions::vouched_for(suite, payloads) {
+        return ignored("it has additional key exchanges, but no IKE_INTERMEDIATE for them");
+    }
+    let extensions = extensions::agreed(connection, payloads, session.env.loaded.has_ppk_for(connection));
+    if connection.ppk.required && !extensions.ppk {
+        let text = "PPK is required, but the peer has none to use".to_owned();
+        wait_for_better(session, init.clone(), text);
+        return Ok(Judged::Handled);
+    }
+    if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
+        let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
+        wait_for_better(session, init.clone(), text.to_owned());
+        return Ok(Judged::Handled);
+    }
+    if let Some(lack) = childless::lack(connection, &init.attempt, payloads) {
+        wait_for_better(session, init.clone(), lack.to_owned());
+        return Ok(Judged::Handled);
+    }
+    if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
+        return ignored("its KE or Nonce does not fit the algorithms that it chose");
+    }
+    let nonces = Nonces { initiator: init.nonce.clone(), responder: nonce.clone() };
+    let request = session.sa.outgoing.pending.as_ref().and_then(|pending| pending.datagrams.first());
+    let opening = Opening {
+        attempt: init.attempt.clone(),
+        nonces: nonces.clone(),
+        init_request: request.cloned().unwrap_or_default(),
+        init_response: bytes.to_vec(),
+        int_auth: IntAuth::default(),
+    };
+    let draft = intermediate::next_draft(session, connection, (suite, extensions), &opening, 0)?;
+    let agreed = Agreed {
+        remote: path.remote,
+        chosen: format!("selected proposal: {}", describe::sa(answer)),
+        spis,
+        nat: nat::detect(payloads, spis, path, connection.encap),
+        extensions,
+        opening,
+    };
+    let (ours, theirs) = (init.ke.clone(), ke.clone());
+    let work = move || {
+        let keys = IkeKeys::derive(suite, &ours.agree(&theirs)?, &nonces, spis)?;
+        let made = draft.map(|draft| draft.make(&keys)).transpose();
+        Ok((keys, made))
+    };
+    session.compute(true, work, |session, computed| init_done(session, agreed, computed));
+    Ok(Judged::Handled)
+}
+
+/// The keys are there, if the responder's part of them is any good. The exchange is over.
+fn init_done(
+    session: &mut Session<'_>,
+    agreed: Agreed,
+    computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
+) -> Result<(), Reason> {
+    if !matches!(session.sa.phase, Phase::InitSent(_)) {
+        return Ok(());
+    }
+    let Agreed { remote, chosen, spis, nat, extensions, opening } = agreed;
+    let (keys, made) = match computed {
+        Ok(computed) => computed,
+        Err(error) => {
+            ignore(session, remote, &error.to_string());
+            return Ok(());
+        }
+    };
+    session.sa.outgoing.pending = None;
+    session.sa.spis = spis;
+    session.sa.keys = Some(Keys::new(keys, Role::Initiator, session.env.alloc.sender_id()));
+    session.sa.nat = nat;
+    session.sa.extensions = extensions;
+    if session.sa.nat.any() {
+        session.sa.path = nat::float(session.sa.path, &session.env.config);
+    }
+    session.log(ORDINARY, chosen);
+    intermediate::authenticate_or_exchange(session, opening, made?, 0)
+}
+
+fn ignore(session: &mut Session<'_>, remote: SocketAddr, why: &str) {
+    session.env.effects.discard(session.now, Discard::Unacceptable, || {
+        format!("ignored an IKE_SA_INIT response from {remote}: {why}")
+    });
+}
+
+/// The responder wants something else, or nothing to do with us.
+fn refused(
+    session: &mut Session<'_>,
+    connection: &Connection,
+    mut init: InitSent,
+    reply: Reply<'_>,
+) -> Result<Judged, Reason> {
+    let payloads = &reply.message.payloads;
+    if let Some(cookie) = payloads.notify(NotifyType::Cookie) {
+        if cookie.data.is_empty() || cookie.data.len() > MAX_COOKIE || init.cookies >= MAX_COOKIES {
+            return Ok(Judged::Ignored("its cookie is not acceptable".into()));
+        }
+        init.cookies = init.cookies.saturating_add(1);
+        init.cookie = Some(cookie.data.clone());
+        session.log(DETAIL, "the responder demands a cookie");
+        send_init(session, connection, init)?;
+        return Ok(Judged::Handled);
+    }
+    let Some(error) = payloads.error() else {
+        return Ok(Judged::Ignored("it has neither an SA payload nor an error".into()));
+    };
+    if let Some(wanted) = error.wanted_ke() {
+        let usable = KeyExchange::from_wire(wanted)
+            .filter(|method| offers(connection, *method) && !init.tried.contains(method));
+        if let Some(method) = usable {
+            init.ke = KePrivate::generate(method, session.env.entropy())?;
+            init.tried.push(method);
+            session.log(ORDINARY, format!("the responder wants key exchange by {wanted}"));
+            send_init(session, connection, init)?;
             return Ok(Judged::Handled);
         }
-        let Some(error) = payloads.error() else {
-            return Ok(Judged::Ignored("it has neither an SA payload nor an error".into()));
-        };
-        if let Some(wanted) = error.wanted_ke() {
-            let usable = KeyExchange::from_wire(wanted)
-                .filter(|method| offers(connection, *method) && !init.tried.contains(method));
-            if let Some(method) = usable {
-                init.ke = KePrivate::generate(method, self.env.entropy())?;
-                init.tried.push(method);
-                self.log(ORDINARY, format!("the responder wants key exchange by {wanted}"));
-                self.send_init(connection, init)?;
-                return Ok(Judged::Handled);
-            }
-        }
-        let text = refusal(connection, error);
-        self.wait_for_better(init, text);
-        Ok(Judged::Handled)
     }
+    let text = refusal(connection, error);
+    wait_for_better(session, init, text);
+    Ok(Judged::Handled)
+}
 
-    /// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.
-    fn wait_for_better(&mut self, mut init: InitSent, text: String) {
-        if init.error.is_some() {
-            return;
-        }
-        self.log(ORDINARY, format!("received {text}, not authenticated: waiting for a better answer"));
-        let until = self.now.plus(self.env.config.unauthenticated_error_wait);
-        init.error = Some(UnauthenticatedError { text, until });
-        self.commit();
-        self.sa.phase = Phase::InitSent(Box::new(init));
+/// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.
+fn wait_for_better(session: &mut Session<'_>, mut init: InitSent, text: String) {
+    if init.error.is_some() {
+        return;
     }
+    session.log(ORDINARY, format!("received {text}, not authenticated: waiting for a better answer"));
+    let until = session.now.plus(session.env.config.unauthenticated_error_wait);
+    init.error = Some(UnauthenticatedError { text, until });
+    session.commit();
+    session.sa.phase = Phase::InitSent(Box::new(init));
 }
 
 fn unloaded() -> Reason {

@@ -4,6 +4,8 @@ mod extensions;
 mod initiator;
 mod responder;
 
+pub(crate) use initiator::{begin_attempt, init_response};
+
 pub(crate) use extensions::{certificate_request, key_request};
 pub(crate) use initiator::Reply;
 pub(crate) use responder::{InitRequest, InitResponder};

@@ -4,6 +4,9 @@
 mod initiator;
 mod responder;
 
+pub(crate) use initiator::{authenticate_or_exchange, intermediate_response, next_draft};
+pub(crate) use responder::intermediate_request;
+
 use crate::message::{ExchangeType, KePayload, MessageBuilder, MessageId, Payload};
 use crate::sa::IkeSa;
 

@@ -19,64 +19,65 @@ struct Due {
     keys: IkeKeys,
 }
 
-impl Session<'_> {
-    /// An IKE_INTERMEDIATE request that is due: the integrity check has passed.
-    pub(crate) fn intermediate_request(
-        &mut self,
-        request: &Request,
-        covered: IntAuth,
-        payloads: Result<Payloads, ParseError>,
-    ) -> Result<(), Reason> {
-        let Phase::HalfOpen(half) = &self.sa.phase else { return Ok(()) };
-        let (place, nonces) = (half.place, half.nonces.clone());
-        let Due { place, draw, theirs, keys } = match self.due(place, payloads) {
-            Ok(due) => due,
-            Err(refusal) => return self.refuse_initiator(request, refusal),
-        };
-        let (spis, request) = (self.sa.spis, *request);
-        let work = move || {
-            let (ours, shared) = draw.respond(&theirs)?;
-            Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
-        };
-        self.compute(false, work, move |session, computed| {
-            session.intermediate_done(&request, (place, covered), computed)
-        });
-        Ok(())
-    }
+/// An IKE_INTERMEDIATE request that is due: the integrity check has passed.
+pub(crate) fn intermediate_request(
+    session: &mut Session<'_>,
+    request: &Request,
+    covered: IntAuth,
+    payloads: Result<Payloads, ParseError>,
+) -> Result<(), Reason> {
+    let Phase::HalfOpen(half) = &session.sa.phase else { return Ok(()) };
+    let (place, nonces) = (half.place, half.nonces.clone());
+    let Due { place, draw, theirs, keys } = match due(session, place, payloads) {
+        Ok(due) => due,
+        Err(refusal) => return session.refuse_initiator(request, refusal),
+    };
+    let (spis, request) = (session.sa.spis, *request);
+    let work = move || {
+        let (ours, shared) = draw.respond(&theirs)?;
+        Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
+    };
+    session.compute(false, work, move |session, computed| {
+        intermediate_done(session, &request, (place, covered), computed)
+    });
+    Ok(())
+}
 
-    /// What is to be computed for the key exchange that is due.
-    fn due(&mut self, place: usize, payloads: Result<Payloads, ParseError>) -> Result<Due, Refusal> {
-        let payloads = payloads?;
-        let keys =
-            self.sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?.ike.clone();
-        let next = keys.suite().next_additional(place);
-        let (place, method) = next.ok_or_else(|| Refusal::syntax("no additional key exchange is due"))?;
-        let theirs = payloads.ke().ok_or_else(|| Refusal::syntax("KE is missing"))?.clone();
-        Ok(Due { place, draw: KeDraw::new(method, &mut *self.env.alloc), theirs, keys })
-    }
+/// What is to be computed for the key exchange that is due.
+fn due(
+    session: &mut Session<'_>,
+    place: usize,
+    payloads: Result<Payloads, ParseError>,
+) -> Result<Due, Refusal> {
+    let payloads = payloads?;
+    let keys = session.sa.keys.as_ref().ok_or_else(|| Refusal::syntax("the IKE SA has no keys"))?.ike.clone();
+    let next = keys.suite().next_additional(place);
+    let (place, method) = next.ok_or_else(|| Refusal::syntax("no additional key exchange is due"))?;
+    let theirs = payloads.ke().ok_or_else(|| Refusal::syntax("KE is missing"))?.clone();
+    Ok(Due { place, draw: KeDraw::new(method, &mut *session.env.alloc), theirs, keys })
+}
 
-    /// Answers under the old keys, then changes to the new ones.
-    fn intermediate_done(
-        &mut self,
-        request: &Request,
-        (place, covered): (usize, IntAuth),
-        computed: Result<(KePayload, IkeKeys), SuiteError>,
-    ) -> Result<(), Reason> {
-        let Phase::HalfOpen(half) = self.sa.phase.clone() else { return Ok(()) };
-        let (ke, new) = match computed {
-            Ok(computed) => computed,
-            Err(error) => {
-                return self.refuse_initiator(request, Refusal::syntax(error.to_string()));
-            }
-        };
-        let mut half = HalfOpen { place: place.saturating_add(1), int_auth: covered, ..*half };
-        let keys = self.sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
-        let message = message(self.sa, true, request.id, &ke);
-        half.int_auth.sent(&keys.ike, Role::Responder, &message)?;
-        half.last_opener = Some(keys.opener.clone());
-        self.respond(request, vec![Payload::Ke(ke)])?;
-        self.sa.renew_keys(new);
-        self.sa.phase = Phase::HalfOpen(Box::new(half));
-        Ok(())
-    }
+/// Answers under the old keys, then changes to the new ones.
+fn intermediate_done(
+    session: &mut Session<'_>,
+    request: &Request,
+    (place, covered): (usize, IntAuth),
+    computed: Result<(KePayload, IkeKeys), SuiteError>,
+) -> Result<(), Reason> {
+    let Phase::HalfOpen(half) = session.sa.phase.clone() else { return Ok(()) };
+    let (ke, new) = match computed {
+        Ok(computed) => computed,
+        Err(error) => {
+            return session.refuse_initiator(request, Refusal::syntax(error.to_string()));
+        }
+    };
+    let mut half = HalfOpen { place: place.saturating_add(1), int_auth: covered, ..*half };
+    let keys = session.sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
+    let message = message(session.sa, true, request.id, &ke);
+    half.int_auth.sent(&keys.ike, Role::Responder, &message)?;
+    half.last_opener = Some(keys.opener.clone());
+    session.respond(request, vec![Payload::Ke(ke)])?;
+    session.sa.renew_keys(new);
+    session.sa.phase = Phase::HalfOpen(Box::new(half));
+    Ok(())
 }

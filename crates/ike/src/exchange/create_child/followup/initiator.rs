@@ -2,7 +2,10 @@
 
 use crate::endpoint::report::ORDINARY;
 use crate::exchange::create_child::agreement::KeyedAnswer;
+use crate::exchange::create_child::followup::responder;
 use crate::exchange::create_child::followup::{Next, next_link};
+use crate::exchange::create_child::ike;
+use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::initiator::Asked;
 use crate::exchange::create_child::replace::serve_on;
 use crate::exchange::session::Session;
@@ -16,165 +19,164 @@ use crate::suite::KePrivate;
 /// How often a peer may forget what it agreed to, until there is no hope for the IKE SA (RFC 9370 §2.2.4).
 const MAX_FORGOTTEN: u8 = 4;
 
-impl Session<'_> {
-    /// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides renew the same one, the
-    /// nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
-    pub(in super::super) fn begin_child_series(
-        &mut self,
-        mut creating: Creating,
-        asked: &Asked,
-        series: Series<AgreedChild>,
-        next: Next,
-    ) -> Result<(), Reason> {
-        if asked.is_being_deleted(self.sa) {
-            self.unwanted_child(asked, true, "it is being deleted");
-            return Ok(());
-        }
-        if creating.is_outdone(&series.exchanges.nonces) {
-            self.child_outdone(asked);
-            return Ok(());
-        }
-        self.outdo_child(&creating);
-        if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
-            // The peer had it renewed in one exchange, and takes that back. Until we are done the old one serves on; should
-            // nothing come of that, it is to be renewed again.
-            asked.replaces.into_iter().for_each(|old| serve_on(self.sa, old));
-        }
-        self.ask_child_followup(creating, asked, series, next)
+/// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides renew the same one, the
+/// nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
+pub(crate) fn begin_child_series(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    asked: &Asked,
+    series: Series<AgreedChild>,
+    next: Next,
+) -> Result<(), Reason> {
+    if asked.is_being_deleted(session.sa) {
+        initiator::unwanted_child(session, asked, true, "it is being deleted");
+        return Ok(());
     }
+    if creating.is_outdone(&series.exchanges.nonces) {
+        child_outdone(session, asked);
+        return Ok(());
+    }
+    initiator::outdo_child(session, &creating);
+    if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
+        // The peer had it renewed in one exchange, and takes that back. Until we are done the old one serves on; should
+        // nothing come of that, it is to be renewed again.
+        asked.replaces.into_iter().for_each(|old| serve_on(session.sa, old));
+    }
+    ask_child_followup(session, creating, asked, series, next)
+}
 
-    fn ask_child_followup(
-        &mut self,
-        mut creating: Creating,
-        asked: &Asked,
-        series: Series<AgreedChild>,
-        next: Next,
-    ) -> Result<(), Reason> {
-        let Asked { name, spi_in, replaces, tries, anew: _ } = asked.clone();
-        creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
-        self.ask_followup(creating, next)
-    }
+fn ask_child_followup(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    asked: &Asked,
+    series: Series<AgreedChild>,
+    next: Next,
+) -> Result<(), Reason> {
+    let Asked { name, spi_in, replaces, tries, anew: _ } = asked.clone();
+    creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
+    ask_followup(session, creating, next)
+}
 
-    /// Nothing is made yet, so that there is nothing to delete.
-    fn child_outdone(&mut self, asked: &Asked) {
-        self.env.alloc.release_esp_spi(self.now, asked.spi_in);
-        let Some(old) = asked.replaces else { return };
-        self.log(ORDINARY, format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0));
-        if self.sa.child(old).is_some_and(|child| child.is_installed()) {
-            // Should the peer not go on, we do.
-            self.try_later(Task::RekeyChild(old));
-        }
+/// Nothing is made yet, so that there is nothing to delete.
+fn child_outdone(session: &mut Session<'_>, asked: &Asked) {
+    session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+    let Some(old) = asked.replaces else { return };
+    session.log(ORDINARY, format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0));
+    if session.sa.child(old).is_some_and(|child| child.is_installed()) {
+        // Should the peer not go on, we do.
+        initiator::try_later(session, Task::RekeyChild(old));
     }
+}
 
-    /// The answer to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
-    pub(in super::super) fn child_followup_response(
-        &mut self,
-        creating: Creating,
-        asked: &Asked,
-        mut series: Series<AgreedChild>,
-        answer: KeyedAnswer<'_>,
-    ) -> Result<(), Reason> {
-        if let Some(error) = refusal(answer.payloads).cloned() {
-            self.env.alloc.release_esp_spi(self.now, asked.spi_in);
-            self.child_refused(asked, &error)?;
-            return self.series_refused(&error);
-        }
-        let Some(child) = self.configured_child(&asked.name).filter(|_| self.sa.closing.is_none()) else {
-            let why = "the child was unloaded, or the IKE_SA is on its way out";
-            self.unwanted_child(asked, true, why);
-            return Ok(());
-        };
-        match exchange(&mut series.exchanges, answer) {
-            Ok(None) => {
-                self.sa.forgotten = 0;
-                self.child_agreed(&creating, asked, &child, series);
-            }
-            Ok(Some(_)) if asked.is_being_deleted(self.sa) => {
-                self.unwanted_child(asked, true, "it is being deleted");
-            }
-            Ok(Some(next)) => return self.ask_child_followup(creating, asked, series, next),
-            Err(why) => self.unwanted_child(asked, true, &why),
-        }
-        Ok(())
+/// The answer to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
+pub(crate) fn child_followup_response(
+    session: &mut Session<'_>,
+    creating: Creating,
+    asked: &Asked,
+    mut series: Series<AgreedChild>,
+    answer: KeyedAnswer<'_>,
+) -> Result<(), Reason> {
+    if let Some(error) = refusal(answer.payloads).cloned() {
+        session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+        initiator::child_refused(session, asked, &error)?;
+        return series_refused(session, &error);
     }
+    let Some(child) =
+        initiator::configured_child(session, &asked.name).filter(|_| session.sa.closing.is_none())
+    else {
+        let why = "the child was unloaded, or the IKE_SA is on its way out";
+        initiator::unwanted_child(session, asked, true, why);
+        return Ok(());
+    };
+    match exchange(&mut series.exchanges, answer) {
+        Ok(None) => {
+            session.sa.forgotten = 0;
+            initiator::child_agreed(session, &creating, asked, &child, series);
+        }
+        Ok(Some(_)) if asked.is_being_deleted(session.sa) => {
+            initiator::unwanted_child(session, asked, true, "it is being deleted");
+        }
+        Ok(Some(next)) => return ask_child_followup(session, creating, asked, series, next),
+        Err(why) => initiator::unwanted_child(session, asked, true, &why),
+    }
+    Ok(())
+}
 
-    /// The same for an IKE SA.
-    pub(in super::super) fn begin_ike_series(
-        &mut self,
-        mut creating: Creating,
-        spi: IkeSpi,
-        series: Series<AgreedIke>,
-        next: Next,
-    ) -> Result<(), Reason> {
-        if self.sa.closing.is_some() {
-            return Ok(());
-        }
-        if creating.is_outdone(&series.exchanges.nonces) {
-            self.ike_outdone(&creating);
-            return Ok(());
-        }
-        // One that the peer has made already it deletes itself; until we are done, it could yet have to serve.
-        if creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited).is_some() {
-            self.forget_followup();
-        }
-        creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-        self.ask_followup(creating, next)
+/// The same for an IKE SA.
+pub(crate) fn begin_ike_series(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    spi: IkeSpi,
+    series: Series<AgreedIke>,
+    next: Next,
+) -> Result<(), Reason> {
+    if session.sa.closing.is_some() {
+        return Ok(());
     }
+    if creating.is_outdone(&series.exchanges.nonces) {
+        ike::ike_outdone(session, &creating);
+        return Ok(());
+    }
+    // One that the peer has made already it deletes itself; until we are done, it could yet have to serve.
+    if creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited).is_some() {
+        responder::forget_followup(session);
+    }
+    creating.what = What::Ike(WantedIke { spi, series: Some(series) });
+    ask_followup(session, creating, next)
+}
 
-    /// The answer to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
-    pub(in super::super) fn ike_followup_response(
-        &mut self,
-        mut creating: Creating,
-        spi: IkeSpi,
-        mut series: Series<AgreedIke>,
-        answer: KeyedAnswer<'_>,
-    ) -> Result<(), Reason> {
-        if let Some(error) = refusal(answer.payloads) {
-            self.ike_refused(&creating, &format!("the peer answered {}", error.kind));
-            return self.series_refused(error);
-        }
-        match exchange(&mut series.exchanges, answer) {
-            Ok(None) => {
-                self.sa.forgotten = 0;
-                return self.ike_agreed(&creating, &series);
-            }
-            Ok(Some(_)) if self.sa.closing.is_some() => {}
-            Ok(Some(next)) => {
-                creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-                return self.ask_followup(creating, next);
-            }
-            Err(why) => self.ike_refused(&creating, &why),
-        }
-        Ok(())
+/// The answer to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
+pub(crate) fn ike_followup_response(
+    session: &mut Session<'_>,
+    mut creating: Creating,
+    spi: IkeSpi,
+    mut series: Series<AgreedIke>,
+    answer: KeyedAnswer<'_>,
+) -> Result<(), Reason> {
+    if let Some(error) = refusal(answer.payloads) {
+        ike::ike_refused(session, &creating, &format!("the peer answered {}", error.kind));
+        return series_refused(session, error);
     }
+    match exchange(&mut series.exchanges, answer) {
+        Ok(None) => {
+            session.sa.forgotten = 0;
+            return ike::ike_agreed(session, &creating, &series);
+        }
+        Ok(Some(_)) if session.sa.closing.is_some() => {}
+        Ok(Some(next)) => {
+            creating.what = What::Ike(WantedIke { spi, series: Some(series) });
+            return ask_followup(session, creating, next);
+        }
+        Err(why) => ike::ike_refused(session, &creating, &why),
+    }
+    Ok(())
+}
 
-    fn ask_followup(&mut self, creating: Creating, next: Next) -> Result<(), Reason> {
-        let Next { place, method, link } = next;
-        let creating = self.sa.creating.insert(Box::new(creating));
-        let ke = KePrivate::generate(method, &mut *self.env.alloc)?;
-        let payload = ke.payload();
-        creating.ke = Some(ke);
-        let line =
-            format!("additional key exchange {} by {}", place.saturating_add(1), KeMethod::from(method));
-        self.log(ORDINARY, line);
-        let link = Notify::new(NotifyType::AdditionalKeyExchange, link);
-        let payloads = vec![Payload::Ke(payload), Payload::Notify(link)];
-        self.request(ExchangeType::IkeFollowupKe, RequestKind::CreateChild, payloads)
-    }
+fn ask_followup(session: &mut Session<'_>, creating: Creating, next: Next) -> Result<(), Reason> {
+    let Next { place, method, link } = next;
+    let creating = session.sa.creating.insert(Box::new(creating));
+    let ke = KePrivate::generate(method, &mut *session.env.alloc)?;
+    let payload = ke.payload();
+    creating.ke = Some(ke);
+    let line = format!("additional key exchange {} by {}", place.saturating_add(1), KeMethod::from(method));
+    session.log(ORDINARY, line);
+    let link = Notify::new(NotifyType::AdditionalKeyExchange, link);
+    let payloads = vec![Payload::Ke(payload), Payload::Notify(link)];
+    session.request(ExchangeType::IkeFollowupKe, RequestKind::CreateChild, payloads)
+}
 
-    /// The peer breaks a series off. That it forgets one may be, but not that it always does.
-    fn series_refused(&mut self, error: &Notify) -> Result<(), Reason> {
-        if error.kind != NotifyType::StateNotFound {
-            return Ok(());
-        }
-        self.sa.forgotten = self.sa.forgotten.saturating_add(1);
-        if self.sa.forgotten < MAX_FORGOTTEN || self.sa.closing.is_some() {
-            return Ok(());
-        }
-        self.env.act_on_hopelessness(self.now, self.sa);
-        let deadline = self.now.plus(self.env.config.delete_timeout);
-        self.delete_ike(Reason::Notify(error.kind.to_string()), deadline)
+/// The peer breaks a series off. That it forgets one may be, but not that it always does.
+fn series_refused(session: &mut Session<'_>, error: &Notify) -> Result<(), Reason> {
+    if error.kind != NotifyType::StateNotFound {
+        return Ok(());
     }
+    session.sa.forgotten = session.sa.forgotten.saturating_add(1);
+    if session.sa.forgotten < MAX_FORGOTTEN || session.sa.closing.is_some() {
+        return Ok(());
+    }
+    session.env.act_on_hopelessness(session.now, session.sa);
+    let deadline = session.now.plus(session.env.config.delete_timeout);
+    session.delete_ike(Reason::Notify(error.kind.to_string()), deadline)
 }
 
 /// The error of an answer that holds nothing else.

@@ -4,6 +4,11 @@
 mod initiator;
 mod responder;
 
+pub(crate) use initiator::{
+    begin_child_series, begin_ike_series, child_followup_response, ike_followup_response,
+};
+pub(crate) use responder::{answer_followup, begin_followup, forget_followup, forget_followup_of};
+
 pub(super) use responder::is_awaited;
 
 use crate::config::KeyExchange;

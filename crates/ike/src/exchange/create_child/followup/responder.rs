@@ -3,8 +3,11 @@
 use crate::config::KeyExchange;
 use crate::exchange::child::NoChild;
 use crate::exchange::create_child::agreement::Exchanged;
+use crate::exchange::create_child::ike;
 use crate::exchange::create_child::ike::obstacle;
+use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::keys::done;
+use crate::exchange::create_child::responder;
 use crate::exchange::create_child::responder::{is_ending, not_configured};
 use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, Payload, Payloads};
@@ -13,145 +16,142 @@ use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowes
 use crate::suite::SuiteError;
 use testudo_ipsec::spi::Spi;
 
-impl Session<'_> {
-    /// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them. A peer that begins
-    /// the same once more has forgotten the first; one that begins another has to wait.
-    pub(in super::super) fn begin_followup(
-        &mut self,
-        awaited: FollowupSa,
-        exchanges: KeyExchanges,
-    ) -> Result<Notify, NoChild> {
-        if let Some(first) = &self.sa.followup
-            && !awaited.is_another_try_of(&first.sa)
-        {
-            awaited.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
-            let why = "another SA of the peer's waits for its key exchanges";
-            return Err(NoChild::new(NotifyType::TemporaryFailure, why));
-        }
-        self.forget_followup();
-        if let Some(ours) = &mut self.sa.creating {
-            let same = if awaited.is_ike() {
-                ours.is_ike()
-            } else {
-                // What takes the place of an outdated one is for the peer a further one, and so no rival.
-                !ours.anew && ours.renews().is_some_and(|old| awaited.renews() == Some(old))
-            };
-            if same {
-                let lowest = lowest(&exchanges.nonces).clone();
-                ours.rival = Some(Rival { lowest, sa: RivalSa::Awaited });
-            }
-        }
-        Ok(self.await_followup(awaited, exchanges))
+/// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them. A peer that begins
+/// the same once more has forgotten the first; one that begins another has to wait.
+pub(crate) fn begin_followup(
+    session: &mut Session<'_>,
+    awaited: FollowupSa,
+    exchanges: KeyExchanges,
+) -> Result<Notify, NoChild> {
+    if let Some(first) = &session.sa.followup
+        && !awaited.is_another_try_of(&first.sa)
+    {
+        awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
+        let why = "another SA of the peer's waits for its key exchanges";
+        return Err(NoChild::new(NotifyType::TemporaryFailure, why));
     }
-
-    /// Remembers what the next IKE_FOLLOWUP_KE is for.
-    fn await_followup(&mut self, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
-        let mut link = [0; 16];
-        self.env.entropy().fill(&mut link);
-        let until = self.now.plus(self.env.config.followup_timeout);
-        self.sa.followup = Some(Box::new(Followup { sa: awaited, exchanges, link, until }));
-        Notify::new(NotifyType::AdditionalKeyExchange, link.to_vec())
-    }
-
-    /// An IKE_FOLLOWUP_KE of the peer. The payloads that answer; after the last one the SA is made.
-    pub(in super::super) fn answer_followup(
-        &mut self,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<Vec<Payload>, NoChild> {
-        let followup =
-            self.sa.followup.take_if(|followup| is_named(self.now, followup, payloads)).ok_or_else(|| {
-                NoChild::new(
-                    NotifyType::StateNotFound,
-                    "nothing is known that IKE_FOLLOWUP_KE could belong to",
-                )
-            })?;
-        let answer = self.go_on_with(*followup, payloads, exchanged);
-        if answer.is_err() {
-            forget_rival(self.sa);
+    forget_followup(session);
+    if let Some(ours) = &mut session.sa.creating {
+        let same = if awaited.is_ike() {
+            ours.is_ike()
+        } else {
+            // What takes the place of an outdated one is for the peer a further one, and so no rival.
+            !ours.anew && ours.renews().is_some_and(|old| awaited.renews() == Some(old))
+        };
+        if same {
+            let lowest = lowest(&exchanges.nonces).clone();
+            ours.rival = Some(Rival { lowest, sa: RivalSa::Awaited });
         }
-        answer
     }
+    Ok(await_followup(session, awaited, exchanges))
+}
 
-    fn go_on_with(
-        &mut self,
-        followup: Followup,
-        payloads: &Payloads,
-        exchanged: Option<Exchanged>,
-    ) -> Result<Vec<Payload>, NoChild> {
-        let Followup { sa: awaited, mut exchanges, .. } = followup;
-        let answered = self.exchange_followup(&awaited, &mut exchanges, (payloads, exchanged));
-        // What is wrong with one is the end of them all.
-        let answer = answered.inspect_err(|_| {
-            awaited.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
+/// Remembers what the next IKE_FOLLOWUP_KE is for.
+fn await_followup(session: &mut Session<'_>, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
+    let mut link = [0; 16];
+    session.env.entropy().fill(&mut link);
+    let until = session.now.plus(session.env.config.followup_timeout);
+    session.sa.followup = Some(Box::new(Followup { sa: awaited, exchanges, link, until }));
+    Notify::new(NotifyType::AdditionalKeyExchange, link.to_vec())
+}
+
+/// An IKE_FOLLOWUP_KE of the peer. The payloads that answer; after the last one the SA is made.
+pub(crate) fn answer_followup(
+    session: &mut Session<'_>,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<Vec<Payload>, NoChild> {
+    let followup = session
+        .sa
+        .followup
+        .take_if(|followup| is_named(session.now, followup, payloads))
+        .ok_or_else(|| {
+            NoChild::new(NotifyType::StateNotFound, "nothing is known that IKE_FOLLOWUP_KE could belong to")
         })?;
-        if exchanges.due().is_some() {
-            let link = self.await_followup(awaited, exchanges);
-            return Ok(vec![answer, Payload::Notify(link)]);
-        }
-        match awaited {
-            FollowupSa::Child { name, replaces, agreed } => {
-                self.complete_child(&name, replaces, agreed, &exchanges)?;
-            }
-            FollowupSa::Ike(agreed) => self.complete_ike(agreed, &exchanges)?,
-        }
-        Ok(vec![answer])
+    let answer = go_on_with(session, *followup, payloads, exchanged);
+    if answer.is_err() {
+        forget_rival(session.sa);
     }
+    answer
+}
 
-    /// Our part of the key exchange that is due.
-    fn exchange_followup(
-        &self,
-        awaited: &FollowupSa,
-        exchanges: &mut KeyExchanges,
-        (payloads, exchanged): (&Payloads, Option<Exchanged>),
-    ) -> Result<Payload, NoChild> {
-        self.check_followup(awaited)?;
-        let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);
-        let (_, method) = exchanges.due().ok_or_else(|| syntax("no additional key exchange is due"))?;
-        let offered = payloads.ke().ok_or_else(|| syntax("KE is missing"))?;
-        if offered.method != method.into() {
-            let error = SuiteError::KeMethod { found: offered.method, expected: method.into() };
-            return Err(syntax(&error.to_string()));
-        }
-        let (answer, shared) = done(exchanged)?;
-        exchanges.took_place(shared);
-        Ok(Payload::Ke(answer))
+fn go_on_with(
+    session: &mut Session<'_>,
+    followup: Followup,
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
+) -> Result<Vec<Payload>, NoChild> {
+    let Followup { sa: awaited, mut exchanges, .. } = followup;
+    let answered = exchange_followup(session, &awaited, &mut exchanges, (payloads, exchanged));
+    // What is wrong with one is the end of them all.
+    let answer = answered.inspect_err(|_| {
+        awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
+    })?;
+    if exchanges.due().is_some() {
+        let link = await_followup(session, awaited, exchanges);
+        return Ok(vec![answer, Payload::Notify(link)]);
     }
-
-    /// Much may have changed since the last exchange (RFC 7296 §2.25).
-    fn check_followup(&self, awaited: &FollowupSa) -> Result<(), NoChild> {
-        let wait = |why: &str| NoChild::new(NotifyType::TemporaryFailure, why);
-        let FollowupSa::Child { name, replaces, .. } = awaited else {
-            return obstacle(self.sa).map_or(Ok(()), |why| Err(wait(why)));
-        };
-        if is_ending(self.sa) {
-            return Err(wait("the IKE_SA is on its way out"));
+    match awaited {
+        FollowupSa::Child { name, replaces, agreed } => {
+            responder::complete_child(session, &name, replaces, agreed, &exchanges)?;
         }
-        if replaces.is_some_and(|old| !self.sa.child(old).is_some_and(|old| old.is_installed())) {
-            return Err(wait("the one to renew is on its way out"));
-        }
-        self.configured_child(name).map(|_| ()).ok_or_else(not_configured)
+        FollowupSa::Ike(agreed) => ike::complete_ike(session, agreed, &exchanges)?,
     }
+    Ok(vec![answer])
+}
 
-    /// The peer will not go on, or need not.
-    pub(crate) fn forget_followup(&mut self) {
-        if let Some(followup) = self.sa.followup.take() {
-            self.commit();
-            forget_rival(self.sa);
-            followup.sa.spi_in().into_iter().for_each(|spi| self.env.alloc.release_esp_spi(self.now, spi));
-        }
+/// Our part of the key exchange that is due.
+fn exchange_followup(
+    session: &Session<'_>,
+    awaited: &FollowupSa,
+    exchanges: &mut KeyExchanges,
+    (payloads, exchanged): (&Payloads, Option<Exchanged>),
+) -> Result<Payload, NoChild> {
+    check_followup(session, awaited)?;
+    let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);
+    let (_, method) = exchanges.due().ok_or_else(|| syntax("no additional key exchange is due"))?;
+    let offered = payloads.ke().ok_or_else(|| syntax("KE is missing"))?;
+    if offered.method != method.into() {
+        let error = SuiteError::KeMethod { found: offered.method, expected: method.into() };
+        return Err(syntax(&error.to_string()));
     }
+    let (answer, shared) = done(exchanged)?;
+    exchanges.took_place(shared);
+    Ok(Payload::Ke(answer))
+}
 
-    /// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made yet it never is.
-    pub(crate) fn forget_followup_of(&mut self, spi_out: Spi) {
-        let Some(FollowupSa::Child { agreed, replaces, .. }) = self.sa.followup.as_ref().map(|f| &f.sa)
-        else {
-            return;
-        };
-        let old = replaces.and_then(|old| self.sa.child(old)).map(|old| old.params.spi_out);
-        if agreed.spi_out == spi_out || old == Some(spi_out) {
-            self.forget_followup();
-        }
+/// Much may have changed since the last exchange (RFC 7296 §2.25).
+fn check_followup(session: &Session<'_>, awaited: &FollowupSa) -> Result<(), NoChild> {
+    let wait = |why: &str| NoChild::new(NotifyType::TemporaryFailure, why);
+    let FollowupSa::Child { name, replaces, .. } = awaited else {
+        return obstacle(session.sa).map_or(Ok(()), |why| Err(wait(why)));
+    };
+    if is_ending(session.sa) {
+        return Err(wait("the IKE_SA is on its way out"));
+    }
+    if replaces.is_some_and(|old| !session.sa.child(old).is_some_and(|old| old.is_installed())) {
+        return Err(wait("the one to renew is on its way out"));
+    }
+    initiator::configured_child(session, name).map(|_| ()).ok_or_else(not_configured)
+}
+
+/// The peer will not go on, or need not.
+pub(crate) fn forget_followup(session: &mut Session<'_>) {
+    if let Some(followup) = session.sa.followup.take() {
+        session.commit();
+        forget_rival(session.sa);
+        followup.sa.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
+    }
+}
+
+/// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made yet it never is.
+pub(crate) fn forget_followup_of(session: &mut Session<'_>, spi_out: Spi) {
+    let Some(FollowupSa::Child { agreed, replaces, .. }) = session.sa.followup.as_ref().map(|f| &f.sa) else {
+        return;
+    };
+    let old = replaces.and_then(|old| session.sa.child(old)).map(|old| old.params.spi_out);
+    if agreed.spi_out == spi_out || old == Some(spi_out) {
+        forget_followup(session);
     }
 }
 
