@@ -1,13 +1,13 @@
 //! From a datagram to the IKE SA and the exchange that it belongs to.
 
 use crate::endpoint::{Discard, Endpoint};
-use crate::exchange::InitResponder;
 use crate::exchange::fragments::is_fragment;
 use crate::exchange::receive::Datagram;
-use crate::exchange::{InitRequest, Place, place};
+use crate::exchange::{InitRequest, InitResponder, Place, place};
 use crate::message::{
     ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError, Payload,
 };
+use crate::output::{Path, Time};
 use crate::sa::{IkeSa, InitKey, Phase, digest};
 use crate::suite::Role;
 
@@ -17,6 +17,13 @@ const MAX_MESSAGE: usize = 16 * 1024;
 const MAX_INIT: usize = 4 * 1024;
 
 impl Endpoint {
+    /// An IKE message arrived (without the non-ESP marker).
+    pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        self.env.effects.stats.received += 1;
+        self.dispatch(Datagram { now, path, bytes });
+        self.run_jobs(now);
+    }
+
     pub(crate) fn dispatch(&mut self, datagram: Datagram<'_>) {
         let Datagram { now, path, bytes } = datagram;
         if bytes.len() > MAX_MESSAGE {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Endpoint {
-    /// See [`Endpoint::load_secret`].
-    pub(super) fn take_secret(&mut self, secret: SharedSecret) {
+    /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
+    /// have to prove themselves by the new one before they end.
+    pub fn load_secret(&mut self, secret: SharedSecret) {
         let (name, owners) = (secret.name.clone(), secret.owners.clone());
         if !self.env.loaded.secrets.load(secret) {
             return;

@@ -17,6 +17,17 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Endpoint {
+    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`: when that was, by the
+    /// clock here; whoever keeps the octets must keep the time at which they came. What happened before the clock here
+    /// began counts as if it had happened then.
+    ///
+    /// An IKE SA is known by its SPIs: the state takes the place of what is here of the same IKE SA, and must not be older.
+    /// Local numbers stay as they are, unless an SA here has them: then the newcomer gets new ones. The data plane is the
+    /// host's to prepare, by what [`Endpoint::sa`] then tells.
+    pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
+        self.take_over(exported, bytes, None)
+    }
+
     /// See [`Endpoint::import_sa`] and [`Endpoint::import_sa_as`].
     pub(super) fn take_over(
         &mut self,

@@ -19,38 +19,30 @@ enum Present {
 }
 
 impl Endpoint {
-    /// See [`Endpoint::initiate`]; `report`: tell also about what is up already.
-    pub(crate) fn bring_up(
+    /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first connection that has
+    /// such a child is meant.
+    ///
+    /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and `InitiateDone` follows all the
+    /// same. Another is made on the IKE SA that the connection has. Without one, or where the peer makes no further child
+    /// on it (`InitiateMoved` tells so), it gets an IKE SA of its own, whose IKE_AUTH makes it.
+    pub fn initiate(
         &mut self,
         now: Time,
         connection: Option<&str>,
         child: &str,
-        report: bool,
     ) -> Result<IkeSaId, InitiateError> {
         let connection = self.env.loaded.connections.child(connection, child)?;
-        if let Some(id) = self.env.names.waiting_for(&connection.name, child) {
-            return Ok(id);
+        let (ike, up) = self.bring_up(now, &connection, child, None)?;
+        if let Some(id) = up {
+            self.env.initiate_done(now, &connection.name, ike, child, Ok(id));
         }
-        match self.present(&connection.name, child, None) {
-            Some(Present::OnItsWay(ike)) => return Ok(ike),
-            Some(Present::Up(ike, id)) => {
-                if report {
-                    self.env.initiate_done(now, &connection.name, ike, child, Ok(id));
-                }
-                return Ok(ike);
-            }
-            None => {}
-        }
-        if let Some(ike) = self.carrier(&connection.name, None) {
-            self.add_child(now, ike, child);
-            return Ok(ike);
-        }
-        self.begin_or_wait(now, &connection, child)
+        Ok(ike)
     }
 
-    /// See [`Endpoint::acquire_for`]: for a child that takes peers of any address, the peer is the
-    /// host that the packet is for.
-    pub(crate) fn bring_up_towards(
+    /// A packet between these addresses, ours first, wants a child that has no SA: like [`Endpoint::initiate`], but silent
+    /// about what is already up. Where a child takes whatever peer there is ([`Connection::takes_anybody`]), the packet says
+    /// which one is meant.
+    pub fn acquire_for(
         &mut self,
         now: Time,
         connection: &str,
@@ -58,25 +50,57 @@ impl Endpoint {
         (local, remote): (IpAddr, IpAddr),
     ) -> Result<IkeSaId, InitiateError> {
         let connection = self.env.loaded.connections.child(Some(connection), child)?;
-        if !connection.child(child).is_some_and(|child| connection.takes_anybody(child)) {
-            return self.bring_up(now, Some(&connection.name), child, false);
-        }
+        let takes_anybody = connection.child(child).is_some_and(|child| connection.takes_anybody(child));
         let between_hosts = is_host(&remote) && self.env.loaded.local_addrs.contains(&local);
-        if !between_hosts || connection.address_fit(local, remote).is_none() {
+        if takes_anybody && (!between_hosts || connection.address_fit(local, remote).is_none()) {
             return Err(InitiateError::NotBetweenHosts {
                 connection: connection.name.clone(),
                 local,
                 remote,
             });
         }
-        match self.present(&connection.name, child, Some(remote)) {
-            Some(Present::OnItsWay(ike) | Present::Up(ike, _)) => return Ok(ike),
+        let ends = takes_anybody.then_some((local, remote));
+        self.bring_up(now, &connection, child, ends).map(|(ike, _)| ike)
+    }
+
+    /// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our address and the peer's, where
+    /// the connection does not say them.
+    fn bring_up(
+        &mut self,
+        now: Time,
+        connection: &Connection,
+        child: &str,
+        ends: Option<(IpAddr, IpAddr)>,
+    ) -> Result<(IkeSaId, Option<ChildSaId>), InitiateError> {
+        let waiting = self.env.names.waiting_for(&connection.name, child).filter(|_| ends.is_none());
+        if let Some(ike) = waiting {
+            return Ok((ike, None));
+        }
+        let peer = ends.map(|(_, remote)| remote);
+        match self.present(&connection.name, child, peer) {
+            Some(Present::OnItsWay(ike)) => return Ok((ike, None)),
+            Some(Present::Up(ike, id)) => return Ok((ike, Some(id))),
             None => {}
         }
-        if let Some(ike) = self.carrier(&connection.name, Some(remote)) {
+        if let Some(ike) = self.carrier(&connection.name, peer) {
             self.add_child(now, ike, child);
-            return Ok(ike);
+            return Ok((ike, None));
         }
+        let begun = match ends {
+            Some(ends) => self.begin_between(now, connection, child, ends),
+            None => self.begin_or_wait(now, connection, child),
+        };
+        Ok((begun?, None))
+    }
+
+    /// Begins an IKE SA with a peer that a packet has named.
+    fn begin_between(
+        &mut self,
+        now: Time,
+        connection: &Connection,
+        child: &str,
+        (local, remote): (IpAddr, IpAddr),
+    ) -> Result<IkeSaId, InitiateError> {
         let coming = self.env.table.of_connection(&connection.name).filter(|sa| !sa.is_established());
         if coming.count() >= MAX_TRAPPED {
             return Err(InitiateError::TooMany { connection: connection.name.clone(), most: MAX_TRAPPED });
@@ -85,11 +109,13 @@ impl Endpoint {
         let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
         let path = connection.path(local, remote);
         let beginning = Beginning { id: self.env.numbers.new_ike_id(), child, path, reauth: None, home };
-        self.env.begin_ike_sa_at(now, &connection, beginning)
+        self.env.begin_ike_sa_at(now, connection, beginning)
     }
 
-    /// See [`Endpoint::initiate_alone`].
-    pub(crate) fn bring_up_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
+    /// Brings the IKE SA of a connection up, without a child (RFC 6023). The events `IkeUp` and
+    /// `IkeDown` tell the result; one that is up already is returned. `InitiateDone` with an empty
+    /// name of a child tells of a failure before there is an IKE SA.
+    pub fn initiate_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
         let unknown = || InitiateError::UnknownConnection(connection.into());
         let connection = self.env.loaded.connections.get(connection).ok_or_else(unknown)?;
         if !connection.has_peers() {

@@ -1,14 +1,25 @@
 //! Renewal by word of the operator, by use, and after a takeover.
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Target};
 use crate::exchange::counter_sync::{is_sync, replay_notify};
 use crate::exchange::reauth;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Reauth, Task, Wear};
 
 impl Endpoint {
-    /// See [`Endpoint::sync_message_ids`].
-    pub(crate) fn want_sync(&mut self, now: Time, id: IkeSaId) -> bool {
+    /// Renews what an operator means by a number; `reauth`: an IKE SA with authentication. False if there is nothing to renew.
+    pub fn renew_target(&mut self, now: Time, target: &Target, reauth: bool) -> bool {
+        match *target {
+            Target::Ike(id) if reauth => self.reauthenticate_ike(now, id),
+            Target::Ike(id) => self.rekey_ike(now, id),
+            Target::Child(id) => self.rekey_child(now, id),
+            Target::Connection(_) | Target::ChildName { .. } | Target::All => false,
+        }
+    }
+
+    /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree on the next Message IDs (RFC
+    /// 6311): as soon as what is under way is answered. Once for each takeover. False if the peer cannot.
+    pub fn sync_message_ids(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = |sa: &&IkeSa| sa.is_in_charge() && sa.extensions.counter_sync.message_ids;
         if self.env.table.get(id).filter(able).is_none() {
             return false;
@@ -25,15 +36,16 @@ impl Endpoint {
         true
     }
 
-    /// See [`Endpoint::replay_sync_of`].
-    pub(crate) fn may_sync_replay(&self, child: ChildSaId) -> Option<IkeSaId> {
+    /// The IKE SA of a Child SA, if its peer can be asked to leave sequence numbers of it out (RFC 6311). What the peer does not
+    /// know yet it would overlook.
+    pub fn replay_sync_of(&self, child: ChildSaId) -> Option<IkeSaId> {
         let sa = self.env.table.by_child(child)?;
         let proven = sa.child(child).is_some_and(ChildSa::is_proven);
         (proven && sa.is_in_charge() && replay_notify(sa, 0).is_some()).then_some(sa.id)
     }
 
-    /// See [`Endpoint::sync_replay_counters`].
-    pub(crate) fn want_replay_sync(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
+    /// Asks the peer to leave so many sequence numbers out in all Child SAs of an IKE SA. False if it cannot.
+    pub fn sync_replay_counters(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
         let able = |sa: &&IkeSa| sa.is_in_charge() && replay_notify(sa, by).is_some();
         if self.env.table.get(id).filter(able).is_none() {
             return false;
@@ -46,8 +58,9 @@ impl Endpoint {
         true
     }
 
-    /// See [`Endpoint::reauthenticate_ike`].
-    pub(super) fn reauthenticate(&mut self, now: Time, id: IkeSaId) -> bool {
+    /// Authenticates the peer of an IKE SA anew: a new IKE SA with all Child SAs takes its place (RFC 7296 §2.8.3). False if
+    /// that cannot be.
+    pub fn reauthenticate_ike(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = self.env.table.get(id).is_some_and(|sa| sa.is_in_charge() && sa.reauth.is_none());
         if able {
             self.env.with_sa(now, id, |session| {
@@ -59,8 +72,8 @@ impl Endpoint {
         able && self.env.table.get(id).is_some_and(|sa| sa.reauth == Some(Reauth::Begun))
     }
 
-    /// See [`Endpoint::rekey_ike`].
-    pub(crate) fn renew_ike(&mut self, now: Time, id: IkeSaId) -> bool {
+    /// Makes new keys for an IKE SA. False if there is nothing to renew.
+    pub fn rekey_ike(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = self.env.table.get(id).is_some_and(IkeSa::is_in_charge);
         if able {
             self.env.with_sa(now, id, |session| session.want_new_ike_keys());
@@ -68,8 +81,9 @@ impl Endpoint {
         able
     }
 
-    /// See [`Endpoint::rekey_child`].
-    pub(crate) fn renew_child(&mut self, now: Time, id: ChildSaId) -> bool {
+    /// Makes new keys for a Child SA: because an operator wants it, or because its sequence numbers run low. False if there
+    /// is nothing to renew.
+    pub fn rekey_child(&mut self, now: Time, id: ChildSaId) -> bool {
         let Some(sa) = self.env.table.by_child(id) else { return false };
         let able = sa.closing.is_none() && sa.child(id).is_some_and(|child| child.is_proven());
         let ike = sa.id;
@@ -79,8 +93,9 @@ impl Endpoint {
         able
     }
 
-    /// See [`Endpoint::child_used`].
-    pub(crate) fn used(&mut self, now: Time, id: ChildSaId, bytes: u64, packets: u64) {
+    /// What the Child SA has carried so far, in the busier direction. To be told as soon as it reaches
+    /// [`Endpoint::next_limit`]: it is what renews an SA by its volume, and ends it.
+    pub fn child_used(&mut self, now: Time, id: ChildSaId, bytes: u64, packets: u64) {
         let Some((sa, child)) = self.env.table.by_child(id).and_then(|sa| Some((sa, sa.child(id)?))) else {
             return;
         };
@@ -99,8 +114,9 @@ impl Endpoint {
         }
     }
 
-    /// See [`Endpoint::next_limit`].
-    pub(crate) fn limit_behind(&self, id: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
+    /// At how many octets and packets in the busier direction something is to happen to the Child SA next, once it has carried
+    /// so many; `u64::MAX`: never.
+    pub fn next_limit(&self, id: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
         let child = self.env.table.by_child(id).and_then(|sa| sa.child(id));
         child.map_or((u64::MAX, u64::MAX), |child| child.limits.next(bytes, packets))
     }

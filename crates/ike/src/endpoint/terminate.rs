@@ -9,8 +9,9 @@ use std::time::Duration;
 const LAST_TRANSMISSIONS: u32 = 6;
 
 impl Endpoint {
-    /// See [`Endpoint::shut_down`].
-    pub(crate) fn end_all(&mut self, now: Time, within: Duration) {
+    /// The end: forgets the connections, so that nothing new comes up, and takes every SA down within that time. There is
+    /// no time for the usual patience, so requests, also those under way already, are repeated at short intervals.
+    pub fn shut_down(&mut self, now: Time, within: Duration) {
         let names: Vec<String> = self.connections().map(|connection| connection.name.clone()).collect();
         for name in names {
             self.unload_connection(&name);
@@ -32,7 +33,9 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn take_down(
+    /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer has answered, or
+    /// after the timeout. With `force` they are gone at once, and the peer is told as far as that needs no waiting.
+    pub fn terminate(
         &mut self,
         now: Time,
         target: &Target,

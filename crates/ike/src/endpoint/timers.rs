@@ -5,6 +5,21 @@ use crate::endpoint::report::{DETAIL, FAILURE};
 use crate::output::Time;
 
 impl Endpoint {
+    /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.env.names.run(now);
+        self.run_starts(now);
+        self.run_timers(now);
+    }
+
+    /// When something is due next.
+    pub fn next_timeout(&self) -> Option<Time> {
+        [self.env.table.next_deadline(), self.env.starts.next(), self.env.names.next()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// Serves every IKE SA whose deadline has come, once.
     pub(crate) fn run_timers(&mut self, now: Time) {
         for id in self.env.table.due(now) {

@@ -2,16 +2,16 @@
 
 use crate::endpoint::report::FAILURE;
 use crate::endpoint::{Discard, Endpoint};
-use crate::exchange::create_child;
-use crate::exchange::float;
+use crate::exchange::{create_child, float};
 use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
 use crate::sa::{ChildSa, IkeSa};
 use crate::suite::Role;
 use std::net::SocketAddr;
 
 impl Endpoint {
-    /// See [`Endpoint::esp_source`].
-    pub(crate) fn found_elsewhere(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
+    /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as
+    /// an IKE message: a peer behind a NAT is followed (RFC 7296 §2.23).
+    pub fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
             session.commit();
@@ -27,8 +27,10 @@ impl Endpoint {
         });
     }
 
-    /// See [`Endpoint::traffic_seen`].
-    pub(crate) fn heard_on(&mut self, now: Time, child: ChildSaId) {
+    /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness check for a while.
+    /// Unless it came from where ours do not go ([`Endpoint::esp_source`]): then only a check tells whether the peer still
+    /// hears us.
+    pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
             create_child::proven(session, child);
@@ -39,8 +41,9 @@ impl Endpoint {
         });
     }
 
-    /// See [`Endpoint::not_sent`].
-    pub(crate) fn failed_to_send(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
+    /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost on the way; but who
+    /// waits for the IKE SA sees why, and so does the reason if it comes to nothing.
+    pub fn not_sent(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
         let Path { local, remote } = path;
         let has_address =
             self.env.loaded.local_addrs.is_empty() || self.env.loaded.local_addrs.contains(&local.ip());

@@ -5,10 +5,14 @@ use super::peer::{AUTH, Draft, Peer};
 use super::phase::begin;
 use super::seal::{Head, chain};
 use crate::input::{Input, bit};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use testudo_ike::endpoint::Target;
 use testudo_ike::output::{ChildSaId, Path};
 
+/// The ends of a packet, ours first: any will do where the connection says who the peer is.
+const PACKET: (IpAddr, IpAddr) =
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
 /// The most steps of one input.
 const MOST: usize = 40;
 /// The most edits of one message, and payloads of one list.
@@ -133,7 +137,7 @@ impl Rig {
         match verb {
             0 => drop(node.endpoint.initiate(now, Some("site"), "net")),
             1 => drop(node.endpoint.initiate(now, None, "web")),
-            2 => drop(node.endpoint.acquire(now, "site", "net")),
+            2 => drop(node.endpoint.acquire_for(now, "site", "net", PACKET)),
             3 => drop(node.endpoint.terminate(now, &Target::All, false)),
             4 => drop(node.endpoint.terminate(now, &Target::All, true)),
             5 => {

@@ -1,6 +1,6 @@
 //! What becomes of a tunnel that is lost: `dpd_action`, `close_action`; and how many a peer may have: `unique`.
 
-use crate::scenarios::common::{Weather, World};
+use crate::scenarios::common::{PACKET, Weather, World};
 use std::time::Duration;
 use testudo_ike::config::{Child, Connection, Identity, LocalAuth, StartAction, Unique};
 use testudo_ike::endpoint::{LoadError, Target};
@@ -52,7 +52,7 @@ fn a_trap_waits_for_the_next_packet() {
     world.assert_nothing_left();
     assert!(world.hosts[0].endpoint.is_trapped("site", "net"));
     let now = world.now;
-    world.hosts[0].endpoint.acquire(now, "site", "net").unwrap();
+    world.hosts[0].endpoint.acquire_for(now, "site", "net", PACKET).unwrap();
     world.settle(0);
     world.run_secs(1);
     world.assert_tunnel();

@@ -1,7 +1,7 @@
 //! What operators are told of configured children: which are up, and why the others are not.
 
 use crate::scenarios::common::build::child;
-use crate::scenarios::common::{Weather, World, secret};
+use crate::scenarios::common::{PACKET, Weather, World, secret};
 use std::time::Duration;
 use testudo_ike::config::{ChildLifetime, ChildMode, Connection, IkeLifetime, Lifetime, StartAction};
 use testudo_ike::endpoint::{
@@ -221,7 +221,7 @@ fn children_without_an_sa_are_what_they_are() {
     };
     assert_eq!(states(&world), [ChildState::Trapped, ChildState::Pass, ChildState::Drop]);
     let now = world.now;
-    world.hosts[0].endpoint.acquire(now, "site", "net").unwrap();
+    world.hosts[0].endpoint.acquire_for(now, "site", "net", PACKET).unwrap();
     assert_eq!(states(&world)[0], ChildState::Establishing);
     world.settle(0);
     world.run_secs(1);

@@ -1,7 +1,7 @@
 //! Two endpoints set up a tunnel, in all the ways that a configuration can ask for.
 
 use crate::scenarios::common::build::{child, esp_proposal, ike_proposal, range, ts};
-use crate::scenarios::common::{Weather, World};
+use crate::scenarios::common::{PACKET, Weather, World};
 use testudo_ike::config::{Identity, IkeEncryption, KeyExchange, Prf, StartAction, TsSpec};
 use testudo_ike::endpoint::{EndpointConfig, IkeSaState, InitiateError};
 use testudo_ike::output::Event;
@@ -163,7 +163,7 @@ fn a_child_that_is_up_is_not_doubled() {
     assert_eq!(world.initiate(0), first, "up");
     assert_eq!(world.hosts[0].results().len(), 2, "a waiting command hears of it");
     let now = world.now;
-    assert_eq!(world.hosts[0].endpoint.acquire(now, "site", "net"), Ok(first));
+    assert_eq!(world.hosts[0].endpoint.acquire_for(now, "site", "net", PACKET), Ok(first));
     world.settle(0);
     assert_eq!(world.hosts[0].results().len(), 2, "traffic waits for no answer");
     world.run_secs(1);

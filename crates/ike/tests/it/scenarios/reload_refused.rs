@@ -4,7 +4,7 @@ use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, fqdn, range, ts};
 use crate::scenarios::common::peer::{self, Peer, SPI, status};
 use crate::scenarios::common::tunnels::{ike_rekeys, run_lossless};
-use crate::scenarios::common::{Random, Weather, World};
+use crate::scenarios::common::{PACKET, Random, Weather, World};
 use crate::scenarios::reload::{
     assert_settled, both_ciphers, other_cipher, reload, sa_of, two_children, two_children_of,
 };
@@ -39,7 +39,7 @@ fn what_is_refused_to_the_end_of_the_lifetime_begins_anew() {
         assert!(one, "the peer does not send into nothing: {:#?}", world.hosts[side].log());
         let acquire = |world: &mut World| {
             let now = world.now;
-            world.hosts[side].endpoint.acquire(now, "site", "net").unwrap();
+            world.hosts[side].endpoint.acquire_for(now, "site", "net", PACKET).unwrap();
             world.settle(side);
         };
         let sent = world.hosts[side].sent.len();

@@ -3,7 +3,7 @@
 use crate::scenarios::common::allocator::{INITIATING, RESPONDING, Watched};
 use crate::scenarios::common::build::child;
 use crate::scenarios::common::wire::assert_ivs_never_repeat;
-use crate::scenarios::common::{Weather, World};
+use crate::scenarios::common::{PACKET, Weather, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -246,7 +246,7 @@ fn a_further_child_comes_where_the_ike_sa_is() {
     host.endpoint.set_homes(now, Box::new(Own(RESPONDING)));
     assert!(!host.endpoint.is_home("site"));
     let ike = host.sas()[0].id;
-    assert_eq!(host.endpoint.acquire(now, "site", "more"), Ok(ike));
+    assert_eq!(host.endpoint.acquire_for(now, "site", "more", PACKET), Ok(ike));
     world.settle(1);
     world.run_secs(1);
     for host in &world.hosts {

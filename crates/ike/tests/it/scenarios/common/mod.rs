@@ -15,3 +15,9 @@ pub(crate) use build::{connection, secret};
 pub(crate) use network::Weather;
 pub(crate) use random::Random;
 pub(crate) use world::World;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The ends of a packet, ours first: any will do where the connection says who the peer is.
+pub(crate) const PACKET: (IpAddr, IpAddr) =
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
