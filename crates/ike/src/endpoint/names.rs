@@ -22,8 +22,6 @@ const MAX_ADDRS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<String, Known>,
-    /// The names of each connection that has any.
-    by_connection: BTreeMap<String, BTreeSet<String>>,
     /// When each is to be resolved again, while it is not being resolved.
     due: BTreeSet<(Time, String)>,
     /// To be handed to the host.
@@ -76,14 +74,12 @@ impl Names {
         }
     }
 
-    /// A connection has these names now, and they are asked for.
-    fn follow(&mut self, connection: &Connection) {
-        let names: BTreeSet<String> = connection.names.iter().map(|host| host.name.clone()).collect();
-        let before = match names.is_empty() {
-            true => self.by_connection.remove(&connection.name),
-            false => self.by_connection.insert(connection.name.clone(), names.clone()),
-        };
-        before.unwrap_or_default().difference(&names).for_each(|name| self.leave(&connection.name, name));
+    /// A connection has these names now, and they are asked for. `before`: what it was.
+    pub(super) fn follow(&mut self, before: Option<&Connection>, connection: &Connection) {
+        let names = host_names(connection);
+        if let Some(before) = before {
+            host_names(before).difference(&names).for_each(|name| self.leave(&connection.name, name));
+        }
         for name in &names {
             self.known.entry(name.clone()).or_default().connections.insert(connection.name.clone());
             self.ask(name);
@@ -91,9 +87,8 @@ impl Names {
     }
 
     /// A connection is gone. Its initiations fail when their names are resolved.
-    pub(super) fn forget(&mut self, connection: &str) {
-        let names = self.by_connection.remove(connection).unwrap_or_default();
-        names.iter().for_each(|name| self.leave(connection, name));
+    pub(super) fn forget(&mut self, connection: &Connection) {
+        host_names(connection).iter().for_each(|name| self.leave(&connection.name, name));
     }
 
     fn leave(&mut self, connection: &str, name: &str) {
@@ -134,13 +129,6 @@ impl Endpoint {
         }
     }
 
-    /// A connection has been loaded.
-    pub(super) fn follow_names(&mut self, connection: &str) {
-        if let Some(loaded) = self.env.loaded.connections.find(connection) {
-            self.env.names.follow(loaded);
-        }
-    }
-
     /// The initiation goes on when all names of its connection have been looked up.
     pub(super) fn wait_for_names(&mut self, connection: &Connection, child: &str) -> IkeSaId {
         self.env.names.look_names_up(connection);
@@ -149,7 +137,7 @@ impl Endpoint {
             ike,
             connection: connection.name.clone(),
             child: child.to_owned(),
-            names: connection.names.iter().map(|host| host.name.clone()).collect(),
+            names: host_names(connection),
         });
         ike
     }
@@ -289,4 +277,8 @@ fn usable(addrs: Vec<IpAddr>) -> Vec<IpAddr> {
         }
     }
     used
+}
+
+fn host_names(connection: &Connection) -> BTreeSet<String> {
+    connection.names.iter().map(|host| host.name.clone()).collect()
 }

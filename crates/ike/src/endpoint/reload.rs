@@ -1,8 +1,8 @@
 //! A connection is loaded, loaded again, or unloaded.
 
 use crate::config::{Connection, Difference};
-use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::{Endpoint, LoadError};
+use crate::endpoint::report::IMPORTANT;
 use crate::exchange::change;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;
@@ -15,7 +15,9 @@ impl Endpoint {
         let name = connection.name.clone();
         self.fill_names(&mut connection);
         let before = self.env.loaded.connections.load(now, connection)?;
-        self.follow_names(&name);
+        if let Some(loaded) = self.env.loaded.connections.find(&name) {
+            self.env.names.follow(before.as_deref(), loaded);
+        }
         let made_by = before.clone().or(self.env.loaded.former.remove(&name));
         let Some(loaded) =
             self.env.loaded.connections.get(&name).filter(|loaded| before.as_ref() != Some(loaded))
@@ -39,7 +41,7 @@ impl Endpoint {
     pub fn unload_connection(&mut self, name: &str) -> bool {
         self.env.starts.forget(name);
         let Some(connection) = self.env.loaded.connections.unload(name) else { return false };
-        self.env.names.forget(name);
+        self.env.names.forget(&connection);
         if self.env.has_made_sas(name) {
             self.env.loaded.former.insert(name.to_owned(), connection);
         }

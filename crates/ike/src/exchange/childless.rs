@@ -2,9 +2,8 @@
 //! takes such an IKE_AUTH, and children follow by exchanges of their own, if any.
 
 use crate::config::{Childless, Connection};
-use crate::endpoint::report::{FAILURE, ORDINARY};
-use crate::exchange::configuration;
-use crate::exchange::reauth;
+use crate::endpoint::report::ORDINARY;
+use crate::exchange::{configuration, reauth};
 use crate::exchange::session::Session;
 use crate::message::{Message, NotifyType, Payloads};
 use crate::output::Reason;
@@ -84,22 +83,8 @@ pub(crate) fn no_child_yet(
     };
     if let Err(why) = refused {
         let what = sent.attempt.describe(&session.sa.connection);
-        session.env.effects.stats.failed += 1;
-        session.log(FAILURE, format!("establishing {what} failed: {why}"));
-        session.env.loaded.connections.note_failure(
-            session.now,
-            &session.sa.connection,
-            &sent.attempt.child,
-            why.clone(),
-        );
-        let (name, reason) = (session.sa.connection.clone(), Reason::Refused(why));
-        session.env.initiate_done(
-            session.now,
-            &name,
-            session.sa.id,
-            &sent.attempt.child,
-            Err(reason.clone()),
-        );
+        let reason = Reason::Refused(why);
+        session.initiation_failed(&what, &sent.attempt.child, reason.clone());
         return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
     }
     if sent.attempt.is_alone() {

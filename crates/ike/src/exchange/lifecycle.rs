@@ -1,10 +1,7 @@
 //! IKE SAs end, and so does what was begun on them.
 
 use crate::endpoint::report::{FAILURE, level_of_end};
-use crate::exchange::child;
-use crate::exchange::configuration;
-use crate::exchange::create_child;
-use crate::exchange::reauth;
+use crate::exchange::{child, configuration, create_child, reauth};
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Event, IkeSaId, Reason};
 use crate::sa::{Attempt, IkeSa, Phase, What};
@@ -77,17 +74,17 @@ impl Session<'_> {
     /// What we initiated comes to nothing: says so, and lets go what it had taken.
     pub(crate) fn attempt_failed(&mut self, reason: &Reason) {
         let Some(attempt) = self.end_attempt() else { return };
-        self.env.effects.stats.failed += 1;
         let what = attempt.describe(&self.sa.connection);
+        self.initiation_failed(&what, &attempt.child, reason.clone());
+    }
+
+    /// A child, or the IKE SA itself, does not come, and those who wait for it hear so.
+    pub(crate) fn initiation_failed(&mut self, what: &str, child: &str, reason: Reason) {
+        self.env.effects.stats.failed += 1;
         self.log(FAILURE, format!("establishing {what} failed: {reason}"));
-        self.env.loaded.connections.note_failure(
-            self.now,
-            &self.sa.connection,
-            &attempt.child,
-            reason.to_string(),
-        );
-        let connection = self.sa.connection.clone();
-        self.env.initiate_done(self.now, &connection, self.sa.id, &attempt.child, Err(reason.clone()));
+        let connection = &self.sa.connection;
+        self.env.loaded.connections.note_failure(self.now, connection, child, reason.to_string());
+        self.env.initiate_done(self.now, connection, self.sa.id, child, Err(reason));
     }
 
     /// Lets go what an attempt has taken. Gives the attempt, if one is under way.

@@ -2,28 +2,16 @@
 
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
-use crate::exchange::auth::establish;
-use crate::exchange::auth::ppk;
-use crate::exchange::auth::prove;
-use crate::exchange::auth::prove::{Asked, Proof, Prover};
-use crate::exchange::auth::verify;
+use crate::exchange::{child, childless, configuration, counter_sync, create_child, describe, mode, reauth};
+use crate::exchange::auth::{establish, local_identity, ppk, prove, rounds, verify};
+use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::verify::{Check, Claim, Evidence, Proven};
-use crate::exchange::auth::{local_identity, rounds};
-use crate::exchange::child;
 use crate::exchange::child::Answer;
-use crate::exchange::create_child;
 use crate::exchange::narrow::Selectors;
-use crate::exchange::reauth;
 use crate::exchange::session::Session;
-use crate::exchange::{childless, configuration, counter_sync, describe, mode};
-use crate::message::{
-    AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
-};
+use crate::message::{AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
 use crate::output::Reason;
-use crate::sa::{
-    AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, OfferedPpk, Opening, Phase,
-    RequestKind, Task,
-};
+use crate::sa::{AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, OfferedPpk, Opening, Phase, RequestKind, Task};
 use crate::suite::{IkeKeys, offer};
 use std::sync::Arc;
 
@@ -84,20 +72,18 @@ pub(crate) fn draft_auth(
         .loaded
         .key_to(own, &connection.remote, session.sa.path)
         .filter(|_| !own.method.is_pubkey());
-    let prover = Prover {
-        own: own.clone(),
-        send_cert: connection.send_cert,
-        credentials: Arc::clone(&session.env.loaded.credentials),
-        role: session.sa.role,
-        hashes: extensions.hashes,
-        sha1: session.env.config.legacy_signatures,
+    let covered = Covered {
         message: opening.init_request.clone(),
         peer_nonce: opening.nonces.responder.clone(),
         int_auth: opening.int_auth.octets(session.sa.outgoing.next),
-        local: local_identity(own, session.sa.path),
-        remote: connection.remote.id.clone(),
+    };
+    let (local, remote) = (local_identity(own, session.sa.path), connection.remote.id.clone());
+    // The session takes the extensions over with the keys.
+    let prover = Prover {
+        hashes: extensions.hashes,
         secret: secret.cloned(),
-        asked: Asked { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key },
+        asked: Asked::in_init(&extensions),
+        ..Prover::new(session, connection, own, covered, local, remote)
     };
     Ok(Draft { prover, ppk: ppk::own_ppk(session, connection, extensions)? })
 }
@@ -316,25 +302,12 @@ fn next_prover(
     // The peer of this round, if it is named, is the one that shares a key with us.
     let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
     let remote = named.or(responder).or(session.sa.remote_id.as_ref()).cloned();
-    let asked = Asked {
-        certificate: session.sa.extensions.asked_for_certificate,
-        key: session.sa.extensions.asked_for_key,
-    };
-    Some(Prover {
-        own: own.clone(),
-        send_cert: connection.send_cert,
-        credentials: Arc::clone(&session.env.loaded.credentials),
-        role: session.sa.role,
-        hashes: session.sa.extensions.hashes,
-        sha1: session.env.config.legacy_signatures,
+    let covered = Covered {
         message: init_request.clone(),
         peer_nonce: sent.nonces.responder.clone(),
         int_auth: sent.int_auth.clone(),
-        secret: session.env.loaded.secrets.find(Some(&local), remote.as_ref()).cloned(),
-        local,
-        remote,
-        asked,
-    })
+    };
+    Some(Prover::new(session, connection, own, covered, local, remote))
 }
 
 /// Goes on with IKE_AUTH: by our next round, or, where we have none left, by nothing but the

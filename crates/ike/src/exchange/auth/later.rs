@@ -3,17 +3,15 @@
 
 use crate::config::{Connection, Identity};
 use crate::endpoint::report::ORDINARY;
+use crate::exchange::configuration;
+use crate::exchange::auth::{local_identity, responder, rounds, verify};
 use crate::exchange::auth::choose::Candidates;
 use crate::exchange::auth::ppk::PeerPpk;
-use crate::exchange::auth::prove::{Asked, Prover};
-use crate::exchange::auth::responder;
+use crate::exchange::auth::prove::{Asked, Covered, Prover};
 use crate::exchange::auth::responder::{Admitted, asked_identity};
 use crate::exchange::auth::tries::{Authenticated, Tries, Try};
-use crate::exchange::auth::verify;
 use crate::exchange::auth::verify::Claim;
-use crate::exchange::auth::{local_identity, rounds};
 use crate::exchange::child::wanted_connection;
-use crate::exchange::configuration;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
@@ -246,22 +244,14 @@ fn prover_of_round(
     candidates: &Candidates,
 ) -> Option<Prover> {
     let Candidates { local, remote, .. } = candidates;
-    let own = connection.local_round(proven.ours.len())?.clone();
-    Some(Prover {
-        own,
-        send_cert: connection.send_cert,
-        credentials: Arc::clone(&session.env.loaded.credentials),
-        role: session.sa.role,
-        hashes: session.sa.extensions.hashes,
-        sha1: session.env.config.legacy_signatures,
+    let own = connection.local_round(proven.ours.len())?;
+    let covered = Covered {
         message: proven.half.init_response.clone(),
         peer_nonce: proven.half.nonces.initiator.clone(),
         int_auth: proven.int_auth.clone(),
-        local: local.clone(),
-        remote: Some(remote.clone()),
-        secret: session.env.loaded.secrets.find(Some(local), Some(remote)).cloned(),
-        asked: Asked::by(&proven.request),
-    })
+    };
+    let prover = Prover::new(session, connection, own, covered, local.clone(), Some(remote.clone()));
+    Some(Prover { asked: Asked::by(&proven.request), ..prover })
 }
 
 /// The round is right. `proven` tells already whether the initiator has another to come.

@@ -2,12 +2,13 @@
 
 use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SendCert, SharedSecret};
-use crate::exchange::auth::form::{Allowed, Form};
-use crate::exchange::auth::shown;
-use crate::exchange::session::Session;
 use crate::exchange::{certificate_request, key_request};
+use crate::exchange::auth::shown;
+use crate::exchange::auth::form::{Allowed, Form};
+use crate::exchange::session::Session;
 use crate::message::{AuthPayload, CertEncoding, CertPayload, IdPayload, Nonce, Payload, Payloads};
 use crate::output::Reason;
+use crate::sa::Extensions;
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::sync::Arc;
 
@@ -39,6 +40,15 @@ pub(super) struct Prover {
     pub(super) asked: Asked,
 }
 
+/// What AUTH covers beside who we are.
+pub(super) struct Covered {
+    /// Our IKE_SA_INIT message.
+    pub(super) message: Vec<u8>,
+    pub(super) peer_nonce: Nonce,
+    /// See [`Prover::int_auth`].
+    pub(super) int_auth: Vec<u8>,
+}
+
 /// What the peer wants to see of ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
@@ -48,6 +58,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// In its IKE_SA_INIT message.
+    pub(super) fn in_init(extensions: &Extensions) -> Self {
+        Self { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key }
+    }
+
     pub(super) fn by(payloads: &Payloads) -> Self {
         Self {
             certificate: payloads.asks_for_certificates(CertEncoding::X509Signature),
@@ -67,6 +82,35 @@ pub(super) struct Proof {
 }
 
 impl Prover {
+    /// One round of ours: with the key that is loaded for both sides, and for a peer that wants to see what it has said in
+    /// IKE_SA_INIT.
+    pub(super) fn new(
+        session: &Session<'_>,
+        connection: &Connection,
+        own: &LocalAuth,
+        covered: Covered,
+        local: Identity,
+        remote: Option<Identity>,
+    ) -> Self {
+        let Covered { message, peer_nonce, int_auth } = covered;
+        let (loaded, extensions) = (&session.env.loaded, &session.sa.extensions);
+        Self {
+            own: own.clone(),
+            send_cert: connection.send_cert,
+            credentials: Arc::clone(&loaded.credentials),
+            role: session.sa.role,
+            hashes: extensions.hashes,
+            sha1: session.env.config.legacy_signatures,
+            message,
+            peer_nonce,
+            int_auth,
+            secret: loaded.secrets.find(Some(&local), remote.as_ref()).cloned(),
+            local,
+            remote,
+            asked: Asked::in_init(extensions),
+        }
+    }
+
     /// True if it takes long.
     pub(super) fn signs(&self) -> bool {
         self.own.method.is_pubkey()

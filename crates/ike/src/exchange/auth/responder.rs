@@ -2,25 +2,18 @@
 
 use crate::config::{Connection, Identity, Unique};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
-use crate::exchange::auth::choose;
+use crate::exchange::{child, childless, configuration, counter_sync, unique};
+use crate::exchange::auth::{choose, establish, later, ppk, rounds, verify};
 use crate::exchange::auth::choose::{Candidates, Paths};
-use crate::exchange::auth::establish;
-use crate::exchange::auth::later;
-use crate::exchange::auth::ppk;
 use crate::exchange::auth::ppk::PeerPpk;
-use crate::exchange::auth::prove::{Asked, Proof, Prover};
-use crate::exchange::auth::rounds;
+use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::rounds::Announced;
 use crate::exchange::auth::tries::{Authenticated, Tries, Try};
-use crate::exchange::auth::verify;
 use crate::exchange::auth::verify::{Check, Claim};
-use crate::exchange::child;
 use crate::exchange::child::wanted_connection;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
-use crate::exchange::unique;
-use crate::exchange::{childless, configuration, counter_sync};
 use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::Reason;
 use crate::sa::{Anchor, HalfOpen, HalfProven, Phase};
@@ -164,25 +157,13 @@ fn try_for(
 ) -> Option<Try> {
     let Candidates { local, remote, connections } = candidates;
     let first = connections.first()?;
-    let (own, send_cert) = (first.local.clone(), first.send_cert);
+    let covered =
+        Covered { message: half.init_response.clone(), peer_nonce: half.nonces.initiator.clone(), int_auth };
+    let prover = Prover::new(session, first, &first.local, covered, local.clone(), Some(remote.clone()));
+    let prover = Prover { asked: Asked::by(payloads), ..prover };
     // Where more has to be proven yet, it is seen at the end who serves the peer.
     let is_last = !connections.iter().any(|connection| connection.has_rounds());
     let connections = if is_last { configuration::serving(connections, payloads) } else { connections };
-    let prover = Prover {
-        own,
-        send_cert,
-        credentials: Arc::clone(&session.env.loaded.credentials),
-        role: session.sa.role,
-        hashes: session.sa.extensions.hashes,
-        sha1: session.env.config.legacy_signatures,
-        message: half.init_response.clone(),
-        peer_nonce: half.nonces.initiator.clone(),
-        int_auth,
-        local: local.clone(),
-        remote: Some(remote.clone()),
-        secret: session.env.loaded.secrets.find(Some(&local), Some(&remote)).cloned(),
-        asked: Asked::by(payloads),
-    };
     let candidates = Candidates { local, remote, connections };
     Some(Try { candidates, ppk, check: Some(check), prover: Some(prover) })
 }

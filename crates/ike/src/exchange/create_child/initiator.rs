@@ -5,25 +5,17 @@ use crate::config::{Child, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::begin::Beginning;
 use crate::endpoint::report::{FAILURE, ORDINARY};
-use crate::exchange::child;
+use crate::exchange::{child, describe, mode};
 use crate::exchange::child::{Origin, judge};
+use crate::exchange::create_child::{anew, followup, ike, keys, replace};
 use crate::exchange::create_child::agreement::KeyedAnswer;
-use crate::exchange::create_child::anew;
-use crate::exchange::create_child::followup;
 use crate::exchange::create_child::followup::next_link;
-use crate::exchange::create_child::ike;
-use crate::exchange::create_child::keys;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
-use crate::exchange::create_child::replace;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
-use crate::exchange::{describe, mode};
 use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
 use crate::output::{ChildSaId, Event, Reason};
-use crate::sa::{
-    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
-    RequestKind, RivalSa, Series, Task, What,
-};
+use crate::sa::{AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated, RequestKind, RivalSa, Series, Task, What};
 use crate::suite::{Role, offer};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::spi::Spi;
@@ -354,17 +346,8 @@ pub(super) fn child_refused(session: &mut Session<'_>, asked: &Asked, error: &No
 
 /// A further child does not come.
 pub(crate) fn child_failed(session: &mut Session<'_>, name: &str, reason: Reason) {
-    session.env.effects.stats.failed += 1;
-    session
-        .log(FAILURE, format!("establishing CHILD_SA {name} of {} failed: {reason}", session.sa.connection));
-    session.env.loaded.connections.note_failure(
-        session.now,
-        &session.sa.connection,
-        name,
-        reason.to_string(),
-    );
-    let connection = session.sa.connection.clone();
-    session.env.initiate_done(session.now, &connection, session.sa.id, name, Err(reason));
+    let what = format!("CHILD_SA {name} of {}", session.sa.connection);
+    session.initiation_failed(&what, name, reason);
 }
 
 /// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
