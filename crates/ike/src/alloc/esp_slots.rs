@@ -26,12 +26,12 @@ struct ShardSlots {
     /// The block that is filled first, drawn with the first slot.
     start: Option<u8>,
     /// By number. One that is missing is free.
-    blocks: BTreeMap<u16, Block>,
+    blocks: BTreeMap<u16, SlotBlock>,
 }
 
 /// A bit for each slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Block {
+struct SlotBlock {
     /// Not free: in use or resting.
     taken: u64,
     resting: u64,
@@ -91,7 +91,7 @@ impl EspSlots {
         }
     }
 
-    fn block_mut(&mut self, spi: Spi) -> Option<&mut Block> {
+    fn block_mut(&mut self, spi: Spi) -> Option<&mut SlotBlock> {
         self.shards.get_mut(&spi.shard().0)?.blocks.get_mut(&number(spi.slot()))
     }
 }

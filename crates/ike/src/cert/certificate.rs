@@ -23,9 +23,9 @@ pub const MAX_CERTIFICATE: usize = 16 * 1024;
 /// A certificate, cheap to clone.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
-pub struct Certificate(Arc<Parsed>);
+pub struct Certificate(Arc<ParsedCertificate>);
 
-struct Parsed {
+struct ParsedCertificate {
     der: Vec<u8>,
     /// What the issuer has signed.
     tbs: Vec<u8>,
@@ -126,7 +126,7 @@ impl Certificate {
             return Err(CertError::malformed("certificate", "it names two signature algorithms"));
         }
         let seconds = |time: x509_cert::time::Time| UnixTime(time.to_unix_duration().as_secs());
-        Ok(Self(Arc::new(Parsed {
+        Ok(Self(Arc::new(ParsedCertificate {
             der: der.to_vec(),
             tbs: signed.tbs.to_vec(),
             scheme: SignatureScheme::from_identifier(&signed.algorithm),
@@ -208,7 +208,7 @@ impl Certificate {
 
     /// Why it does not count at that time, if so.
     pub(crate) fn expired(&self, now: UnixTime) -> Option<String> {
-        let Parsed { not_before, not_after, .. } = &*self.0;
+        let ParsedCertificate { not_before, not_after, .. } = &*self.0;
         if now < *not_before {
             Some(format!("not valid before {not_before}, now it is {now}"))
         } else if now > *not_after {

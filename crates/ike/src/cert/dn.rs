@@ -63,9 +63,9 @@ const DOMAIN_COMPONENT: &str = "0.9.2342.19200300.100.1.25";
 /// do the encodings of text (RFC 5280 §7.1).
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
-pub struct DistinguishedName(Arc<Parsed>);
+pub struct DistinguishedName(Arc<ParsedName>);
 
-struct Parsed {
+struct ParsedName {
     /// The octets in which it came.
     der: Vec<u8>,
     /// What is equal for equal names. A peer sends names by the thousand to be compared: each is read only once.
@@ -107,7 +107,7 @@ impl DistinguishedName {
                 put(&mut canonical, &attribute.value);
             }
         }
-        Ok(Self(Arc::new(Parsed { der: der.to_vec(), canonical, has_wildcards })))
+        Ok(Self(Arc::new(ParsedName { der: der.to_vec(), canonical, has_wildcards })))
     }
 
     /// The DER of the Name.

@@ -15,9 +15,9 @@ pub const MAX_RAW_KEY: usize = 2048;
 /// A public key as a SubjectPublicKeyInfo, cheap to clone.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
-pub struct RawKey(Arc<Parsed>);
+pub struct RawKey(Arc<ParsedKey>);
 
-struct Parsed {
+struct ParsedKey {
     der: Vec<u8>,
     key: PublicKey,
 }
@@ -30,7 +30,7 @@ impl RawKey {
         }
         let key = PublicKey::from_spki(der)?;
         key.check()?;
-        Ok(Self(Arc::new(Parsed { der: der.to_vec(), key })))
+        Ok(Self(Arc::new(ParsedKey { der: der.to_vec(), key })))
     }
 
     /// From DER or PEM, as it lies in a file.

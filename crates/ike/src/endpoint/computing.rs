@@ -37,7 +37,7 @@ pub struct Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobId {
     number: u64,
-    place: Place,
+    purpose: Purpose,
 }
 
 /// Of the jobs of IKE SAs one peer may have this part out, over all of its IKE SAs.
@@ -48,7 +48,7 @@ type Then = Box<dyn FnOnce(&mut Environment, Time) + Send>;
 
 /// What a job is for. There is one at a time for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Purpose {
     /// A request for a new IKE SA.
     Stranger(InitKey),
     /// A message of an IKE SA.
@@ -59,7 +59,7 @@ enum Place {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     last: u64,
-    out: BTreeMap<Place, Out>,
+    out: BTreeMap<Purpose, Out>,
     strangers: usize,
     /// Of peers that have an identity.
     peers: BTreeMap<Peer, usize>,
@@ -71,12 +71,12 @@ pub(crate) struct Jobs {
 #[derive(Clone, Copy, Debug)]
 struct Out {
     number: u64,
-    owner: Owner,
+    owner: JobOwner,
 }
 
 /// Whom a job counts against.
 #[derive(Clone, Copy, Debug)]
-enum Owner {
+enum JobOwner {
     /// One that asks for a new IKE SA, as if it were half open.
     Stranger(Claimant),
     /// The peer of an IKE SA.
@@ -161,28 +161,28 @@ impl fmt::Debug for Done {
 }
 
 impl Jobs {
-    fn begin(&mut self, place: Place, owner: Owner) -> JobId {
+    fn begin(&mut self, purpose: Purpose, owner: JobOwner) -> JobId {
         self.last = self.last.saturating_add(1);
         let number = self.last;
         match owner {
-            Owner::Stranger(_) => self.strangers = self.strangers.saturating_add(1),
-            Owner::Peer(peer @ Peer::Identity(_)) => *self.peers.entry(peer).or_default() += 1,
-            Owner::Peer(Peer::Address(_)) => {}
+            JobOwner::Stranger(_) => self.strangers = self.strangers.saturating_add(1),
+            JobOwner::Peer(peer @ Peer::Identity(_)) => *self.peers.entry(peer).or_default() += 1,
+            JobOwner::Peer(Peer::Address(_)) => {}
         }
-        self.out.insert(place, Out { number, owner });
-        JobId { number, place }
+        self.out.insert(purpose, Out { number, owner });
+        JobId { number, purpose }
     }
 
     /// Takes a job off the list; `None` if what it was for is no more.
     fn end(&mut self, id: JobId) -> Option<Out> {
-        self.is_wanted(id).then(|| self.remove(id.place)).flatten()
+        self.is_wanted(id).then(|| self.remove(id.purpose)).flatten()
     }
 
-    fn remove(&mut self, place: Place) -> Option<Out> {
-        let out = self.out.remove(&place)?;
+    fn remove(&mut self, purpose: Purpose) -> Option<Out> {
+        let out = self.out.remove(&purpose)?;
         match out.owner {
-            Owner::Stranger(_) => self.strangers = self.strangers.saturating_sub(1),
-            Owner::Peer(peer) => {
+            JobOwner::Stranger(_) => self.strangers = self.strangers.saturating_sub(1),
+            JobOwner::Peer(peer) => {
                 let count = self.peers.remove(&peer).unwrap_or_default().saturating_sub(1);
                 if count > 0 {
                     self.peers.insert(peer, count);
@@ -193,14 +193,14 @@ impl Jobs {
     }
 
     fn is_wanted(&self, id: JobId) -> bool {
-        self.out.get(&id.place).is_some_and(|out| out.number == id.number)
+        self.out.get(&id.purpose).is_some_and(|out| out.number == id.number)
     }
 
-    fn is_full(&self, owner: Owner, limit: usize) -> bool {
+    fn is_full(&self, owner: JobOwner, limit: usize) -> bool {
         match owner {
-            Owner::Stranger(claimant) if claimant.is_named() => self.strangers >= limit,
-            Owner::Stranger(_) => self.strangers >= of_strangers(limit),
-            Owner::Peer(peer) => {
+            JobOwner::Stranger(claimant) if claimant.is_named() => self.strangers >= limit,
+            JobOwner::Stranger(_) => self.strangers >= of_strangers(limit),
+            JobOwner::Peer(peer) => {
                 // Before there is an identity, the limits of half-open IKE SAs hold.
                 let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
                 let all = self.out.len().saturating_sub(self.strangers);
@@ -265,8 +265,8 @@ impl Endpoint {
 }
 
 impl Environment {
-    fn no_longer_computing(&mut self, owner: Owner) {
-        if let Owner::Stranger(claimant) = owner {
+    fn no_longer_computing(&mut self, owner: JobOwner) {
+        if let JobOwner::Stranger(claimant) = owner {
             self.half_opens.end(claimant);
         }
     }
@@ -280,8 +280,8 @@ impl Environment {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
     ) {
-        let (ike, owner) = (sa.id, Owner::Peer(Peer::of(sa)));
-        self.hand_out(now, (Place::Sa { ike, response }, true), owner, work, move |env, now, result| {
+        let (ike, owner) = (sa.id, JobOwner::Peer(Peer::of(sa)));
+        self.hand_out(now, (Purpose::Sa { ike, response }, true), owner, work, move |env, now, result| {
             env.with_sa(now, ike, |session| then(session, result));
         });
     }
@@ -295,14 +295,14 @@ impl Environment {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        self.hand_out(now, (Place::Stranger(key), takes_long), Owner::Stranger(claimant), work, then);
+        self.hand_out(now, (Purpose::Stranger(key), takes_long), JobOwner::Stranger(claimant), work, then);
     }
 
     fn hand_out<T: Send + 'static>(
         &mut self,
         now: Time,
-        (place, takes_long): (Place, bool),
-        owner: Owner,
+        (purpose, takes_long): (Purpose, bool),
+        owner: JobOwner,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
@@ -312,38 +312,38 @@ impl Environment {
                 format!("ignored a message of a handshake: {out} are being computed")
             });
         }
-        if let Owner::Stranger(claimant) = owner {
+        if let JobOwner::Stranger(claimant) = owner {
             if !self.make_room(now, claimant) {
                 return self.effects.stats.discard(Discard::HalfOpenLimit);
             }
             self.half_opens.begin(claimant);
         }
-        let id = self.jobs.begin(place, owner);
+        let id = self.jobs.begin(purpose, owner);
         let work = move || -> Then {
             let result = work();
             Box::new(move |env, now| then(env, now, result))
         };
         let job = Job { id, takes_long, work: Box::new(work) };
         match owner {
-            Owner::Stranger(_) => self.jobs.of_strangers.push_back(job),
-            Owner::Peer(peer) => self.jobs.of_sas.push(peer, job),
+            JobOwner::Stranger(_) => self.jobs.of_strangers.push_back(job),
+            JobOwner::Peer(peer) => self.jobs.of_sas.push(peer, job),
         }
     }
 
     /// True while a computation for a request, or a response, of the IKE SA is out.
     pub(crate) fn is_computing(&self, ike: IkeSaId, response: bool) -> bool {
-        self.jobs.out.contains_key(&Place::Sa { ike, response })
+        self.jobs.out.contains_key(&Purpose::Sa { ike, response })
     }
 
     /// The same for a request for a new IKE SA.
     pub(crate) fn is_computing_for(&self, key: InitKey) -> bool {
-        self.jobs.out.contains_key(&Place::Stranger(key))
+        self.jobs.out.contains_key(&Purpose::Stranger(key))
     }
 
     /// What is being computed for the IKE SA is no longer wanted.
     pub(crate) fn forget_jobs(&mut self, ike: IkeSaId) {
         for response in [false, true] {
-            self.jobs.remove(Place::Sa { ike, response });
+            self.jobs.remove(Purpose::Sa { ike, response });
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::fragments::is_fragment;
 use crate::exchange::receive::Datagram;
-use crate::exchange::{InitRequest, InitResponder, Place, place};
+use crate::exchange::{InitRequest, InitResponder, WindowPlace, place};
 use crate::message::{
     ExchangeType, Header, Message, MessageBuilder, MessageId, Notify, NotifyType, ParseError, Payload,
 };
@@ -149,7 +149,7 @@ fn check_response(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disc
         .is_some_and(|pending| (pending.id, pending.exchange) == (header.message_id, header.exchange));
     match waiting {
         false => Err((Discard::UnexpectedResponse, "a response that nothing waits for")),
-        true if place(sa, header) == Place::BesideWindow && is_fragment(bytes) => {
+        true if place(sa, header) == WindowPlace::BesideWindow && is_fragment(bytes) => {
             Err((Discard::Fragment, "a fragment beside the window"))
         }
         true => Ok(()),
@@ -162,7 +162,7 @@ fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disca
     if last.is_some_and(|last| is_fragment(bytes) || last.digest == digest(bytes)) {
         return Ok(());
     }
-    let beside = place(sa, header) == Place::BesideWindow && !is_fragment(bytes);
+    let beside = place(sa, header) == WindowPlace::BesideWindow && !is_fragment(bytes);
     if header.message_id != sa.incoming.expected && !beside {
         return Err((Discard::MessageId, "a request outside the window"));
     }

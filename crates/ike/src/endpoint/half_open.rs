@@ -61,20 +61,20 @@ impl Claimant {
         self.source.proven && self.connections > 0
     }
 
-    fn keys(self) -> Keys {
+    fn keys(self) -> CountingKeys {
         let addr = self.source.addr;
-        if self.is_named() { Keys::of_named(addr) } else { Keys::of_stranger(addr) }
+        if self.is_named() { CountingKeys::of_named(addr) } else { CountingKeys::of_stranger(addr) }
     }
 }
 
 /// What an address is counted by.
 #[derive(Clone, Copy)]
-struct Keys {
+struct CountingKeys {
     source: IpAddr,
     network: IpAddr,
 }
 
-impl Keys {
+impl CountingKeys {
     fn of_named(addr: IpAddr) -> Self {
         Self { source: addr, network: addr }
     }
@@ -144,11 +144,11 @@ impl Network {
 }
 
 impl Group {
-    fn source(&self, keys: Keys) -> Counts {
+    fn source(&self, keys: CountingKeys) -> Counts {
         self.sources.get(&keys.source).copied().unwrap_or_default()
     }
 
-    fn network(&self, keys: Keys) -> Counts {
+    fn network(&self, keys: CountingKeys) -> Counts {
         self.networks.get(&keys.network).map(|network| network.counts).unwrap_or_default()
     }
 
@@ -230,7 +230,7 @@ impl HalfOpens {
         let room = self.room(config, claimant);
         if !claimant.source.proven {
             let load = self.total().saturating_add(self.refused.at(now));
-            let named = self.named.source(Keys::of_named(claimant.source.addr)).all;
+            let named = self.named.source(CountingKeys::of_named(claimant.source.addr)).all;
             let of_source = self.strangers.source(keys).all.saturating_add(named);
             let crowded = load >= config.cookie_threshold || of_source >= config.source_cookie_threshold;
             return if crowded || room != Room::Free { Admission::DemandCookie } else { Admission::Admit };

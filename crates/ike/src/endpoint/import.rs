@@ -1,6 +1,6 @@
 //! IKE SAs leave and enter as octets.
 
-use crate::endpoint::pools::Owner;
+use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::replication::pending_spis;
 use crate::endpoint::report::FAILURE;
 use crate::endpoint::{Endpoint, SnapshotError};
@@ -11,7 +11,7 @@ use testudo_ipsec::spi::Spi;
 
 /// Local numbers that were drawn for an IKE SA and its children before their state came.
 #[derive(Clone, Copy)]
-pub(super) struct Numbers<'a> {
+pub(super) struct DrawnNumbers<'a> {
     pub(super) ike: Option<IkeSaId>,
     pub(super) child: &'a dyn Fn(Spi) -> Option<ChildSaId>,
 }
@@ -33,7 +33,7 @@ impl Endpoint {
         &mut self,
         exported: Time,
         bytes: &[u8],
-        known: Option<Numbers<'_>>,
+        known: Option<DrawnNumbers<'_>>,
     ) -> Result<IkeSaId, SnapshotError> {
         let mut sa = decode(bytes, exported)?;
         let here = self.env.table.by_spi(sa.our_spi());
@@ -67,7 +67,7 @@ impl Endpoint {
 
     /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones. Where numbers were
     /// drawn for SAs that are not in the table (`known`), a number that the table does not have may be one of those.
-    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<Numbers<'_>>) {
+    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<DrawnNumbers<'_>>) {
         let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.env.table.get(*id).is_none());
         sa.id = match here.map(|here| here.id).or(drawn) {
             Some(id) => id,
@@ -120,7 +120,7 @@ impl Endpoint {
             self.env.pools.release(lease, sa.id);
         }
         if let Some(identity) = sa.remote_id.clone() {
-            let owner = Owner::new(&sa.connection, &identity);
+            let owner = LeaseOwner::new(&sa.connection, &identity);
             let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
             leases.retain(|lease| {
                 let claimed = self.env.pools.claim(lease, &owner, sa.id);

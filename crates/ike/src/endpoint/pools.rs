@@ -53,7 +53,7 @@ pub(crate) struct Leases {
     /// Distance from the first address to those that were never handed out in turn; past the end if there are none.
     next: Option<u128>,
     by_addr: BTreeMap<IpAddr, Holder>,
-    by_owner: BTreeMap<Owner, IpAddr>,
+    by_owner: BTreeMap<LeaseOwner, IpAddr>,
     /// Leases without users; the one that lost its last user first stands first.
     offline: BTreeSet<(u64, IpAddr)>,
     /// Counts leases that went offline.
@@ -62,13 +62,13 @@ pub(crate) struct Leases {
 
 /// Who has a lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Owner {
+pub(crate) struct LeaseOwner {
     connection: String,
     /// In canonical form.
     identity: Identity,
 }
 
-impl Owner {
+impl LeaseOwner {
     pub(crate) fn new(connection: &str, identity: &Identity) -> Self {
         Self { connection: connection.to_owned(), identity: identity.canonical() }
     }
@@ -76,7 +76,7 @@ impl Owner {
 
 #[derive(Debug)]
 struct Holder {
-    owner: Owner,
+    owner: LeaseOwner,
     /// The IKE SAs that use the address.
     users: BTreeSet<IkeSaId>,
     /// Its place in `offline`, without users.
@@ -137,7 +137,7 @@ impl Pools {
         &mut self,
         names: &[String],
         wanted: IpAddr,
-        owner: &Owner,
+        owner: &LeaseOwner,
         ike: IkeSaId,
         may_lease: &dyn Fn(IpAddr) -> bool,
     ) -> Option<Lease> {
@@ -167,7 +167,7 @@ impl Pools {
     }
 
     /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got it.
-    pub(crate) fn claim(&mut self, lease: &Lease, owner: &Owner, ike: IkeSaId) -> bool {
+    pub(crate) fn claim(&mut self, lease: &Lease, owner: &LeaseOwner, ike: IkeSaId) -> bool {
         // The pool may come later.
         let Some(leases) = self.0.get_mut(&lease.pool) else { return true };
         let taken = leases.by_addr.get(&lease.addr);
@@ -218,7 +218,7 @@ impl Leases {
         &mut self,
         effort: Effort,
         wanted: IpAddr,
-        owner: &Owner,
+        owner: &LeaseOwner,
         may_lease: &dyn Fn(IpAddr) -> bool,
     ) -> Option<IpAddr> {
         let is_free = |addr| !self.by_addr.contains_key(&addr) && may_lease(addr);
@@ -250,7 +250,7 @@ impl Leases {
     }
 
     /// Makes the owner the holder of an address that no other uses.
-    fn give(&mut self, addr: IpAddr, owner: &Owner, ike: IkeSaId) {
+    fn give(&mut self, addr: IpAddr, owner: &LeaseOwner, ike: IkeSaId) {
         if let Some(old) = self.by_owner.insert(owner.clone(), addr).filter(|old| *old != addr) {
             self.forget_offline(old);
         }
@@ -358,7 +358,7 @@ impl Endpoint {
 /// An IKE SA has its addresses from before: of one pool, or of all.
 pub(crate) fn claim(pools: &mut Pools, sa: &IkeSa, pool: Option<&str>) {
     let Some(identity) = &sa.remote_id else { return };
-    let owner = Owner::new(&sa.connection, identity);
+    let owner = LeaseOwner::new(&sa.connection, identity);
     for lease in sa.virtual_ips.remote.iter().filter(|lease| pool.is_none_or(|pool| pool == lease.pool)) {
         pools.claim(lease, &owner, sa.id);
     }

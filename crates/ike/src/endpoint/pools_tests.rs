@@ -22,8 +22,8 @@ fn loaded(list: impl IntoIterator<Item = Pool>) -> Pools {
     pools
 }
 
-fn client(number: u64) -> Owner {
-    Owner::new("gw", &Identity::Fqdn(format!("client-{number}")))
+fn client(number: u64) -> LeaseOwner {
+    LeaseOwner::new("gw", &Identity::Fqdn(format!("client-{number}")))
 }
 
 fn take(pools: &mut Pools, names: &[&str], who: u64, ike: u64) -> Option<IpAddr> {
@@ -63,7 +63,7 @@ fn an_identity_has_one_address() {
         let given = ways.iter().map(|way| {
             let ike = IkeSaId(ike as u64);
             pools
-                .lease(&names, Ipv4Addr::UNSPECIFIED.into(), &Owner::new("gw", way), ike, &anything)
+                .lease(&names, Ipv4Addr::UNSPECIFIED.into(), &LeaseOwner::new("gw", way), ike, &anything)
                 .unwrap()
                 .addr
         });
@@ -80,7 +80,7 @@ fn the_same_name_with_another_connection_is_another() {
     let names = ["a".to_owned()];
     let name = Identity::Fqdn("sun".into());
     let lease = |pools: &mut Pools, connection: &str, ike: u64| {
-        let owner = Owner::new(connection, &name);
+        let owner = LeaseOwner::new(connection, &name);
         let lease = pools.lease(&names, Ipv4Addr::UNSPECIFIED.into(), &owner, IkeSaId(ike), &anything);
         lease.map(|lease| lease.addr)
     };
@@ -88,7 +88,7 @@ fn the_same_name_with_another_connection_is_another() {
     assert_eq!(lease(&mut pools, "two", 2), Some(addr("10.3.0.2")));
     assert_eq!(lease(&mut pools, "three", 3), None, "nor what is in use");
     let held = Lease { pool: "a".into(), addr: addr("10.3.0.1") };
-    assert!(!pools.claim(&held, &Owner::new("two", &name), IkeSaId(4)), "nor can it be claimed");
+    assert!(!pools.claim(&held, &LeaseOwner::new("two", &name), IkeSaId(4)), "nor can it be claimed");
     give_back(&mut pools, "a", "10.3.0.1", 1);
     assert_eq!(lease(&mut pools, "one", 5), Some(addr("10.3.0.1")), "it kept it");
 }

@@ -1,8 +1,8 @@
 //! A connection is loaded, loaded again, or unloaded.
 
 use crate::config::{Connection, Difference};
-use crate::endpoint::{Endpoint, LoadError};
 use crate::endpoint::report::IMPORTANT;
+use crate::endpoint::{Endpoint, LoadError};
 use crate::exchange::change;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! now, how it comes with the numbers that were drawn for it, and which connections are this node's to initiate.
 
 use crate::config::Identity;
-use crate::endpoint::import::Numbers;
-use crate::endpoint::pools::Owner;
+use crate::endpoint::import::DrawnNumbers;
+use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::{Endpoint, IkeSaStatus, SnapshotError};
 use crate::message::{IkeSpi, MessageId};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
@@ -115,7 +115,7 @@ impl Endpoint {
         ike: Option<IkeSaId>,
         child: &dyn Fn(Spi) -> Option<ChildSaId>,
     ) -> Result<IkeSaId, SnapshotError> {
-        let id = self.take_over(exported, bytes, Some(Numbers { ike, child }))?;
+        let id = self.take_over(exported, bytes, Some(DrawnNumbers { ike, child }))?;
         let ours = self.env.table.get(id).map(|sa| sa.virtual_ips.local.clone()).unwrap_or_default();
         self.env
             .effects
@@ -167,7 +167,7 @@ impl Endpoint {
     /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody else's.
     pub fn hold_lease(&mut self, ike: IkeSaId, outline: &Outline, pool: &str, addr: IpAddr) -> bool {
         let Some(identity) = &outline.identity else { return false };
-        let owner = Owner::new(&outline.connection, identity);
+        let owner = LeaseOwner::new(&outline.connection, identity);
         self.env.pools.claim(&Lease { pool: pool.to_owned(), addr }, &owner, ike)
     }
 

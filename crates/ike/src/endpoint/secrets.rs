@@ -11,18 +11,18 @@ pub(crate) struct Secrets {
     /// By the unique name that VICI gives them.
     by_name: BTreeMap<String, SharedSecret>,
     /// Names of pre-shared keys of IKE, by each owner.
-    owned: Names<Identity>,
+    owned: NamesBy<Identity>,
     /// Of those whose only owner it is.
-    sole: Names<Identity>,
+    sole: NamesBy<Identity>,
     /// Of those without owners.
     anybodys: BTreeSet<String>,
     /// Names of post-quantum pre-shared keys, by each owner as it stands on the wire.
-    ppks: Names<Vec<u8>>,
+    ppks: NamesBy<Vec<u8>>,
     /// Of those without owners.
     anybodys_ppks: BTreeSet<String>,
 }
 
-type Names<T> = BTreeMap<T, BTreeSet<String>>;
+type NamesBy<T> = BTreeMap<T, BTreeSet<String>>;
 
 impl Secrets {
     /// Adds a secret, in the place of one of the same name. True if that was another pre-shared key
@@ -125,7 +125,7 @@ impl Secrets {
 }
 
 /// Changes the list of that key; one without names goes.
-fn change_at<T: Ord>(lists: &mut Names<T>, key: T, change: impl Fn(&mut BTreeSet<String>)) {
+fn change_at<T: Ord>(lists: &mut NamesBy<T>, key: T, change: impl Fn(&mut BTreeSet<String>)) {
     match lists.entry(key) {
         Entry::Vacant(entry) => {
             let mut names = BTreeSet::new();

@@ -25,7 +25,7 @@ pub(crate) struct Answer<'a> {
 
 /// Where the keys of a child come from: the exchange that made it.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin<'a> {
+pub(crate) struct ChildOrigin<'a> {
     /// Ours in that exchange.
     pub(crate) role: Role,
     pub(crate) nonces: &'a Nonces,
@@ -66,8 +66,13 @@ pub(crate) fn accept_child(
     let asked = mode::to_ask(session.sa, offered, &wanted, None);
     let agreed =
         judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
-    let origin =
-        Origin { role: Role::Initiator, nonces: answer.nonces, shared: &[], replaces: None, stays: true };
+    let origin = ChildOrigin {
+        role: Role::Initiator,
+        nonces: answer.nonces,
+        shared: &[],
+        replaces: None,
+        stays: true,
+    };
     install(session, child, &origin, agreed).map_err(|error| error.to_string())
 }
 
@@ -118,7 +123,7 @@ fn choose_child(
     let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
     let mode = mode::to_answer(session.sa, child, &selectors, request);
     let (agreed, answer) = agree_child(session, &choice, (selectors, mode))?;
-    let origin = Origin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
+    let origin = ChildOrigin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
     make_child(session, child, &origin, agreed)?;
     Ok(answer)
 }
@@ -146,7 +151,7 @@ pub(crate) fn agree_child(
 pub(crate) fn make_child(
     session: &mut Session<'_>,
     child: &Child,
-    origin: &Origin<'_>,
+    origin: &ChildOrigin<'_>,
     agreed: AgreedChild,
 ) -> Result<ChildSaId, NoChild> {
     let spi_in = agreed.spi_in;
@@ -165,7 +170,7 @@ pub(crate) fn make_child(
 pub(crate) fn install(
     session: &mut Session<'_>,
     child: &Child,
-    origin: &Origin<'_>,
+    origin: &ChildOrigin<'_>,
     agreed: AgreedChild,
 ) -> Result<ChildSaId, SuiteError> {
     let EspSuite { ke, additional, .. } = agreed.suite;
@@ -261,7 +266,7 @@ fn sibling(session: &Session<'_>, name: &str, new: &ChildSaParams) -> Option<Chi
 fn params(
     session: &Session<'_>,
     child: &Child,
-    origin: &Origin<'_>,
+    origin: &ChildOrigin<'_>,
     agreed: AgreedChild,
 ) -> Result<ChildSaParams, SuiteError> {
     let keys = session.sa.keys.as_ref().ok_or(SuiteError::Seal)?;

@@ -3,8 +3,8 @@
 
 use crate::config::{Childless, Connection};
 use crate::endpoint::report::ORDINARY;
-use crate::exchange::{configuration, reauth};
 use crate::exchange::session::Session;
+use crate::exchange::{configuration, reauth};
 use crate::message::{Message, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::sa::{Attempt, AuthSent, Task};
@@ -42,7 +42,7 @@ fn is_childless(request: &Payloads) -> bool {
 }
 
 /// What a responder makes of an IKE_AUTH request.
-pub(super) enum Asked {
+pub(super) enum FirstChild {
     /// A child is to be made.
     Child,
     /// None is, and the IKE SA stays all the same.
@@ -51,7 +51,7 @@ pub(super) enum Asked {
     Refused(&'static str),
 }
 
-impl Asked {
+impl FirstChild {
     pub(super) fn by(connection: &Connection, request: &Payloads) -> Self {
         match (is_childless(request), connection.childless) {
             (true, Childless::Never) => Self::Refused("the peer asks for none, and childless = never"),

@@ -1,7 +1,7 @@
 //! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
 
 use crate::config::{Connection, TsSpec};
-use crate::endpoint::pools::Owner;
+use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::session::Session;
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
@@ -92,7 +92,7 @@ pub(crate) fn answer_configuration(
         let expected = !connection.pools.is_empty();
         return if expected { Err(NotifyType::FailedCpRequired) } else { Ok(None) };
     };
-    let owner = Owner::new(&session.sa.connection, &identity);
+    let owner = LeaseOwner::new(&session.sa.connection, &identity);
     for &addr in &wanted {
         let homes = session.env.homes.as_deref();
         let may_lease = |addr| homes.is_none_or(|homes| homes.leases(addr));

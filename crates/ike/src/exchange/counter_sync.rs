@@ -24,7 +24,7 @@ const WINDOW: u32 = 1;
 
 /// Where a message of an IKE SA has its place, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WindowPlace {
     /// In the window of whoever asks.
     Window,
     /// Beside it: it synchronizes Message IDs, or it is void.
@@ -33,18 +33,20 @@ pub(crate) enum Place {
     Either,
 }
 
-pub(crate) fn place(sa: &IkeSa, header: &Header) -> Place {
+pub(crate) fn place(sa: &IkeSa, header: &Header) -> WindowPlace {
     let may_sync = sa.is_established()
         && sa.extensions.counter_sync.message_ids
         && header.exchange == ExchangeType::Informational
         && header.message_id == MessageId(0);
     let pending = sa.outgoing.pending.as_ref().map(|pending| pending.kind);
     match (may_sync, header.response) {
-        (false, _) => Place::Window,
-        (true, true) if matches!(pending, Some(RequestKind::SyncMessageIds { .. })) => Place::BesideWindow,
-        (true, true) => Place::Window,
-        (true, false) if sa.incoming.expected == MessageId(0) => Place::Either,
-        (true, false) => Place::BesideWindow,
+        (false, _) => WindowPlace::Window,
+        (true, true) if matches!(pending, Some(RequestKind::SyncMessageIds { .. })) => {
+            WindowPlace::BesideWindow
+        }
+        (true, true) => WindowPlace::Window,
+        (true, false) if sa.incoming.expected == MessageId(0) => WindowPlace::Either,
+        (true, false) => WindowPlace::BesideWindow,
     }
 }
 
@@ -81,7 +83,7 @@ fn notifies(said: CounterSync) -> impl Iterator<Item = Payload> {
 }
 
 /// What a request of a cluster asks.
-struct Asked {
+struct SyncRequest {
     sync: MessageIdSync,
     /// How many numbers are to be left out.
     skip: Option<u64>,
@@ -111,8 +113,8 @@ pub(crate) fn sync_message(
 }
 
 /// A cluster goes on at another node: what is under way either way is not waited for any more (RFC 6311 §5.1, §9).
-fn answer_sync(session: &mut Session<'_>, request: &Request, asked: Asked) -> Result<(), Reason> {
-    let Asked { sync, skip } = asked;
+fn answer_sync(session: &mut Session<'_>, request: &Request, asked: SyncRequest) -> Result<(), Reason> {
+    let SyncRequest { sync, skip } = asked;
     sync_taken(session, request.path, Counted::InRequest)?;
     session.sa.incoming.move_to(sync.send);
     session.sa.outgoing.next = session.sa.outgoing.next.max(sync.receive);
@@ -225,7 +227,7 @@ pub(crate) fn is_sync(kind: RequestKind) -> bool {
 }
 
 /// The rules for a request (RFC 6311 §5.1). The error is for the log.
-fn asked(sa: &IkeSa, payloads: &Payloads) -> Result<Asked, &'static str> {
+fn asked(sa: &IkeSa, payloads: &Payloads) -> Result<SyncRequest, &'static str> {
     let (sync, skip) = read(payloads)?;
     if sync.send >= LAST_ID || sync.receive >= LAST_ID {
         return Err("a synchronization that would leave no Message ID");
@@ -233,7 +235,7 @@ fn asked(sa: &IkeSa, payloads: &Payloads) -> Result<Asked, &'static str> {
     if !sa.incoming.is_ahead(sync.send) {
         return Err("a synchronization that is not ahead of what came before");
     }
-    Ok(Asked { sync, skip: skip.map(|notify| skip_of(sa, notify)).transpose()? })
+    Ok(SyncRequest { sync, skip: skip.map(|notify| skip_of(sa, notify)).transpose()? })
 }
 
 /// The rules for a response. The error is for the log.

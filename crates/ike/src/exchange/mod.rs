@@ -31,7 +31,7 @@ pub(crate) mod unique;
 
 pub(crate) use auth::local_identity;
 pub(crate) use configuration::is_host;
-pub(crate) use counter_sync::{Place, place};
+pub(crate) use counter_sync::{WindowPlace, place};
 pub(crate) use init::{InitRequest, InitResponder, Reply, certificate_request, key_request, nonce_fits};
 pub(crate) use nat::float;
 

@@ -12,7 +12,7 @@ use crate::exchange::intermediate;
 use crate::exchange::reauth;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
-use crate::exchange::{Place, Reply, place};
+use crate::exchange::{Reply, WindowPlace, place};
 use crate::message::{Delete, Encrypted, ExchangeType, Header, Message, NotifyType, ParseError, Payloads};
 use crate::output::{Path, Reason, Time};
 use crate::sa::{FirstDatagram, IkeSa, RequestKind, digest};
@@ -37,8 +37,9 @@ impl Session<'_> {
         let Datagram { path, bytes, .. } = datagram;
         let header = message.header;
         let place = place(self.sa, &header);
-        let is_new =
-            header.response || header.message_id >= self.sa.incoming.expected || place == Place::BesideWindow;
+        let is_new = header.response
+            || header.message_id >= self.sa.incoming.expected
+            || place == WindowPlace::BesideWindow;
         if is_new && self.env.is_computing(self.sa.id, header.response) {
             self.env.effects.stats.discard(Discard::Repeated);
             return Ok(());
@@ -63,7 +64,7 @@ impl Session<'_> {
         }
         let seen = digest(bytes);
         let is_old = header.message_id < self.sa.incoming.expected
-            && (place != Place::BesideWindow || encrypted.fragment.is_some());
+            && (place != WindowPlace::BesideWindow || encrypted.fragment.is_some());
         if !header.response && (is_old || self.sa.incoming.answered(&seen).is_some()) {
             return match encrypted.fragment {
                 None => self.repeat(datagram, seen),
@@ -241,12 +242,12 @@ fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth
 }
 
 /// What a message holds that has its place beside the windows. One that may be of the window too is known by what it holds.
-fn beside_window(place: Place, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
+fn beside_window(place: WindowPlace, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
     let payloads = || opened.payloads().unwrap_or_default();
     let syncs = |payloads: &Payloads| payloads.notify(NotifyType::MessageIdSync).is_some();
     match place {
-        Place::Window => None,
-        Place::BesideWindow => Some(payloads()),
-        Place::Either => encrypted.fragment.is_none().then(payloads).filter(syncs),
+        WindowPlace::Window => None,
+        WindowPlace::BesideWindow => Some(payloads()),
+        WindowPlace::Either => encrypted.fragment.is_none().then(payloads).filter(syncs),
     }
 }

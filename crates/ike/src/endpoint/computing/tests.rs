@@ -3,8 +3,8 @@ use super::*;
 const MOON: Peer = Peer::Identity(1);
 const SUN: Peer = Peer::Identity(2);
 
-fn place(ike: u64) -> Place {
-    Place::Sa { ike: IkeSaId(ike), response: false }
+fn purpose(ike: u64) -> Purpose {
+    Purpose::Sa { ike: IkeSaId(ike), response: false }
 }
 
 fn job(id: JobId) -> Job {
@@ -14,7 +14,7 @@ fn job(id: JobId) -> Job {
 
 /// Hands out a job for that IKE SA of that peer.
 fn hand_out(jobs: &mut Jobs, peer: Peer, ike: u64) -> JobId {
-    let id = jobs.begin(place(ike), Owner::Peer(peer));
+    let id = jobs.begin(purpose(ike), JobOwner::Peer(peer));
     jobs.of_sas.push(peer, job(id));
     id
 }
@@ -38,14 +38,14 @@ fn peers_take_turns() {
 fn jobs_count_against_their_peer_over_all_its_ike_sas() {
     let mut jobs = Jobs::default();
     let ids: Vec<JobId> = (0..4).map(|ike| hand_out(&mut jobs, MOON, ike)).collect();
-    assert!(jobs.is_full(Owner::Peer(MOON), 16));
-    assert!(!jobs.is_full(Owner::Peer(MOON), 20));
-    assert!(!jobs.is_full(Owner::Peer(SUN), 16));
+    assert!(jobs.is_full(JobOwner::Peer(MOON), 16));
+    assert!(!jobs.is_full(JobOwner::Peer(MOON), 20));
+    assert!(!jobs.is_full(JobOwner::Peer(SUN), 16));
     // Fetched ones count until they are back, and once.
     while jobs.take().is_some() {}
-    assert!(jobs.is_full(Owner::Peer(MOON), 16));
+    assert!(jobs.is_full(JobOwner::Peer(MOON), 16));
     assert!(jobs.end(ids[0]).is_some() && jobs.end(ids[0]).is_none());
-    assert!(!jobs.is_full(Owner::Peer(MOON), 16));
+    assert!(!jobs.is_full(JobOwner::Peer(MOON), 16));
     for id in ids {
         jobs.end(id);
     }
@@ -56,11 +56,11 @@ fn jobs_count_against_their_peer_over_all_its_ike_sas() {
 #[test]
 fn all_peers_together_have_a_limit() {
     let mut jobs = Jobs::default();
-    assert!(!jobs.is_full(Owner::Peer(MOON), 2));
+    assert!(!jobs.is_full(JobOwner::Peer(MOON), 2));
     hand_out(&mut jobs, MOON, 1);
-    assert!(jobs.is_full(Owner::Peer(MOON), 2) && !jobs.is_full(Owner::Peer(SUN), 2));
+    assert!(jobs.is_full(JobOwner::Peer(MOON), 2) && !jobs.is_full(JobOwner::Peer(SUN), 2));
     hand_out(&mut jobs, SUN, 2);
-    assert!(jobs.is_full(Owner::Peer(Peer::Identity(3)), 2));
+    assert!(jobs.is_full(JobOwner::Peer(Peer::Identity(3)), 2));
 }
 
 /// Before there is an identity, half-open IKE SAs are what counts: many peers may have one address.
@@ -71,7 +71,7 @@ fn an_address_is_no_peer_to_count_against() {
     for ike in 0..15 {
         hand_out(&mut jobs, addr, ike);
     }
-    assert!(!jobs.is_full(Owner::Peer(addr), 16));
+    assert!(!jobs.is_full(JobOwner::Peer(addr), 16));
     hand_out(&mut jobs, addr, 15);
-    assert!(jobs.is_full(Owner::Peer(addr), 16));
+    assert!(jobs.is_full(JobOwner::Peer(addr), 16));
 }

@@ -2,21 +2,26 @@
 
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
 use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
-use crate::exchange::{child, childless, configuration, counter_sync, create_child, describe, mode, reauth};
-use crate::exchange::auth::{establish, local_identity, ppk, prove, rounds, verify};
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
-use crate::exchange::auth::verify::{Check, Claim, Evidence, Proven};
+use crate::exchange::auth::verify::{AuthClaim, Check, Evidence, Proven};
+use crate::exchange::auth::{establish, local_identity, ppk, prove, rounds, verify};
 use crate::exchange::child::Answer;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
-use crate::message::{AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload};
+use crate::exchange::{child, childless, configuration, counter_sync, create_child, describe, mode, reauth};
+use crate::message::{
+    AuthPayload, ExchangeType, Notify, NotifyType, ParseError, Payload, Payloads, TsPayload,
+};
 use crate::output::Reason;
-use crate::sa::{AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, OfferedPpk, Opening, Phase, RequestKind, Task};
+use crate::sa::{
+    AskedChild, AuthRounds, AuthSent, Closing, CounterSync, Extensions, OfferedPpk, Opening, Phase,
+    RequestKind, Task,
+};
 use crate::suite::{IkeKeys, offer};
 use std::sync::Arc;
 
 /// An initiator's AUTH before there are keys: it is made where they are computed.
-pub(crate) struct Draft {
+pub(crate) struct AuthDraft {
     prover: Prover,
     /// The PPK to use, and whether it goes without.
     ppk: Option<(Identity, SharedSecret, bool)>,
@@ -24,7 +29,7 @@ pub(crate) struct Draft {
 
 /// What a response comes to: whether the responder is who it says, and our next proof, where there
 /// is something to be proven.
-type Judged = (Option<Proven>, Option<Result<Proof, Reason>>);
+type JudgedResponse = (Option<Proven>, Option<Result<Proof, Reason>>);
 
 /// Who answered, if that is true.
 struct Responder {
@@ -40,7 +45,7 @@ pub(crate) struct Made {
     int_auth: Vec<u8>,
 }
 
-impl Draft {
+impl AuthDraft {
     /// Makes AUTH with the keys that the exchanges before it have brought.
     pub(crate) fn make(self, keys: &IkeKeys) -> Result<Made, Reason> {
         let Self { prover, ppk } = self;
@@ -65,7 +70,7 @@ pub(crate) fn draft_auth(
     connection: &Arc<Connection>,
     extensions: Extensions,
     opening: &Opening,
-) -> Result<Draft, Reason> {
+) -> Result<AuthDraft, Reason> {
     let own = &connection.local;
     let secret = session
         .env
@@ -85,7 +90,7 @@ pub(crate) fn draft_auth(
         asked: Asked::in_init(&extensions),
         ..Prover::new(session, connection, own, covered, local, remote)
     };
-    Ok(Draft { prover, ppk: ppk::own_ppk(session, connection, extensions)? })
+    Ok(AuthDraft { prover, ppk: ppk::own_ppk(session, connection, extensions)? })
 }
 
 /// Sends IKE_AUTH.
@@ -234,7 +239,7 @@ fn responder_judged(
     session: &mut Session<'_>,
     payloads: Arc<Payloads>,
     (judged_by, responder): (Arc<Connection>, Option<Responder>),
-    judged: Result<Judged, String>,
+    judged: Result<JudgedResponse, String>,
 ) -> Result<(), Reason> {
     let Some(sent) = session.sa.phase.auth_sent().cloned() else { return Ok(()) };
     let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
@@ -361,7 +366,7 @@ fn claim_of_responder(
     if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
         return Err(format!("{identity} does not use our PPK, which is required"));
     }
-    let claim = Claim {
+    let claim = AuthClaim {
         keys: ppk.map_or(&keys.ike, |ppk| &ppk.keys),
         message: &sent.init_response,
         nonce: &sent.nonces.initiator,

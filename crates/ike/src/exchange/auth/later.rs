@@ -3,15 +3,15 @@
 
 use crate::config::{Connection, Identity};
 use crate::endpoint::report::ORDINARY;
-use crate::exchange::configuration;
-use crate::exchange::auth::{local_identity, responder, rounds, verify};
 use crate::exchange::auth::choose::Candidates;
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Prover};
 use crate::exchange::auth::responder::{Admitted, asked_identity};
 use crate::exchange::auth::tries::{Authenticated, Tries, Try};
-use crate::exchange::auth::verify::Claim;
+use crate::exchange::auth::verify::AuthClaim;
+use crate::exchange::auth::{local_identity, responder, rounds, verify};
 use crate::exchange::child::wanted_connection;
+use crate::exchange::configuration;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
@@ -167,7 +167,7 @@ fn tries_of_round(
     for candidates in groups(session, proven, begun.as_ref(), connections) {
         let Some(connection) = candidates.connections.first() else { continue };
         let check = begun.as_ref().map(|Begun { id, identity, auth, .. }| {
-            let claim = Claim {
+            let claim = AuthClaim {
                 keys: &keys.ike,
                 message: &proven.half.init_request,
                 nonce: &proven.half.nonces.responder,

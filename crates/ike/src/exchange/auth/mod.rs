@@ -14,7 +14,7 @@ mod verify;
 pub(crate) use initiator::{auth_response, draft_auth, send_auth};
 pub(crate) use responder::auth_request;
 
-pub(super) use initiator::{Draft, Made};
+pub(super) use initiator::{AuthDraft, Made};
 pub(super) use rounds::known as known_rounds;
 
 use crate::config::{Connection, Identity, LocalAuth};

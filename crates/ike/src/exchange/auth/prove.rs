@@ -2,10 +2,10 @@
 
 use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SendCert, SharedSecret};
-use crate::exchange::{certificate_request, key_request};
-use crate::exchange::auth::shown;
 use crate::exchange::auth::form::{Allowed, Form};
+use crate::exchange::auth::shown;
 use crate::exchange::session::Session;
+use crate::exchange::{certificate_request, key_request};
 use crate::message::{AuthPayload, CertEncoding, CertPayload, IdPayload, Nonce, Payload, Payloads};
 use crate::output::Reason;
 use crate::sa::Extensions;

@@ -2,18 +2,18 @@
 
 use crate::config::{Connection, Identity, Unique};
 use crate::endpoint::report::{IMPORTANT, ORDINARY};
-use crate::exchange::{child, childless, configuration, counter_sync, unique};
-use crate::exchange::auth::{choose, establish, later, ppk, rounds, verify};
 use crate::exchange::auth::choose::{Candidates, Paths};
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::rounds::Announced;
 use crate::exchange::auth::tries::{Authenticated, Tries, Try};
-use crate::exchange::auth::verify::{Check, Claim};
+use crate::exchange::auth::verify::{AuthClaim, Check};
+use crate::exchange::auth::{choose, establish, later, ppk, rounds, verify};
 use crate::exchange::child::wanted_connection;
 use crate::exchange::refusal::Refusal;
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
+use crate::exchange::{child, childless, configuration, counter_sync, unique};
 use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::Reason;
 use crate::sa::{Anchor, HalfOpen, HalfProven, Phase};
@@ -121,7 +121,7 @@ fn tries(
                 continue;
             }
         };
-        let claim = Claim {
+        let claim = AuthClaim {
             keys: ppk.keys.as_ref().unwrap_or(&keys.ike),
             message: &half.init_request,
             nonce: &half.nonces.responder,
@@ -275,12 +275,12 @@ pub(super) fn admit_initiator(
     match configuration::answer_configuration(session, connection, asked) {
         Ok(reply) => {
             answer.extend(reply);
-            match childless::Asked::by(connection, asked) {
-                childless::Asked::Child => {
+            match childless::FirstChild::by(connection, asked) {
+                childless::FirstChild::Child => {
                     answer.extend(child::answer_child(session, connection, &half.nonces, asked));
                 }
-                childless::Asked::Nothing => childless::stays_alone(session),
-                childless::Asked::Refused(why) => {
+                childless::FirstChild::Nothing => childless::stays_alone(session),
+                childless::FirstChild::Refused(why) => {
                     answer.push(child::refuse_child(session, NotifyType::InvalidSyntax, why));
                 }
             }

@@ -18,7 +18,7 @@ const MAX_CERTIFICATES: usize = 8;
 
 /// What a peer claims.
 #[derive(Clone, Copy)]
-pub(super) struct Claim<'a> {
+pub(super) struct AuthClaim<'a> {
     /// The keys that bind the peer's identity to AUTH.
     pub(super) keys: &'a IkeKeys,
     /// The peer's IKE_SA_INIT message.
@@ -47,11 +47,11 @@ pub(super) enum Check {
     /// It took no time.
     Known(Result<String, String>),
     /// There is a signature.
-    Signature(Box<Signed>),
+    Signature(Box<SignedClaim>),
 }
 
 /// A signature of a peer, and what is demanded of it.
-pub(super) struct Signed {
+pub(super) struct SignedClaim {
     connection: Arc<Connection>,
     /// Which of the peer's rounds it is.
     round: usize,
@@ -96,14 +96,14 @@ struct Verified {
 }
 
 impl Evidence {
-    fn known(&self, key: &PublicKey, signed: &Signed) -> Option<bool> {
+    fn known(&self, key: &PublicKey, signed: &SignedClaim) -> Option<bool> {
         let is_it = |known: &&Verified| {
             known.key == *key && known.octets == signed.octets && known.auth == signed.auth
         };
         self.verified.borrow().iter().find(is_it).map(|known| known.is_right)
     }
 
-    fn is_signed_by(&self, key: &PublicKey, signed: &Signed, signature: &Signature<'_>) -> bool {
+    fn is_signed_by(&self, key: &PublicKey, signed: &SignedClaim, signature: &Signature<'_>) -> bool {
         self.known(key, signed).unwrap_or_else(|| {
             let is_right = signature.is_by(key, &signed.octets);
             let (key, octets, auth) = (key.clone(), signed.octets.clone(), signed.auth.clone());
@@ -117,7 +117,7 @@ impl Evidence {
     fn is_signed_by_one_of_many(
         &self,
         key: &PublicKey,
-        signed: &Signed,
+        signed: &SignedClaim,
         signature: &Signature<'_>,
     ) -> Result<bool, String> {
         if !signature.may_be_by(key) {
@@ -135,9 +135,9 @@ impl Evidence {
 pub(super) fn check(
     session: &Session<'_>,
     (connection, round): (&Arc<Connection>, usize),
-    claim: Claim<'_>,
+    claim: AuthClaim<'_>,
 ) -> Check {
-    let Claim { identity, auth, .. } = claim;
+    let AuthClaim { identity, auth, .. } = claim;
     let Some(remote) = connection.remote_round(round) else {
         return Check::Known(Err(format!("nothing more is demanded of {identity}")));
     };
@@ -150,10 +150,10 @@ pub(super) fn check(
             Check::Known(Err(format!("{identity} authenticates by {}, expected psk", auth.method)))
         }
         AuthMethod::Pubkey { schemes, chain } => {
-            let Claim { keys, message, nonce, int_auth, id, .. } = claim;
+            let AuthClaim { keys, message, nonce, int_auth, id, .. } = claim;
             let octets = SignedOctets { message, peer_nonce: nonce, id, int_auth };
             match keys.signed_octets(peer_of(session.sa), &octets) {
-                Ok(octets) => Check::Signature(Box::new(Signed {
+                Ok(octets) => Check::Signature(Box::new(SignedClaim {
                     connection: Arc::clone(connection),
                     round,
                     identity: identity.clone(),
@@ -170,8 +170,8 @@ pub(super) fn check(
     }
 }
 
-fn verify_key(session: &Session<'_>, claim: Claim<'_>) -> Result<(), String> {
-    let Claim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
+fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), String> {
+    let AuthClaim { keys, message, nonce, int_auth, id, identity, auth, local } = claim;
     let secret = session
         .env
         .loaded
@@ -210,15 +210,15 @@ impl Check {
     }
 }
 
-impl Signed {
+impl SignedClaim {
     fn remote(&self) -> &RemoteAuth {
         self.connection.remote_round(self.round).unwrap_or(&self.connection.remote)
     }
 }
 
 impl Judge {
-    fn verify(&self, signed: &Signed, evidence: &Evidence) -> Result<Proven, String> {
-        let Signed { identity, auth, schemes, chain, sha1, anchors, .. } = signed;
+    fn verify(&self, signed: &SignedClaim, evidence: &Evidence) -> Result<Proven, String> {
+        let SignedClaim { identity, auth, schemes, chain, sha1, anchors, .. } = signed;
         let remote = signed.remote();
         let signature = Signature::read(identity, auth)?;
         let form = signature.form;
@@ -279,7 +279,7 @@ impl Judge {
     /// key vouches for it; what certificates the peer sends does not matter.
     fn verify_by_key(
         &self,
-        signed: &Signed,
+        signed: &SignedClaim,
         signature: &Signature<'_>,
         evidence: &Evidence,
     ) -> Result<Proven, String> {

@@ -27,7 +27,7 @@ pub(super) struct KeyedAnswer<'a> {
 }
 
 /// What is to be computed for a request.
-struct Asked {
+struct Computation {
     draw: KeDraw,
     theirs: KePayload,
 }
@@ -44,7 +44,7 @@ pub(crate) fn create_child_request(
         let refusal = Err(NoChild::new(NotifyType::TemporaryFailure, why));
         return answer_creation(session, request, refusal);
     }
-    let Some(Asked { draw, theirs }) = exchange_asked(session, request, &payloads) else {
+    let Some(Computation { draw, theirs }) = exchange_asked(session, request, &payloads) else {
         return judge_creation(session, request, &payloads, None);
     };
     let request = *request;
@@ -61,7 +61,7 @@ pub(crate) fn create_child_request(
 
 /// The key exchange that a request wants, if we may come to agree to it: nobody computes what
 /// is refused anyway.
-fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Payloads) -> Option<Asked> {
+fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Payloads) -> Option<Computation> {
     let theirs = payloads.ke()?;
     let method = KeyExchange::from_wire(theirs.method)?;
     let may_agree = match request.exchange {
@@ -71,7 +71,8 @@ fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Paylo
             !is_ending(session.sa) && is_configured(connection, offers_ike(payloads), method)
         }
     };
-    may_agree.then(|| Asked { draw: KeDraw::new(method, session.env.entropy()), theirs: theirs.clone() })
+    may_agree
+        .then(|| Computation { draw: KeDraw::new(method, session.env.entropy()), theirs: theirs.clone() })
 }
 
 /// The answer to our request.

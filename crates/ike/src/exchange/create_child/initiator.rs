@@ -5,17 +5,20 @@ use crate::config::{Child, KeyExchange};
 use crate::endpoint::ExchangeCounter;
 use crate::endpoint::begin::Beginning;
 use crate::endpoint::report::{FAILURE, ORDINARY};
-use crate::exchange::{child, describe, mode};
-use crate::exchange::child::{Origin, judge};
-use crate::exchange::create_child::{anew, followup, ike, keys, replace};
+use crate::exchange::child::{ChildOrigin, judge};
 use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::next_link;
 use crate::exchange::create_child::keys::{agreed_keys, first_method, other_method};
+use crate::exchange::create_child::{anew, followup, ike, keys, replace};
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;
+use crate::exchange::{child, describe, mode};
 use crate::message::{ExchangeType, Notify, NotifySa, NotifyType, Payload, SaSpi, TsPayload};
 use crate::output::{ChildSaId, Event, Reason};
-use crate::sa::{AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated, RequestKind, RivalSa, Series, Task, What};
+use crate::sa::{
+    AgreedChild, ChildPhase, ChildSa, Creating, IkeSa, KeyExchanges, Offered, Outbound, Outdated,
+    RequestKind, RivalSa, Series, Task, What,
+};
 use crate::suite::{Role, offer};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::spi::Spi;
@@ -25,7 +28,7 @@ const MAX_TRIES: u8 = 5;
 
 /// The child that we asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestedChild {
     pub(super) name: String,
     pub(super) spi_in: Spi,
     pub(super) replaces: Option<ChildSaId>,
@@ -144,7 +147,7 @@ fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Resu
 pub(super) fn child_response(
     session: &mut Session<'_>,
     creating: Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     answer: KeyedAnswer<'_>,
 ) -> Result<(), Reason> {
     let payloads = answer.payloads;
@@ -181,7 +184,7 @@ pub(super) fn child_response(
 fn ask_again(
     session: &mut Session<'_>,
     mut creating: Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     method: KeyExchange,
 ) -> Result<(), Reason> {
     let name = crate::message::KeMethod::from(method);
@@ -195,7 +198,7 @@ fn ask_again(
 pub(super) fn child_agreed(
     session: &mut Session<'_>,
     creating: &Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     child: &Child,
     series: Series<AgreedChild>,
 ) {
@@ -209,7 +212,7 @@ pub(super) fn child_agreed(
     outdo_child(session, creating);
     let old = asked.replaces.filter(|old| session.sa.child(*old).is_some());
     let origin =
-        Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
+        ChildOrigin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
     match child::install(session, child, &origin, agreed) {
         Ok(id) => {
             anew::pass_on_outdated(session, creating, (old, id));
@@ -251,7 +254,7 @@ pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
 fn child_loses(
     session: &mut Session<'_>,
     creating: &Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     child: &Child,
     series: Series<AgreedChild>,
 ) {
@@ -267,7 +270,8 @@ fn child_loses(
         return unwanted_child(session, asked, true, why);
     }
     let Series { agreed, exchanges: KeyExchanges { nonces, shared, .. } } = series;
-    let origin = Origin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
+    let origin =
+        ChildOrigin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces, stays: false };
     if let Err(error) = child::install(session, child, &origin, agreed) {
         return unwanted_child(session, asked, true, &error.to_string());
     }
@@ -289,7 +293,7 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
             session.sa.outgoing.queue(Task::NewChild { name, tries: tries.saturating_add(1) });
         }
         What::Child { name, spi_in, replaces, tries, .. } => {
-            let asked = Asked { name, spi_in, replaces, tries, anew };
+            let asked = RequestedChild { name, spi_in, replaces, tries, anew };
             unwanted_child(session, &asked, true, why);
         }
         What::Ike(_) => ike::ike_refused(session, &creating, why),
@@ -297,7 +301,7 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
 }
 
 /// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
-pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &Asked, made: bool, why: &str) {
+pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &RequestedChild, made: bool, why: &str) {
     session.env.alloc.release_esp_spi(session.now, asked.spi_in);
     if made && session.sa.closing.is_none() {
         session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
@@ -309,7 +313,11 @@ pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &Asked, made: boo
 }
 
 /// The peer makes none (RFC 7296 §2.25).
-pub(super) fn child_refused(session: &mut Session<'_>, asked: &Asked, error: &Notify) -> Result<(), Reason> {
+pub(super) fn child_refused(
+    session: &mut Session<'_>,
+    asked: &RequestedChild,
+    error: &Notify,
+) -> Result<(), Reason> {
     let why = format!("the peer answered {}", error.kind);
     match (asked.replaces, error.kind) {
         // What the peer does not know is gone. One that is needed is made from scratch.
@@ -412,7 +420,7 @@ fn offers(child: &Child, method: KeyExchange) -> bool {
     child.proposals.iter().any(|proposal| proposal.ke.contains(&method))
 }
 
-impl Asked {
+impl RequestedChild {
     /// True if nobody needs it any more: what it renews is on its way out.
     pub(super) fn is_being_deleted(&self, sa: &IkeSa) -> bool {
         let old = self.replaces.and_then(|old| sa.child(old));
@@ -424,7 +432,7 @@ impl Asked {
 fn judged(
     sa: &IkeSa,
     creating: &Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     answer: KeyedAnswer<'_>,
 ) -> Result<Series<AgreedChild>, String> {
     let child = creating.offered.child().ok_or("no child was asked for")?;

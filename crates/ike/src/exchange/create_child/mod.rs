@@ -78,7 +78,7 @@ fn judge_answer(session: &mut Session<'_>, answer: KeyedAnswer<'_>) -> Result<()
         match creating.what.clone() {
             What::Child { name, spi_in, replaces, tries, series } => {
                 let anew = creating.anew;
-                let asked = initiator::Asked { name, spi_in, replaces, tries, anew };
+                let asked = initiator::RequestedChild { name, spi_in, replaces, tries, anew };
                 match series {
                     None => initiator::child_response(session, *creating, &asked, answer)?,
                     Some(series) => {

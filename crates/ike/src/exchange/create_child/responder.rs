@@ -3,7 +3,7 @@
 use crate::config::Child;
 use crate::endpoint::ExchangeCounter;
 use crate::exchange::child;
-use crate::exchange::child::{NoChild, Origin, choose_suite, matching_child};
+use crate::exchange::child::{ChildOrigin, NoChild, choose_suite, matching_child};
 use crate::exchange::create_child::agreement::Exchanged;
 use crate::exchange::create_child::anew;
 use crate::exchange::create_child::followup;
@@ -78,7 +78,7 @@ pub(super) fn complete_child(
         return Err(not_configured());
     };
     let KeyExchanges { nonces, shared, .. } = exchanges;
-    let origin = Origin { role: Role::Responder, nonces, shared, replaces, stays: true };
+    let origin = ChildOrigin { role: Role::Responder, nonces, shared, replaces, stays: true };
     let id = child::make_child(session, &child, &origin, agreed)?;
     match replaces {
         Some(old) => {

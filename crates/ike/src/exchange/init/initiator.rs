@@ -36,7 +36,7 @@ pub(crate) struct Reply<'a> {
 }
 
 /// What came of a response that was looked at.
-enum Judged {
+enum Verdict {
     /// The exchange goes on, in one way or another.
     Handled,
     /// As if it had never come.
@@ -44,7 +44,7 @@ enum Judged {
 }
 
 /// What the responder chose and said, while the keys are computed.
-struct Agreed {
+struct AgreedInit {
     remote: SocketAddr,
     /// For the log.
     chosen: String,
@@ -111,7 +111,7 @@ pub(crate) fn init_response(session: &mut Session<'_>, reply: Reply<'_>) -> Resu
     } else {
         refused(session, &connection, init, reply)?
     };
-    if let Judged::Ignored(why) = judged {
+    if let Verdict::Ignored(why) = judged {
         ignore(session, path.remote, &why);
     }
     Ok(())
@@ -123,9 +123,9 @@ fn agreed(
     connection: &Arc<Connection>,
     init: &InitSent,
     reply: Reply<'_>,
-) -> Result<Judged, Reason> {
+) -> Result<Verdict, Reason> {
     let Reply { path, message, bytes } = reply;
-    let ignored = |why: &str| Ok(Judged::Ignored(why.to_owned()));
+    let ignored = |why: &str| Ok(Verdict::Ignored(why.to_owned()));
     let payloads = &message.payloads;
     let (Some(answer), Some(ke), Some(nonce)) = (payloads.sa(), payloads.ke(), payloads.nonce()) else {
         return ignored("SA, KE or Nonce is missing");
@@ -146,16 +146,16 @@ fn agreed(
     if connection.ppk.required && !extensions.ppk {
         let text = "PPK is required, but the peer has none to use".to_owned();
         wait_for_better(session, init.clone(), text);
-        return Ok(Judged::Handled);
+        return Ok(Verdict::Handled);
     }
     if connection.has_rounds() && payloads.notify(NotifyType::MultipleAuthSupported).is_none() {
         let text = "several authentications are asked for, but the peer does not know of that (RFC 4739)";
         wait_for_better(session, init.clone(), text.to_owned());
-        return Ok(Judged::Handled);
+        return Ok(Verdict::Handled);
     }
     if let Some(lack) = childless::lack(connection, &init.attempt, payloads) {
         wait_for_better(session, init.clone(), lack.to_owned());
-        return Ok(Judged::Handled);
+        return Ok(Verdict::Handled);
     }
     if suite.ke != init.ke.method() || !nonce_fits(nonce, suite.prf) {
         return ignored("its KE or Nonce does not fit the algorithms that it chose");
@@ -170,7 +170,7 @@ fn agreed(
         int_auth: IntAuth::default(),
     };
     let draft = intermediate::next_draft(session, connection, (suite, extensions), &opening, 0)?;
-    let agreed = Agreed {
+    let agreed = AgreedInit {
         remote: path.remote,
         chosen: format!("selected proposal: {}", describe::sa(answer)),
         spis,
@@ -185,19 +185,19 @@ fn agreed(
         Ok((keys, made))
     };
     session.compute(true, work, |session, computed| init_done(session, agreed, computed));
-    Ok(Judged::Handled)
+    Ok(Verdict::Handled)
 }
 
 /// The keys are there, if the responder's part of them is any good. The exchange is over.
 fn init_done(
     session: &mut Session<'_>,
-    agreed: Agreed,
+    agreed: AgreedInit,
     computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
 ) -> Result<(), Reason> {
     if !matches!(session.sa.phase, Phase::InitSent(_)) {
         return Ok(());
     }
-    let Agreed { remote, chosen, spis, nat, extensions, opening } = agreed;
+    let AgreedInit { remote, chosen, spis, nat, extensions, opening } = agreed;
     let (keys, made) = match computed {
         Ok(computed) => computed,
         Err(error) => {
@@ -229,20 +229,20 @@ fn refused(
     connection: &Connection,
     mut init: InitSent,
     reply: Reply<'_>,
-) -> Result<Judged, Reason> {
+) -> Result<Verdict, Reason> {
     let payloads = &reply.message.payloads;
     if let Some(cookie) = payloads.notify(NotifyType::Cookie) {
         if cookie.data.is_empty() || cookie.data.len() > MAX_COOKIE || init.cookies >= MAX_COOKIES {
-            return Ok(Judged::Ignored("its cookie is not acceptable".into()));
+            return Ok(Verdict::Ignored("its cookie is not acceptable".into()));
         }
         init.cookies = init.cookies.saturating_add(1);
         init.cookie = Some(cookie.data.clone());
         session.log(DETAIL, "the responder demands a cookie");
         send_init(session, connection, init)?;
-        return Ok(Judged::Handled);
+        return Ok(Verdict::Handled);
     }
     let Some(error) = payloads.error() else {
-        return Ok(Judged::Ignored("it has neither an SA payload nor an error".into()));
+        return Ok(Verdict::Ignored("it has neither an SA payload nor an error".into()));
     };
     if let Some(wanted) = error.wanted_ke() {
         let usable = KeyExchange::from_wire(wanted)
@@ -252,12 +252,12 @@ fn refused(
             init.tried.push(method);
             session.log(ORDINARY, format!("the responder wants key exchange by {wanted}"));
             send_init(session, connection, init)?;
-            return Ok(Judged::Handled);
+            return Ok(Verdict::Handled);
         }
     }
     let text = refusal(connection, error);
     wait_for_better(session, init, text);
-    Ok(Judged::Handled)
+    Ok(Verdict::Handled)
 }
 
 /// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.

@@ -40,14 +40,14 @@ struct Offer<'a> {
 }
 
 /// A request that is agreed to, while the keys are computed.
-struct Opening {
+struct PendingInit {
     began: Time,
     path: Path,
     key: InitKey,
     claimant: Claimant,
     connection: String,
     request: Vec<u8>,
-    response: Response,
+    response: PendingResponse,
     spis: IkeSpis,
     nonces: Nonces,
     nat: NatStatus,
@@ -55,7 +55,7 @@ struct Opening {
 }
 
 /// A response without the KE payload.
-struct Response {
+struct PendingResponse {
     header: Header,
     choice: SaPayload,
     behind_ke: Vec<Payload>,
@@ -205,7 +205,7 @@ impl InitResponder<'_> {
         said.extend(possible.iter().find_map(|connection| known_rounds(connection)));
         // The notifies were made before our SPI was known.
         let seen = IkeSpis { initiator, responder: IkeSpi::ZERO };
-        let opening = Opening {
+        let opening = PendingInit {
             began: self.now,
             path,
             key,
@@ -242,11 +242,12 @@ impl InitResponder<'_> {
     /// Makes the half-open IKE SA and answers.
     fn opened(
         &mut self,
-        opening: Opening,
+        opening: PendingInit,
         computed: Result<(KePayload, IkeKeys), SuiteError>,
     ) -> Result<(), Reason> {
         let (ke, keys) = computed?;
-        let Opening { began, path, key, claimant, connection, spis, nonces, nat, extensions, .. } = opening;
+        let PendingInit { began, path, key, claimant, connection, spis, nonces, nat, extensions, .. } =
+            opening;
         if self.env.table.by_spi(spis.responder).is_some() {
             self.env.effects.stats.discard(Discard::Exhausted);
             return Ok(());
@@ -330,7 +331,7 @@ fn response(
     choice: &IkeChoice,
     (nonces, spis): (&Nonces, IkeSpis),
     said: Vec<Payload>,
-) -> Response {
+) -> PendingResponse {
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who
     // does not speak of NATs neither do we. Only our nonce may be longer, by 16 octets, where we
     // want certificates their CAs are named, and in 8 octets each we say that we take IKE SAs
@@ -343,10 +344,10 @@ fn response(
     }
     behind_ke.extend(said);
     let header = response_header(request, spis.responder);
-    Response { header, choice: choice.answer(None), behind_ke }
+    PendingResponse { header, choice: choice.answer(None), behind_ke }
 }
 
-impl Response {
+impl PendingResponse {
     fn with_ke(self, ke: KePayload) -> Result<Vec<u8>, EncodeError> {
         let mut message =
             MessageBuilder::new(self.header).with(Payload::Sa(self.choice)).with(Payload::Ke(ke));

@@ -3,7 +3,7 @@
 use crate::config::Connection;
 use crate::endpoint::report::ORDINARY;
 use crate::exchange::auth;
-use crate::exchange::auth::{Draft, Made};
+use crate::exchange::auth::{AuthDraft, Made};
 use crate::exchange::intermediate::message;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, KeMethod, ParseError, Payload, Payloads};
@@ -19,7 +19,7 @@ pub(crate) fn next_draft(
     (suite, extensions): (IkeSuite, Extensions),
     opening: &Opening,
     place: usize,
-) -> Result<Option<Draft>, Reason> {
+) -> Result<Option<AuthDraft>, Reason> {
     let is_last = suite.next_additional(place).is_none();
     is_last.then(|| auth::draft_auth(session, connection, extensions, opening)).transpose()
 }

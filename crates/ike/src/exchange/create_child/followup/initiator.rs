@@ -6,7 +6,7 @@ use crate::exchange::create_child::followup::responder;
 use crate::exchange::create_child::followup::{Next, next_link};
 use crate::exchange::create_child::ike;
 use crate::exchange::create_child::initiator;
-use crate::exchange::create_child::initiator::Asked;
+use crate::exchange::create_child::initiator::RequestedChild;
 use crate::exchange::create_child::replace::serve_on;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, IkeSpi, KeMethod, Notify, NotifyType, Payload, Payloads};
@@ -24,7 +24,7 @@ const MAX_FORGOTTEN: u8 = 4;
 pub(crate) fn begin_child_series(
     session: &mut Session<'_>,
     mut creating: Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     series: Series<AgreedChild>,
     next: Next,
 ) -> Result<(), Reason> {
@@ -48,17 +48,17 @@ pub(crate) fn begin_child_series(
 fn ask_child_followup(
     session: &mut Session<'_>,
     mut creating: Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     series: Series<AgreedChild>,
     next: Next,
 ) -> Result<(), Reason> {
-    let Asked { name, spi_in, replaces, tries, anew: _ } = asked.clone();
+    let RequestedChild { name, spi_in, replaces, tries, anew: _ } = asked.clone();
     creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
     ask_followup(session, creating, next)
 }
 
 /// Nothing is made yet, so that there is nothing to delete.
-fn child_outdone(session: &mut Session<'_>, asked: &Asked) {
+fn child_outdone(session: &mut Session<'_>, asked: &RequestedChild) {
     session.env.alloc.release_esp_spi(session.now, asked.spi_in);
     let Some(old) = asked.replaces else { return };
     session.log(ORDINARY, format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0));
@@ -72,7 +72,7 @@ fn child_outdone(session: &mut Session<'_>, asked: &Asked) {
 pub(crate) fn child_followup_response(
     session: &mut Session<'_>,
     creating: Creating,
-    asked: &Asked,
+    asked: &RequestedChild,
     mut series: Series<AgreedChild>,
     answer: KeyedAnswer<'_>,
 ) -> Result<(), Reason> {
