@@ -2,20 +2,20 @@
 //! of the cluster understands.
 
 use crate::hkdf::Hkdf;
-use crate::siphash::HashKey;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::alloc::{Allocator, CookieSecret, EspSlots, Home};
 use testudo_ike::endpoint::Homes;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_planted::{Plant, planted};
 
-use crate::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 
 /// Secrets that differ by so much are still taken: clocks of nodes may.
 const COOKIE_DRIFT: u32 = 2;
@@ -46,7 +46,7 @@ fn minutes(now: Time) -> u32 {
 /// The allocator of a node of a cluster.
 pub(crate) struct ClusterAllocator {
     entropy: Box<dyn Entropy + Send>,
-    key: HashKey,
+    key: SipKey,
     cookies: Hkdf,
     slots: EspSlots,
     shared: Arc<Shared>,
@@ -56,7 +56,7 @@ impl ClusterAllocator {
     pub(crate) fn new(
         entropy: Box<dyn Entropy + Send>,
         cluster_key: &[u8; 32],
-        key: HashKey,
+        key: SipKey,
         shared: Arc<Shared>,
     ) -> Self {
         let cookies = Hkdf::extract(b"testudo cluster cookies 1", cluster_key);
@@ -73,8 +73,8 @@ impl ClusterAllocator {
 }
 
 /// The key by which what has no SPI of ours finds its home, derived from the cluster's.
-pub(crate) fn hash_key(cluster_key: &[u8; 32]) -> HashKey {
-    HashKey::new(*Hkdf::extract(b"testudo cluster homes 1", cluster_key).expand(&[]))
+pub(crate) fn hash_key(cluster_key: &[u8; 32]) -> SipKey {
+    SipKey::new(*Hkdf::extract(b"testudo cluster homes 1", cluster_key).expand(&[]))
 }
 
 impl Entropy for ClusterAllocator {
@@ -129,7 +129,7 @@ impl Allocator for ClusterAllocator {
 
 /// What is at home on a node that owns some shards.
 pub(crate) struct OwnedHomes {
-    pub(crate) key: HashKey,
+    pub(crate) key: SipKey,
     pub(crate) owned: ShardSet,
 }
 

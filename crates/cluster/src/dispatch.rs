@@ -15,12 +15,12 @@
 mod packet;
 
 use crate::group::ClusterKey;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
 use packet::{Content, Packet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use testudo_ipsec::spi::Shard;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 
 /// Where a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct Dispatch {
     /// By first address and length.
     pub prefixes: BTreeMap<(IpAddr, u8), PrefixHome>,
     /// The key for what has no home by itself.
-    pub key: HashKey,
+    pub key: SipKey,
 }
 
 /// Octets of an IKE header (RFC 7296 §3.1).
@@ -153,12 +153,12 @@ impl Dispatch {
 }
 
 /// The key by which what has no SPI of the cluster's finds its home.
-pub fn hash_key(key: &ClusterKey) -> HashKey {
+pub fn hash_key(key: &ClusterKey) -> SipKey {
     crate::alloc::hash_key(key.octets())
 }
 
 /// The shard of an IKE message: [`Dispatch::ike`] for who has only the key.
-pub fn ike_shard(key: HashKey, message: &[u8]) -> Option<Shard> {
+pub fn ike_shard(key: SipKey, message: &[u8]) -> Option<Shard> {
     let header: &[u8; IKE_HEADER] = message.first_chunk()?;
     let (initiator, rest): (&[u8; 8], _) = header.split_first_chunk()?;
     let responder: &[u8; 8] = rest.first_chunk()?;

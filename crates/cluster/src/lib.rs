@@ -15,5 +15,3 @@ pub mod member;
 pub mod node;
 pub mod shard;
 mod update;
-
-pub use testudo_ipsec::siphash;

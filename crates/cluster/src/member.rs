@@ -35,18 +35,18 @@ use self::core::Core;
 use crate::engine::EngineEvent;
 use crate::group::{Durable, GroupOutput};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
 use asks::Asks;
 use configuration::Configuration;
 use replication::Replication;
 use shards::Shards;
 use shards::takeover::Take;
 use std::net::IpAddr;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::output::{Event, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_planted::{Plant, planted};
 
 /// No more are told in one turn of the host: heartbeats must not wait for them.
@@ -100,7 +100,7 @@ impl Member {
     }
 
     /// By what clear traffic, and the first message of IKE, find their homes.
-    pub fn hash_key(&self) -> HashKey {
+    pub fn hash_key(&self) -> SipKey {
         self.core.key
     }
 

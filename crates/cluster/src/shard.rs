@@ -1,10 +1,8 @@
 //! Shards and who owns them.
 
-pub use testudo_ipsec::shard::{SHARDS, ShardSet};
-
 use crate::node::NodeId;
 use std::cmp::Reverse;
-use testudo_ipsec::spi::Shard;
+use testudo_base::spi::Shard;
 
 /// Who would own each shard among some nodes, by rank: rendezvous hashing, so that when a node leaves only its own shards
 /// change hands, and each goes to whom every node knew before as its standby.
@@ -32,6 +30,7 @@ fn weight(shard: Shard, node: NodeId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_base::shard::SHARDS;
 
     fn nodes(numbers: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
         numbers.into_iter().filter_map(NodeId::new).collect()

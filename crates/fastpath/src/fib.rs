@@ -13,11 +13,11 @@ pub use builder::FibBuilder;
 pub use neighbours::Neighbour;
 
 use crate::mac::MacAddr;
-use crate::prefix::Prefix;
 use neighbours::NeighbourTable;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use table::RangeTable;
+use testudo_base::prefix::Prefix;
 use testudo_wire::icmp::Sources;
 
 /// Number of a port within the instance: its place in the configuration, the same for every queue and worker.

@@ -37,7 +37,6 @@ pub use ports::FilterPort;
 pub use reason::{FilterAction, Reason};
 
 use crate::fib::PortIndex;
-use crate::prefix::Prefix;
 use bpffs::PinDir;
 use layout::{
     ClusterValue, LAYOUT_VERSION, address_key, is_unselected, is_vip, layout_value, prefix_key, read_address,
@@ -51,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
+use testudo_base::prefix::Prefix;
 
 /// The loaded filter of an instance.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ pub mod generation;
 pub mod mac;
 pub mod netlink;
 pub mod port;
-pub mod prefix;
 #[allow(unsafe_code, reason = "a ring is memory shared with the kernel")]
 mod ring;
 #[allow(unsafe_code, reason = "system calls")]

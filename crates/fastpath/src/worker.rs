@@ -58,8 +58,8 @@ use inbox::Inbox;
 use origin::{Context, KeptPacket, Source};
 use pool::PoolSlot;
 use std::sync::Arc;
+use testudo_base::shard::ShardSet;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
-use testudo_ipsec::shard::ShardSet;
 use testudo_ipsec::spd::PolicyId;
 
 /// Ports that a worker may have: queues of interfaces, each with its place in one octet.

@@ -104,10 +104,10 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
+    use testudo_base::spi::SenderId;
     use testudo_ike::alloc::SingleNodeAllocator;
     use testudo_ike::endpoint::{Discard, Endpoint, EndpointConfig};
     use testudo_ike::output::{Output, Path, Time};
-    use testudo_ipsec::spi::SenderId;
     use testudo_vici::message::Message;
     use testudo_vici::schema;
 

@@ -7,13 +7,13 @@ use nix::errno::Errno;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use testudo_base::prefix::Prefix;
 use testudo_cluster::member::{AskError, DrainError};
 use testudo_cluster::node::NodeId;
 use testudo_crypto::CryptoError;
 use testudo_fastpath::error::Error as FastpathError;
 use testudo_fastpath::filter::{FilterError, MAX_QUEUES};
 use testudo_fastpath::netlink::NetlinkError;
-use testudo_fastpath::prefix::Prefix;
 use testudo_fastpath::tun::TunError;
 use testudo_ike::endpoint::LoadError;
 

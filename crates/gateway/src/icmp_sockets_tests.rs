@@ -1,6 +1,6 @@
 use super::*;
 use std::io::Write;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// A socket, and what puts messages into it. Neither asks for privileges.
 fn pair(filter: &[SockFilter], read: fn(&[u8]) -> Option<TooBig>) -> (IcmpSocket, Socket) {

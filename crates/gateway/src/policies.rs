@@ -24,15 +24,15 @@ use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
 use table::{Configured, PolicyEntry, Table};
-use testudo_cluster::siphash::HashKey;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::sa::{ChildSaParams, Mode};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
-use testudo_ipsec::spi::Shard;
 
 /// A child of a connection, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,7 +124,7 @@ const FIRST_CONFIGURED_PLACE: u64 = 1 << 63;
 
 impl Policies {
     /// For a node of a cluster; the key is the cluster's.
-    pub(crate) fn of_node(key: HashKey) -> Self {
+    pub(crate) fn of_node(key: SipKey) -> Self {
         Self { homes: Some(Homes::new(key)), ..Self::default() }
     }
 

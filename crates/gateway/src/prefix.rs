@@ -1,7 +1,7 @@
 //! Address ranges as the fewest prefixes, which is what routes and BPF tries understand.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
 /// The fewest prefixes that hold the range's addresses and no others, in order.

@@ -3,7 +3,7 @@
 use crate::prefix::{last_address, widest_at};
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
 /// A value for each of some prefixes. Changed by its own methods only, read as the map that it is.

@@ -35,7 +35,7 @@ fn name_servers(text: &str) -> impl Iterator<Item = IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testudo_fastpath::prefix::Prefix;
+    use testudo_base::prefix::Prefix;
 
     #[test]
     fn name_servers_are_found() {

@@ -1,26 +1,11 @@
 //! What the IKE endpoint asks its host to do, and what it tells.
 
+pub use testudo_base::time::Time;
+
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::Spi;
-
-/// Time since an arbitrary origin, monotonic, chosen by the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Time(pub std::time::Duration);
-
-impl Time {
-    /// This much later.
-    #[must_use]
-    pub fn plus(self, wait: std::time::Duration) -> Self {
-        Self(self.0.saturating_add(wait))
-    }
-
-    /// Time passed since `earlier`, zero if it lies ahead.
-    pub fn since(self, earlier: Self) -> std::time::Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
 
 /// The time of day, in seconds since 1970: what certificates are valid by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

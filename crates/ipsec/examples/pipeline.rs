@@ -7,6 +7,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
     BURST, Command, Config, Dataplane, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Verdict,
@@ -18,9 +20,7 @@ use testudo_ipsec::sa::{
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::checksum::Sum;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::ip::Protocol;
@@ -91,7 +91,7 @@ fn flood(octets: usize, train: usize, bursts: usize) {
         patience: 2000,
         stale: 100,
     };
-    let mut reassembler = Reassembler::new(limits, HashKey::new([5; 16]));
+    let mut reassembler = Reassembler::new(limits, SipKey::new([5; 16]));
     let mut packet = vec![0; octets];
     for number in 0..(bursts + 20) * BURST {
         write(&mut packet, 0);

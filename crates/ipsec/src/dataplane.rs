@@ -35,16 +35,16 @@ use crate::flow::FlowCache;
 use crate::number::{IvAllocator, WorkerId};
 use crate::sa::OutboundSa;
 use crate::sad::Sad;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
-use crate::spi::SenderId;
 use event::Events;
 use identification::Identifications;
 use limit::TokenBucket;
 use std::net::IpAddr;
 use std::sync::Arc;
 use table::OutboundTable;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::SenderId;
 use testudo_planted::{Plant, planted};
 use transit::Transit;
 
@@ -99,7 +99,7 @@ pub struct Dataplane {
     /// What comes and goes.
     transit: Transit,
     /// By which it keeps what no SA says the shard of.
-    pairs: HashKey,
+    pairs: SipKey,
     open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
@@ -123,7 +123,7 @@ impl Dataplane {
             local: Arc::new(LocalAddrs::default()),
             shards: ShardSet::ALL,
             transit: Transit::default(),
-            pairs: HashKey::new([0; 16]),
+            pairs: SipKey::new([0; 16]),
             open: true,
             udp_port: config.udp_port,
             icmp_limit: TokenBucket::new(config.icmp_per_second),

@@ -28,9 +28,6 @@ pub mod replay;
 pub mod sa;
 pub mod sad;
 pub mod selector;
-pub mod shard;
-pub mod siphash;
 pub mod spd;
-pub mod spi;
 
 pub use error::Error;

@@ -4,11 +4,11 @@
 //! addresses, the SPI that the peer chose, and a sequence number that was sent lately. A path is never taken for less than any
 //! must bear, and what was learned grows old.
 
-use crate::spi::Spi;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::time::Duration;
+use testudo_base::spi::Spi;
 
 /// A path may have become better after this long (RFC 1191 §6.3, RFC 8201 §4).
 pub const LIFETIME: Duration = Duration::from_secs(600);

@@ -9,10 +9,10 @@
 mod pieces;
 mod table;
 
-use crate::siphash::HashKey;
 use arrayvec::ArrayVec;
 use pieces::{StoredFragment, StoredFragments, flaw, payload};
 use table::{Chain, Hashed, KeyTable, PlaceIndex, PlaceList, TableKey};
+use testudo_base::siphash::SipKey;
 use testudo_wire::fragment::{Datagram, Fragment, joined_ecn};
 use testudo_wire::ip::Ecn;
 
@@ -82,7 +82,7 @@ struct DatagramKey {
 }
 
 impl TableKey for DatagramKey {
-    fn hash(&self, key: HashKey) -> u64 {
+    fn hash(&self, key: SipKey) -> u64 {
         let Datagram { src, dst, id, protocol, v6 } = self.datagram;
         let mut octets = [0; 42];
         octets[..16].copy_from_slice(&src.to_le_bytes());
@@ -102,7 +102,7 @@ struct SourceKey {
 }
 
 impl TableKey for SourceKey {
-    fn hash(&self, key: HashKey) -> u64 {
+    fn hash(&self, key: SipKey) -> u64 {
         key.hash(&self.addr.to_le_bytes())
     }
 }
@@ -186,7 +186,7 @@ impl<F: AsRef<[u8]>> Whole<F> {
 
 impl<F: AsRef<[u8]>> Reassembler<F> {
     /// Nothing is kept yet; all memory is there already. Places are found by the key, which strangers must not know.
-    pub fn new(limits: Limits, key: HashKey) -> Self {
+    pub fn new(limits: Limits, key: SipKey) -> Self {
         let places = limits.datagrams;
         let entry = || PendingDatagram { since: 0, source: 0, pieces: StoredFragments::new() };
         Self {

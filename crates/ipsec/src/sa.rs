@@ -16,9 +16,9 @@ pub use outbound::{OutboundSa, OutboundSnapshot};
 
 use crate::error::Error;
 use crate::selector::{SelectorPair, TrafficSelector};
-use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use testudo_base::spi::Spi;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key followed by the salt, for separate

@@ -4,8 +4,8 @@
 //! do, but in each shard.
 
 use crate::sa::InboundSa;
-use crate::spi::Spi;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_crypto::prefetch;
 
 /// Bits of an SPI behind its shard and slot.

@@ -3,13 +3,13 @@
 use crate::plane::Plane;
 use std::net::IpAddr;
 use std::ops::Range;
+use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::engine::{EngineEvent, RingId};
 use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// Something that happens to a node.
 #[derive(Clone, Debug)]

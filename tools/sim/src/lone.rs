@@ -7,6 +7,7 @@ use crate::probe;
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, Target};
 use testudo_ike::message::IkeSpi;
@@ -14,7 +15,6 @@ use testudo_ike::output::{Output, Time};
 use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// What is wrong with it, to try the checks with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,20 +10,20 @@ use crate::world::Birth;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::dispatch::{Home, Ownership, ike_shard};
 use testudo_cluster::group::{ClusterKey, GroupConfig, NoQuorum};
 use testudo_cluster::member::{
     Class, Effect as Change, Flushed, Member, MemberConfig, MemberOutput, PieceName,
 };
 use testudo_cluster::node::NodeId;
-use testudo_cluster::shard::ShardSet;
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Output, Time, UnixTime};
 use testudo_ipsec::dataplane::{Command, Event, Garbage, Note, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// How often it is told up to where packets were taken in.
 const MARKS_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,13 +4,13 @@ use crate::config::{self, Manners};
 use crate::plane::Plane;
 use crate::probe;
 use crate::random::Random;
+use testudo_base::spi::SenderId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, Target};
 use testudo_ike::output::{ChildSaId, Event, Output, Path, Time};
 use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::SenderId;
 
 /// What a peer does.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Peer {
     /// An ESP packet has come.
     pub fn handle_esp(&mut self, now: Time, packet: &[u8]) {
         self.plane.set_now(now.0.as_millis() as u64);
-        let spi = probe::esp(packet).map(|esp| testudo_ipsec::spi::Spi(esp.spi));
+        let spi = probe::esp(packet).map(|esp| testudo_base::spi::Spi(esp.spi));
         let done = self.plane.inbound(packet);
         if done.verdict == Verdict::Forward {
             if let Some(child) = spi.and_then(|spi| self.plane.by_spi(spi)) {

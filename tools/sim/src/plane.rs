@@ -4,6 +4,7 @@ use crate::trace::digest;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{
@@ -15,7 +16,6 @@ use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::packet::PacketBuf;
 
 /// Room before and behind a packet.

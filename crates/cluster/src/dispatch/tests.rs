@@ -20,7 +20,7 @@ fn dispatch() -> Dispatch {
             prefix("10.2.9.0", 24, PrefixHome::Pass),
             prefix("::", 0, PrefixHome::Shard(Shard(43))),
         ]),
-        key: HashKey::new([3; 16]),
+        key: SipKey::new([3; 16]),
     }
 }
 

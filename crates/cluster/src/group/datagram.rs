@@ -215,8 +215,8 @@ impl Datagrams {
 mod tests {
     use super::*;
     use crate::group::heartbeat::{Heard, Stance};
-    use crate::shard::ShardSet;
     use proptest::prelude::*;
+    use testudo_base::shard::ShardSet;
 
     fn datagrams() -> Datagrams {
         Datagrams::new(&ClusterKey::new([3; 32]))

@@ -2,8 +2,8 @@
 
 use super::datagram::{Ack, Reader};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
 
 /// What a node tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

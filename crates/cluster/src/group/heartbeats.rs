@@ -7,8 +7,8 @@ use super::ports;
 use super::view::Stage;
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 /// What a node says of whose boot nobody has told us counts only if it has heard us so lately.

@@ -5,7 +5,7 @@
 
 use crate::node::NodeId;
 use std::collections::BTreeMap;
-use testudo_ipsec::spi::SenderId;
+use testudo_base::spi::SenderId;
 use testudo_planted::{Plant, planted};
 
 /// Incarnations of a node: 1 and up.

@@ -36,16 +36,16 @@ pub use stability::Position;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 
 use crate::engine::{EngineEvent, RingId};
-use crate::shard::ShardSet;
 use datagram::{Body, Datagrams, Refused};
 use exchange::Held;
 use lease::Leases;
 use outbox::Outbox;
 use peers::Peers;
 use std::collections::VecDeque;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::SenderId;
 use view::Stage;
 use zeroize::Zeroizing;
 

@@ -4,9 +4,9 @@ use super::outbox::Ticket;
 use super::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
-use testudo_ipsec::spi::SenderId;
 use zeroize::Zeroizing;
 
 /// A view begins. All its members see this at the same place in the total order, with the same content but for `wait_until`,

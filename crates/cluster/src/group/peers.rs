@@ -4,9 +4,9 @@ use super::config::GroupConfig;
 use super::suspicion::Listener;
 use crate::engine::RingId;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 /// A node relies on having been heard for as long as the fence, by its own clock; whoever heard it keeps still for an eighth more.

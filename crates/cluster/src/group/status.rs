@@ -4,10 +4,10 @@ use super::view::Stage;
 use super::{Group, GroupOutput, Position};
 use crate::engine::View;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
-use testudo_ipsec::spi::SenderId;
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

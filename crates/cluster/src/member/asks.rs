@@ -7,14 +7,14 @@ use super::replication::Replication;
 use super::shards::Shards;
 use crate::alloc::OwnedHomes;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::{Answer, Answered, Ask, Op, Sa};
 use std::fmt;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::endpoint::{Homes, IkeSaState, SaNames, Target};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Shard;
 
 /// An owner that cannot speak yet for what it has been given tries again, for so long.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);

@@ -15,11 +15,11 @@ use super::{Member, MemberOutput};
 use crate::group::Ticket;
 use crate::hkdf::Hkdf;
 use crate::node::NodeId;
-use crate::siphash::HashKey;
 use crate::update::{Class, Configure, Effect, Op, PieceName, Secret};
 use differences::Manifests;
 use std::collections::{BTreeMap, BTreeSet};
 use telling::Hearing;
+use testudo_base::siphash::SipKey;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_planted::{Plant, planted};
 use zeroize::Zeroizing;
@@ -38,7 +38,7 @@ struct ConfigPiece {
 pub(super) struct Configuration {
     /// All nodes are to have the same.
     replicates: bool,
-    key: HashKey,
+    key: SipKey,
     pieces: BTreeMap<PieceName, ConfigPiece>,
     /// What was taken away where there was nobody to tell.
     untold: Vec<(Effect, Secret)>,
@@ -58,7 +58,7 @@ impl Configuration {
     pub(super) fn new(cluster_key: &[u8; 32], replicates: bool) -> Self {
         Self {
             replicates,
-            key: HashKey::new(*Hkdf::extract(b"testudo cluster configuration 1", cluster_key).expand(&[])),
+            key: SipKey::new(*Hkdf::extract(b"testudo cluster configuration 1", cluster_key).expand(&[])),
             pieces: BTreeMap::new(),
             untold: Vec::new(),
             may_be_untold: false,

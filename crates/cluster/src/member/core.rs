@@ -9,16 +9,16 @@ use super::{MemberConfig, MemberCounters, MemberOutput};
 use crate::alloc::{ClusterAllocator, Shared, hash_key};
 use crate::group::{Durable, Group, Position, ViewStart};
 use crate::node::{NodeId, names};
-use crate::siphash::HashKey;
 use crate::update::{Answer, Answered, CONTROL_PLANE};
 use commits::Commits;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Time};
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Shard};
 
 /// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
 const FORMING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub(super) struct ViewState {
 pub(super) struct Core {
     pub(super) config: MemberConfig,
     pub(super) node: NodeId,
-    pub(super) key: HashKey,
+    pub(super) key: SipKey,
     pub(super) shared: Arc<Shared>,
     pub(super) group: Group,
     pub(super) endpoint: Endpoint,

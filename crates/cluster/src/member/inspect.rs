@@ -2,9 +2,9 @@
 
 use super::Member;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use testudo_base::spi::Shard;
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::message::{IkeSpi, MessageId};
-use testudo_ipsec::spi::Shard;
 
 impl Member {
     /// A digest of what all members that hold the state must agree on once nothing is under way: who owns what, which IKE SAs and

@@ -5,9 +5,9 @@ use super::replication::replicas::IkeReplica;
 use crate::node::NodeId;
 use crate::update::Sa;
 use std::collections::{BTreeMap, BTreeSet};
+use testudo_base::spi::Spi;
 use testudo_ike::endpoint::{Endpoint, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, IkeSaId};
-use testudo_ipsec::spi::Spi;
 
 /// What other nodes have of a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

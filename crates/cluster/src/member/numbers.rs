@@ -8,15 +8,15 @@ use super::MemberOutput;
 use super::core::Core;
 use super::replication::replicas::Replicas;
 use crate::group::{Position, Ticket};
-use crate::shard::ShardSet;
 use crate::update::{Grant, Grants, Op};
 use blocks::{owners, standbys};
 use line_rates::LineRates;
 use marks::HighWaterMarks;
 use std::collections::{BTreeMap, VecDeque};
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::spi::{Shard, Spi};
 use testudo_planted::{Plant, planted};
 
 /// Grants of one update: what is about a batch.

@@ -3,15 +3,15 @@
 use crate::dispatch::Ownership;
 use crate::group::Durable;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::{Effect, PieceName};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Time};
 use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{SenderId, Spi};
 use zeroize::Zeroizing;
 
 /// One thing for the host to do, in order.

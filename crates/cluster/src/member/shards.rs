@@ -18,16 +18,16 @@ use super::replication::Replication;
 use crate::dispatch::Ownership;
 use crate::group::Ticket;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use fitness::Fitness;
 use handover::{Arrivals, Handover};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use syncs::Syncs;
 use takeover::Take;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::message::{Header, IkeSpi};
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Shard;
 
 /// See the module.
 pub(super) struct Shards {

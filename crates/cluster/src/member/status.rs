@@ -3,10 +3,10 @@
 use super::{ConfigurationStatus, HandoverStage, IkeUpdateCounts, Member};
 use crate::group::GroupStatus;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::collections::BTreeMap;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Shard;
 
 /// What was not taken in, and what was told, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::shards::handover::Arrivals;
 use super::shards::syncs::Syncs;
 use super::shards::takeover::{Take, When};
 use crate::group::ViewStart;
-use crate::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::{IkeSaId, Time};
 
 impl Member {

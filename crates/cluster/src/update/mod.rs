@@ -9,16 +9,16 @@ pub(crate) use operator::{Answer, Answered, Configure, Manifest, RemoteEvent};
 pub use operator::{Ask, Class, Effect, PieceName, Sa};
 
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::{Contact, Outline, SnapshotVersion};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes

@@ -3,8 +3,8 @@
 use super::Secret;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
+use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
-use testudo_ipsec::spi::Spi;
 
 /// What a piece of configuration is of, in the order in which they are loaded: each may name what stands before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 use crate::world::{LAN, LINE_RATE, Node, Syncs, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use testudo_cluster::shard::ShardSet;
-use testudo_ipsec::spi::Spi;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Spi;
 
 /// Every owner tells that this is how far its peers' SAs have moved.
 fn tell_now(world: &mut World, edge: u64) {

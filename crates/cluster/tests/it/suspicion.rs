@@ -2,7 +2,7 @@
 
 use crate::world::{LAN, World};
 use std::time::Duration;
-use testudo_cluster::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 fn packets(world: &World, node: usize) -> ShardSet {

@@ -7,19 +7,19 @@ use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
 use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput, TakenIn};
 use testudo_cluster::node::NodeId;
-use testudo_cluster::shard::ShardSet;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{SenderId, Spi};
 
 /// From one node, or the engine, to another.
 pub(crate) const LAN: Duration = Duration::from_micros(300);

@@ -3,10 +3,10 @@
 use super::table::{FibEntry, NO_ANSWER, RangeTable, Tier};
 use super::{Fib, NO_PATHS, Neighbour, NextHop, Out, Paths, PortIndex, PortLink, PortSet, Route, Routing};
 use crate::mac::MacAddr;
-use crate::prefix::Prefix;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use testudo_base::prefix::Prefix;
 
 /// A forwarding table in the making.
 #[derive(Debug, Default)]

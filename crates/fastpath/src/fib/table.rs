@@ -3,8 +3,8 @@
 //! Prefixes either nest or are disjoint, so a set of n of them cuts the addresses into at most 2n + 1 ranges, each
 //! with one answer. An index by the first 16 bits of the address leaves few of them to search: none in most tables.
 
-use crate::prefix::Prefix;
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
 
 /// Routes of a higher table hide those of a lower one, however specific.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

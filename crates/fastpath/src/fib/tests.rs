@@ -1,6 +1,6 @@
 use super::*;
-use crate::prefix::Prefix;
 use proptest::prelude::*;
+use testudo_base::prefix::Prefix;
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)

@@ -2,9 +2,9 @@
 
 use super::ports::FilterPort;
 use crate::fib::PortIndex;
-use crate::prefix::Prefix;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use testudo_ipsec::spi::Shard;
+use testudo_base::prefix::Prefix;
+use testudo_base::spi::Shard;
 
 /// Grows with every change of a map or of what a value means.
 pub(super) const LAYOUT_VERSION: u32 = 7;

@@ -1,8 +1,8 @@
 //! From one set of prefixes to another without a moment in which a packet meets neither.
 
 use super::layout::PrefixUse;
-use crate::prefix::Prefix;
 use std::collections::BTreeMap;
+use testudo_base::prefix::Prefix;
 
 /// What the filter does with the packets of each prefix.
 pub type PrefixUses = BTreeMap<Prefix, PrefixUse>;

@@ -8,7 +8,6 @@ use super::connection::Connection;
 use super::error::Result;
 use super::routes::{KernelRoute, Target, dump_routes};
 use super::rules;
-use crate::prefix::Prefix;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
@@ -18,6 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
+use testudo_base::prefix::Prefix;
 
 /// Who made our routes and rules, in the numbers of `/etc/iproute2/rt_protos`: T, for Testudo.
 pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(84);

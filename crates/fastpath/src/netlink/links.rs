@@ -3,12 +3,12 @@
 use super::connection::Connection;
 use super::error::{NetlinkError, Result};
 use crate::mac::MacAddr;
-use crate::prefix::Prefix;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use std::io;
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

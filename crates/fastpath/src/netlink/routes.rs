@@ -2,13 +2,13 @@
 
 use super::connection::Connection;
 use super::error::Result;
-use crate::prefix::Prefix;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteNextHop, RouteNextHopFlags,
     RouteProtocol, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use testudo_base::prefix::Prefix;
 
 /// A routing table.
 pub(super) const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;

@@ -9,7 +9,7 @@
 use super::origin::Source;
 use crate::frame::Frame;
 use std::collections::VecDeque;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// Packets that wait at a time.
 pub(super) const MAX_EARLY_PACKETS: usize = 128;

@@ -6,8 +6,8 @@ use super::origin::{Context, KeptPacket, Source};
 use crate::frame::{Frame, FramePool, HEADROOM, JUMBO_MTU};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use testudo_base::siphash::SipKey;
 use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
-use testudo_ipsec::siphash::HashKey;
 use testudo_wire::fragment::Fragment;
 
 /// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes:
@@ -61,7 +61,7 @@ impl Joining {
         };
         let key =
             u128::from(RandomState::new().hash_one(())) << 64 | u128::from(RandomState::new().hash_one(1));
-        let reassembler = Reassembler::new(limits, HashKey::new(key.to_le_bytes()));
+        let reassembler = Reassembler::new(limits, SipKey::new(key.to_le_bytes()));
         Self { reassembler, whole: VecDeque::with_capacity(MAX_WHOLE) }
     }
 

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 use testudo_cluster::node::NodeId;
-use testudo_cluster::shard::{ShardSet, ranks};
+use testudo_cluster::shard::ranks;
 use testudo_fastpath::mac::MacAddr;
-use testudo_ipsec::siphash::HashKey;
-use testudo_ipsec::spi::Shard;
 
 /// A locally administered group address: switches flood it.
 const GROUP: MacAddr = MacAddr([0x03, 0, 0, 0, 0, 0x2a]);
@@ -61,7 +62,7 @@ fn by_address(sent: &[Sent], address: impl Fn(&Sent) -> Option<IpAddr>) -> BTree
 fn expect_one_each(found: &BTreeMap<IpAddr, Vec<u8>>, wanted: &[IpAddr]) {
     let [k0, k1] = flood::KEY;
     let octets: Vec<u8> = [k0, k1].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let key = HashKey::new(octets.try_into().expect("16 octets"));
+    let key = SipKey::new(octets.try_into().expect("16 octets"));
     let all: Vec<u8> = (1..=NODES).collect();
     for addr in wanted {
         let client: IpAddr =

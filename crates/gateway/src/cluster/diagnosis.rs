@@ -2,10 +2,10 @@
 
 use super::differences;
 use super::report::{millis, owned};
+use testudo_base::shard::ShardSet;
 use testudo_cluster::group::{PeerStatus, Phase};
 use testudo_cluster::member::{ClusterStatus, HandoverStage};
 use testudo_cluster::node::{NodeId, names};
-use testudo_cluster::shard::ShardSet;
 use testudo_ike::output::Time;
 
 /// For `testudo cluster`; empty if all is as it should be.
@@ -190,7 +190,7 @@ fn list(shards: ShardSet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testudo_ipsec::spi::Shard;
+    use testudo_base::spi::Shard;
 
     #[test]
     fn shards_are_listed_in_ranges() {

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use testudo_base::spi::SenderId;
 use testudo_cluster::engine::RingId;
 use testudo_cluster::group::{Begun, Durable};
-use testudo_ipsec::spi::SenderId;
 
 /// The file.
 #[derive(Clone, Debug)]

@@ -143,11 +143,11 @@ pub(super) fn millis(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testudo_base::shard::ShardSet;
+    use testudo_base::spi::Shard;
     use testudo_cluster::engine::{RingId, View};
     use testudo_cluster::group::{Counters, GroupStatus, Position};
     use testudo_cluster::member::{Class, ConfigurationStatus, Difference, Found, MemberCounters, PieceName};
-    use testudo_cluster::shard::ShardSet;
-    use testudo_ipsec::spi::Shard;
 
     fn node(number: u32) -> NodeId {
         NodeId::new(number).unwrap()

@@ -10,9 +10,9 @@ use crate::prefix_map::PrefixMap;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::Bound;
+use testudo_base::prefix::Prefix;
 use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
-use testudo_fastpath::prefix::Prefix;
 use testudo_ike::output::UnixTime;
 
 /// The state of filter and routes, and what is wanted of them.

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use testudo_base::spi::Shard;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 use testudo_ike::output::UnixTime;
 use testudo_ipsec::selector::AddrRange;
-use testudo_ipsec::spi::Shard;
 use testudo_vici::shut::Cause;
 
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };

@@ -9,9 +9,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::member::{Flushed, TakenIn};
-use testudo_cluster::shard::ShardSet;
 use testudo_fastpath::fib::PortIndex;
 use testudo_fastpath::filter::{ClusterFilter, Filter};
 use testudo_fastpath::generation;
@@ -20,8 +22,6 @@ use testudo_fastpath::worker::Fence;
 use testudo_ike::output::{ChildSaId, Time};
 use testudo_ipsec::dataplane::{Command, Note};
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::siphash::HashKey;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Packets that a worker notes of shards that go to another node: what passes in some milliseconds.
 const MAX_NOTES: usize = 16 << 10;
@@ -36,7 +36,7 @@ pub(crate) struct ClusterPlan<'a> {
     /// Names of the ports.
     pub(crate) ports: Vec<&'a str>,
     /// By which packets that show no home find one.
-    pub(crate) key: HashKey,
+    pub(crate) key: SipKey,
 }
 
 /// The state of a node's data path.

@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::policies::{Abandoned, Difference, NewHome, SenderDifference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
+use testudo_base::spi::Spi;
 use testudo_fastpath::fib::{Fib, PortIndex, PortLink};
 use testudo_fastpath::filter::{CounterSet, Filter, FilterCounters, FilterPort, PrefixUses, XdpMode};
 use testudo_fastpath::netlink::{Guard as RouteGuard, GuardRoutes};
 use testudo_fastpath::port::Port;
 use testudo_fastpath::port::xdp::XdpPort;
-use testudo_fastpath::prefix::Prefix;
 use testudo_ike::output::UnixTime;
-use testudo_ipsec::spi::Spi;
 
 /// The filter and the routes of one gateway.
 pub(super) struct Guard {

@@ -4,8 +4,8 @@ use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
-use testudo_fastpath::prefix::Prefix;
 use testudo_ike::output::UnixTime;
 use testudo_vici::shut::Cause;
 

@@ -35,6 +35,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::member::Flushed;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, Out, Route};
@@ -45,7 +46,6 @@ use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
 use testudo_ipsec::pmtu::{PathMtus, TooBig};
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{SenderId, Spi};
 use workers::{WorkerReports, Workers};
 
 /// An outer path of unknown MTU is taken for Ethernet.

@@ -7,12 +7,12 @@ use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
+use testudo_base::spi::Shard;
 use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::fib::Fib;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
-use testudo_fastpath::prefix::Prefix;
-use testudo_ipsec::spi::Shard;
 
 /// What goes to a worker, but may come in clear.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };

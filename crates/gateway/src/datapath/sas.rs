@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Bound;
 use std::sync::Arc;
+use testudo_base::spi::{Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::Command;
@@ -15,7 +16,6 @@ use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa, SaTotals};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// All Child SAs that the worker has.
 #[derive(Default)]

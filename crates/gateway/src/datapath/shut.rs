@@ -4,8 +4,8 @@ use super::DataPath;
 use super::inherited::{LetGo, Origin};
 use crate::clock::time_of_day;
 use crate::policies::Abandoned;
+use testudo_base::prefix::Prefix;
 use testudo_fastpath::filter::PrefixUse;
-use testudo_fastpath::prefix::Prefix;
 use testudo_vici::shut::Cause;
 
 impl DataPath {

@@ -6,7 +6,7 @@ use crate::policies::SenderDifference;
 use crate::prefix_map::PrefixMap;
 use std::cmp::Reverse;
 use std::net::IpAddr;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
 /// By the prefixes of the peers' sides that policies name.

@@ -13,6 +13,7 @@ use crate::queue_assignment::{AssignedWorker, QueueAssignment};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
+use testudo_base::spi::SenderId;
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, PortIndex, PortSet};
 use testudo_fastpath::filter::{Filter, FilterPort, Instance, cleanup};
@@ -30,7 +31,6 @@ use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::pmtu::PathMtus;
-use testudo_ipsec::spi::SenderId;
 
 /// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
 const FIRST_SENDER: SenderId = SenderId(1);

@@ -3,6 +3,7 @@
 use super::*;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_fastpath::fib::Fib;
 use testudo_fastpath::frame::{ChunkSize, FramePool};
 use testudo_fastpath::port::fake::FakePort;
@@ -10,7 +11,6 @@ use testudo_fastpath::tun::Tun;
 use testudo_fastpath::worker::{Pipeline, Worker, WorkerConfig};
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Item, Sources};
 use testudo_ipsec::number::WorkerId;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Notes what it is told, and waits before it does anything while the test holds the lock.
 #[derive(Default)]

@@ -116,7 +116,7 @@ fn the_newest_sa_comes_first_and_the_child_stands_behind() {
 /// In a cluster an SA and what renews it have one place, also where they do not carry the same.
 #[test]
 fn in_a_cluster_two_may_have_one_place() {
-    let mut policies = Policies::of_node(HashKey::new([7; 16]));
+    let mut policies = Policies::of_node(SipKey::new([7; 16]));
     policies.load(&connection(vec![around(ChildMode::Transport)]));
     let wide = SelectorPair::new(&[esp_only("192.0.2.0/24")], &[esp_only(GATEWAYS[1])]);
     let selectors = sides();

@@ -16,12 +16,12 @@ use super::table::PolicyEntry;
 use crate::prefix_map::{PrefixMap, meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use testudo_base::prefix::Prefix;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 use testudo_cluster::dispatch::PrefixHome;
-use testudo_cluster::siphash::HashKey;
-use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::Rank;
-use testudo_ipsec::spi::Shard;
 
 /// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and those that are held back come
 /// first.
@@ -33,7 +33,7 @@ const MAX_KINDS_COMPARED: usize = 32;
 /// The homes of all prefixes that policies of the SPD are about.
 #[derive(Debug)]
 pub(super) struct Homes {
-    key: HashKey,
+    key: SipKey,
     room: usize,
     standing: BTreeMap<Rank, Standing>,
     prefixes: PrefixMap<PrefixPolicies>,
@@ -172,11 +172,11 @@ impl PrefixPolicies {
 
 impl Homes {
     /// `key`: for connections without an SA.
-    pub(super) fn new(key: HashKey) -> Self {
+    pub(super) fn new(key: SipKey) -> Self {
         Self::with_room(key, MAX_HOMES)
     }
 
-    fn with_room(key: HashKey, room: usize) -> Self {
+    fn with_room(key: SipKey, room: usize) -> Self {
         Self {
             key,
             room,

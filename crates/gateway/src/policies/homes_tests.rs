@@ -7,14 +7,14 @@ use crate::policies::*;
 use crate::prefix_map::{PrefixMap, meter};
 use proptest::prelude::*;
 use std::net::IpAddr;
+use testudo_base::prefix::Prefix;
 use testudo_cluster::dispatch::PrefixHome;
-use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::spd::Decision;
 use testudo_wire::ip::Protocol;
 
-fn key() -> HashKey {
-    HashKey::new([7; 16])
+fn key() -> SipKey {
+    SipKey::new([7; 16])
 }
 
 fn prefix(text: &str) -> Prefix {

@@ -8,7 +8,7 @@ use super::table::{PolicyEntry, Table};
 use crate::prefix::{cover, cover_within, following, last_address, range_of, whole};
 use crate::prefix_map::PrefixMap;
 use std::collections::{BTreeMap, BTreeSet};
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ike::config::ChildMode;
 use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spd::PolicyId;

@@ -8,7 +8,7 @@ use crate::prefix::{cover_within, covers, last_address, whole};
 use crate::prefix_map::meter;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 
 /// The same from all policies, whatever has been before.
 fn worked_out(policies: &Policies) -> Protection {

@@ -2,7 +2,7 @@
 
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeMap;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 
 /// What the kernel's side must hold back, and what it must not although it lies inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use crate::prefix_map::PrefixSet;
 use std::net::{IpAddr, Ipv6Addr};
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)

@@ -4,7 +4,7 @@ use super::addr_set::{AddrSet, overlap};
 use crate::prefix::{cover, cover_within, last_address};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 
 /// The most prefixes that an SA is about. The filter's room is limited, and a peer chooses the selectors of its SAs.

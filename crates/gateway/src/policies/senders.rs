@@ -5,7 +5,7 @@ use super::protection::Changes;
 use super::table::PolicyEntry;
 use crate::prefix::{cover, whole};
 use std::collections::{BTreeMap, BTreeSet};
-use testudo_fastpath::prefix::Prefix;
+use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
 /// The most prefixes of the peer's side that count of one SA: the peer has a say in its selectors.

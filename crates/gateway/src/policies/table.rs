@@ -2,10 +2,10 @@
 
 use super::{ChildName, NewSa};
 use std::collections::BTreeSet;
+use testudo_base::spi::Shard;
 use testudo_ike::config::{Child, ChildMode, EspProposal};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
-use testudo_ipsec::spi::Shard;
 
 /// The most ranges of our side that count of one SA: the peer has a say in its selectors.
 const MAX_SA_RANGES: usize = 16;

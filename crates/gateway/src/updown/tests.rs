@@ -1,13 +1,13 @@
 use super::*;
 use mio::{Poll, Token};
 use std::path::PathBuf;
+use testudo_base::spi::Spi;
 use testudo_ike::config::Identity;
 use testudo_ike::endpoint::{ChildSaState, IkeSaState, NatStatus};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{CommitId, IkeSaId, Time};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spi::Spi;
 
 pub(super) fn ts(first: &str, last: &str) -> TrafficSelector {
     TrafficSelector::all(AddrRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap())

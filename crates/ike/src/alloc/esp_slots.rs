@@ -8,7 +8,7 @@ use crate::output::Time;
 use crate::suite::Entropy;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use testudo_ipsec::spi::{Shard, Spi};
+use testudo_base::spi::{Shard, Spi};
 
 /// Slots of a block: one word of bits.
 const BLOCK: u16 = 64;

@@ -13,7 +13,7 @@ pub use single_node::SingleNodeAllocator;
 use crate::message::IkeSpi;
 use crate::output::Time;
 use crate::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in the cookie.

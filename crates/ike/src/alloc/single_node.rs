@@ -5,7 +5,7 @@ use crate::message::IkeSpi;
 use crate::output::Time;
 use crate::suite::Entropy;
 use std::time::Duration;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
+use testudo_base::spi::{SenderId, Shard, Spi};
 
 /// Makes every choice from entropy alone.
 pub struct SingleNodeAllocator<E> {

@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, SnapshotError};
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, decode};
 use std::collections::BTreeMap;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// Local numbers that were drawn for an IKE SA and its children before their state came.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, decode};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use testudo_ipsec::spi::{Shard, Spi};
+use testudo_base::spi::{Shard, Spi};
 
 /// Which shards are this node's, and what is at home where.
 pub trait Homes: Send {

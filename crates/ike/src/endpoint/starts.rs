@@ -4,7 +4,7 @@ use crate::config::{Child, Connection};
 use crate::output::{ChildSaId, Reason, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use testudo_ipsec::spi::Shard;
+use testudo_base::spi::Shard;
 
 /// How often a lost child is started again at once, before it has to wait. Two tunnels that displace each other would do
 /// nothing else otherwise.

@@ -6,11 +6,11 @@ use crate::output::{ChildSaId, CommitId, IkeSaId, Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Phase, RequestKind, What};
 use crate::suite::Role;
 use std::net::{IpAddr, SocketAddr};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::{
     CcmAlgorithm, Cipher, Encapsulation, EspAlgorithm, IcvLen, Mac, Mode, SeparateAlgorithm,
 };
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spi::Spi;
 
 /// An algorithm as charon prints it: name and key size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

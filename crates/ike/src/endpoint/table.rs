@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
 #[derive(Debug, Default)]

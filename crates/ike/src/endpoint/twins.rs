@@ -6,8 +6,8 @@ use crate::output::{ChildSaId, IkeSaId};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth};
 use crate::suite::Role;
 use std::net::IpAddr;
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::Spi;
 
 /// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers share one identity, the
 /// time that an SA takes must not grow with them.

@@ -12,8 +12,8 @@ use crate::sa::{AgreedChild, ChildLimits, ChildPhase, ChildSa, IkeSa, Outbound};
 use crate::suite::{EspChoice, EspSuite, Nonces, Role, Secret, SuiteError, accept, offer, select};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, Mode};
-use testudo_ipsec::spi::Spi;
 
 /// What an initiator needs to judge the answer about its child.
 #[derive(Clone, Copy)]

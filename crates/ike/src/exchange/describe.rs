@@ -8,8 +8,8 @@ use crate::message::{
 };
 use crate::suite::offer;
 use std::fmt::Write;
+use testudo_base::spi::Spi;
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spi::Spi;
 
 /// A stranger's offer is cut behind so many words.
 const MAX_WORDS: usize = 48;

@@ -10,7 +10,7 @@ use crate::exchange::session::Session;
 use crate::message::{Delete, ExchangeType, Notify, NotifyType, Payload, Payloads, Protocol};
 use crate::output::{Reason, Time};
 use crate::sa::{ChildPhase, ChildSa, Closing, IkeSa, Outbound, RequestKind, Task};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 impl Session<'_> {
     /// A request of the peer. `Err`: the IKE SA is gone, the answer is sent.

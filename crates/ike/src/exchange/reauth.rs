@@ -14,7 +14,7 @@ use crate::sa::{ChildSa, IkeSa, Outbound, Reauth, Task, Times, What};
 use crate::suite::Role;
 use std::sync::Arc;
 use std::time::Duration;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is under way, and a peer that
 /// began is given time to move its Child SAs. As in charon.

@@ -65,7 +65,7 @@ impl ReplayCounterSync {
 mod tests {
     use super::*;
     use crate::message::{NotifySa, Protocol, SaSpi};
-    use testudo_ipsec::spi::Spi;
+    use testudo_base::spi::Spi;
 
     const SYNC: MessageIdSync =
         MessageIdSync { nonce: [1, 2, 3, 4], send: MessageId(0x0506_0708), receive: MessageId(0x090a_0b0c) };

@@ -5,7 +5,7 @@ use super::number::Protocol;
 use super::reader::{Reader, bad_value};
 use super::writer::narrow_u16;
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// SAs that the sender has let go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use super::number::{ExchangeType, PayloadType};
 use super::reader::Reader;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use testudo_ipsec::spi::Shard;
+use testudo_base::spi::Shard;
 
 /// An IKE SA's Security Parameters Index. Zero is no SPI: the responder's, before it has answered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use super::header::IkeSpi;
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// The SPI field of a proposal or notify, by its length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

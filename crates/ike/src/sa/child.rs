@@ -7,8 +7,8 @@ use crate::message::Protocol;
 use crate::output::{ChildSaId, Time};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::Spi;
 
 /// A Child SA that the data plane has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use crate::message::{IkeSpi, Nonce};
 use crate::output::ChildSaId;
 use crate::suite::{KePrivate, Nonces};
 use serde::{Deserialize, Serialize};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// An SA that we have asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

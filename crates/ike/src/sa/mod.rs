@@ -44,7 +44,7 @@ use crate::suite::{IkeKeys, IkeSpis, Role, SkOpener, SkSealer};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
-use testudo_ipsec::spi::{SenderId, Spi};
+use testudo_base::spi::{SenderId, Spi};
 
 /// An IKE SA, from the first message to the last repetition of its last response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

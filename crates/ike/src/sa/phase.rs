@@ -7,7 +7,7 @@ use crate::output::Time;
 use crate::suite::{IkeKeys, IntAuth, KePrivate, Nonces, SkOpener};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// The stages of an IKE SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,7 +207,7 @@ mod asked {
     use super::AskedChild;
     use crate::config::Child;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use testudo_ipsec::spi::Spi;
+    use testudo_base::spi::Spi;
 
     pub(super) fn serialize<S: Serializer>(asked: &Option<AskedChild>, to: S) -> Result<S::Ok, S::Error> {
         match asked {

@@ -5,9 +5,9 @@ use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
 use crate::suite::{EspSuite, IkeSpis, IkeSuite, Nonces, Secret, next_additional};
 use serde::{Deserialize, Serialize};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spi::Spi;
 
 /// What the keys of an SA are made of, as far as it is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

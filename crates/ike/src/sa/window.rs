@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest as sha};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// Requests of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use super::algorithm::{EspSuite, IkeSuite, Wire};
 use super::error::SuiteError;
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 /// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the
 /// responder's new SPI when an IKE SA is rekeyed.

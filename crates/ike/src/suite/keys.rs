@@ -7,8 +7,8 @@ use super::sk::{SkOpener, SkSealer};
 use crate::config::Prf;
 use crate::message::{IkeSpi, Nonce};
 use serde::{Deserialize, Serialize};
+use testudo_base::spi::SenderId;
 use testudo_ipsec::sa::{EspAlgorithm, KeyMaterial};
-use testudo_ipsec::spi::SenderId;
 use zeroize::Zeroizing;
 
 /// The nonces of an exchange.

@@ -7,7 +7,7 @@ use super::additional;
 use super::algorithm::Wire;
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// The exchange that a Child SA is made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use super::error::SuiteError;
 use super::offer::{ChildExchange, protocol};
 use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 /// The chosen algorithms of an IKE SA, and the answer that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]

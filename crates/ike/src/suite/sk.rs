@@ -15,7 +15,7 @@ use super::secret::Secret;
 use crate::message::{Encrypted, Fragment, Header, MessageBuilder, ParseError, PayloadType, Payloads};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use testudo_ipsec::spi::SenderId;
+use testudo_base::spi::SenderId;
 use zeroize::Zeroizing;
 
 /// Octets of the IKE header and the generic header of the Encrypted payload.

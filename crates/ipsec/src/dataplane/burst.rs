@@ -3,7 +3,7 @@
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
 use crate::spd::PolicyId;
-use crate::spi::Spi;
+use testudo_base::spi::Spi;
 use testudo_wire::packet::PacketBuf;
 
 /// The most packets of one call.

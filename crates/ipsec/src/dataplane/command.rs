@@ -4,11 +4,11 @@ use super::table::Sample;
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
 use crate::sa::{InboundSa, OutboundSa};
 use crate::sad::SlotBlock;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd};
-use crate::spi::{SenderId, Shard, Spi};
 use std::sync::Arc;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard, Spi};
 
 /// A change, applied between two bursts. Everything that needs memory brings it along: where there are several workers, control
 /// makes a copy for each.
@@ -50,7 +50,7 @@ pub enum Command {
     Handled(ShardSet, Box<[(u64, bool)]>),
     /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
     /// know lets them choose the node, no more.
-    SetHashKey(HashKey),
+    SetHashKey(SipKey),
     /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shards are added.
     TakeIn(Box<[(Spi, u64)]>),
     /// In which shard packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.

@@ -3,9 +3,9 @@
 use crate::packet_selector::PacketSelector;
 use crate::sa::SaCounters;
 use crate::spd::PolicyId;
-use crate::spi::Spi;
 use arrayvec::ArrayVec;
 use std::net::SocketAddr;
+use testudo_base::spi::Spi;
 
 /// How often control hears about one missing SA, in milliseconds.
 pub(super) const NO_SA_INTERVAL_MS: u64 = 1000;

@@ -1,7 +1,7 @@
 //! Which shards of the tunnels this node carries.
 
-use crate::shard::ShardSet;
-use crate::spi::Shard;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_planted::{Plant, planted};
 
 #[inline]

@@ -2,9 +2,9 @@
 
 use crate::sa::OutboundSa;
 use crate::spd::PolicyId;
-use crate::spi::Shard;
 use std::cell::Cell;
 use std::sync::Arc;
+use testudo_base::spi::Shard;
 use testudo_crypto::prefetch;
 
 /// Policies of a block.

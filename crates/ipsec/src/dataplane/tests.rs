@@ -6,7 +6,7 @@ use crate::number::SequenceBlock;
 use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode, OutboundSa};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::{Action, Policy, PolicyId};
-use crate::spi::Spi;
+use testudo_base::spi::Spi;
 use testudo_crypto::Library;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4;

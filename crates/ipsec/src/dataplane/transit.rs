@@ -6,9 +6,9 @@
 use super::burst::{Ingress, Item, Verdict};
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
-use crate::spi::Shard;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 
 /// For so many milliseconds after a shard has come a packet may still lie before the worker that came when the old node had the shard.
 const FORMER_OWNER_MS: u64 = 300;
@@ -95,7 +95,7 @@ impl Transit {
         shard: Shard,
         here: bool,
         now: u64,
-        key: HashKey,
+        key: SipKey,
         counters: &DirectionCounters,
     ) -> bool {
         // What this was asked of before.

@@ -1,7 +1,7 @@
 //! IVs of counter-mode ciphers with several senders (RFC 6054).
 
-use crate::spi::SenderId;
 use serde::{Deserialize, Serialize};
+use testudo_base::spi::SenderId;
 
 /// Which of the workers of a node: six bits of the IV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! A bounded table whose entries are found by a keyed hash, and lists over its places. Each step takes the same time however
 //! many entries there are, and whoever chose their keys; all memory is there from the start.
 
-use crate::siphash::HashKey;
+use testudo_base::siphash::SipKey;
 
 /// Where an entry is.
 pub(super) type PlaceIndex = u16;
@@ -73,7 +73,7 @@ impl Chain {
 /// What a table is searched for.
 pub(super) trait TableKey: Copy + Eq {
     /// Nobody without the key of the hash can choose keys that share one.
-    fn hash(&self, key: HashKey) -> u64;
+    fn hash(&self, key: SipKey) -> u64;
 }
 
 /// A key and where to look for it: what hashing it came to, which costs more than all the rest.
@@ -86,7 +86,7 @@ pub(super) struct Hashed<K> {
 /// Keys by places and places by keys.
 #[derive(Debug)]
 pub(super) struct KeyTable<K> {
-    hash: HashKey,
+    hash: SipKey,
     keys: Vec<Option<Hashed<K>>>,
     free: Vec<PlaceIndex>,
     chain: Chain,
@@ -95,7 +95,7 @@ pub(super) struct KeyTable<K> {
 
 impl<K: TableKey> KeyTable<K> {
     /// Room for so many keys, at most 65535 of them.
-    pub(super) fn new(places: usize, hash: HashKey) -> Self {
+    pub(super) fn new(places: usize, hash: SipKey) -> Self {
         let places = places.min(NONE.into());
         Self {
             hash,
@@ -142,7 +142,7 @@ mod tests {
 
     impl TableKey for u32 {
         // Many share one.
-        fn hash(&self, _: HashKey) -> u64 {
+        fn hash(&self, _: SipKey) -> u64 {
             u64::from(*self) % 3
         }
     }
@@ -151,7 +151,7 @@ mod tests {
         /// As a plain list of keys, oldest first, does.
         #[test]
         fn it_finds_what_is_there_and_nothing_else(steps in proptest::collection::vec((0..12_u32, any::<bool>()), 0..200)) {
-            let mut table = KeyTable::new(7, HashKey::new([5; 16]));
+            let mut table = KeyTable::new(7, SipKey::new([5; 16]));
             let (mut list, mut chain) = (PlaceList::EMPTY, Chain::new(7));
             let mut model: Vec<(u32, PlaceIndex)> = Vec::new();
             for (key, add) in steps {

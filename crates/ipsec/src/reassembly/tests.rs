@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn empty(limits: Limits) -> Reassembler<Vec<u8>> {
-    Reassembler::new(limits, HashKey::new([7; 16]))
+    Reassembler::new(limits, SipKey::new([7; 16]))
 }
 
 type Lost = Vec<(Vec<u8>, Loss)>;

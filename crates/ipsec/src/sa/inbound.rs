@@ -8,11 +8,11 @@ use crate::packet_selector::Direction;
 use crate::replay::{ReplayWindow, WindowSnapshot};
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
-use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
 
 /// An inbound SA, shared by workers and control. What every packet touches comes first.

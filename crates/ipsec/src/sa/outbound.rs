@@ -9,12 +9,12 @@ use crate::packet_selector::Direction;
 use crate::pmtu::TooBig;
 use crate::selector::SelectorPair;
 use crate::spd::PolicyId;
-use crate::spi::Spi;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
+use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
 
 /// An outbound SA, shared by workers and control. What every packet touches comes first.

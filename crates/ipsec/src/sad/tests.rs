@@ -5,9 +5,9 @@ use crate::number::SequenceBlock;
 use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use crate::selector::{AddrRange, TrafficSelector};
 use crate::spd::PolicyId;
-use crate::spi::Shard;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use testudo_base::spi::Shard;
 use testudo_crypto::Library;
 
 fn sa(spi: Spi) -> Arc<InboundSa> {

@@ -11,6 +11,7 @@ use crate::turns::{Packets, in_turn, sent, whole};
 use proptest::prelude::*;
 use std::slice::from_ref;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_ipsec::dataplane::{Command, Dataplane, Event, Ingress, Item, PolicyBlock, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
@@ -20,7 +21,6 @@ use testudo_ipsec::sa::{
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ah::Ah;
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;

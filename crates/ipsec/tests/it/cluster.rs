@@ -4,15 +4,15 @@ use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwa
 use crate::packets::{one_hop_on, sized, v4_with};
 use std::collections::HashSet;
 use std::sync::Arc;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Garbage, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::sa::{Encapsulation, OutboundSa};
-use testudo_ipsec::shard::ShardSet;
-use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_wire::ip::Protocol;
 
 pub(crate) const OTHER_NODE: Verdict = Verdict::Drop(DropReason::OtherNode);
@@ -179,7 +179,7 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
 #[test]
 fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
     let tunnel = Tunnel::default();
-    let key = HashKey::new([9; 16]);
+    let key = SipKey::new([9; 16]);
     let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shards| {
         let mut node = node(&tunnel, block(1, 1000));
         node.plane.apply(Command::SetShards(ShardSet::from_words(shards)));

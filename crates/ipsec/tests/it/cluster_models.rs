@@ -7,15 +7,15 @@ use crate::packets::v4_with;
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::Arc;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, Event, Ingress, PolicyBlock, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
-use testudo_ipsec::shard::ShardSet;
-use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 use testudo_wire::ip::Protocol;
 
 /// Two SAs of different shards behind one pipeline, and all that may be asked of it meanwhile.
@@ -216,7 +216,7 @@ fn member(shards: ShardSet) -> Dataplane {
     }
     set_spd(&mut plane, policies);
     plane.apply(Command::SetHome(PolicyId(2), Some(Shard(77))));
-    plane.apply(Command::SetHashKey(HashKey::new([3; 16])));
+    plane.apply(Command::SetHashKey(SipKey::new([3; 16])));
     plane.apply(Command::SetShards(shards));
     plane
 }

@@ -7,6 +7,7 @@ use crate::harness::{
 use crate::packets::{A4, one_hop_on, sized, v4_with};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ipsec::dataplane::{
     Command, Config, Dataplane, Event, Garbage, Ingress, LocalAddrs, PolicyBlock, Verdict,
 };
@@ -16,7 +17,6 @@ use testudo_ipsec::packet_selector::{Direction, PacketSelector};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, InboundClear, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 

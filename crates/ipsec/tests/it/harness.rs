@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
     Command, Config, Dataplane, Ingress, Item, LocalAddrs, PolicyBlock, Sources, Verdict,
@@ -14,7 +15,6 @@ use testudo_ipsec::sa::{
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 use testudo_wire::packet::PacketBuf;
 
 /// Room before each packet: more than the longest prefix.

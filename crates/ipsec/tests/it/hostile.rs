@@ -6,10 +6,10 @@ use crate::packets::{A4, B4, sized, v4, v4_with, v6, v6_with};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use testudo_base::spi::Spi;
 use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 
 /// Gives one packet to the gateway, which must drop it for this reason and count it once.

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_crypto::{AeadKey, Library};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{
@@ -9,7 +10,6 @@ use testudo_ipsec::sa::{
 };
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
-use testudo_ipsec::spi::Spi;
 
 const COUNT: u32 = 1000;
 /// Octets of both halves and their policy, without the schedules of the keys.

@@ -4,6 +4,7 @@ use crate::harness::{Gateway, HEADROOM, PATH_MTU, POLICY, TAILROOM, Tunnel, forw
 use crate::packets::{one_hop_on, sized, v4_with};
 use std::collections::HashSet;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Command, Event, Ingress, Item, PolicyBlock, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -13,7 +14,6 @@ use testudo_ipsec::sa::{
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 

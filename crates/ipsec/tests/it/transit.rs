@@ -4,10 +4,10 @@ use crate::cluster::{back, block, node, peer, verdicts, without};
 use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run};
 use crate::packets::{datagram, v4_with};
 use proptest::prelude::*;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ipsec::dataplane::{Command, Garbage, Ingress, Note, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::shard::ShardSet;
-use testudo_ipsec::spi::Shard;
 use testudo_wire::ip::Protocol;
 
 fn shard() -> Shard {

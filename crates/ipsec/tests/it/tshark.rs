@@ -7,9 +7,9 @@ use crate::transport;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::slice::from_ref;
+use testudo_base::spi::Spi;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::sa::{ChildSaParams, Cipher, EspAlgorithm, Mac, SeparateAlgorithm};
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 

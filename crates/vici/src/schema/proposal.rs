@@ -2,13 +2,13 @@
 
 use super::algorithm::{Policy, Protocol, Token, token};
 use super::refusal::{Why, because};
+use testudo_base::spi::Spi;
 use testudo_ike::config::{
     ADDITIONAL_KE, EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
 };
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::{Cipher, Mac};
-use testudo_ipsec::spi::Spi;
 
 /// What a proposal names, each kind in order and without repetitions.
 #[derive(Default)]

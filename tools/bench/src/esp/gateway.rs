@@ -3,6 +3,8 @@
 use super::{Suite, traffic};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
@@ -10,9 +12,7 @@ use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, KeyMaterial, Mode, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::siphash::HashKey;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 
 const POLICY: PolicyId = PolicyId(0);
 /// Larger than the usual 64: a gateway receives through several queues.
@@ -115,7 +115,7 @@ pub(crate) fn dataplane(
     let mut dataplane = worker_of(0, &tunnel(side, suite, is_member, path_mtu)?);
     if is_member {
         let carried = [side.spi().shard()].into_iter().collect();
-        let commands = [Command::SetHashKey(HashKey::new(HOMES)), Command::SetShards(carried)];
+        let commands = [Command::SetHashKey(SipKey::new(HOMES)), Command::SetShards(carried)];
         commands.into_iter().for_each(|command| drop(dataplane.apply(command)));
     }
     Ok(dataplane)

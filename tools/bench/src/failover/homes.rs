@@ -2,16 +2,16 @@
 
 use crate::setup::initiator::Initiator;
 use std::fs;
+use testudo_base::siphash::SipKey;
 use testudo_cluster::dispatch::{hash_key, ike_shard};
 use testudo_cluster::group::ClusterKey;
 use testudo_cluster::node::NodeId;
 use testudo_cluster::shard::ranks;
-use testudo_cluster::siphash::HashKey;
 use testudo_lab::{Error, Lab, Result};
 
 /// The nodes and their key.
 pub(super) struct Homes {
-    key: HashKey,
+    key: SipKey,
     nodes: Vec<NodeId>,
 }
 

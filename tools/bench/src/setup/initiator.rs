@@ -5,13 +5,13 @@ use crate::error::BenchError;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
+use testudo_base::spi::SenderId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::config::{Connection, Identity, SharedSecret, TsSpec};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Reason, Time};
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spi::SenderId;
 use testudo_vici::message::Message;
 use testudo_vici::schema;
 

@@ -4,9 +4,10 @@ use crate::esp::Suite;
 use crate::esp::node::{Link, Node, SetupError, routes};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use testudo_base::prefix::Prefix;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_fastpath::fib::Route;
-use testudo_fastpath::prefix::Prefix;
 use testudo_ipsec::Error;
 use testudo_ipsec::dataplane::{Command, Config, Dataplane, LocalAddrs, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -14,7 +15,6 @@ use testudo_ipsec::sa::{ChildSaParams, Encapsulation, HeaderCopy, InboundSa, Key
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// The most tunnels: their outer addresses are those of 198.18.0.0/15.
 pub(super) const MOST: u32 = 1 << 17;

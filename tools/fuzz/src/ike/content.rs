@@ -2,11 +2,11 @@
 
 use super::config::connections;
 use std::sync::OnceLock;
+use testudo_base::spi::Spi;
 use testudo_ike::config::{EspProposal, IkeProposal, KeyExchange};
 use testudo_ike::message::{KePayload, Notify, Payloads, SaPayload, SaSpi, TsPayload};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{Entropy, KePrivate, accept, offer, respond, select};
-use testudo_ipsec::spi::Spi;
 
 /// Our proposals, for IKE and for ESP.
 struct Ours {

@@ -8,11 +8,11 @@ use crate::input::{Input, bit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{ChildSaState, Endpoint, IkeSaState, Target};
 use testudo_ike::message::Message;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
-use testudo_ipsec::spi::{SenderId, Spi};
 
 /// The most steps of one input.
 const MOST: usize = 200;

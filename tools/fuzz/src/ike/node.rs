@@ -4,12 +4,12 @@ use super::config::{connections, limits, secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::message::Message;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Spi};
 
 /// More timers than any state of the endpoint can set off.
 const MANY: usize = 20_000;

@@ -2,6 +2,7 @@
 
 use super::config::{PEER, PSK, connections};
 use super::seal::{Head, MessageKeys};
+use testudo_base::spi::Spi;
 use testudo_ike::config::{Child, Connection, Identity, TsSpec};
 use testudo_ike::message::{
     AuthPayload, ExchangeType, Header, IdPayload, IkeSpi, KePayload, Message, MessageBuilder, MessageId,
@@ -12,7 +13,6 @@ use testudo_ike::suite::{
     Entropy, IkeKeys, IkeSpis, IkeSuite, KePrivate, Nonces, Role, SignedOctets, nat_detection_hash, offer,
     select,
 };
-use testudo_ipsec::spi::Spi;
 
 const INIT: u8 = 34;
 pub(super) const AUTH: u8 = 35;

@@ -1,6 +1,7 @@
 //! A gateway under test, and bursts through it.
 
 use std::sync::Arc;
+use testudo_base::spi::SenderId;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{
     Command, Config, Counters, Dataplane, DirectionTotals, Ingress, Item, LocalAddrs, PolicyBlock, Sources,
@@ -11,7 +12,6 @@ use testudo_ipsec::number::{SequenceBlock, WorkerId};
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, OutboundSa};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{PolicyId, Spd};
-use testudo_ipsec::spi::SenderId;
 use testudo_wire::packet::PacketBuf;
 
 /// Room before and behind a packet in a frame; `TIGHT` is too little for a tunnel.

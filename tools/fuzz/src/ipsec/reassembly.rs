@@ -2,8 +2,8 @@
 
 use crate::input::{Input, bit};
 use crate::repair;
+use testudo_base::siphash::SipKey;
 use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
-use testudo_ipsec::siphash::HashKey;
 use testudo_wire::fragment::Fragment;
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
@@ -31,7 +31,7 @@ struct Run {
 /// Steps: `kind:8`, then `flags:8 | fragment`, or `id:8 | mtu:16 | which:8 | packet`, or `milliseconds:8`.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
-    let reassembler = Reassembler::new(LIMITS, HashKey::new([9; 16]));
+    let reassembler = Reassembler::new(LIMITS, SipKey::new([9; 16]));
     let mut run = Run { reassembler, now: 0, given: 0, joined: 0, lost: 0 };
     while !input.is_empty() {
         match input.u8() % 3 {

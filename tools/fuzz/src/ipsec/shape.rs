@@ -2,9 +2,9 @@
 
 use crate::input::{Input, bit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, KeyMaterial, Mode};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spi::Spi;
 
 pub(super) const PORT: u16 = 4500;
 /// The SPI of packets to the near gateway.

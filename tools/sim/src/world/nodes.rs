@@ -11,9 +11,9 @@ use crate::probe;
 use crate::random::HostEntropy;
 use crate::trace::{Who, digest};
 use std::net::IpAddr;
+use testudo_base::spi::Shard;
 use testudo_cluster::group::Durable;
 use testudo_ike::output::{Event, Path, Reason};
-use testudo_ipsec::spi::Shard;
 
 /// After how long an engine that refused may be asked again.
 const ENGINE_RETRY_INTERVAL: Nanos = 10 * MILLI;

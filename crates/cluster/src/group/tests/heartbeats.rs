@@ -3,10 +3,10 @@
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
 use crate::group::NoQuorum;
-use crate::shard::ShardSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Shard;
 
 const FENCE: Duration = Duration::from_millis(50);
 

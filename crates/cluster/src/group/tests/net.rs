@@ -5,9 +5,9 @@ use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, Positio
 use crate::node::NodeId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use testudo_base::spi::SenderId;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::SenderId;
 
 /// Numbers that look random enough, and the same each time.
 pub(super) struct Numbers(pub(super) u64);

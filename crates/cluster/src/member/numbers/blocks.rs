@@ -9,8 +9,8 @@
 //! packet, leaves nothing in front of it that another could still send.
 
 use crate::update::Grant;
+use testudo_base::spi::Spi;
 use testudo_ipsec::number::SequenceBlock;
-use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
 /// At first: about two seconds of 32 thousand packets a second.

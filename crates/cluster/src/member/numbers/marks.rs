@@ -10,12 +10,12 @@ use crate::member::Member;
 use crate::member::core::Core;
 use crate::member::replication::replicas::{ChildReplica, Replicas};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::Op;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::output::{IkeSaId, LogLevel, Time};
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// High-water marks of one update: what is about a batch.
 const MAX_MARKS_PER_UPDATE: usize = 512;

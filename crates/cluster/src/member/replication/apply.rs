@@ -6,11 +6,11 @@ use crate::group::Position;
 use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::member::numbers::blocks::{Ledger, standbys};
-use crate::shard::ShardSet;
 use crate::update::{ChildState, Grant, IkeState, Op};
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{LogLevel, Output, Path, Time};
-use testudo_ipsec::spi::Spi;
 
 impl Replication {
     pub(in crate::member) fn ike_added(&mut self, core: &mut Core, now: Time, ike: IkeState) {

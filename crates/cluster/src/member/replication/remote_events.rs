@@ -6,9 +6,9 @@ use crate::member::core::Core;
 use crate::node::NodeId;
 use crate::update::{Op, RemoteEvent};
 use std::collections::BTreeMap;
+use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
-use testudo_ipsec::spi::Spi;
 
 impl Replication {
     /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what

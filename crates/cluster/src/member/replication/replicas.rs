@@ -9,12 +9,12 @@ use crate::update::{ChildState, Secret};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::config::Identity;
 use testudo_ike::endpoint::{Contact, Older, Outline};
 use testudo_ike::message::{IkeSpi, MessageId};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// Of a place: it stays below 2^63.
 const MAX_PLACE_NUMBER: u64 = (1 << 31) - 1;

@@ -5,13 +5,13 @@ use crate::group::{Ticket, ViewStart};
 use crate::member::configuration::Configuration;
 use crate::member::core::Core;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::{IkeState, Op, PieceName, Secret};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// Octets that are told in one go, about.
 pub(in crate::member) const CHUNK_OCTETS: usize = 48 << 10;

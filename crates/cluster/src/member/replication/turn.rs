@@ -9,8 +9,8 @@ use crate::member::numbers::Switch;
 use crate::member::numbers::blocks::Ledger;
 use crate::update::{ChildState, Op};
 use std::collections::BTreeMap;
+use testudo_base::spi::Spi;
 use testudo_ike::output::{ChildSaId, IkeSaId, Output, Time};
-use testudo_ipsec::spi::Spi;
 use testudo_planted::{Plant, planted};
 
 /// What one event has led to, in the order in which others are to be told.
@@ -174,7 +174,7 @@ impl Replication {
     }
 
     /// It carries by itself: it waits for nobody's place.
-    pub(in crate::member) fn started(&mut self, spi: testudo_ipsec::spi::Spi) {
+    pub(in crate::member) fn started(&mut self, spi: testudo_base::spi::Spi) {
         if let Some(child) = self.replicas.child_mut(spi) {
             child.replaces = None;
         }

@@ -4,10 +4,10 @@ use super::Shards;
 use crate::group::Ticket;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
-use crate::shard::ShardSet;
 use crate::update::{Grants, Op};
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Spi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Spi;
 
 impl Shards {
     /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.

@@ -13,13 +13,13 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::member::{Flushed, MemberOutput};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::{Left, Offer, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
-use testudo_ipsec::spi::Shard;
 use testudo_planted::{Plant, planted};
 
 /// Shards whose IKE rests at a time: the others go on meanwhile.

@@ -5,9 +5,9 @@ use crate::alloc::OwnedHomes;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::update::Op;
+use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, LogLevel, Time};
-use testudo_ipsec::spi::Spi;
 
 /// IKE SAs whose states are read in one go. A node that was busy with more would be late with its heartbeats.
 const MAX_IMPORTS_AT_ONCE: usize = 64;

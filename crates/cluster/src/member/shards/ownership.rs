@@ -2,9 +2,10 @@
 //! place in it. What a node suspects has no say here.
 
 use crate::node::NodeId;
-use crate::shard::{SHARDS, ShardSet, rank};
+use crate::shard::rank;
 use std::collections::BTreeSet;
-use testudo_ipsec::spi::Shard;
+use testudo_base::shard::{SHARDS, ShardSet};
+use testudo_base::spi::Shard;
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use super::Shards;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
-use testudo_ipsec::spi::Shard;
 use testudo_planted::{Plant, planted};
 
 /// While a standby goes on with a shard, its owner moves its numbers this often.

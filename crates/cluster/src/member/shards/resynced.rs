@@ -4,7 +4,7 @@ use super::Shards;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::{LogLevel, Time};
 
 impl Shards {

@@ -7,7 +7,7 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::member::{MemberOutput, TakenIn};
 use crate::node::NodeId;
-use crate::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 impl Shards {

@@ -6,9 +6,9 @@
 
 use super::Shards;
 use crate::member::core::Core;
-use crate::shard::ShardSet;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use testudo_base::shard::ShardSet;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 

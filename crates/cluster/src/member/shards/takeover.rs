@@ -9,10 +9,10 @@ use crate::member::MemberOutput;
 use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::node::NodeId;
-use crate::shard::ShardSet;
 use crate::update::Left;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
-use testudo_ipsec::spi::Shard;
 
 /// Shards that this node is to take.
 #[derive(Debug)]

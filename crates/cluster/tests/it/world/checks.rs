@@ -3,12 +3,12 @@
 use super::{Node, World};
 use crate::config::peer_addr;
 use std::net::IpAddr;
-use testudo_cluster::shard::ShardSet;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::Spi;
 use testudo_ike::message::{ExchangeType, Message, MessageId};
 use testudo_ike::output::Time;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::Spi;
 
 impl World {
     /// One content for each message, and one message for each IV.

@@ -4,7 +4,7 @@ use super::bench::{Bench, XDP_PASS, XDP_REDIRECT};
 use super::frames::*;
 use crate::filter::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP};
 use crate::filter::{Class, PrefixUse, Reason};
-use testudo_ipsec::spi::Shard;
+use testudo_base::spi::Shard;
 
 /// A deadline that no test lives to see.
 const ALIVE: u64 = u64::MAX;

@@ -11,10 +11,10 @@ use proptest::test_runner::{Config, TestRunner};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
+use testudo_base::spi::Shard;
 use testudo_cluster::dispatch::{Arrival, Dispatch, Home, Ownership, PrefixHome};
-use testudo_cluster::shard::ShardSet;
-use testudo_cluster::siphash::HashKey;
-use testudo_ipsec::spi::Shard;
 
 const OWN4: &str = "192.0.2.11";
 const OWN6: &str = "2001:db8:1::11";
@@ -41,7 +41,7 @@ fn model() -> Dispatch {
         vips: [US4, US6].map(addr).into(),
         addresses: [OWN4, OWN6].map(addr).into(),
         prefixes: PREFIXES.iter().map(|(a, length, used)| ((addr(a), *length), home(*used))).collect(),
-        key: HashKey::new(*b"0123456789abcdef"),
+        key: SipKey::new(*b"0123456789abcdef"),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::fib::PortIndex;
 use crate::frame::Frame;
 use crate::port::Port;
 use std::net::IpAddr;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
     #[cold]

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// Decides by the octets of the packet, so that one function makes every kind of verdict.
 fn by_content(item: &mut Item<'_>) -> Verdict {

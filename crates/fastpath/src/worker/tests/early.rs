@@ -3,13 +3,13 @@
 use super::super::early::{EARLY_TIMEOUT_MS, MAX_EARLY_PACKETS};
 use super::*;
 use std::net::SocketAddr;
+use testudo_base::spi::Spi;
 use testudo_crypto::Library;
 use testudo_ipsec::sa::{
     ChildSaParams, Encapsulation, EspAlgorithm, HeaderCopy, InboundSa, KeyMaterial, Mode,
 };
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::Spi;
 
 const SPI: Spi = Spi(0xb200_0802);
 const OTHER: Spi = Spi(0xb200_0c03);

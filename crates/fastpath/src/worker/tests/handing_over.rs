@@ -1,7 +1,7 @@
 //! Shards that go: what had come before they did.
 
 use super::*;
-use testudo_ipsec::shard::ShardSet;
+use testudo_base::shard::ShardSet;
 
 fn not_ours(_: &mut Item<'_>) -> Verdict {
     Verdict::Drop(DropReason::OtherNode)

@@ -5,6 +5,7 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Config, Dataplane, PolicyBlock};
 use testudo_ipsec::number::{SequenceBlock, WorkerId};
@@ -14,7 +15,6 @@ use testudo_ipsec::sa::{
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action as Act, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const WORKERS: usize = 3;
 pub(super) const POLICY: PolicyId = PolicyId(0);

@@ -450,8 +450,8 @@ fn control_hears_of_protected_packets_that_are_too_big() {
 /// Kept back until control says that the shard has come, in order; and for no longer than half a second.
 #[test]
 fn packets_wait_for_their_shard() {
+    use testudo_base::shard::ShardSet;
     use testudo_ipsec::dataplane::Command;
-    use testudo_ipsec::shard::ShardSet;
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|_| Verdict::Held);
     for length in 100..104 {

@@ -5,8 +5,8 @@ use crate::worker::steal::work;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, Instant};
+use testudo_base::spi::Spi;
 use testudo_ipsec::dataplane::{Ingress, Turn};
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ipv4::MIN_MTU;
 
 const PACKETS: u32 = 20_000;

@@ -3,7 +3,7 @@
 use super::*;
 use nix::poll::{PollFd, PollFlags, poll};
 use std::time::{Duration, Instant};
-use testudo_ipsec::spi::SenderId;
+use testudo_base::spi::SenderId;
 
 /// Less than an idle worker sleeps in a test.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::yield_now;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
 use testudo_fastpath::filter::{Class, STAMP_MAGIC};
@@ -29,7 +30,6 @@ use testudo_ipsec::sa::{
 };
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// Tunnels between the gateways, one for each address of the server.
 pub const TUNNELS: u16 = 8;

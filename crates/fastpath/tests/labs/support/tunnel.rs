@@ -7,6 +7,7 @@ use super::redirect::Redirect;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
 use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
 use testudo_fastpath::filter::{Class, STAMP_MAGIC};
@@ -24,7 +25,6 @@ use testudo_ipsec::sa::{
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
-use testudo_ipsec::spi::{SenderId, Spi};
 
 pub const CLIENT: &str = "10.1.0.2";
 pub const SERVER: &str = "10.2.0.2";

@@ -20,8 +20,8 @@ use crate::sa::{
     RequestKind, RivalSa, Series, Task, What,
 };
 use crate::suite::{Role, offer};
+use testudo_base::spi::Spi;
 use testudo_ipsec::sa::Mode;
-use testudo_ipsec::spi::Spi;
 
 /// How often a further child is asked for while the peer cannot take it.
 const MAX_TRIES: u8 = 5;

@@ -6,7 +6,7 @@ use crate::exchange::reauth;
 use crate::exchange::session::Session;
 use crate::output::{ChildSaId, Output, Reason};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Outbound, Task};
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// We renewed a Child SA and the peer has answered: it is ready for both directions.
 pub(super) fn take_place(session: &mut Session<'_>, new: ChildSaId) {

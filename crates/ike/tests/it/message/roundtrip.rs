@@ -4,6 +4,7 @@ use crate::support::arbitrary::{header, payloads};
 use crate::support::entropy::Script;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use testudo_ike::message::{
     Attribute, AuthMethodId, ExchangeType, Header, IdPayload, IdType, IkeSpi, KeMethod, Message,
@@ -11,7 +12,6 @@ use testudo_ike::message::{
     SaSpi, Transform, TransformId, TransformType, VendorId,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret};
-use testudo_ipsec::spi::SenderId;
 
 fn builder(header: Header, payloads: &[Payload]) -> MessageBuilder {
     payloads.iter().cloned().fold(MessageBuilder::new(header), MessageBuilder::with)

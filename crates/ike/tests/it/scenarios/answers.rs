@@ -3,6 +3,7 @@
 use crate::scenarios::common::build::{fqdn, ts};
 use crate::scenarios::common::peer::{Peer, SPI, only_notify, status};
 use crate::scenarios::common::{Weather, World};
+use testudo_base::spi::Spi;
 use testudo_ike::config::Identity;
 use testudo_ike::endpoint::{Discard, EndpointConfig, IkeSaState};
 use testudo_ike::message::{
@@ -10,7 +11,6 @@ use testudo_ike::message::{
     IdPayload, IdType, Notify, NotifyType, Payload, PayloadType, TsPayload, UnknownPayload, UnknownSelector,
 };
 use testudo_ike::output::{Event, Reason};
-use testudo_ipsec::spi::Spi;
 
 /// Host 0 is sun, configured for moon.
 pub(crate) fn sun() -> World {

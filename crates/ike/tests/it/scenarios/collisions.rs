@@ -9,6 +9,7 @@ use crate::scenarios::common::tunnels::{
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
 use std::time::Duration;
+use testudo_base::spi::Spi;
 use testudo_ike::config::KeyExchange;
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy, Target};
 use testudo_ike::message::{
@@ -16,7 +17,6 @@ use testudo_ike::message::{
 };
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {

@@ -3,13 +3,13 @@
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::responder::{Responder, SPI};
 use crate::scenarios::common::{Random, Weather, World};
+use testudo_base::spi::Spi;
 use testudo_ike::config::KeyExchange::{self, Ecp256, Ecp384, MlKem768, X25519};
 use testudo_ike::message::{
     Delete, ExchangeType, KePayload, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaPayload,
     SaSpi, Transform, TransformType, TsPayload,
 };
 use testudo_ike::suite::{self, KePrivate, Secret, offer, select};
-use testudo_ipsec::spi::Spi;
 
 const CREATE: ExchangeType = ExchangeType::CreateChildSa;
 const FOLLOWUP: ExchangeType = ExchangeType::IkeFollowupKe;

@@ -5,6 +5,7 @@ use crate::scenarios::common::build::{child, esp_proposal, ike_proposal, ts};
 use crate::scenarios::common::peer::{Peer, SPI, only_notify};
 use crate::scenarios::common::{Random, Weather, World};
 use crate::scenarios::reload::reload;
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, X25519};
 use testudo_ike::config::{EspProposal, TsSpec};
 use testudo_ike::message::{
@@ -13,7 +14,6 @@ use testudo_ike::message::{
 };
 use testudo_ike::suite::{KePrivate, Nonces, Role, Secret, accept, offer};
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::{SenderId, Spi};
 
 const CREATE: ExchangeType = ExchangeType::CreateChildSa;
 const FOLLOWUP: ExchangeType = ExchangeType::IkeFollowupKe;

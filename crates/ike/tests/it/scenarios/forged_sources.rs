@@ -5,13 +5,13 @@ use crate::scenarios::common::build::{child, esp_proposal, fqdn, range, secret, 
 use crate::scenarios::common::network::Nat;
 use crate::scenarios::common::peer::{self, Peer, only_notify};
 use crate::scenarios::common::{Weather, World};
+use testudo_base::spi::Spi;
 use testudo_ike::config::{Connection, TsSpec};
 use testudo_ike::endpoint::{Discard, EndpointConfig, SnapshotVersion, Target};
 use testudo_ike::message::{ExchangeType, Nonce, Notify, NotifyType, Payload, TsPayload};
 use testudo_ike::output::Path;
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 /// Where peers of [`Peer::init`] are.
 const OWN: &str = "192.0.2.1";

@@ -5,6 +5,7 @@ use crate::scenarios::common::build::{esp_proposal, ts};
 use crate::scenarios::common::peer::{Peer, only_notify};
 use crate::scenarios::common::{Weather, World};
 use std::num::NonZeroUsize;
+use testudo_base::spi::Spi;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{
     Delete, ExchangeType, Nonce, Notify, NotifySa, NotifyType, Payload, Protocol, SaSpi, TsPayload,
@@ -12,7 +13,6 @@ use testudo_ike::message::{
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spi::Spi;
 
 /// A further Child SA, whose selectors of the peer's side are these.
 fn further_child(spi: Spi, remote: TsPayload) -> Vec<Payload> {

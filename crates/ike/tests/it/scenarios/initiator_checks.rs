@@ -3,13 +3,13 @@
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::responder::{Responder, SPI, with_spi};
 use crate::scenarios::common::{Weather, World};
+use testudo_base::spi::Spi;
 use testudo_ike::endpoint::IkeSaState;
 use testudo_ike::message::{
     Attribute, Delete, ExchangeType, Header, Notify, NotifyType, Payload, PayloadType, TsPayload,
     UnknownSelector,
 };
 use testudo_ike::output::Reason;
-use testudo_ipsec::spi::Spi;
 
 /// Host 0 is moon, alone.
 fn moon() -> World {

@@ -3,13 +3,13 @@
 use crate::scenarios::common::build::ike_proposal;
 use crate::scenarios::common::peer::{Peer, exchange, message, only_notify, status};
 use crate::scenarios::common::{Random, Weather, World};
+use testudo_base::spi::SenderId;
 use testudo_ike::config::IkeProposal;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem768, X25519};
 use testudo_ike::endpoint::Discard;
 use testudo_ike::message::{ExchangeType, Header, KePayload, Message, Notify, NotifyType, Payload};
 use testudo_ike::output::Path;
 use testudo_ike::suite::{KePrivate, Role};
-use testudo_ipsec::spi::SenderId;
 
 const INTERMEDIATE: ExchangeType = ExchangeType::IkeIntermediate;
 

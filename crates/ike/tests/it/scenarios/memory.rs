@@ -3,10 +3,10 @@
 use crate::scenarios::common::allocator::Watched;
 use crate::scenarios::common::{connection, secret};
 use std::net::SocketAddr;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::alloc::Allocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{Output, Path, Time};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const TUNNELS: u64 = 200;
 /// Octets of each, the answer that may have to be repeated included.

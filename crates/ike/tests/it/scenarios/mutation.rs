@@ -4,9 +4,9 @@ use crate::scenarios::common::network::Datagram;
 use crate::scenarios::common::world::assert_fit;
 use crate::scenarios::common::{Random, Weather, World};
 use std::time::Duration;
+use testudo_base::spi::SenderId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, Target};
-use testudo_ipsec::spi::SenderId;
 
 /// Damages a message in one of the ways that a network or an attacker would.
 fn damage(random: &mut Random, bytes: &[u8], others: &[Vec<u8>]) -> Vec<u8> {

@@ -8,11 +8,11 @@ use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::spi::Spi;
 use testudo_ike::config::{Connection, IkeLifetime, Pool, StartAction, Unique};
 use testudo_ike::endpoint::Target;
 use testudo_ike::message::{Delete, ExchangeType, Payload};
 use testudo_ike::output::{Event, IkeSaId, Reason};
-use testudo_ipsec::spi::Spi;
 
 const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
 

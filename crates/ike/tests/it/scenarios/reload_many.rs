@@ -7,12 +7,12 @@ use crate::scenarios::common::{Weather, World, connection, secret};
 use crate::scenarios::reload::{both_ciphers, other_cipher, reload};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{Connection, StartAction};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Time;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::SenderId;
 
 const GATEWAY: &str = "192.0.2.254";
 

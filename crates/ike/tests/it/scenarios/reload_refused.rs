@@ -9,6 +9,7 @@ use crate::scenarios::reload::{
     assert_settled, both_ciphers, other_cipher, reload, sa_of, two_children, two_children_of,
 };
 use std::time::Duration;
+use testudo_base::spi::Spi;
 use testudo_ike::config::{Connection, IkeLifetime, Lifetime, StartAction, TsSpec};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{
@@ -16,7 +17,6 @@ use testudo_ike::message::{
 };
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 /// What is left of the old one goes with its lifetime, on both sides, and whoever wants the child has it asked for until the peer
 /// has followed.

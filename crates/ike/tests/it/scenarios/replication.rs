@@ -7,10 +7,10 @@ use crate::scenarios::common::{PACKET, Weather, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::config::{ChildLifetime, Connection, IkeLifetime, Lifetime, StartAction};
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, Homes, InitiateError, Target};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, Output};
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 

@@ -4,10 +4,10 @@ use crate::scenarios::common::allocator::Watched;
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
 use std::time::Duration;
+use testudo_base::spi::SenderId;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, SnapshotVersion, Target};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{Event, IkeSaId, Output, Reason, Time};
-use testudo_ipsec::spi::SenderId;
 
 /// Host 0 asks after 30 seconds of silence.
 fn established(seed: u64) -> (World, IkeSaId) {

@@ -5,10 +5,10 @@ use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::world::handing_out;
 use crate::scenarios::common::{Random, Weather, World};
 use std::time::Duration;
+use testudo_base::spi::SenderId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
 use testudo_ike::message::{ExchangeType, Message};
-use testudo_ipsec::spi::SenderId;
 
 /// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the number of events.
 fn life(host: usize, at: Option<usize>) -> usize {

@@ -1,11 +1,11 @@
 //! Negotiation of additional key exchanges (RFC 9370 §2.2.1).
 
+use testudo_base::spi::Spi;
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, MlKem1024, X25519};
 use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, IkeProposal, Prf};
 use testudo_ike::message::{IkeSpi, SaPayload, Transform, TransformId, TransformType};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{SuiteError, accept, offer, select, without_additional};
-use testudo_ipsec::spi::Spi;
 
 /// `aes256gcm16-prfsha384-ecp256`.
 fn plain() -> IkeProposal {

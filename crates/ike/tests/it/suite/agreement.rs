@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
+use testudo_base::spi::Spi;
 use testudo_ike::config::{
     EspEncryption, EspProposal, IkeEncryption, IkeProposal, Integrity, KeyExchange, Prf,
 };
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{accept, offer, select};
 use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac, SeparateAlgorithm};
-use testudo_ipsec::spi::Spi;
 
 const AEADS: [EspEncryption; 6] = [
     EspEncryption::Aes128Gcm16,

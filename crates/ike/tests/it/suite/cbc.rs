@@ -1,12 +1,12 @@
 //! The Encrypted payload with AES-CBC and HMAC-SHA2: padding, IVs, tampering.
 
 use crate::support::entropy::Script;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{IkeEncryption, Integrity, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Payload, VendorId,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SuiteError};
-use testudo_ipsec::spi::SenderId;
 
 const PAIRS: [(IkeEncryption, Integrity, usize); 3] = [
     (IkeEncryption::Aes128Cbc, Integrity::HmacSha256, 16),

@@ -1,12 +1,12 @@
 //! IntAuth (RFC 9242 §3.3.2), against the formulas of the RFC written out.
 
 use crate::support::entropy::Script;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{IkeEncryption, Integrity, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IkeSpi, KeMethod, KePayload, Message, MessageBuilder, MessageId, Nonce, Payload,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, IntAuth, Nonces, Role, Secret, SkOpener};
-use testudo_ipsec::spi::SenderId;
 
 const SPIS: IkeSpis = IkeSpis { initiator: IkeSpi(0x1111), responder: IkeSpi(0x2222) };
 

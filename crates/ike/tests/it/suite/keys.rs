@@ -7,13 +7,13 @@
 //! g^ir (new). Additional key exchanges (RFC 9370 §2.2.4) give the octets 128 to 159 and 160 to 191.
 
 use crate::support::no_entropy::NoEntropy;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IdType, IkeSpi, MessageBuilder, MessageId, Nonce,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SignedOctets, SuiteError};
 use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
-use testudo_ipsec::spi::SenderId;
 
 const SMALL: IkeSuite = IkeSuite {
     encryption: IkeEncryption::Aes128Gcm16,

@@ -1,6 +1,7 @@
 //! What is offered, and that the answer must be a choice from it.
 
 use crate::support::proposals::{esp_all, esp_large, gcm, ike_all, ike_large, transform};
+use testudo_base::spi::Spi;
 use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
     IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, TransformId, TransformType,
@@ -8,7 +9,6 @@ use testudo_ike::message::{
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{EspSuite, IkeSuite, SuiteError, accept, offer, select};
 use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
-use testudo_ipsec::spi::Spi;
 
 const OURS: Spi = Spi(0x1000_0001);
 const PEERS: Spi = Spi(0x2000_0002);

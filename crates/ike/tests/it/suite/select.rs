@@ -1,12 +1,12 @@
 //! The responder's choice among what a peer offers, foreign and malformed offers included.
 
 use crate::support::proposals::{esp_all, esp_large, gcm, ike_all, ike_large, transform};
+use testudo_base::spi::Spi;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{Attribute, IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform};
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{EspChoice, IkeChoice, IkeSuite, SuiteError, select};
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::Spi;
 
 fn ike(transforms: Vec<Transform>) -> Proposal {
     Proposal { number: 1, protocol: Protocol::Ike, spi: SaSpi::None, transforms }

@@ -2,13 +2,13 @@
 
 use crate::support::no_entropy::NoEntropy;
 use std::collections::HashSet;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{IkeEncryption, KeyExchange, Prf};
 use testudo_ike::message::{
     ExchangeType, Header, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType, Payload,
     PayloadType, VendorId,
 };
 use testudo_ike::suite::{IkeKeys, IkeSpis, IkeSuite, Nonces, Role, Secret, SkOpener, SkSealer, SuiteError};
-use testudo_ipsec::spi::SenderId;
 
 const SENDER: SenderId = SenderId(0xa55a);
 

@@ -4,13 +4,13 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use std::net::IpAddr;
+use testudo_base::spi::Spi;
 use testudo_ike::message::{
     Attribute, AuthPayload, CertPayload, CfgAttribute, Configuration, Delete, Header, IdPayload, IkeSpi,
     KePayload, MessageId, Nonce, Notify, NotifySa, Payload, Proposal, SaPayload, SaSpi, Transform,
     TransformId, TsPayload, UnknownPayload, UnknownSelector, VendorId,
 };
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spi::Spi;
 
 /// Any header.
 pub(crate) fn header() -> impl Strategy<Value = Header> {

@@ -11,7 +11,7 @@ use crate::packet_selector::PacketSelector;
 use crate::sa::{InboundSa, Mode, SaKey};
 use crate::sad::Sad;
 use crate::spd::Spd;
-use crate::spi::Spi;
+use testudo_base::spi::Spi;
 use testudo_wire::ah::Ah;
 use testudo_wire::esp::Esp;
 use testudo_wire::ip::Protocol;

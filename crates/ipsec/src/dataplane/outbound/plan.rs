@@ -16,9 +16,9 @@ use crate::flow::Path;
 use crate::inner::Inner;
 use crate::packet_selector::PacketSelector;
 use crate::sa::OutboundSa;
-use crate::shard::ShardSet;
-use crate::siphash::HashKey;
 use crate::spd::{PolicyId, Spd, is_everything};
+use testudo_base::shard::ShardSet;
+use testudo_base::siphash::SipKey;
 use testudo_wire::icmp::Kind;
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6;
@@ -67,7 +67,7 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) shards: &'d ShardSet,
     /// If shards come or go.
     pub(super) transit: Option<&'d mut Transit>,
-    pub(super) pairs: HashKey,
+    pub(super) pairs: SipKey,
     pub(super) replier: Replier<'d>,
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sa::{Cipher, EspAlgorithm, HeaderCopy, KeyMaterial, Mac};
-use crate::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// Every combination of outer family and encapsulation, of all algorithms and modes.
 fn all() -> impl Iterator<Item = Outer> {

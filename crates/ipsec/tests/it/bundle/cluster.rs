@@ -4,10 +4,10 @@ use super::{AROUND, End, Kind, one, pair};
 use crate::cluster::{OTHER_NODE, without};
 use crate::harness::forwarded;
 use crate::packets::sized;
+use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Event, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::shard::ShardSet;
-use testudo_ipsec::spi::{Shard, Spi};
 
 /// The policy's home, a matter of the connection's name, is where nobody has the IKE SA of these ends, nor sees their ESP.
 #[test]

@@ -7,13 +7,13 @@ use crate::packets::{datagram, sized};
 use crate::transport::{own, send, with_options};
 use std::slice::from_ref;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_ipsec::dataplane::{Command, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::sa::{ChildSaParams, InboundSa, Mode};
 use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
-use testudo_ipsec::spi::Spi;
 use testudo_wire::ip::Protocol;
 
 const NOT_IN_AH: Verdict = Verdict::Drop(DropReason::NotInAh);

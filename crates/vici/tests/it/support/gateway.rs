@@ -2,6 +2,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use testudo_base::spi::Spi;
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Identity, Pool, SharedSecret};
 use testudo_ike::endpoint::{
@@ -12,7 +13,6 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, CommitId, IkeSaId, Time};
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
-use testudo_ipsec::spi::Spi;
 use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;

@@ -14,7 +14,7 @@ use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::output::Time;
 use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowest};
 use crate::suite::SuiteError;
-use testudo_ipsec::spi::Spi;
+use testudo_base::spi::Spi;
 
 /// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them. A peer that begins
 /// the same once more has forgotten the first; one that begins another has to wait.

@@ -3,11 +3,11 @@
 use super::Random;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_ike::alloc::{Allocator, CookieSecret, Home, SingleNodeAllocator};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
-use testudo_ipsec::spi::{SenderId, Shard, Spi};
 
 /// The ESP SPIs in use.
 pub(crate) type InUse = Arc<Mutex<BTreeSet<Spi>>>;

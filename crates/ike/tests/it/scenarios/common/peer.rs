@@ -1,6 +1,7 @@
 //! An initiator that says whatever a scenario wants: the suites are real, the manners are not.
 
 use super::{Random, World};
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::config::{EspProposal, Identity, IkeProposal, KeyExchange};
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IkeSpi, Message, MessageBuilder, MessageId, Nonce, Notify, NotifyType,
@@ -12,7 +13,6 @@ use testudo_ike::suite::{
     offer, select,
 };
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::{SenderId, Spi};
 
 pub(crate) struct Peer {
     pub(crate) path: Path,

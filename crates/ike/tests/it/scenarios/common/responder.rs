@@ -1,6 +1,7 @@
 //! A responder that says whatever a scenario wants.
 
 use super::{Random, World, build, peer};
+use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::config::KeyExchange;
 use testudo_ike::message::{
     ExchangeType, Header, IdPayload, IkeSpi, Message, MessageId, Nonce, Payload, SaSpi, TsPayload,
@@ -10,7 +11,6 @@ use testudo_ike::suite::{
     Entropy, IkeKeys, IkeSpis, KePrivate, Nonces, Role, SignedOctets, SkOpener, SkSealer, offer, select,
 };
 use testudo_ipsec::sa::EspAlgorithm;
-use testudo_ipsec::spi::{SenderId, Spi};
 
 pub(crate) struct Responder {
     path: Path,

@@ -7,12 +7,12 @@ use super::wire::assert_ivs_never_repeat;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use testudo_base::spi::SenderId;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::delta::Delta;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, IkeSaStatus, Job};
 use testudo_ike::output::{ChildSaId, CommitId, Event, IkeSaId, LogLevel, Output, Path, Reason, Time};
 use testudo_ipsec::sa::ChildSaParams;
-use testudo_ipsec::spi::SenderId;
 
 /// A gateway: its endpoint, and what a data plane and an operator would have seen.
 pub(crate) struct Host {

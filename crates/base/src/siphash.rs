@@ -6,12 +6,12 @@ use std::net::IpAddr;
 
 /// The key by which packets without a home of their own find one. The same on all nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct HashKey {
+pub struct SipKey {
     k0: u64,
     k1: u64,
 }
 
-impl HashKey {
+impl SipKey {
     /// From 16 octets that nobody outside the cluster knows.
     pub fn new(octets: [u8; 16]) -> Self {
         let (words, _) = octets.as_chunks();
@@ -66,9 +66,9 @@ impl HashKey {
     }
 }
 
-impl std::fmt::Debug for HashKey {
+impl std::fmt::Debug for SipKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HashKey(..)")
+        f.write_str("SipKey(..)")
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     /// Of the paper's appendix A, and of the reference implementation's list: message 00 01 02 ..., key 00 .. 0f.
     #[test]
     fn the_published_vectors() {
-        let key = HashKey::new(std::array::from_fn(|i| i as u8));
+        let key = SipKey::new(std::array::from_fn(|i| i as u8));
         let message: Vec<u8> = (0..15).collect();
         assert_eq!(key.hash(&message), 0xa129_ca61_49be_45e5);
         assert_eq!(key.hash(&[]), 0x726f_db47_dd0e_0e31);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_pair_has_one_home_in_both_directions_and_pairs_spread() {
-        let key = HashKey::new([7; 16]);
+        let key = SipKey::new([7; 16]);
         for (a, b) in [("10.0.0.1", "192.0.2.9"), ("2001:db8::1", "2001:db8::2")] {
             let (a, b): (IpAddr, IpAddr) = (a.parse().unwrap(), b.parse().unwrap());
             assert_eq!(key.pair(a, b), key.pair(b, a));
@@ -134,6 +134,6 @@ mod tests {
 
     #[test]
     fn a_key_is_not_shown() {
-        assert_eq!(format!("{:?}", HashKey::new([7; 16])), "HashKey(..)");
+        assert_eq!(format!("{:?}", SipKey::new([7; 16])), "SipKey(..)");
     }
 }
