@@ -1,5 +1,4 @@
 //! corosync takes the configurations in `examples/`, and their nodes are those of `testudo.toml`.
-#![allow(missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
