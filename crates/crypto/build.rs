@@ -46,7 +46,8 @@ fn find() -> Result<Found, String> {
         .ok_or_else(|| "the compiler finds neither libIPSec_MB.a nor libIPSec_MB.so".into())
 }
 
-/// The compiler knows the directories of the target; it answers with the bare name if no directory has the file.
+/// The compiler knows the directories of the target; it answers with the bare name if no directory
+/// has the file.
 fn directory_of(file: &str) -> Option<PathBuf> {
     let mut command = cc::Build::new().get_compiler().to_command();
     let output = command.arg(format!("-print-file-name={file}")).output().ok()?;

@@ -12,7 +12,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of `len` bits that holds `addr`. `None` if the family's addresses are shorter than `len`.
+    /// The prefix of `len` bits that holds `addr`. `None` if the family's addresses are shorter
+    /// than `len`.
     pub fn new(addr: IpAddr, len: u8) -> Option<Self> {
         let host_bits = u32::from(width(addr).checked_sub(len)?);
         let addr = match addr {

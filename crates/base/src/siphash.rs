@@ -1,5 +1,5 @@
-//! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for their packets.
-//! `crates/fastpath/bpf/siphash.h` computes the same.
+//! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for
+//! their packets. `crates/fastpath/bpf/siphash.h` computes the same.
 
 use crate::spi::Shard;
 use std::net::IpAddr;
@@ -108,7 +108,8 @@ impl SipState {
 mod tests {
     use super::*;
 
-    /// Of the paper's appendix A, and of the reference implementation's list: message 00 01 02 ..., key 00 .. 0f.
+    /// Of the paper's appendix A, and of the reference implementation's list: message 00 01 02 ...,
+    /// key 00 .. 0f.
     #[test]
     fn the_published_vectors() {
         let key = SipKey::new(std::array::from_fn(|i| i as u8));

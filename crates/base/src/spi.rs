@@ -23,7 +23,8 @@ impl Spi {
     /// Slots of a shard.
     pub const SLOTS: usize = 1 << 14;
 
-    /// Lays out an SPI. `None` where the result is below 256, which is reserved (RFC 4303 §2.1), or a field is too wide.
+    /// Lays out an SPI. `None` where the result is below 256, which is reserved (RFC 4303 §2.1), or
+    /// a field is too wide.
     pub fn from_parts(shard: Shard, slot: u16, tag: u16) -> Option<Self> {
         if usize::from(slot) >= Self::SLOTS || tag >= 1 << 10 {
             return None;
@@ -55,7 +56,8 @@ impl std::fmt::Display for Spi {
     }
 }
 
-/// Sender ID of RFC 6054: the leftmost 16 bits of every IV that this sender makes, node slot:5 | incarnation:11.
+/// Sender ID of RFC 6054: the leftmost 16 bits of every IV that this sender makes, node slot:5 |
+/// incarnation:11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SenderId(pub u16);
 
@@ -63,7 +65,8 @@ impl SenderId {
     const INCARNATION_BITS: u32 = 11;
     /// The highest slot of a node.
     pub const LAST_NODE: u8 = (u16::MAX >> Self::INCARNATION_BITS) as u8;
-    /// The last incarnation of a node. After it every SA must get new keys before the node may begin again.
+    /// The last incarnation of a node. After it every SA must get new keys before the node may
+    /// begin again.
     pub const LAST_INCARNATION: u16 = (1 << Self::INCARNATION_BITS) - 1;
 
     /// Lays out a sender ID. `None` where a field is too wide.

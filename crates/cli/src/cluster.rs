@@ -12,7 +12,8 @@ use testudo_vici::{Error, counters::Named};
 
 const ALONE: &str = "This gateway stands alone: there is no [cluster] in its testudo.toml.\n";
 
-/// Shows the cluster; failures go to standard error. A gateway that stands alone is none, and `null` in JSON.
+/// Shows the cluster; failures go to standard error. A gateway that stands alone is none, and
+/// `null` in JSON.
 pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
     let ask = |client: &mut Client, _: &_| ask(client);
     daemon::show("cluster", args, ask, |report| report.as_ref().map_or_else(|| ALONE.to_owned(), format))

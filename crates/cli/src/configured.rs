@@ -1,5 +1,6 @@
-//! `testudo configured`: whether a node that has started has its configuration from the cluster already. Asked before files are
-//! loaded at the start, it keeps a node whose files are old from loading them into the whole cluster.
+//! `testudo configured`: whether a node that has started has its configuration from the cluster
+//! already. Asked before files are loaded at the start, it keeps a node whose files are old from
+//! loading them into the whole cluster.
 
 use crate::cluster;
 use crate::daemon::{self, DaemonArgs};

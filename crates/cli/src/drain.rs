@@ -44,7 +44,8 @@ struct Drained {
     done: bool,
 }
 
-/// Drains; failures go to standard error. It has failed too if it has waited in vain: what is to be done next may be to stop the node.
+/// Drains; failures go to standard error. It has failed too if it has waited in vain: what is to be
+/// done next may be to stop the node.
 pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     let in_vain = Cell::new(false);
     let ask = |client: &mut Client, progress: &Progress| {

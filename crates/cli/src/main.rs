@@ -51,14 +51,16 @@ enum Command {
     /// Shows the nodes of the cluster, and what this one has of their shards and state.
     #[command(after_help = CLUSTER_WORDS)]
     Cluster(daemon::DaemonArgs),
-    /// Has a node of the cluster give its shards to the others, so that it can be stopped without a lost packet.
+    /// Has a node of the cluster give its shards to the others, so that it can be stopped without a
+    /// lost packet.
     Drain(drain::DrainArgs),
     /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for
     /// it.
     Shut(daemon::DaemonArgs),
     /// Lets the clear traffic of one of these prefixes pass, after asking.
     Release(release::ReleaseArgs),
-    /// Tells whether a node has its configuration from the cluster, so that its own files need not be loaded.
+    /// Tells whether a node has its configuration from the cluster, so that its own files need not
+    /// be loaded.
     Configured(configured::ConfiguredArgs),
     /// Tells what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.

@@ -1,5 +1,5 @@
-//! What the IKE endpoint of a node draws from: SPIs that show their home shard, the node's sender ID, cookies that any node
-//! of the cluster understands.
+//! What the IKE endpoint of a node draws from: SPIs that show their home shard, the node's sender
+//! ID, cookies that any node of the cluster understands.
 
 use crate::hkdf::Hkdf;
 use std::net::IpAddr;
@@ -115,8 +115,8 @@ impl Allocator for ClusterAllocator {
         SenderId(self.shared.sender.load(Relaxed) as u16)
     }
 
-    /// All nodes derive it from the cluster's key: a node that takes a shard over knows the cookies of the one before it, and
-    /// nothing needs to be told.
+    /// All nodes derive it from the cluster's key: a node that takes a shard over knows the cookies
+    /// of the one before it, and nothing needs to be told.
     fn cookie_secret(&mut self, now: Time) -> CookieSecret {
         self.secret(self.version(now))
     }
@@ -142,7 +142,8 @@ impl Homes for OwnedHomes {
         self.owned.contains(shard)
     }
 
-    /// Each address of a pool has a home of its own, so that two owners never lease the same at the same time.
+    /// Each address of a pool has a home of its own, so that two owners never lease the same at the
+    /// same time.
     fn leases(&self, addr: IpAddr) -> bool {
         self.owned.contains(self.key.pair(addr, addr))
     }

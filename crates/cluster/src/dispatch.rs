@@ -1,16 +1,19 @@
 //! Which node a packet is for, where all nodes see all packets (ingress `flood`).
 //!
-//! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`); this says the same in plain Rust, for the
-//! simulator and for a test that compares the two.
+//! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`); this says the same
+//! in plain Rust, for the simulator and for a test that compares the two.
 //!
-//! What keeps state has one home, whatever MAC address it came by: ESP, IKE, and clear traffic for protected prefixes. All that
-//! goes to a virtual address (VIP) has exactly one node that may answer. The rest has a home only where it was flooded; what
-//! came by a node's own MAC address came to no other node.
+//! What keeps state has one home, whatever MAC address it came by: ESP, IKE, and clear traffic for
+//! protected prefixes. All that goes to a virtual address (VIP) has exactly one node that may
+//! answer. The rest has a home only where it was flooded; what came by a node's own MAC address
+//! came to no other node.
 //!
-//! **Fragments** to a VIP: the first one finds its home by what stands in it, as a whole packet does. The later ones show
-//! nothing and go up everywhere, where the kernel puts them together or, without the first one, forgets them without a word
-//! (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the whole packet, and one node tells if it never came together. Fragments
-//! of ESP go to the workers of all nodes: each puts the packet together, and the one that carries its shard keeps it.
+//! **Fragments** to a VIP: the first one finds its home by what stands in it, as a whole packet
+//! does. The later ones show nothing and go up everywhere, where the kernel puts them together or,
+//! without the first one, forgets them without a word (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node
+//! has the whole packet, and one node tells if it never came together. Fragments of ESP go to the
+//! workers of all nodes: each puts the packet together, and the one that carries its shard keeps
+//! it.
 
 mod packet;
 
@@ -25,13 +28,16 @@ use testudo_base::spi::Shard;
 /// Where a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this shard.
+    /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this
+    /// shard.
     Packets(Shard),
     /// IKE: the node that speaks for this shard.
     Ike(Shard),
-    /// Bypassed, or to a node's own address, by the two addresses: the node that carries the packets of this shard.
+    /// Bypassed, or to a node's own address, by the two addresses: the node that carries the
+    /// packets of this shard.
     Pair(Shard),
-    /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only what is theirs.
+    /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only what
+    /// is theirs.
     Ambiguous,
     /// All nodes: errors of ICMP to a VIP, later fragments, and all of ESP.
     Everybody,
@@ -55,7 +61,8 @@ pub enum Arrival {
 pub struct Ownership {
     /// Shards whose packets it carries.
     pub packets: ShardSet,
-    /// Shards whose packets it keeps back until they are its own: another node carries them on until then.
+    /// Shards whose packets it keeps back until they are its own: another node carries them on
+    /// until then.
     pub held: ShardSet,
     /// Shards whose IKE it speaks.
     pub ike: ShardSet,
@@ -129,7 +136,8 @@ impl Dispatch {
         })
     }
 
-    /// The shard of an IKE message, by our SPI or, before we have chosen one, by the peer's. `None`: it has no header.
+    /// The shard of an IKE message, by our SPI or, before we have chosen one, by the peer's.
+    /// `None`: it has no header.
     pub fn ike(&self, message: &[u8]) -> Option<Shard> {
         ike_shard(self.key, message)
     }

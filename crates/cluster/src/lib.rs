@@ -1,7 +1,9 @@
-//! Several nodes as one IPsec gateway: who owns which shard, what the others know of it, and who takes it over.
+//! Several nodes as one IPsec gateway: who owns which shard, what the others know of it, and who
+//! takes it over.
 //!
-//! Sans-IO like the protocol crates: engine events, datagrams and `now` in; messages, deadlines and ownership out. Membership,
-//! total order and quorum come from an [`engine::Engine`]; this crate has no protocol of its own for them.
+//! Sans-IO like the protocol crates: engine events, datagrams and `now` in; messages, deadlines and
+//! ownership out. Membership, total order and quorum come from an [`engine::Engine`]; this crate
+//! has no protocol of its own for them.
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -1,7 +1,8 @@
 //! A member of the cluster: IKE, what it holds of all SAs, and its part of the shards.
 //!
-//! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host hands in what comes, calls [`Member::pump`] at the end of
-//! each of its turns, and does what [`Member::poll_output`] asks for, in order.
+//! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host hands in what comes,
+//! calls [`Member::pump`] at the end of each of its turns, and does what [`Member::poll_output`]
+//! asks for, in order.
 
 mod apply;
 mod asks;
@@ -65,7 +66,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A node begins, with what [`MemberOutput::Persist`] told last. `entropy` is for the group, and for IKE.
+    /// A node begins, with what [`MemberOutput::Persist`] told last. `entropy` is for the group,
+    /// and for IKE.
     pub fn new(
         config: MemberConfig,
         durable: Durable,
@@ -188,12 +190,14 @@ impl Member {
         own.into_iter().chain(others).chain([self.core.group.next_timeout()]).flatten().min()
     }
 
-    /// The machine has gone back to an earlier state: nothing that this node holds is valid any more.
+    /// The machine has gone back to an earlier state: nothing that this node holds is valid any
+    /// more.
     pub fn rolled_back(&mut self, now: Time) {
         self.core.group.rolled_back(now);
         (self.core.sender, self.core.view.running, self.core.view.quorate) = (None, false, false);
         self.core.outputs.push_back(MemberOutput::ForgetSender);
-        // The data plane has gone back too, to blocks that it has used up since: its SAs go, and come with new ones.
+        // The data plane has gone back too, to blocks that it has used up since: its SAs go, and
+        // come with new ones.
         self.void(now, true);
         self.shards.takes.clear();
         (self.shards.provisional, self.shards.inherited) = (ShardSet::EMPTY, ShardSet::EMPTY);
@@ -201,8 +205,9 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// The machine may have gone back to an earlier state: nothing encrypted leaves until another sender ID has been granted, so that no IV
-    /// comes again. What this node holds it keeps; if it is too old, the others' engine has gone on without it.
+    /// The machine may have gone back to an earlier state: nothing encrypted leaves until another
+    /// sender ID has been granted, so that no IV comes again. What this node holds it keeps; if it
+    /// is too old, the others' engine has gone on without it.
     pub fn doubts_itself(&mut self, now: Time) {
         self.core.sender = None;
         self.core.outputs.push_back(MemberOutput::ForgetSender);
@@ -228,7 +233,8 @@ impl Member {
         self.shards.tell_used(&mut self.core);
     }
 
-    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is given shards asks for them in time.
+    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is
+    /// given shards asks for them in time.
     pub fn set_neighbours(&mut self, neighbours: impl Iterator<Item = (u8, IpAddr)>) {
         self.shards.neighbours.clear();
         self.shards.neighbours.extend(neighbours.take(MAX_NEIGHBOURS));
@@ -334,8 +340,9 @@ impl Member {
         self.configuration.refused(now, name, reason);
     }
 
-    /// True if this node, which leaves, has nothing left to give away, and the others know; or if nobody could take it. While a view begins,
-    /// because another node leaves too, that is not known yet.
+    /// True if this node, which leaves, has nothing left to give away, and the others know; or if
+    /// nobody could take it. While a view begins, because another node leaves too, that is not
+    /// known yet.
     pub fn is_empty_handed(&mut self, now: Time) -> bool {
         self.shards.is_empty_handed(&mut self.core, now)
     }
@@ -360,7 +367,8 @@ impl Member {
         self.shards.numbers_low(&mut self.core, &mut self.replication, now, spi_in, rate);
     }
 
-    /// This node has heard, for the first time or again, that the path to there takes no more than that.
+    /// This node has heard, for the first time or again, that the path to there takes no more than
+    /// that.
     pub fn learned_path_mtu(&mut self, now: Time, remote: IpAddr, mtu: u16) {
         self.replication.paths.learned_path_mtu(&mut self.core, now, remote, mtu);
     }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use testudo_base::spi::SenderId;
 
-/// A node of the cluster, by its static number: corosync's `nodeid`, and the node slot of its sender IDs (RFC 6054).
+/// A node of the cluster, by its static number: corosync's `nodeid`, and the node slot of its
+/// sender IDs (RFC 6054).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId(u8);
 

@@ -4,8 +4,9 @@ use crate::node::NodeId;
 use std::cmp::Reverse;
 use testudo_base::spi::Shard;
 
-/// Who would own each shard among some nodes, by rank: rendezvous hashing, so that when a node leaves only its own shards
-/// change hands, and each goes to whom every node knew before as its standby.
+/// Who would own each shard among some nodes, by rank: rendezvous hashing, so that when a node
+/// leaves only its own shards change hands, and each goes to whom every node knew before as its
+/// standby.
 pub fn ranks(shard: Shard, nodes: &[NodeId]) -> Vec<NodeId> {
     let mut ranked: Vec<NodeId> = nodes.to_vec();
     ranked.sort_unstable_by_key(|node| rank(shard, *node));

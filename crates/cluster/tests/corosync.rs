@@ -287,7 +287,8 @@ fn a_stopped_daemon_counts_as_gone_and_ends_no_host() {
     let mut rig = Rig::start("engine-stopped");
     rig.daemons[2].pause().unwrap();
     rig.wait_for_view(&[1, 2], &[1, 2]);
-    // Nobody who ends an engine waits for a daemon that does not answer, and this one will not before it goes on.
+    // Nobody who ends an engine waits for a daemon that does not answer, and this one will not
+    // before it goes on.
     let (member, (tell, told)) = (rig.members.pop(), mpsc::channel());
     let ending = std::thread::spawn(move || {
         drop(member);
@@ -316,7 +317,8 @@ fn an_engine_that_starts_again_makes_another_view_of_the_same_ring() {
     assert!(rings.len() >= 13, "{rings:?}");
 }
 
-/// Runs as a process of its own in a namespace, started by the tests below: says what its engine tells first.
+/// Runs as a process of its own in a namespace, started by the tests below: says what its engine
+/// tells first.
 #[test]
 #[ignore = "other tests start it in a process of its own"]
 #[allow(clippy::print_stdout)]

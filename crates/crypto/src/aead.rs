@@ -18,7 +18,8 @@ pub const IV_LEN: usize = 8;
 pub const NONCE_LEN: usize = SALT_LEN + IV_LEN;
 /// Octets of the integrity check value; the shorter ones of RFC 4106 §6 are not offered.
 pub const TAG_LEN: usize = 16;
-/// Octets that one nonce can encrypt with AES-GCM (NIST SP 800-38D §5.2.1.1); ChaCha20 takes more (RFC 8439 §2.8).
+/// Octets that one nonce can encrypt with AES-GCM (NIST SP 800-38D §5.2.1.1); ChaCha20 takes more
+/// (RFC 8439 §2.8).
 pub const MAX_TEXT_LEN: u64 = (1 << 36) - 32;
 
 /// AEADs for ESP, all with a 16-octet tag and a 12-octet nonce of salt and IV.
@@ -32,7 +33,8 @@ pub enum AeadAlgorithm {
     Aes192Gcm,
     /// ChaCha20-Poly1305 (RFC 7634).
     ChaCha20Poly1305,
-    /// AES-GMAC with a 128-bit key (RFC 4543): the text is authenticated behind data and IV, and stays as it is.
+    /// AES-GMAC with a 128-bit key (RFC 4543): the text is authenticated behind data and IV, and
+    /// stays as it is.
     Aes128Gmac,
     /// AES-GMAC with a 192-bit key (RFC 4543).
     Aes192Gmac,
@@ -70,11 +72,12 @@ impl AeadAlgorithm {
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
 
-/// A key with its salt, bound to the library that works with it. Used from any number of threads at once; key and schedule
-/// are overwritten when it is dropped.
+/// A key with its salt, bound to the library that works with it. Used from any number of threads at
+/// once; key and schedule are overwritten when it is dropped.
 ///
-/// The schedule takes a kilobyte, which a key that nobody uses need not have: until [`AeadKey::expand`] every call makes one
-/// on the stack, which costs about as much as a short packet, and allocates nothing.
+/// The schedule takes a kilobyte, which a key that nobody uses need not have: until
+/// [`AeadKey::expand`] every call makes one on the stack, which costs about as much as a short
+/// packet, and allocates nothing.
 pub struct AeadKey {
     schedule: OnceLock<Schedule>,
     key: [u8; MAX_KEY_LEN],
@@ -125,7 +128,8 @@ impl AeadKey {
         Self { schedule: OnceLock::new(), key, salt, algorithm, library }
     }
 
-    /// Makes the schedule, if there is none: whoever uses the key meanwhile finds it with his next call. Allocates.
+    /// Makes the schedule, if there is none: whoever uses the key meanwhile finds it with his next
+    /// call. Allocates.
     pub fn expand(&self) -> Result<(), CryptoError> {
         if self.is_expanded() {
             return Ok(());
@@ -186,10 +190,11 @@ impl AeadKey {
         self.library
     }
 
-    /// Encrypts `text` in place and writes the tag. The IV must never have been used with this key before.
+    /// Encrypts `text` in place and writes the tag. The IV must never have been used with this key
+    /// before.
     ///
-    /// More than [`MAX_TEXT_LEN`] octets cannot be encrypted: text and tag are then overwritten with zeros, which no
-    /// receiver accepts.
+    /// More than [`MAX_TEXT_LEN`] octets cannot be encrypted: text and tag are then overwritten
+    /// with zeros, which no receiver accepts.
     #[inline]
     pub fn seal(&self, iv: [u8; IV_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8; TAG_LEN]) {
         let nonce = self.nonce(iv);
@@ -206,8 +211,8 @@ impl AeadKey {
         }
     }
 
-    /// Decrypts `text` in place. False if the packet is not authentic, and then `text` is all zeros: no unauthentic
-    /// plaintext can be used by mistake.
+    /// Decrypts `text` in place. False if the packet is not authentic, and then `text` is all
+    /// zeros: no unauthentic plaintext can be used by mistake.
     #[inline]
     #[must_use]
     pub fn open(&self, iv: [u8; IV_LEN], aad: &[u8], text: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {

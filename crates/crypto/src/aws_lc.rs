@@ -62,7 +62,8 @@ impl Schedule {
         self.0.seal_in_place_scatter(nonce, Aad::from(aad), text, &[], tag).is_ok()
     }
 
-    /// False, with `text` in an unknown state, if the tag does not fit. The library compares in constant time.
+    /// False, with `text` in an unknown state, if the tag does not fit. The library compares in
+    /// constant time.
     #[inline]
     pub(crate) fn open(
         &self,

@@ -3,8 +3,8 @@
 use crate::aead::{AeadKey, IV_LEN, TAG_LEN};
 use crate::error::CryptoError;
 
-/// Additional authenticated data of one packet, by value, so that it need not exist in the packet: ESN's upper half does
-/// not (RFC 4303 §2.2.1).
+/// Additional authenticated data of one packet, by value, so that it need not exist in the packet:
+/// ESN's upper half does not (RFC 4303 §2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aad {
     octets: [u8; Self::MAX],

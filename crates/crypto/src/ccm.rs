@@ -1,7 +1,8 @@
 //! AES-CCM (RFC 4309): keys. Work is done by the burst, in `burst.rs`.
 //!
-//! Half of it is a chain of blocks, so intel-ipsec-mb works on many packets side by side, as it does with separate algorithms. It has
-//! no keys of 192 bits, and AWS-LC has no CCM with this nonce: there RustCrypto's does the work, one packet after the other.
+//! Half of it is a chain of blocks, so intel-ipsec-mb works on many packets side by side, as it
+//! does with separate algorithms. It has no keys of 192 bits, and AWS-LC has no CCM with this
+//! nonce: there RustCrypto's does the work, one packet after the other.
 
 mod burst;
 mod rust_crypto;
@@ -26,7 +27,8 @@ pub(crate) const CCM_NONCE_LEN: usize = CCM_SALT_LEN + IV_LEN;
 /// The longest ICV.
 #[cfg(ipsec_mb)]
 pub(crate) const MAX_ICV_LEN: usize = IcvLen::Sixteen.octets();
-/// Octets that can be encrypted at once: intel-ipsec-mb counts them in 16 bits, and no packet has more.
+/// Octets that can be encrypted at once: intel-ipsec-mb counts them in 16 bits, and no packet has
+/// more.
 const MAX_TEXT_LEN: usize = 0xff00;
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
@@ -97,10 +99,11 @@ impl CcmAlgorithm {
     }
 }
 
-/// A key with its salt, bound to the library that was chosen. Used from any number of threads at once; key and schedule are overwritten
-/// when it is dropped.
+/// A key with its salt, bound to the library that was chosen. Used from any number of threads at
+/// once; key and schedule are overwritten when it is dropped.
 ///
-/// As with an [`AeadKey`](crate::AeadKey), the schedule is made by [`CcmKey::expand`], and until then for each packet.
+/// As with an [`AeadKey`](crate::AeadKey), the schedule is made by [`CcmKey::expand`], and until
+/// then for each packet.
 pub struct CcmKey {
     schedule: OnceLock<Box<Schedule>>,
     key: [u8; MAX_KEY_LEN],

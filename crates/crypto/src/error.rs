@@ -1,4 +1,5 @@
-//! What can go wrong before the first packet. Burst calls themselves have no errors, only packets that are not authentic.
+//! What can go wrong before the first packet. Burst calls themselves have no errors, only packets
+//! that are not authentic.
 
 use crate::library::Library;
 

@@ -1,7 +1,7 @@
 //! intel-ipsec-mb through its direct calls for AEADs.
 //!
-//! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c` asks the library for
-//! them, so that no layout of its header is repeated here.
+//! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c`
+//! asks the library for them, so that no layout of its header is repeated here.
 
 pub(crate) mod ccm;
 pub(crate) mod multi;
@@ -82,14 +82,15 @@ pub(crate) struct Functions {
     version: *const c_char,
 }
 
-// SAFETY: `version` points to a string constant of the library; the rest are code addresses and a number.
+// SAFETY: `version` points to a string constant of the library; the rest are code addresses and a
+// number.
 unsafe impl Send for Functions {}
 // SAFETY: as above, nothing in it ever changes.
 unsafe impl Sync for Functions {}
 
 impl Functions {
-    /// True if 3DES is worked on many packets side by side: without AVX-512 the library has portable code alone, which reads all of a
-    /// table for each look into it.
+    /// True if 3DES is worked on many packets side by side: without AVX-512 the library has
+    /// portable code alone, which reads all of a table for each look into it.
     pub(crate) fn many_des(&self) -> bool {
         self.many_des != 0
     }
@@ -116,7 +117,8 @@ fn load() -> Result<Functions, CryptoError> {
     // SAFETY: the pointer is valid for writing one `Functions`.
     let reason = match unsafe { testudo_imb_load(functions.as_mut_ptr()) } {
         0 => {
-            // SAFETY: 0 means that every field has been filled, the function pointers from a manager that is never null.
+            // SAFETY: 0 means that every field has been filled, the function pointers from a
+            // manager that is never null.
             let functions = unsafe { functions.assume_init() };
             reads::learn(&functions);
             return Ok(functions);
@@ -153,7 +155,8 @@ pub(crate) struct Schedule {
 /// Lines of a schedule at most: version 1.3 needs 17, version 2.0 no more.
 const MAX_LINES: usize = 32;
 
-/// Expands the key on the stack, for the one call that `work` makes, and wipes it. False if the library has grown.
+/// Expands the key on the stack, for the one call that `work` makes, and wipes it. False if the
+/// library has grown.
 pub(crate) fn with_schedule(
     algorithm: AeadAlgorithm,
     key: &[u8],
@@ -182,7 +185,8 @@ impl Functions {
         self.schedule_size.div_ceil(size_of::<CacheLine>())
     }
 
-    /// Writes the schedule of a key, which must be as long as the algorithm's, into as many lines as it needs.
+    /// Writes the schedule of a key, which must be as long as the algorithm's, into as many lines
+    /// as it needs.
     fn expand(&self, algorithm: AeadAlgorithm, key: &[u8], lines: &mut [CacheLine]) -> Calls {
         assert!(key.len() == algorithm.key_len() && lines.len() >= self.lines());
         let (expand, seal, open) = match algorithm {
@@ -195,7 +199,8 @@ impl Functions {
             AeadAlgorithm::Aes256Gmac => (self.expand256, self.gmac256, self.gmac256),
             AeadAlgorithm::ChaCha20Poly1305 => (self.expand_chacha, self.seal_chacha, self.open_chacha),
         };
-        // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what it writes.
+        // SAFETY: `key` has the octets that `expand` reads, `lines` the size and alignment of what
+        // it writes.
         unsafe { expand(key.as_ptr().cast(), lines.as_mut_ptr().cast()) };
         Calls { seal, open }
     }
@@ -296,9 +301,10 @@ fn call(
 ) {
     let mut context = Context::uninit();
     let pointer = text.as_mut_ptr();
-    // SAFETY: the schedule was made by the `expand` that belongs to `crypt`: only this module makes either, and both
-    // together. The context has its size and alignment and is written before it is read. Input and output are the same
-    // `len` octets, which the library allows. Nonce, data and tag are of the lengths given (a nonce is always 12 octets).
+    // SAFETY: the schedule was made by the `expand` that belongs to `crypt`: only this module makes
+    // either, and both together. The context has its size and alignment and is written before it is
+    // read. Input and output are the same `len` octets, which the library allows. Nonce, data and
+    // tag are of the lengths given (a nonce is always 12 octets).
     unsafe {
         crypt(
             schedule.as_ptr().cast(),

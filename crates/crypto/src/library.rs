@@ -43,10 +43,12 @@ impl Library {
         }
     }
 
-    /// The faster library for these algorithms, of those that this process can use, where this one is preferred.
+    /// The faster library for these algorithms, of those that this process can use, where this one
+    /// is preferred.
     ///
-    /// ipsec-mb is slower for 3DES alone, on processors without AVX-512: a tunnel carried some 3 Mb/s. What comes instead looks
-    /// into tables, and so its timing tells of the key to whoever shares the processor's cache; it is only for `legacy = true`.
+    /// ipsec-mb is slower for 3DES alone, on processors without AVX-512: a tunnel carried some 3
+    /// Mb/s. What comes instead looks into tables, and so its timing tells of the key to whoever
+    /// shares the processor's cache; it is only for `legacy = true`.
     #[must_use]
     pub fn suited(self, algorithm: SeparateAlgorithm) -> Self {
         match self {

@@ -1,4 +1,5 @@
-//! A MAC over octets that do not lie in one piece, as AH's is over a packet with some fields read as zero (RFC 4302 §3.3.3).
+//! A MAC over octets that do not lie in one piece, as AH's is over a packet with some fields read
+//! as zero (RFC 4302 §3.3.3).
 
 mod block;
 
@@ -11,8 +12,9 @@ use md5::Md5;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// The key of a MAC alone. Used from any number of threads at once; the libraries overwrite it when it is dropped. AWS-LC works with it, or
-/// RustCrypto's AES and MD5, whatever library the others have.
+/// The key of a MAC alone. Used from any number of threads at once; the libraries overwrite it when
+/// it is dropped. AWS-LC works with it, or RustCrypto's AES and MD5, whatever library the others
+/// have.
 #[derive(Clone)]
 pub struct MacKey {
     key: Expanded,

@@ -1,7 +1,8 @@
 //! Telling the processor what will be read soon.
 //!
-//! A gateway with tens of thousands of SAs finds none of them in its caches. A burst knows which it will need: asked for all at
-//! once, they come side by side, where one after the other each would be waited for.
+//! A gateway with tens of thousands of SAs finds none of them in its caches. A burst knows which it
+//! will need: asked for all at once, they come side by side, where one after the other each would
+//! be waited for.
 
 /// Octets of a cache line.
 const CACHE_LINE_LEN: usize = 64;
@@ -28,7 +29,8 @@ pub fn prefetch_slice<T>(values: &[T]) {
 #[inline(always)]
 fn hint(address: *const i8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect that a program could see, whatever the address; SSE is part of x86-64.
+    // SAFETY: a prefetch has no effect that a program could see, whatever the address; SSE is part
+    // of x86-64.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address);
     }

@@ -1,5 +1,5 @@
-//! Separate algorithms for encryption and integrity (RFC 4303 §2.4): keys, and what a packet of theirs looks like. Work is done by the
-//! burst, in `burst.rs`.
+//! Separate algorithms for encryption and integrity (RFC 4303 §2.4): keys, and what a packet of
+//! theirs looks like. Work is done by the burst, in `burst.rs`.
 
 pub(crate) mod burst;
 
@@ -34,7 +34,8 @@ pub enum Cipher {
     Aes192Cbc,
     /// AES-CBC with a 256-bit key (RFC 3602).
     Aes256Cbc,
-    /// 3DES-CBC (RFC 2451), whose blocks have 64 bits: too few for more than some gigabytes under one key (Sweet32).
+    /// 3DES-CBC (RFC 2451), whose blocks have 64 bits: too few for more than some gigabytes under
+    /// one key (Sweet32).
     TripleDesCbc,
 }
 
@@ -72,7 +73,8 @@ impl Cipher {
     }
 }
 
-/// Protects integrity: a hash or a cipher with a key, cut to the octets that are sent. Stored and sent by its place: new ones come last.
+/// Protects integrity: a hash or a cipher with a key, cut to the octets that are sent. Stored and
+/// sent by its place: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mac {
     /// HMAC-SHA1-96 (RFC 2404).
@@ -103,7 +105,8 @@ impl Mac {
         Self::HmacMd5_96,
     ];
 
-    /// Octets of the key: as many as the hash has (RFC 2403 §3, RFC 2404 §3, RFC 4868 §2.1.1), or a key of AES-128.
+    /// Octets of the key: as many as the hash has (RFC 2403 §3, RFC 2404 §3, RFC 4868 §2.1.1), or a
+    /// key of AES-128.
     pub const fn key_len(self) -> usize {
         match self {
             Self::HmacSha1_96 => 20,
@@ -146,7 +149,8 @@ impl SeparateAlgorithm {
         self.icv_at(packet).is_some()
     }
 
-    /// Where the ICV of a packet of so many octets begins. `None` if no text can be before it that the cipher encrypts.
+    /// Where the ICV of a packet of so many octets begins. `None` if no text can be before it that
+    /// the cipher encrypts.
     #[inline]
     fn icv_at(self, len: usize) -> Option<usize> {
         let icv_at = len.checked_sub(self.mac.icv_len())?;
@@ -156,10 +160,11 @@ impl SeparateAlgorithm {
     }
 }
 
-/// Two keys, bound to the library that works with them. Used from any number of threads at once; keys and schedules are
-/// overwritten when it is dropped.
+/// Two keys, bound to the library that works with them. Used from any number of threads at once;
+/// keys and schedules are overwritten when it is dropped.
 ///
-/// As with an [`AeadKey`](crate::AeadKey), the schedules are made by [`SeparateKey::expand`], and until then for each packet.
+/// As with an [`AeadKey`](crate::AeadKey), the schedules are made by [`SeparateKey::expand`], and
+/// until then for each packet.
 pub struct SeparateKey {
     schedule: OnceLock<Schedule>,
     cipher_key: [u8; MAX_CIPHER_KEY_LEN],

@@ -1,5 +1,6 @@
-//! Packets a second that one worker forwards between two veth ports without encrypting: what AF_XDP and the kernel cost,
-//! below which no tunnel can be. The kernel makes the packets on another core, and drops them at the far end. Needs root.
+//! Packets a second that one worker forwards between two veth ports without encrypting: what AF_XDP
+//! and the kernel cost, below which no tunnel can be. The kernel makes the packets on another core,
+//! and drops them at the far end. Needs root.
 //!
 //! `cargo bench -p testudo-fastpath --bench forward -- [--seconds N] [--rx N] [--tx N] [--idle TURNS]`
 #![allow(clippy::print_stdout)]
@@ -53,7 +54,8 @@ fn measure(length: usize) {
     redirect.set(0, left.fd().unwrap());
     let drop_all = bpf::load(&[insn(MOV_IMM, 0, 0, 0, bpf::XDP_DROP), insn(EXIT, 0, 0, 0, 0)]);
     let _sink = bpf::attach(&drop_all, index("dst"));
-    // A frame redirected to a veth needs a program at the peer, which `left` has, and is sent by `src`.
+    // A frame redirected to a veth needs a program at the peer, which `left` has, and is sent by
+    // `src`.
     let send = bpf::load(&[
         insn(MOV_IMM, 1, 0, 0, index("src") as i32),
         insn(MOV_IMM, 2, 0, 0, 0),

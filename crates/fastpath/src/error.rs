@@ -1,5 +1,5 @@
-//! What can go wrong when the fast path is set up. Nothing here happens per packet: packets that cannot go on are
-//! counted, not reported.
+//! What can go wrong when the fast path is set up. Nothing here happens per packet: packets that
+//! cannot go on are counted, not reported.
 
 use std::io;
 

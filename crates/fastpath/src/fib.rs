@@ -1,7 +1,7 @@
 //! The forwarding table: an immutable picture of the kernel's routes, neighbours and addresses.
 //!
-//! Workers only read it; [`crate::netlink`] makes a new one when the kernel's tables change. Nothing here asks the
-//! kernel anything, so tests build tables of their own with [`Fib::builder`].
+//! Workers only read it; [`crate::netlink`] makes a new one when the kernel's tables change.
+//! Nothing here asks the kernel anything, so tests build tables of their own with [`Fib::builder`].
 
 mod builder;
 mod neighbours;
@@ -20,7 +20,8 @@ use table::RangeTable;
 use testudo_base::prefix::Prefix;
 use testudo_wire::icmp::Sources;
 
-/// Number of a port within the instance: its place in the configuration, the same for every queue and worker.
+/// Number of a port within the instance: its place in the configuration, the same for every queue
+/// and worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
@@ -77,7 +78,8 @@ pub enum Route {
 pub struct NextHop {
     /// The interface.
     pub out: Out,
-    /// The router to send to. `None`: the destination itself is on the link. May be of the other family (RFC 5549).
+    /// The router to send to. `None`: the destination itself is on the link. May be of the other
+    /// family (RFC 5549).
     pub gateway: Option<IpAddr>,
     /// Largest IP packet: the route's MTU if it has one, else the link's.
     pub mtu: u16,
@@ -121,7 +123,8 @@ pub struct PortLink {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A route, and all ports that its next hops lie behind: one that has several is used by its first alone.
+/// A route, and all ports that its next hops lie behind: one that has several is used by its first
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Paths {
     route: Route,
@@ -165,7 +168,8 @@ impl Fib {
         self.generation
     }
 
-    /// The most specific route. The kernel's local table stands above its main table, whatever the prefix lengths.
+    /// The most specific route. The kernel's local table stands above its main table, whatever the
+    /// prefix lengths.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Route {
         match destination {
@@ -186,8 +190,9 @@ impl Fib {
         self.paths(destination.into()).route
     }
 
-    /// True if the route to an address leads out of this port, by one of its next hops at least: what strict reverse
-    /// path forwarding asks of the source of a packet that came in there (RFC 3704 §2.2).
+    /// True if the route to an address leads out of this port, by one of its next hops at least:
+    /// what strict reverse path forwarding asks of the source of a packet that came in there (RFC
+    /// 3704 §2.2).
     pub fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
         self.paths(addr).behind.contains(port)
     }
@@ -240,8 +245,8 @@ impl Fib {
         &self.routing.addresses
     }
 
-    /// The prefixes in which somebody gave this machine an address: exceptions in any larger prefix that is protected.
-    /// Addresses and routes that the network hands out count for nothing here.
+    /// The prefixes in which somebody gave this machine an address: exceptions in any larger prefix
+    /// that is protected. Addresses and routes that the network hands out count for nothing here.
     pub fn connected(&self) -> &[Prefix] {
         &self.routing.connected
     }
@@ -257,8 +262,8 @@ impl Fib {
         ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| ports.get(i))
     }
 
-    /// Addresses of the port: what ICMP errors about packets that came in there carry as source (RFC 1812 §4.3.2.4). No
-    /// link-local one, with which an error would not get beyond the link.
+    /// Addresses of the port: what ICMP errors about packets that came in there carry as source
+    /// (RFC 1812 §4.3.2.4). No link-local one, with which an error would not get beyond the link.
     pub fn sources(&self, port: PortIndex) -> Sources {
         let mut sources = Sources::default();
         for addr in self.port(port).map(|link| link.addresses.as_slice()).unwrap_or_default() {

@@ -1,14 +1,16 @@
 //! The XDP filter: loading, attaching, pinning, its policy and its counters.
 //!
-//! The filter decides for each received frame: to the kernel, to a worker, or nowhere (`bpf/filter.bpf.c`). Its links
-//! and maps are pinned under `/sys/fs/bpf/testudo-INSTANCE/` and go on without the daemon; the sockets do not, and
-//! then what was for a worker is dropped. [`cleanup`] alone takes it all away.
+//! The filter decides for each received frame: to the kernel, to a worker, or nowhere
+//! (`bpf/filter.bpf.c`). Its links and maps are pinned under `/sys/fs/bpf/testudo-INSTANCE/` and go
+//! on without the daemon; the sockets do not, and then what was for a worker is dropped.
+//! [`cleanup`] alone takes it all away.
 //!
-//! Open it, set addresses and prefixes, attach it to the ports, and set the sockets, in this order: from the first
-//! packet on, a port knows what is protected.
+//! Open it, set addresses and prefixes, attach it to the ports, and set the sockets, in this order:
+//! from the first packet on, a port knows what is protected.
 //!
-//! Frames with a VLAN tag are another interface's and go to the kernel. A driver that takes tags off by itself hides
-//! them: turn that off (`ethtool -K PORT rxvlan off`) where a port also carries VLANs.
+//! Frames with a VLAN tag are another interface's and go to the kernel. A driver that takes tags
+//! off by itself hides them: turn that off (`ethtool -K PORT rxvlan off`) where a port also carries
+//! VLANs.
 
 mod bpffs;
 mod cleanup;
@@ -69,8 +71,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Loads the filter. Pinned maps of an earlier run are taken over with all that is in them, so that what was
-    /// protected stays so; the program on the ports is replaced by [`Self::attach`].
+    /// Loads the filter. Pinned maps of an earlier run are taken over with all that is in them, so
+    /// that what was protected stays so; the program on the ports is replaced by [`Self::attach`].
     pub fn open(instance: &Instance) -> Result<Self> {
         let netns = netns::cookie()?;
         let pins = PinDir::create(instance)?;
@@ -129,8 +131,8 @@ impl Filter {
         Ok(prefixes)
     }
 
-    /// Sets the prefixes. While this goes on, every packet is treated the old way or the new one. If it fails, call it
-    /// again with the earlier set.
+    /// Sets the prefixes. While this goes on, every packet is treated the old way or the new one.
+    /// If it fails, call it again with the earlier set.
     pub fn set_prefixes(&mut self, prefixes: &PrefixUses) -> Result<()> {
         self.change_prefixes(&policy::changes(&self.prefixes()?, prefixes))
     }
@@ -152,8 +154,8 @@ impl Filter {
         if prefix.is_ipv4() { &self.loaded.prefixes4 } else { &self.loaded.prefixes6 }
     }
 
-    /// Gives the packets of a queue to an AF_XDP socket that is bound to it. The kernel forgets the socket when it is
-    /// closed.
+    /// Gives the packets of a queue to an AF_XDP socket that is bound to it. The kernel forgets the
+    /// socket when it is closed.
     pub fn set_socket(&mut self, port: PortIndex, queue: u16, socket: BorrowedFd<'_>) -> Result<()> {
         let key = socket_key(port, queue)?;
         let value = socket.as_raw_fd().to_ne_bytes();

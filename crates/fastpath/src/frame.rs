@@ -1,9 +1,10 @@
-//! Frames: the only packet buffers there are. They circulate between a worker's pool and its ports and are neither
-//! allocated nor freed while packets flow.
+//! Frames: the only packet buffers there are. They circulate between a worker's pool and its ports
+//! and are neither allocated nor freed while packets flow.
 //!
-//! A worker has one region of memory cut into chunks of equal size. A [`Frame`] is the right to use one chunk: it
-//! cannot be copied, so a chunk has one owner at any time, be it the pool, the worker, or a port that lent it to the
-//! kernel. Dropping a frame instead of giving it back loses its chunk until the process ends; the pool counts that.
+//! A worker has one region of memory cut into chunks of equal size. A [`Frame`] is the right to use
+//! one chunk: it cannot be copied, so a chunk has one owner at any time, be it the pool, the
+//! worker, or a port that lent it to the kernel. Dropping a frame instead of giving it back loses
+//! its chunk until the process ends; the pool counts that.
 //!
 //! A *jumbo* frame is a run of adjacent chunks, for packets that are larger than a chunk. The
 //! kernel takes no chunks above 4096 octets, but takes and gives packets that lie in several: a
@@ -23,12 +24,14 @@ use testudo_wire::packet::PacketBuf;
 
 /// Octets that the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
 pub const XDP_HEADROOM: u16 = 256;
-/// Octets that we ask for on top of it, so that outer headers fit however much of its own room XDP has used.
+/// Octets that we ask for on top of it, so that outer headers fit however much of its own room XDP
+/// has used.
 pub const EXTRA_HEADROOM: u16 = 128;
 /// Where a packet starts in a fresh frame, and where the kernel puts received ones.
 pub const HEADROOM: u16 = XDP_HEADROOM + EXTRA_HEADROOM;
 
-/// The right to use one chunk of a [`FrameMemory`], or a run of them, and where in it the packet lies.
+/// The right to use one chunk of a [`FrameMemory`], or a run of them, and where in it the packet
+/// lies.
 ///
 /// Give it back to the [`FramePool`] or to a port; to drop it is to leak the chunk.
 #[must_use = "a frame that is dropped is lost to its pool"]
@@ -37,8 +40,8 @@ pub struct Frame {
     extent: Extent,
 }
 
-/// Start, length and size in one word: a frame is two words, which move in registers. As separate fields they would
-/// be written in parts and read as a whole, for which a processor has to wait.
+/// Start, length and size in one word: a frame is two words, which move in registers. As separate
+/// fields they would be written in parts and read as a whole, for which a processor has to wait.
 #[derive(Clone, Copy)]
 struct Extent(u64);
 
@@ -77,8 +80,9 @@ unsafe impl Sync for Frame {}
 
 impl Frame {
     /// # Safety
-    /// `chunk` is the start of `1 << shift` octets of whole chunks of a live [`FrameMemory`], no other frame or kernel ring
-    /// stands for them, and the memory outlives the frame (see [`FramePool`]'s drop).
+    /// `chunk` is the start of `1 << shift` octets of whole chunks of a live [`FrameMemory`], no
+    /// other frame or kernel ring stands for them, and the memory outlives the frame (see
+    /// [`FramePool`]'s drop).
     #[inline]
     pub(crate) unsafe fn from_chunk(chunk: NonNull<u8>, shift: u32) -> Self {
         Self { chunk, extent: Extent::new(HEADROOM, 0, shift) }
@@ -177,8 +181,8 @@ impl Frame {
         &mut self.bytes_mut()[start..start + len]
     }
 
-    /// The packet with all of the frame around it. Changes of its extent do not reach the frame by themselves:
-    /// take them over with [`Frame::set_extent`].
+    /// The packet with all of the frame around it. Changes of its extent do not reach the frame by
+    /// themselves: take them over with [`Frame::set_extent`].
     #[inline]
     pub fn packet(&mut self) -> PacketBuf<'_> {
         let (start, len) = (usize::from(self.start()), usize::from(self.len()));

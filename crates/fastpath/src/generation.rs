@@ -1,9 +1,11 @@
-//! The generation of the virtual machine: a number in memory that becomes another one each time that the machine was set back to an
-//! earlier state, or continued from a copy. What a node of a cluster holds it must not use then: it has used it already.
+//! The generation of the virtual machine: a number in memory that becomes another one each time
+//! that the machine was set back to an earlier state, or continued from a copy. What a node of a
+//! cluster holds it must not use then: it has used it already.
 //!
-//! It is read from the page of a vmclock device (Linux 6.13 and later), by whose *disruption marker* a hypervisor tells of everything
-//! after which the machine may not be what it was: snapshots, and live migration too. Or from the first eight octets of a file, for
-//! hypervisors that have other means, and for tests.
+//! It is read from the page of a vmclock device (Linux 6.13 and later), by whose *disruption
+//! marker* a hypervisor tells of everything after which the machine may not be what it was:
+//! snapshots, and live migration too. Or from the first eight octets of a file, for hypervisors
+//! that have other means, and for tests.
 
 use crate::sys::mmap::WatchedPage;
 use std::fs::File;
@@ -16,13 +18,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// What a vmclock page begins with: "VCLK", little-endian (vmclock-abi.h).
 const MAGIC: [u8; 4] = *b"VCLK";
-/// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of changes.
+/// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of
+/// changes.
 const MARKER_OFFSET: usize = 16;
 
 /// The word that tells it. Its page stays mapped for as long as the process lives.
 static WATCHED: OnceLock<&AtomicU64> = OnceLock::new();
 
-/// Has [`current`] tell what stands there from now on: once a process. A file must have eight octets at least, and be written in place.
+/// Has [`current`] tell what stands there from now on: once a process. A file must have eight
+/// octets at least, and be written in place.
 pub fn watch(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     let is_file = file.metadata()?.is_file();

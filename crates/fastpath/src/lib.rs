@@ -1,4 +1,5 @@
-//! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and neighbours, workers.
+//! Packets in and out: AF_XDP ports, the XDP filter, the frame pool, the host TUN, routes and
+//! neighbours, workers.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Ports: where a worker's packets come from and go to, one queue of an interface each.
 //!
-//! A port moves frames and knows nothing of what is in them. [`xdp::XdpPort`] is AF_XDP; [`fake::FakePort`] is
-//! memory, for tests and for measuring the pipeline without a network.
+//! A port moves frames and knows nothing of what is in them. [`xdp::XdpPort`] is AF_XDP;
+//! [`fake::FakePort`] is memory, for tests and for measuring the pipeline without a network.
 
 mod facts;
 pub mod fake;
@@ -61,9 +61,11 @@ pub struct PortStatistics {
     pub tx_ring_empty: u64,
     /// Packets that the device refused and the kernel dropped.
     pub tx_refused: u64,
-    /// Descriptors from the kernel that named no frame on loan, or left it; not zero means a driver's fault.
+    /// Descriptors from the kernel that named no frame on loan, or left it; not zero means a
+    /// driver's fault.
     pub stray: u64,
-    /// Packets in several chunks that were lost: too long for a jumbo frame, or there was none free.
+    /// Packets in several chunks that were lost: too long for a jumbo frame, or there was none
+    /// free.
     pub rx_not_joined: u64,
 }
 
@@ -101,14 +103,16 @@ pub trait Port {
     /// What the port is attached to.
     fn info(&self) -> &PortInfo;
 
-    /// Appends received frames to `burst` until it is full or there are no more. What comes in several chunks is put together
-    /// in a jumbo frame of the pool.
+    /// Appends received frames to `burst` until it is full or there are no more. What comes in
+    /// several chunks is put together in a jumbo frame of the pool.
     fn rx(&mut self, burst: &mut FrameBurst, pool: &mut FramePool);
 
-    /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no room.
+    /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no
+    /// room.
     fn tx(&mut self, burst: &mut FrameBurst);
 
-    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is awake.
+    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is
+    /// awake.
     fn flush(&mut self) -> Flushed;
 
     /// Lends free frames of the pool to the receiving side.
@@ -117,7 +121,8 @@ pub trait Port {
     /// Brings frames that have been sent back to the pool.
     fn reclaim(&mut self, pool: &mut FramePool);
 
-    /// Has the kernel fetch what the device has received, in this thread, where the port was opened for that.
+    /// Has the kernel fetch what the device has received, in this thread, where the port was opened
+    /// for that.
     fn look(&mut self) {}
 
     /// Readable when there is something to receive. `None` if one cannot wait for this port.
@@ -126,7 +131,8 @@ pub trait Port {
     /// Losses below the port.
     fn statistics(&self) -> PortStatistics;
 
-    /// Chunks that the port holds: lent for receiving, received and not fetched, or queued and not yet sent.
+    /// Chunks that the port holds: lent for receiving, received and not fetched, or queued and not
+    /// yet sent.
     fn held(&self) -> usize;
 
     /// Ends the port and brings every frame back to the pool.

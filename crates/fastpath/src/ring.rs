@@ -1,9 +1,11 @@
-//! Single-producer single-consumer rings in memory shared with the kernel (Documentation/networking/af_xdp.rst).
+//! Single-producer single-consumer rings in memory shared with the kernel
+//! (Documentation/networking/af_xdp.rst).
 //!
-//! Two free-running 32-bit indices and a power of two of entries. The producer writes entries and then its index
-//! (release); the consumer reads that index (acquire), then the entries, then writes its own index (release), which
-//! gives the entries back. Each half keeps a copy of the other's index and reads the shared one only when the copy
-//! says that the ring is full, or empty: a burst costs one shared read and one shared write.
+//! Two free-running 32-bit indices and a power of two of entries. The producer writes entries and
+//! then its index (release); the consumer reads that index (acquire), then the entries, then writes
+//! its own index (release), which gives the entries back. Each half keeps a copy of the other's
+//! index and reads the shared one only when the copy says that the ring is full, or empty: a burst
+//! costs one shared read and one shared write.
 //!
 //! Nothing here calls the kernel, so that the rings are tested over plain memory.
 
@@ -40,16 +42,17 @@ struct Ring<T> {
     _memory: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers lead into memory that `_memory` keeps; indices and flags are atomics, and entries are touched
-// only by the half that the indices give them to.
+// SAFETY: the pointers lead into memory that `_memory` keeps; indices and flags are atomics, and
+// entries are touched only by the half that the indices give them to.
 unsafe impl<T: Copy + Send> Send for Ring<T> {}
 
 impl<T: Copy + Send> Ring<T> {
-    /// A ring of `size` entries in a mapping of a socket. `None` if the offsets lead outside it or are misaligned,
-    /// or `size` is not a power of two.
+    /// A ring of `size` entries in a mapping of a socket. `None` if the offsets lead outside it or
+    /// are misaligned, or `size` is not a power of two.
     ///
     /// # Safety
-    /// At these offsets the kernel keeps a ring of `T`, valid for any bits, and there is no other user of our side.
+    /// At these offsets the kernel keeps a ring of `T`, valid for any bits, and there is no other
+    /// user of our side.
     unsafe fn in_mapping(mapping: Mapping, at: Offsets, size: u32) -> Option<Self> {
         let entries = std::mem::size_of::<T>().checked_mul(size as usize)?;
         let parts = [(at.producer, 4), (at.consumer, 4), (at.flags, 4), (at.entries, entries)];

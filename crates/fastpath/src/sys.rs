@@ -1,5 +1,5 @@
-//! The system calls of this crate, each as a function that cannot be called wrongly. `unsafe` stays here,
-//! and in [`frame`](crate::frame) and [`ring`](crate::ring), which hand memory out.
+//! The system calls of this crate, each as a function that cannot be called wrongly. `unsafe` stays
+//! here, and in [`frame`](crate::frame) and [`ring`](crate::ring), which hand memory out.
 
 pub(crate) mod bpf;
 pub(crate) mod ethtool;

@@ -6,11 +6,12 @@ use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::io;
 
-/// Where a worker and another thread want the same processor, this leaves a tenth of it to the other.
+/// Where a worker and another thread want the same processor, this leaves a tenth of it to the
+/// other.
 const WORKER_NICE: libc::c_int = 10;
 
-/// The calling thread runs at a lower priority than workers from now on, and not on the processors that they are pinned to,
-/// unless there is no other.
+/// The calling thread runs at a lower priority than workers from now on, and not on the processors
+/// that they are pinned to, unless there is no other.
 pub fn give_way(pinned: &[usize]) -> Result<()> {
     sys::set_nice(WORKER_NICE).map_err(failed("lowering a priority"))?;
     if pinned.is_empty() {
@@ -35,10 +36,11 @@ pub fn go_ahead() -> Result<()> {
 /// The time slice of a worker, in nanoseconds: the least that the kernel grants.
 const WORKER_SLICE_NS: u64 = 100_000;
 
-/// The calling thread asks for short time slices. When packets wake it while others compute, the kernel gives it the processor at once
-/// instead of when the other's slice of some milliseconds is over, as long as it has not had more than its share: what it gets in
-/// all stays the same. Kernels before 6.12 grant no such thing and change nothing. With a priority above 0, 20 at most, its share is
-/// larger too, which needs CAP_SYS_NICE.
+/// The calling thread asks for short time slices. When packets wake it while others compute, the
+/// kernel gives it the processor at once instead of when the other's slice of some milliseconds is
+/// over, as long as it has not had more than its share: what it gets in all stays the same. Kernels
+/// before 6.12 grant no such thing and change nothing. With a priority above 0, 20 at most, its
+/// share is larger too, which needs CAP_SYS_NICE.
 pub fn be_prompt(priority: u8) -> Result<()> {
     let nice = sys::nice() - i32::from(priority);
     sys::set_scheduling(nice.max(-20), WORKER_SLICE_NS).map_err(failed("asking for short time slices"))

@@ -1,11 +1,12 @@
 //! The host TUN: the way between the workers and the kernel's stack.
 //!
-//! An AF_XDP socket cannot give a packet back to the kernel, so one TUN carries what a worker finds to be the
-//! kernel's, and what the kernel itself sends to protected prefixes. The interface is persistent: while no daemon
-//! reads it, the kernel drops what is routed there, and that is part of failing closed.
+//! An AF_XDP socket cannot give a packet back to the kernel, so one TUN carries what a worker finds
+//! to be the kernel's, and what the kernel itself sends to protected prefixes. The interface is
+//! persistent: while no daemon reads it, the kernel drops what is routed there, and that is part of
+//! failing closed.
 //!
-//! Each worker has a queue of its own. The kernel sends the packets of a flow by the queue by which the flow's last one came, or
-//! by a hash.
+//! Each worker has a queue of its own. The kernel sends the packets of a flow by the queue by which
+//! the flow's last one came, or by a hash.
 
 mod error;
 mod settings;
@@ -69,8 +70,8 @@ impl Tun {
         self.ifindex
     }
 
-    /// The next packet that the kernel sends: its octets, and what is still to be done to it. `None` if there is none. A packet
-    /// longer than `buffer` is cut.
+    /// The next packet that the kernel sends: its octets, and what is still to be done to it.
+    /// `None` if there is none. A packet longer than `buffer` is cut.
     #[inline]
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
         let mut header = [0; HEADER];
@@ -83,7 +84,8 @@ impl Tun {
         }
     }
 
-    /// Gives a packet to the kernel that lies in at most [`MAX_PIECES`] pieces. False if it has no room just now.
+    /// Gives a packet to the kernel that lies in at most [`MAX_PIECES`] pieces. False if it has no
+    /// room just now.
     #[inline]
     pub fn write(&self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
         let header = offload.to_bytes();
@@ -105,7 +107,8 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<()> {
     Ok(bring_up(&mut Connection::open()?, name, ifindex_of(name)?, mtu.into())?)
 }
 
-/// Removes a TUN. False if there is none. An interface of that name that is no TUN, or is in use, is an error.
+/// Removes a TUN. False if there is none. An interface of that name that is no TUN, or is in use,
+/// is an error.
 pub fn remove(name: &str) -> Result<bool> {
     if nix::net::if_::if_nametoindex(name).is_err() {
         return Ok(false);
@@ -131,12 +134,13 @@ fn offload(name: &str, file: &File) -> Result<()> {
 
 /// Attaches to a TUN that nobody else has.
 fn attach_alone(name: &str) -> Result<File> {
-    // The driver gives us one more queue beside another process's. A TUN has a carrier while anybody has it.
+    // The driver gives us one more queue beside another process's. A TUN has a carrier while
+    // anybody has it.
     let is_in_use = ethtool::has_link(name).unwrap_or(false);
     let attached = match attach(name, MULTI_QUEUE) {
         Err(TunError::Device { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-            // Earlier versions left one that has a single queue for good. It has to go, and what is routed into it is
-            // unreachable until there is another: no packet leaves in clear.
+            // Earlier versions left one that has a single queue for good. It has to go, and what is
+            // routed into it is unreachable until there is another: no packet leaves in clear.
             let_go(name, &attach(name, 0)?)?;
             attach(name, MULTI_QUEUE)
         }

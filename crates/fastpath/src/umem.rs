@@ -1,8 +1,9 @@
 //! A frame memory as the UMEM of a socket: which chunks the kernel has, and the way there and back.
 //!
-//! A frame becomes addresses when it is lent, and an address becomes a frame again only if its chunk is on loan. A jumbo
-//! frame is lent as the chunks that its packet lies in, and is a frame again when all of these are back. So neither a
-//! confused driver nor a doubled completion can make two frames of one chunk.
+//! A frame becomes addresses when it is lent, and an address becomes a frame again only if its
+//! chunk is on loan. A jumbo frame is lent as the chunks that its packet lies in, and is a frame
+//! again when all of these are back. So neither a confused driver nor a doubled completion can make
+//! two frames of one chunk.
 
 use crate::frame::{Frame, FrameMemory, FramePool};
 use std::sync::Arc;
@@ -90,7 +91,8 @@ impl Umem {
         self.lend_chunks(&frame, 0, 1)
     }
 
-    /// Lends the packet in a frame: turns it into what of it lies in each chunk. A packet has at least one octet.
+    /// Lends the packet in a frame: turns it into what of it lies in each chunk. A packet has at
+    /// least one octet.
     ///
     /// # Panics
     /// If the frame is of another memory.
@@ -129,14 +131,14 @@ impl Umem {
         if self.lent[word] & place(first, count).1 != 0 {
             return Redeemed::Part;
         }
-        // SAFETY: the index is in range and its run's first, and the bits of the run, all of them cleared by now, were the
-        // only thing that stood for its chunks: the frame was given up when they were set. Pools keep the region mapped
-        // while frames are away.
+        // SAFETY: the index is in range and its run's first, and the bits of the run, all of them
+        // cleared by now, were the only thing that stood for its chunks: the frame was given up
+        // when they were set. Pools keep the region mapped while frames are away.
         Redeemed::Frame(unsafe { self.memory.frame(first) })
     }
 
-    /// The frame that the kernel has filled as the descriptor says. `None` if that is no chunk on loan, or leaves it: half a
-    /// packet, or one with a hole, must not pass for a whole one.
+    /// The frame that the kernel has filled as the descriptor says. `None` if that is no chunk on
+    /// loan, or leaves it: half a packet, or one with a hole, must not pass for a whole one.
     #[inline]
     pub(crate) fn received(&mut self, descriptor: &libc::xdp_desc, pool: &mut FramePool) -> Option<Frame> {
         let Redeemed::Frame(mut frame) = self.redeem(descriptor.addr) else { return None };
@@ -148,7 +150,8 @@ impl Umem {
         None
     }
 
-    /// Brings every chunk on loan back to the pool. Only for when the kernel cannot touch them any more.
+    /// Brings every chunk on loan back to the pool. Only for when the kernel cannot touch them any
+    /// more.
     pub(crate) fn redeem_all(&mut self, pool: &mut FramePool) {
         for word in 0..self.lent.len() {
             while self.lent[word] != 0 {

@@ -1,12 +1,15 @@
-//! Virtual addresses (VIPs), which all nodes of a cluster have: asked for and announced on each link.
+//! Virtual addresses (VIPs), which all nodes of a cluster have: asked for and announced on each
+//! link.
 //!
-//! A VIP is at the cluster's MAC address, so that every node sees what is sent to it. The kernel must never say otherwise: VIPs
-//! are on the loopback interface, and [`host`] keeps the kernel from speaking ARP and Neighbour Discovery for them. The default
-//! host's [`Speaker`] does, with the cluster's MAC as the sender in ARP and as the option in Neighbour Discovery.
+//! A VIP is at the cluster's MAC address, so that every node sees what is sent to it. The kernel
+//! must never say otherwise: VIPs are on the loopback interface, and [`host`] keeps the kernel from
+//! speaking ARP and Neighbour Discovery for them. The default host's [`Speaker`] does, with the
+//! cluster's MAC as the sender in ARP and as the option in Neighbour Discovery.
 //!
-//! The *Ethernet* source of these frames, and of all others, is the port's own MAC. It could not be a group address; and if it
-//! were the cluster's unicast address, a switch would learn a port for it and flood to the other nodes no more. Hosts learn
-//! neighbours from the packet, not from the frame. So a switch that inspects ARP must not insist on the two being alike.
+//! The *Ethernet* source of these frames, and of all others, is the port's own MAC. It could not be
+//! a group address; and if it were the cluster's unicast address, a switch would learn a port for
+//! it and flood to the other nodes no more. Hosts learn neighbours from the packet, not from the
+//! frame. So a switch that inspects ARP must not insist on the two being alike.
 
 mod arp;
 pub mod host;
@@ -22,7 +25,8 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::ethernet::EtherType;
 
-/// Frames of a socket that are looked at in one turn: whoever asks for more at once has to ask again.
+/// Frames of a socket that are looked at in one turn: whoever asks for more at once has to ask
+/// again.
 const MAX_FRAMES_PER_TURN: usize = 64;
 /// Longer than any question.
 const MAX_QUESTION_LEN: usize = 256;
@@ -71,8 +75,8 @@ struct Open {
 }
 
 impl Speaker {
-    /// Listens on the links and has their interfaces receive what is for the cluster. Silent until this node is the default
-    /// host.
+    /// Listens on the links and has their interfaces receive what is for the cluster. Silent until
+    /// this node is the default host.
     pub fn open(links: Vec<VipLink>) -> Result<Self> {
         let links = links.into_iter().map(Open::new).collect::<Result<_>>()?;
         Ok(Self { links, default_host: false, answered: 0 })
@@ -110,7 +114,8 @@ impl Speaker {
         (fresh.iter().flat_map(Open::descriptors).collect(), result)
     }
 
-    /// Reads what has come and answers it, if that is for this node to do. What cannot be sent is asked for again.
+    /// Reads what has come and answers it, if that is for this node to do. What cannot be sent is
+    /// asked for again.
     pub fn answer(&mut self) -> Result<()> {
         for open in &self.links {
             for (socket, answer) in [(&open.arp, arp::answer as Answer), (&open.nd, nd::answer)] {
@@ -142,8 +147,8 @@ impl Speaker {
         self.answered
     }
 
-    /// Tells everybody on the links where the VIPs are: gratuitous ARP and unsolicited advertisements. For the default host,
-    /// when it becomes one.
+    /// Tells everybody on the links where the VIPs are: gratuitous ARP and unsolicited
+    /// advertisements. For the default host, when it becomes one.
     pub fn announce(&self) -> Result<()> {
         self.links.iter().try_for_each(Open::announce)
     }

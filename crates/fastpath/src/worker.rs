@@ -1,8 +1,10 @@
-//! Workers: each one thread that owns its ports, frames and pipeline, and shares nothing but counters and queues.
+//! Workers: each one thread that owns its ports, frames and pipeline, and shares nothing but
+//! counters and queues.
 //!
-//! A turn of the loop: commands, then a burst from each port through the pipeline, then the TUN now and then, then all
-//! that was collected leaves. No lock, no allocation, and a few system calls a burst, none a packet. Only the TUN takes one call for
-//! each packet, where TCP goes in segments of up to 64 kB.
+//! A turn of the loop: commands, then a burst from each port through the pipeline, then the TUN now
+//! and then, then all that was collected leaves. No lock, no allocation, and a few system calls a
+//! burst, none a packet. Only the TUN takes one call for each packet, where TCP goes in segments of
+//! up to 64 kB.
 
 mod channel;
 mod classify;
@@ -119,8 +121,8 @@ impl Outcome {
 }
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// A worker over ports whose frames are of this pool: none, or queues of the same interfaces; by the first of each it sends.
-    /// The pool needs as many frames as the ports may hold, and some
+    /// A worker over ports whose frames are of this pool: none, or queues of the same interfaces;
+    /// by the first of each it sends. The pool needs as many frames as the ports may hold, and some
     /// bursts more ([`crate::port::xdp::XdpConfig::frames`]).
     pub fn new(
         config: WorkerConfig,
@@ -172,8 +174,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         &self.delivery.counters
     }
 
-    /// A port, by its place in the list given to [`Worker::new`]. For tests and measurements that turn the worker
-    /// themselves.
+    /// A port, by its place in the list given to [`Worker::new`]. For tests and measurements that
+    /// turn the worker themselves.
     pub fn port_mut(&mut self, place: usize) -> Option<&mut P> {
         self.delivery.egress.port_mut(place)
     }
@@ -198,7 +200,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         &mut self.delivery.pool
     }
 
-    /// One turn of the loop. `now` is in milliseconds since any origin. False if there was nothing to do.
+    /// One turn of the loop. `now` is in milliseconds since any origin. False if there was nothing
+    /// to do.
     pub fn turn(&mut self, now: u64) -> bool {
         self.pipeline.set_now(now);
         self.delivery.set_now(now);
@@ -209,7 +212,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             // Behind all commands: policies and what goes out may belong to the SA.
             self.receive_early();
             self.receive_from_transit();
-            // What has waited for a neighbour may be answered with an ICMP error that takes the tunnel.
+            // What has waited for a neighbour may be answered with an ICMP error that takes the
+            // tunnel.
             self.run_again();
         }
         busy |= self.receive_all();
@@ -237,8 +241,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         busy
     }
 
-    /// Bursts from all ports. As long as others steal and there is room, more of them: a stolen task
-    /// needs no more of this worker than what lies around the cipher.
+    /// Bursts from all ports. As long as others steal and there is room, more of them: a stolen
+    /// task needs no more of this worker than what lies around the cipher.
     fn receive_all(&mut self) -> bool {
         let mut any = false;
         for _ in 0..MAX_BURSTS_PER_TURN {
@@ -366,8 +370,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the next turn looks again; each time
-    /// that there is none, it is left alone for longer.
+    /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the
+    /// next turn looks again; each time that there is none, it is left alone for longer.
     fn receive_from_host(&mut self) -> bool {
         let mut burst = FrameBurst::new();
         let delivery = &mut self.delivery;
@@ -385,8 +389,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// Gives the pipeline what it asked to see again, pieces of packets and ICMP errors. What comes of these is not
-    /// submitted once more, so that this ends.
+    /// Gives the pipeline what it asked to see again, pieces of packets and ICMP errors. What comes
+    /// of these is not submitted once more, so that this ends.
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();

@@ -1,7 +1,7 @@
 //! An AF_XDP socket: one queue of an interface as four rings of frame addresses.
 //!
-//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets up, and
-//! this file is what happens per burst.
+//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets
+//! up, and this file is what happens per burst.
 
 mod gauge;
 mod socket;
@@ -92,7 +92,8 @@ impl XskSocket {
         if left == 0 { Flushed::All } else { Flushed::Later }
     }
 
-    /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of frames.
+    /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of
+    /// frames.
     #[inline]
     pub(crate) fn flush_fill(&mut self) {
         self.fill.publish();
@@ -102,10 +103,12 @@ impl XskSocket {
         }
     }
 
-    /// Has the kernel poll the device in this thread, once and without waiting, if the socket was opened for that.
+    /// Has the kernel poll the device in this thread, once and without waiting, if the socket was
+    /// opened for that.
     pub(crate) fn look(&self) {
         if self.busy_poll {
-            // Nothing to poll at the moment is no fault; a port that is down shows when something is sent.
+            // Nothing to poll at the moment is no fault; a port that is down shows when something
+            // is sent.
             let _ = call::kick_rx(self.fd.as_fd());
         }
     }

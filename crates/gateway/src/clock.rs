@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 use testudo_fastpath::worker::boottime;
 use testudo_ike::output::{Time, UnixTime};
 
-/// What other nodes tell of the past may be older than this machine is up, and there is no time before the first: the clock begins
-/// that much later, which is longer than any SA lives.
+/// What other nodes tell of the past may be older than this machine is up, and there is no time
+/// before the first: the clock begins that much later, which is longer than any SA lives.
 const CLOCK_OFFSET: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// CLOCK_BOOTTIME: what nodes grant each other goes on running out while the machine sleeps.
@@ -13,7 +13,8 @@ pub(crate) fn cluster_time() -> Time {
     Time(CLOCK_OFFSET + boottime())
 }
 
-/// A time of that clock on the one of [`boottime`]; what lies before the machine's start is its start.
+/// A time of that clock on the one of [`boottime`]; what lies before the machine's start is its
+/// start.
 pub(crate) fn on_boottime(time: Time) -> Duration {
     time.0.saturating_sub(CLOCK_OFFSET)
 }

@@ -1,4 +1,5 @@
-//! The threads of handshakes: what of IKE's cryptography takes long is computed here, beside control and workers.
+//! The threads of handshakes: what of IKE's cryptography takes long is computed here, beside
+//! control and workers.
 
 use crate::error::Error;
 use crate::pool::{Pool, waking};
@@ -8,10 +9,11 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use testudo_ike::endpoint::{Done, Job, JobId};
 
-/// More would take the handshakes of a storm from each other, and the processors from everything else.
+/// More would take the handshakes of a storm from each other, and the processors from everything
+/// else.
 const MAX_THREADS: usize = 8;
-/// Jobs in line for each thread: as many as keep it busy until control looks again. The others stay with the endpoint, which
-/// lets those go first that have come furthest.
+/// Jobs in line for each thread: as many as keep it busy until control looks again. The others stay
+/// with the endpoint, which lets those go first that have come furthest.
 const JOBS_PER_THREAD: usize = 32;
 
 /// What came of a job.
@@ -36,7 +38,8 @@ pub(crate) struct Crypto {
 }
 
 impl Crypto {
-    /// Starts as many threads as there are processors beside those of so many workers. `pinned`: those that workers keep to.
+    /// Starts as many threads as there are processors beside those of so many workers. `pinned`:
+    /// those that workers keep to.
     pub(crate) fn start(
         workers: usize,
         pinned: Vec<usize>,

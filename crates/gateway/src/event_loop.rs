@@ -51,7 +51,8 @@ const VICI: usize = 16;
 
 /// IKE messages handled before commands and routes get their turn.
 const MAX_IKE_MESSAGES_PER_TURN: usize = 64;
-/// Lines and other news passed on to VICI's clients before these are written to and IKE gets its turn.
+/// Lines and other news passed on to VICI's clients before these are written to and IKE gets its
+/// turn.
 const MAX_NOTES_PER_TURN: usize = 512;
 /// How often traffic is looked at for liveness, and neighbours are kept fresh.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
@@ -145,7 +146,8 @@ impl Loop {
         for (signal, flag) in [(SIGHUP, &hangup), (SIGTERM, &called), (SIGINT, &called)] {
             signal_hook::flag::register(signal, Arc::clone(flag)).map_err(Error::io("listen for signals"))?;
         }
-        // What can fail and changes nothing comes first. What an earlier run protects is shut all the time.
+        // What can fail and changes nothing comes first. What an earlier run protects is shut all
+        // the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
@@ -242,7 +244,8 @@ impl Loop {
         self.gateway.look_at_clock();
         self.gateway.watch(self.server.is_watched());
         if self.gateway.node.is_some() {
-            // What other nodes say first: how late this one is must not look as if they were silent.
+            // What other nodes say first: how late this one is must not look as if they were
+            // silent.
             self.engine_waits = self.gateway.engine_events();
             self.heartbeats_wait = self.gateway.datagrams();
         }

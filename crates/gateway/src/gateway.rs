@@ -1,8 +1,10 @@
-//! The gateway between two turns of the event loop: IKE, the SPD, the data path and who waits for what.
+//! The gateway between two turns of the event loop: IKE, the SPD, the data path and who waits for
+//! what.
 //!
-//! Whatever happens (a datagram, a command, a deadline, an event of a worker) ends with [`Gateway::settle`], which does
-//! what IKE asks for in the one order that is safe: a new inbound SA is with the worker, and the SPD changed, before the
-//! message leaves that lets the peer use them.
+//! Whatever happens (a datagram, a command, a deadline, an event of a worker) ends with
+//! [`Gateway::settle`], which does what IKE asks for in the one order that is safe: a new inbound
+//! SA is with the worker, and the SPD changed, before the message leaves that lets the peer use
+//! them.
 
 mod cluster;
 mod names;
@@ -181,11 +183,12 @@ impl Gateway {
         }
     }
 
-    /// Sets [`Gateway::now`]. Once for each message and each turn: of two messages the one that came later must have the
-    /// later time, because IKE compares when SAs began (RFC 7296 §2.4).
+    /// Sets [`Gateway::now`]. Once for each message and each turn: of two messages the one that
+    /// came later must have the later time, because IKE compares when SAs began (RFC 7296 §2.4).
     pub(crate) fn look_at_clock(&mut self) {
         self.now = if self.node.is_some() { cluster_time() } else { Time(self.origin.elapsed()) };
-        // The clock of the day may be set while we run: certificates are judged by what it says now.
+        // The clock of the day may be set while we run: certificates are judged by what it says
+        // now.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
         if self.node.is_some()
@@ -195,8 +198,8 @@ impl Gateway {
         }
     }
 
-    /// Takes IKE messages until none waits, at most `limit`; true if there may be more. What they ask of the data path is
-    /// asked for all of them together.
+    /// Takes IKE messages until none waits, at most `limit`; true if there may be more. What they
+    /// ask of the data path is asked for all of them together.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
@@ -224,8 +227,9 @@ impl Gateway {
         self.endpoint.pump(self.now);
         self.look_names_up();
         self.perform_all();
-        // The messages of all peers wait for this, so it must end, and not with a peer that believes in an SA whose traffic is
-        // not held back without it. Everything else stays as shut as it was; housekeeping tries again what fails here.
+        // The messages of all peers wait for this, so it must end, and not with a peer that
+        // believes in an SA whose traffic is not held back without it. Everything else stays as
+        // shut as it was; housekeeping tries again what fails here.
         let give_up = |this: &mut Self, newest: Vec<Fresh>, error: &Error| {
             newest.into_iter().for_each(|fresh| this.give_up(fresh, error));
             this.perform_all();
@@ -466,8 +470,8 @@ impl Gateway {
         !self.closing && self.called.load(Ordering::Relaxed)
     }
 
-    /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster stay: the other nodes carry
-    /// them on, and are given them before, if that is possible.
+    /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster
+    /// stay: the other nodes carry them on, and are given them before, if that is possible.
     pub(crate) fn shut_down(&mut self, within: Duration, possible: bool) {
         self.closing = true;
         match &mut self.endpoint {

@@ -1,8 +1,10 @@
-//! Where routers tell that a packet of ours was too large: the kernel's copies of such ICMP messages, and of no others.
+//! Where routers tell that a packet of ours was too large: the kernel's copies of such ICMP
+//! messages, and of no others.
 //!
-//! Anybody may send them. What quotes neither ESP nor ESP in UDP never leaves the kernel, and of the rest what is believed, because
-//! it quotes a packet that was sent, has a budget of its own: whoever makes messages up wears out another, which takes more than
-//! 16384 a second. When either is worn out nothing is read until the second is over.
+//! Anybody may send them. What quotes neither ESP nor ESP in UDP never leaves the kernel, and of
+//! the rest what is believed, because it quotes a packet that was sent, has a budget of its own:
+//! whoever makes messages up wears out another, which takes more than 16384 a second. When either
+//! is worn out nothing is read until the second is over.
 
 use crate::error::{Error, Result};
 use nix::libc;
@@ -11,13 +13,16 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_ipsec::pmtu::TooBig;
 
-/// A router quotes 548 octets at most (RFC 1812 §4.3.2.3) or 1232 (RFC 4443 §3.2), and what is quoted first is enough.
+/// A router quotes 548 octets at most (RFC 1812 §4.3.2.3) or 1232 (RFC 4443 §3.2), and what is
+/// quoted first is enough.
 const MAX_MESSAGE_OCTETS: usize = 2048;
 /// Messages of a socket in one turn.
 const MAX_MESSAGES_PER_TURN: usize = 64;
-/// In a second, of those that are believed: each may go to all SAs of a path, and to other nodes. Routers say it again.
+/// In a second, of those that are believed: each may go to all SAs of a path, and to other nodes.
+/// Routers say it again.
 const MAX_BELIEVED_PER_SECOND: usize = 1024;
-/// In a second, of those that are not. To find that out takes about a microsecond: a flood costs a few hundredths of a processor.
+/// In a second, of those that are not. To find that out takes about a microsecond: a flood costs a
+/// few hundredths of a processor.
 const MAX_DISBELIEVED_PER_SECOND: usize = 1 << 14;
 
 /// One socket for each family that the kernel has.
@@ -60,8 +65,8 @@ impl IcmpSockets {
             .for_each(|one| one.left = (MAX_BELIEVED_PER_SECOND, MAX_DISBELIEVED_PER_SECOND));
     }
 
-    /// What has come, up to a burst of each. `told` says whether a message is believed. True if more may be there that can be read
-    /// in this second.
+    /// What has come, up to a burst of each. `told` says whether a message is believed. True if
+    /// more may be there that can be read in this second.
     pub(crate) fn receive(&mut self, mut told: impl FnMut(&TooBig) -> bool) -> bool {
         let mut more = false;
         for one in &mut self.sockets {
@@ -122,7 +127,8 @@ const fn step(code: u16, jt: u8, jf: u8, k: u32) -> SockFilter {
     SockFilter::new(code, jt, jf, k)
 }
 
-/// Type 3, code 4, behind the IPv4 header; and in the quoted IPv4 header, which has no options, ESP, AH, or UDP from our port.
+/// Type 3, code 4, behind the IPv4 header; and in the quoted IPv4 header, which has no options,
+/// ESP, AH, or UDP from our port.
 fn ipv4_filter() -> [SockFilter; 15] {
     [
         step(LOAD_HEADER_LENGTH, 0, 0, 0),
@@ -143,8 +149,8 @@ fn ipv4_filter() -> [SockFilter; 15] {
     ]
 }
 
-/// Type 2; and in the quoted IPv6 header the same, or behind a Fragment header. The IPv6 header of the message does not come with
-/// it.
+/// Type 2; and in the quoted IPv6 header the same, or behind a Fragment header. The IPv6 header of
+/// the message does not come with it.
 fn ipv6_filter() -> [SockFilter; 17] {
     [
         step(LOAD_AT, 0, 0, 0),

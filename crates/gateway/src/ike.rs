@@ -1,4 +1,5 @@
-//! IKE as the gateway drives it: an endpoint that stands alone, or one within a member of a cluster.
+//! IKE as the gateway drives it: an endpoint that stands alone, or one within a member of a
+//! cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
@@ -12,8 +13,8 @@ use testudo_ike::endpoint::{
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::selector::AddrRange;
 
-/// One or the other. Both are read as the endpoint; whatever changes one is a method here, so that nothing changes IKE
-/// in passing: a member tells the other nodes at its next [`Ike::pump`].
+/// One or the other. Both are read as the endpoint; whatever changes one is a method here, so that
+/// nothing changes IKE in passing: a member tells the other nodes at its next [`Ike::pump`].
 pub(crate) enum Ike {
     /// All that it does is stable at once: there is nobody to wait for.
     Alone(Box<Endpoint>),

@@ -1,7 +1,9 @@
-//! The UDP sockets of IKE: ports 500 and 4500, IPv4 and IPv6, with the local address of every datagram.
+//! The UDP sockets of IKE: ports 500 and 4500, IPv4 and IPv6, with the local address of every
+//! datagram.
 //!
-//! The XDP filter passes IKE alone to these sockets; ESP never gets here. On port 4500 the four zero octets of the
-//! non-ESP marker (RFC 3948 §2.2) are put and taken here, so that the protocol crate never sees them.
+//! The XDP filter passes IKE alone to these sockets; ESP never gets here. On port 4500 the four
+//! zero octets of the non-ESP marker (RFC 3948 §2.2) are put and taken here, so that the protocol
+//! crate never sees them.
 
 use crate::error::{Error, Result};
 use nix::cmsg_space;
@@ -27,7 +29,8 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 /// A burst of handshakes must survive until the control thread gets to it.
 const RECEIVE_BUFFER_OCTETS: usize = 4 << 20;
 
-/// Messages taken from one socket before the others have their turn, so that a flood on one does not hide them.
+/// Messages taken from one socket before the others have their turn, so that a flood on one does
+/// not hide them.
 const MAX_MESSAGES_PER_TURN: usize = 16;
 
 struct IkeSocket {
@@ -68,9 +71,11 @@ impl IkeSockets {
         self.sockets.iter().map(|s| s.socket.as_raw_fd())
     }
 
-    /// The next IKE message of any socket, marker taken off: its path and where in the buffer it lies.
+    /// The next IKE message of any socket, marker taken off: its path and where in the buffer it
+    /// lies.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
-        // One look more than there are sockets: the first may fall at the end of a turn that was used up.
+        // One look more than there are sockets: the first may fall at the end of a turn that was
+        // used up.
         (0..=self.sockets.len()).find_map(|_| {
             let received = match self.left.get() {
                 0 => None,
@@ -126,8 +131,9 @@ fn open(local: SocketAddr, mark: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Makes the receive buffer that large, also beyond net.core.rmem_max, which is small on many machines; returns how large
-/// it is. Who lacks the right to it (CAP_NET_ADMIN) gets as much as everybody.
+/// Makes the receive buffer that large, also beyond net.core.rmem_max, which is small on many
+/// machines; returns how large it is. Who lacks the right to it (CAP_NET_ADMIN) gets as much as
+/// everybody.
 fn make_room(socket: &Socket, wanted: usize) -> io::Result<usize> {
     if setsockopt(socket, sockopt::RcvBufForce, &wanted).is_err() {
         socket.set_recv_buffer_size(wanted)?;

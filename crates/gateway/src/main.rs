@@ -1,7 +1,7 @@
 //! testudod: the gateway daemon.
 //!
-//! Reads `testudo.toml`, checks its rights, and hands over to [`event_loop`]. All protocol work is done in the crates
-//! below; this one owns the sockets, the threads and the order of things.
+//! Reads `testudo.toml`, checks its rights, and hands over to [`event_loop`]. All protocol work is
+//! done in the crates below; this one owns the sockets, the threads and the order of things.
 #![forbid(unsafe_code)]
 // The wire and operators reach most of this: a panic would be an outage.
 #![cfg_attr(
@@ -75,8 +75,8 @@ struct Arguments {
     /// With --check: what swanctl is to load.
     #[arg(long, value_name = "FILE", default_value = "/etc/swanctl/swanctl.conf", requires = "check")]
     swanctl: PathBuf,
-    /// Take away the XDP filter, its maps, the TUN and the routes that a gateway left behind, and leave. Protected
-    /// traffic is no longer held back after this.
+    /// Take away the XDP filter, its maps, the TUN and the routes that a gateway left behind, and
+    /// leave. Protected traffic is no longer held back after this.
     #[arg(long)]
     cleanup: bool,
 }
@@ -102,8 +102,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be half changed, so the process
-/// ends at once and fails closed.
+/// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be
+/// half changed, so the process ends at once and fails closed.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         log::panicked(panic);
@@ -123,7 +123,8 @@ fn check_rights() -> Result<()> {
     privileges::protect_secrets()
 }
 
-/// Before there is a log, or where the operator sits at the terminal, errors go to stderr as they are.
+/// Before there is a log, or where the operator sits at the terminal, errors go to stderr as they
+/// are.
 fn fail(error: &str) -> ExitCode {
     error.lines().for_each(|line| log::say(&format!("testudod: {line}\n")));
     ExitCode::FAILURE

@@ -1,7 +1,9 @@
-//! From connections and Child SAs to the SPD, and to the prefixes that the filter and the routes must hold back.
+//! From connections and Child SAs to the SPD, and to the prefixes that the filter and the routes
+//! must hold back.
 //!
-//! A configured child stands in the SPD from the moment it is loaded, without an SA: what it protects never leaves in
-//! clear. An installed Child SA adds a policy of its own, with the selectors that were negotiated, before that one.
+//! A configured child stands in the SPD from the moment it is loaded, without an SA: what it
+//! protects never leaves in clear. An installed Child SA adds a policy of its own, with the
+//! selectors that were negotiated, before that one.
 
 mod addr_set;
 mod bypasses;
@@ -61,7 +63,8 @@ pub(crate) struct Policies {
     spd_changed: bool,
     /// What pools of virtual addresses hand out.
     pools: BTreeMap<String, AddrRange>,
-    /// Policies of Child SAs that do not stand: not yet, or no longer, because another SA has what they carry.
+    /// Policies of Child SAs that do not stand: not yet, or no longer, because another SA has what
+    /// they carry.
     resting: BTreeSet<PolicyId>,
     /// See [`Policies::stand_in`].
     stand_ins: StandIns,
@@ -76,7 +79,8 @@ pub(crate) struct Policies {
 /// A Child SA whose policy is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSa<'a> {
-    /// The highest comes first, and only those that renew each other may have the same; of these the older one.
+    /// The highest comes first, and only those that renew each other may have the same; of these
+    /// the older one.
     pub(crate) place: u64,
     /// The Child SA.
     pub(crate) id: ChildSaId,
@@ -119,7 +123,8 @@ pub(crate) enum Change {
     Protection,
 }
 
-/// Places of Child SAs lie below it, those of the newest lowest; those of configured children above, as they were loaded.
+/// Places of Child SAs lie below it, those of the newest lowest; those of configured children
+/// above, as they were loaded.
 const FIRST_CONFIGURED_PLACE: u64 = 1 << 63;
 
 impl Policies {
@@ -128,7 +133,8 @@ impl Policies {
         Self { homes: Some(Homes::new(key)), ..Self::default() }
     }
 
-    /// Takes a connection's children in the place of those that it had. Where they mean the same, nothing changes.
+    /// Takes a connection's children in the place of those that it had. Where they mean the same,
+    /// nothing changes.
     pub(crate) fn load(&mut self, connection: &Connection) {
         let leased: Vec<AddrRange> =
             connection.pools.iter().filter_map(|name| self.pools.get(name)).copied().collect();
@@ -246,8 +252,8 @@ impl Policies {
         self.spd_changed = true;
     }
 
-    /// Behind what stands in that place already: in a cluster one Child SA that renews another has its place, also if they do not
-    /// carry the same.
+    /// Behind what stands in that place already: in a cluster one Child SA that renews another has
+    /// its place, also if they do not carry the same.
     fn free_part(&self, rank: Rank) -> Rank {
         self.homes.as_ref().map_or(rank, |homes| homes.free_part(rank))
     }
@@ -309,9 +315,10 @@ impl Policies {
         }
     }
 
-    /// The policy of the Child SA that is renewed, for the one that takes its place: so that the outbound SA changes in one
-    /// step, and the SPD not at all. `None` if they do not carry the same with the same priority and, in a cluster, at the same
-    /// home and place, or the old one is gone.
+    /// The policy of the Child SA that is renewed, for the one that takes its place: so that the
+    /// outbound SA changes in one step, and the SPD not at all. `None` if they do not carry the
+    /// same with the same priority and, in a cluster, at the same home and place, or the old one is
+    /// gone.
     pub(crate) fn inherit(&mut self, sa: &NewSa<'_>, old: ChildSaId) -> Option<PolicyId> {
         let id = *self.installed.get(&old)?;
         let priority = priority_of(sa.child, sa.selectors);
@@ -371,7 +378,8 @@ impl Policies {
         self.homes.as_mut().map(Homes::take_new).unwrap_or_default()
     }
 
-    /// Policies that may stand without an SA, and whose node is to ask for one. None without a cluster.
+    /// Policies that may stand without an SA, and whose node is to ask for one. None without a
+    /// cluster.
     pub(crate) fn take_policy_homes(&mut self) -> BTreeMap<PolicyId, Shard> {
         std::mem::take(&mut self.untold)
     }
@@ -403,8 +411,8 @@ impl Policies {
         self.table.get(id)?.name()
     }
 
-    /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they were loaded). Fails if
-    /// they are more than it holds.
+    /// The SPD: by priority, then Child SAs (the newest first) before configured children (as they
+    /// were loaded). Fails if they are more than it holds.
     pub(crate) fn spd(&self) -> Result<&Spd, Error> {
         let found = self.standing;
         if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
@@ -423,8 +431,8 @@ impl Policies {
     }
 }
 
-/// The policy of a child as it is configured. A peer with any address and `dynamic` selectors: nothing is known before it
-/// comes.
+/// The policy of a child as it is configured. A peer with any address and `dynamic` selectors:
+/// nothing is known before it comes.
 fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<PolicyEntry> {
     // A shunt is there when it is installed.
     if !child.mode.is_negotiated() && !child.start_action.traps() {
@@ -441,8 +449,8 @@ fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Op
     Some(PolicyEntry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
 }
 
-/// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before discard, so that a
-/// small explicit `priority` comes before all of them.
+/// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before
+/// discard, so that a small explicit `priority` comes before all of them.
 const BASE_PASS: u32 = 100_000;
 const BASE_TUNNEL: u32 = 200_000;
 const BASE_DROP: u32 = 300_000;
@@ -478,7 +486,8 @@ fn width(selectors: &[TrafficSelector]) -> u32 {
     selectors.iter().map(one).max().unwrap_or(0)
 }
 
-/// Our side. Before there is an SA, `dynamic` may be any address: whatever goes to the remote side is held back.
+/// Our side. Before there is an SA, `dynamic` may be any address: whatever goes to the remote side
+/// is held back.
 fn local_side(child: &Child) -> Vec<TrafficSelector> {
     let everything = [prefix::whole(false), prefix::whole(true)];
     child.local_ts.iter().flat_map(|spec| resolve(spec, &everything)).collect()

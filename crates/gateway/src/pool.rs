@@ -1,7 +1,8 @@
 //! Threads that compute, so that the control thread need not wait.
 //!
-//! Work goes in by a list and comes back by another. The control thread is woken once for all that has come back since it
-//! looked last, and while there is more to do not for every single result: to be woken costs about as much as to go on with one.
+//! Work goes in by a list and comes back by another. The control thread is woken once for all that
+//! has come back since it looked last, and while there is more to do not for every single result:
+//! to be woken costs about as much as to go on with one.
 
 use mio::Waker;
 use std::collections::VecDeque;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// So long a result may wait for those that come behind it, and until the next is there; but for none that takes long.
+/// So long a result may wait for those that come behind it, and until the next is there; but for
+/// none that takes long.
 const MAX_RESULT_DELAY: Duration = Duration::from_micros(500);
 
 /// What wakes the control thread.
@@ -22,8 +24,8 @@ pub(crate) fn waking(waker: Arc<Waker>) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it ends the threads, each
-/// behind what it is at; what waits is dropped.
+/// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it
+/// ends the threads, each behind what it is at; what waits is dropped.
 pub(crate) struct Pool<J, D> {
     shared: Arc<PoolState<J, D>>,
     threads: Vec<JoinHandle<()>>,
@@ -53,8 +55,9 @@ struct Work<J> {
 }
 
 impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
-    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with what comes in. Before work
-    /// that `takes_long` says to take long, control is told of what is done.
+    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with
+    /// what comes in. Before work that `takes_long` says to take long, control is told of what is
+    /// done.
     pub(crate) fn start(
         name: &str,
         threads: usize,

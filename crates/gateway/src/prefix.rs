@@ -29,8 +29,9 @@ pub(crate) fn exact(range: &AddrRange) -> Option<Prefix> {
     }
 }
 
-/// Prefixes that hold all of the range's addresses: at most `limit` of them, which is never less than two. Where the fewest
-/// that hold no others are more, these hold others too, next to both ends.
+/// Prefixes that hold all of the range's addresses: at most `limit` of them, which is never less
+/// than two. Where the fewest that hold no others are more, these hold others too, next to both
+/// ends.
 pub(crate) fn cover_within(range: &AddrRange, limit: usize) -> Vec<Prefix> {
     let (first, last, like) = (to_u128(range.start()), to_u128(range.end()), range.start());
     let rounded = |bits: u8| {

@@ -1,4 +1,5 @@
-//! Maps by prefix that answer what lies around a prefix, and what inside it, without walking everything.
+//! Maps by prefix that answer what lies around a prefix, and what inside it, without walking
+//! everything.
 
 use crate::prefix::{last_address, widest_at};
 use std::collections::BTreeMap;

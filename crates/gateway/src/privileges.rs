@@ -1,4 +1,5 @@
-//! What the daemon needs of the kernel, checked before anything changes, and what it gives up for its secrets' sake.
+//! What the daemon needs of the kernel, checked before anything changes, and what it gives up for
+//! its secrets' sake.
 
 use crate::error::{Error, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -65,7 +66,8 @@ pub(crate) fn protect_secrets() -> Result<()> {
     nix::sys::prctl::set_dumpable(false).map_err(failed("make the process undumpable"))
 }
 
-/// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: takes as much as it may.
+/// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: takes as much as
+/// it may.
 pub(crate) fn raise_memlock() {
     let unlimited = nix::libc::RLIM_INFINITY;
     if setrlimit(Resource::RLIMIT_MEMLOCK, unlimited, unlimited).is_err()

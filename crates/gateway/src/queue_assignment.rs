@@ -12,7 +12,8 @@ use testudo_fastpath::filter::MAX_QUEUES;
 use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
 use testudo_fastpath::port::{Queues, queues_of};
 
-/// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds that many.
+/// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds
+/// that many.
 const MIN_RING_ENTRIES: u32 = 256;
 
 /// All workers, by their numbers.

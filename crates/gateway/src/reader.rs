@@ -1,5 +1,5 @@
-//! Reads TOML key by key and remembers where each stood, so that every complaint names file, line, key, what was
-//! found and what was expected. Knows nothing of what the keys mean.
+//! Reads TOML key by key and remembers where each stood, so that every complaint names file, line,
+//! key, what was found and what was expected. Knows nothing of what the keys mean.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -36,8 +36,8 @@ use zeroize::Zeroizing;
 const NO_JOB: JobId = JobId(0);
 
 impl Gateway {
-    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is given. Those of this node: see
-    /// [`Gateway::matching_remote_sas`].
+    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is
+    /// given. Those of this node: see [`Gateway::matching_remote_sas`].
     fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
         let given = wanted.ike_id.or_else(|| wanted.child_id.and_then(|child| self.endpoint.ike_of(child)));
@@ -86,7 +86,8 @@ impl Gateway {
         }
     }
 
-    /// The Child SAs that will be replaced once the connection is loaded in the place of the one that is.
+    /// The Child SAs that will be replaced once the connection is loaded in the place of the one
+    /// that is.
     fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
         let mut found = self.endpoint.outdated_children(&connection.name);
         let Some(before) = self.endpoint.made_by(&connection.name) else { return found };
@@ -123,7 +124,8 @@ impl Control for Gateway {
             let Connection { name, local_port: found, .. } = connection;
             return Err(Error::LocalPort { connection: name, found }.into());
         }
-        // A connection that is refused must have touched nothing: its policies would take the place of those that stand.
+        // A connection that is refused must have touched nothing: its policies would take the place
+        // of those that stand.
         Endpoint::check_connection(&connection)?;
         self.endpoint.fill_names(&mut connection);
         let name = connection.name.clone();

@@ -25,7 +25,8 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             Note::Terminated(job, gone) => server.finish_terminate(job, gone),
             Note::Replicated(job) => server.finish_replication(job),
             Note::Configure(from, effect, octets) => {
-                // What is refused here and not there is named by `testudo cluster` until it is mended.
+                // What is refused here and not there is named by `testudo cluster` until it is
+                // mended.
                 if let Err(why) = carry_out(&octets, gateway) {
                     let what = match &effect {
                         Effect::Set(name) | Effect::Unset(name) => name.name.as_str(),

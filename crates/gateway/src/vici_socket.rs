@@ -1,4 +1,5 @@
-//! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows no command.
+//! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows no
+//! command.
 
 use crate::error::Error;
 use mio::net::{UnixListener, UnixStream};
@@ -85,8 +86,9 @@ impl ViciSocket {
         }
     }
 
-    /// Writes once to every client and reads once from it; true if there is more to be done at once. That is left for the
-    /// next turn: a client that reads as fast as an answer is made keeps nobody else waiting.
+    /// Writes once to every client and reads once from it; true if there is more to be done at
+    /// once. That is left for the next turn: a client that reads as fast as an answer is made keeps
+    /// nobody else waiting.
     pub(crate) fn pump(&mut self, server: &mut Server, now: Time, control: &mut dyn Control) -> bool {
         let ids: Vec<ClientId> = self.streams.keys().copied().collect();
         let mut more = false;
@@ -178,7 +180,8 @@ impl Client {
     }
 }
 
-/// A socket that nobody answers at is left over from a crash; one that somebody answers at is somebody's.
+/// A socket that nobody answers at is left over from a crash; one that somebody answers at is
+/// somebody's.
 fn remove_stale(path: &Path) -> Result<(), Error> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err(Error::ViciInUse(path.to_owned())),
@@ -189,8 +192,9 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Binds a socket that is root's alone from its first moment: restricted only afterwards, it would let others connect in
-/// between. The mask is the process's: no thread that makes files runs yet when this is called.
+/// Binds a socket that is root's alone from its first moment: restricted only afterwards, it would
+/// let others connect in between. The mask is the process's: no thread that makes files runs yet
+/// when this is called.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
     let bound = UnixListener::bind(path);

@@ -103,7 +103,8 @@ fn read_to_answer(mut client: Stream) -> usize {
     }
 }
 
-/// A reader that is as fast as the answer is made must not keep IKE and the other clients waiting until its end.
+/// A reader that is as fast as the answer is made must not keep IKE and the other clients waiting
+/// until its end.
 #[test]
 fn a_fast_reader_of_a_long_answer_leaves_others_their_turn() {
     let dir = tempfile::tempdir().unwrap();

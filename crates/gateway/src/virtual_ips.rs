@@ -1,10 +1,12 @@
-//! The virtual addresses that peers have given this gateway: on the TUN, for what the gateway itself sends.
+//! The virtual addresses that peers have given this gateway: on the TUN, for what the gateway
+//! itself sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_ike::output::IkeSaId;
 
-/// Which IKE SAs have brought which address. One that replaces another brings the same before the other goes.
+/// Which IKE SAs have brought which address. One that replaces another brings the same before the
+/// other goes.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualIps(BTreeMap<IpAddr, BTreeSet<IkeSaId>>);
 

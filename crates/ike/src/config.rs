@@ -93,7 +93,8 @@ impl Connection {
 /// Fragmentation of IKE messages (RFC 7383).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fragmentation {
-    /// `yes`: where the peer can, messages that are too large leave in fragments. `force` means the same with IKEv2.
+    /// `yes`: where the peer can, messages that are too large leave in fragments. `force` means the
+    /// same with IKEv2.
     #[default]
     Yes,
     /// `accept`: fragments are taken, but not sent.
@@ -134,8 +135,8 @@ pub enum Unique {
 /// Post-quantum pre-shared keys on a connection (RFC 8784).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PpkPolicy {
-    /// `ppk_id`: which PPK we use when we initiate, and the one that the peer must use. Without it we use none, and the peer
-    /// may use any that is loaded.
+    /// `ppk_id`: which PPK we use when we initiate, and the one that the peer must use. Without it
+    /// we use none, and the peer may use any that is loaded.
     pub id: Option<Identity>,
     /// `ppk_required`: no IKE SA without a PPK.
     pub required: bool,
@@ -170,8 +171,8 @@ pub struct LocalAuth {
 /// `connections.<name>.remote`: what we demand from the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteAuth {
-    /// `id`; `None` or `%any` accepts any identity that authenticates. A `*` stands for any value in a distinguished name,
-    /// and in front of a domain for any name within it.
+    /// `id`; `None` or `%any` accepts any identity that authenticates. A `*` stands for any value
+    /// in a distinguished name, and in front of a domain for any name within it.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
@@ -306,7 +307,8 @@ pub struct Child {
     pub local_ts: Vec<TsSpec>,
     /// `remote_ts`.
     pub remote_ts: Vec<TsSpec>,
-    /// `esp_proposals`, in order of preference; empty for [`ChildMode::Pass`] and [`ChildMode::Drop`].
+    /// `esp_proposals`, in order of preference; empty for [`ChildMode::Pass`] and
+    /// [`ChildMode::Drop`].
     pub proposals: Vec<EspProposal>,
     /// `mode`.
     pub mode: ChildMode,
@@ -350,7 +352,8 @@ pub enum ChildMode {
     /// `tunnel`: protect.
     #[default]
     Tunnel,
-    /// `transport`: protect what the two hosts themselves exchange, without another IP header where both sides agree to that.
+    /// `transport`: protect what the two hosts themselves exchange, without another IP header where
+    /// both sides agree to that.
     Transport,
     /// `pass`: bypass.
     Pass,

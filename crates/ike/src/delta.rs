@@ -1,8 +1,9 @@
 //! What has changed between two exports of an IKE SA.
 //!
-//! Most of what happens to an IKE SA moves a Message ID, a few deadlines and the octets kept for a repetition; keys, selectors and
-//! identities stay. Octets that are in the base too are told by their place there, whatever they mean: nothing can be forgotten that
-//! a later version adds to the state. Two exports are alike when they were made for the same moment
+//! Most of what happens to an IKE SA moves a Message ID, a few deadlines and the octets kept for a
+//! repetition; keys, selectors and identities stay. Octets that are in the base too are told by
+//! their place there, whatever they mean: nothing can be forgotten that a later version adds to the
+//! state. Two exports are alike when they were made for the same moment
 //! ([`crate::endpoint::Endpoint::export_sa`]): else every time in them differs.
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -95,13 +96,15 @@ fn digest_of(octets: &[u8]) -> Digest {
     digest(&SHA256, octets).as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-/// Goes through the result and looks for each place where it goes on as the base does: where it went on before, if only a few octets
-/// have another value; else wherever the base has such a block.
+/// Goes through the result and looks for each place where it goes on as the base does: where it
+/// went on before, if only a few octets have another value; else wherever the base has such a
+/// block.
 fn pieces(base: &[u8], result: &[u8]) -> Vec<Piece> {
     let blocks: HashMap<&[u8], usize> =
         base.chunks_exact(BLOCK).enumerate().map(|(n, block)| (block, n * BLOCK)).rev().collect();
     let mut pieces = Vec::new();
-    // Up to where the result is told, where it is looked at, and what stands there in the base if no length has changed.
+    // Up to where the result is told, where it is looked at, and what stands there in the base if
+    // no length has changed.
     let (mut told, mut here, mut beside) = (0, 0, 0);
     while let Some(block) = result.get(here..here + BLOCK) {
         let straight = base.get(beside..beside + BLOCK).filter(|other| *other == block).map(|_| beside);

@@ -1,8 +1,8 @@
 //! IKEv2 (RFC 7296) without I/O.
 //!
-//! Bytes and `now` in; bytes, deadlines and events out. No socket, clock, thread or random source lives here:
-//! entropy, SPIs and cookie secrets come from injected allocators, and all SA state is plain, versioned,
-//! serialisable data.
+//! Bytes and `now` in; bytes, deadlines and events out. No socket, clock, thread or random source
+//! lives here: entropy, SPIs and cookie secrets come from injected allocators, and all SA state is
+//! plain, versioned, serialisable data.
 #![forbid(unsafe_code)]
 
 pub mod alloc;

@@ -25,15 +25,18 @@ impl std::fmt::Display for UnixTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IkeSaId(pub u64);
 
-/// Local number of a Child SA: strongSwan's `uniqueid` of a child. Never used twice by one endpoint.
+/// Local number of a Child SA: strongSwan's `uniqueid` of a child. Never used twice by one
+/// endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChildSaId(pub u64);
 
-/// Names a state change. An output may leave only once the change it names is stable; a single node commits at once.
+/// Names a state change. An output may leave only once the change it names is stable; a single node
+/// commits at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommitId(pub u64);
 
-/// The two ends of a UDP conversation. On port 4500 the host puts the non-ESP marker before the message (RFC 7296 §2.23).
+/// The two ends of a UDP conversation. On port 4500 the host puts the non-ESP marker before the
+/// message (RFC 7296 §2.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Path {
     /// Our address and port.
@@ -47,7 +50,8 @@ pub struct Path {
 pub enum Output {
     /// Send an IKE message (without non-ESP marker) once `after` is stable.
     Send {
-        /// The IKE SA whose message it is; none for an answer to a stranger. For [`crate::endpoint::Endpoint::not_sent`].
+        /// The IKE SA whose message it is; none for an answer to a stranger. For
+        /// [`crate::endpoint::Endpoint::not_sent`].
         ike: Option<IkeSaId>,
         /// The state change that the message depends on.
         after: CommitId,
@@ -73,26 +77,26 @@ pub enum Output {
         name: String,
         /// All that the data plane needs.
         params: Box<ChildSaParams>,
-        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in, and that one goes on
-        /// sending. None: both directions are used at once.
+        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in, and
+        /// that one goes on sending. None: both directions are used at once.
         replaces: Option<ChildSaId>,
     },
-    /// What has gone out through one Child SA goes out through another from the next packet on. The first still takes
-    /// packets in.
+    /// What has gone out through one Child SA goes out through another from the next packet on. The
+    /// first still takes packets in.
     SwitchChild {
         /// The one that is done.
         from: ChildSaId,
         /// The one that has taken its place.
         to: ChildSaId,
     },
-    /// What the selectors of a Child SA say goes out through it from the next packet on, although it came up beside another,
-    /// which carries something else too and stays.
+    /// What the selectors of a Child SA say goes out through it from the next packet on, although
+    /// it came up beside another, which carries something else too and stays.
     StartChild {
         /// The Child SA.
         child: ChildSaId,
     },
-    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on. Not asked for one through which
-    /// nothing goes out any more.
+    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on. Not asked
+    /// for one through which nothing goes out any more.
     UpdateChild {
         /// The Child SA.
         child: ChildSaId,
@@ -103,8 +107,9 @@ pub enum Output {
         /// The new ends; the ports count with UDP encapsulation.
         path: Path,
     },
-    /// The peer, a cluster, wants numbers left out (RFC 6311 §5.2): the next packet has one at least so much higher than it would
-    /// have had. Where the Child SA has not so many, it needs new keys.
+    /// The peer, a cluster, wants numbers left out (RFC 6311 §5.2): the next packet has one at
+    /// least so much higher than it would have had. Where the Child SA has not so many, it needs
+    /// new keys.
     AdvanceSequence {
         /// The Child SA.
         child: ChildSaId,
@@ -160,9 +165,11 @@ pub enum Event {
     ChildDown(IkeSaId, ChildSaId, Reason),
     /// The second Child SA is installed in the place of the first, which goes soon.
     ChildRekeyed(IkeSaId, ChildSaId, ChildSaId),
-    /// The second IKE SA is established in the place of the first, which goes soon; the Child SAs are the second's now.
+    /// The second IKE SA is established in the place of the first, which goes soon; the Child SAs
+    /// are the second's now.
     IkeRekeyed(IkeSaId, IkeSaId),
-    /// The peer makes no further Child SA on that IKE SA: the initiation goes on with an IKE SA of its own.
+    /// The peer makes no further Child SA on that IKE SA: the initiation goes on with an IKE SA of
+    /// its own.
     InitiateMoved {
         /// The IKE SA that tried.
         from: IkeSaId,

@@ -1,7 +1,6 @@
 //! Bursts through the pipeline of two gateways, for `tests/it/instructions.rs` to count what it
-//! takes:
-//! `pipeline DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after another. `forged` is what a fragment costs that
-//! waits for others in vain, among as many as may.
+//! takes: `pipeline DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after
+//! another. `forged` is what a fragment costs that waits for others in vain, among as many as may.
 
 #![allow(missing_docs)]
 

@@ -11,9 +11,10 @@ use testudo_wire::ip::{self, Protocol};
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 
-/// Puts AH before a packet that has grown by [`Outer::prefix_len`] at its front: behind an outer header, or in transport mode behind
-/// the headers that matter on the way. `high`: of an extended sequence number (§3.3.3.2.2). `None` if it is no packet that AH covers,
-/// which the planner has ruled out.
+/// Puts AH before a packet that has grown by [`Outer::prefix_len`] at its front: behind an outer
+/// header, or in transport mode behind the headers that matter on the way. `high`: of an extended
+/// sequence number (§3.3.3.2.2). `None` if it is no packet that AH covers, which the planner has
+/// ruled out.
 pub(crate) fn protect(
     packet: &mut [u8],
     outer: &Outer,
@@ -66,8 +67,8 @@ pub(crate) fn is_authentic(
     Ok(message.verify(icv))
 }
 
-/// Takes AH out of an authentic packet, so that it is again what its sender protected; answers its version, or what else the header
-/// says that follows.
+/// Takes AH out of an authentic packet, so that it is again what its sender protected; answers its
+/// version, or what else the header says that follows.
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
     arrived: &FoundEsp,

@@ -1,8 +1,8 @@
 //! One worker's packet pipeline. Bursts in, verdicts out; no allocation, lock or system call.
 //!
-//! The worker owns its [`Dataplane`]. Control changes it by [`Command`]s, which the worker applies between bursts; what a
-//! change puts out of use goes back as [`Garbage`], to be freed by control. Control may read the [`Counters`], and those
-//! inside the SAs, at any time.
+//! The worker owns its [`Dataplane`]. Control changes it by [`Command`]s, which the worker applies
+//! between bursts; what a change puts out of use goes back as [`Garbage`], to be freed by control.
+//! Control may read the [`Counters`], and those inside the SAs, at any time.
 
 mod burst;
 mod clear;
@@ -55,8 +55,8 @@ pub struct Config {
     pub worker: WorkerId,
     /// How many there are.
     pub workers: u8,
-    /// The sender ID of its IVs: never used before under any key that is still in use. Without one it cannot send until
-    /// [`Command::SetSenderId`] brings it.
+    /// The sender ID of its IVs: never used before under any key that is still in use. Without one
+    /// it cannot send until [`Command::SetSenderId`] brings it.
     pub sender: Option<SenderId>,
     /// Our port of UDP-encapsulated ESP, 4500 as a rule.
     pub udp_port: u16,
@@ -134,15 +134,17 @@ impl Dataplane {
         }
     }
 
-    /// Tells the time, in milliseconds since any origin. To be called once per turn of the worker's loop.
+    /// Tells the time, in milliseconds since any origin. To be called once per turn of the worker's
+    /// loop.
     #[inline]
     pub fn set_now(&mut self, milliseconds: u64) {
         self.now = milliseconds;
         self.icmp_limit.refill(milliseconds);
     }
 
-    /// Shut, it drops whatever it is given, both ways, until it is opened again: a node of a cluster must not touch a packet
-    /// once others may have taken its shards. To be told before each burst, or turn of the worker's loop.
+    /// Shut, it drops whatever it is given, both ways, until it is opened again: a node of a
+    /// cluster must not touch a packet once others may have taken its shards. To be told before
+    /// each burst, or turn of the worker's loop.
     #[inline]
     pub fn set_open(&mut self, open: bool) {
         self.open = open || planted(Plant::NoFence);

@@ -10,7 +10,8 @@ use testudo_wire::ipv6::Ipv6;
 use testudo_wire::udp::{self, Udp};
 use testudo_wire::{ah::Ah, esp, esp::Esp};
 
-/// The shortest ESP packet that an algorithm makes: header, one word of padding and trailer, the shortest ICV.
+/// The shortest ESP packet that an algorithm makes: header, one word of padding and trailer, the
+/// shortest ICV.
 const MIN_ESP: usize = esp::HEADER + 4 + Mac::HmacSha1_96.icv_len();
 const KEEPALIVE: [u8; 1] = [0xff];
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
@@ -37,7 +38,8 @@ pub(crate) struct FoundEsp {
     /// Outer DSCP and ECN.
     pub(crate) class: u8,
     pub(crate) form: Form,
-    /// Outer source port, 0 without UDP. The address stays in the packet until somebody asks for the [`source`].
+    /// Outer source port, 0 without UDP. The address stays in the packet until somebody asks for
+    /// the [`source`].
     pub(crate) source_port: u16,
 }
 
@@ -59,9 +61,9 @@ pub(crate) enum OuterKind {
     Fragment,
 }
 
-/// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place where it is to stay,
-/// because to move it takes longer than to find it out. The UDP checksum is not looked at: the ICV says more, and over
-/// IPv4 it may be zero (RFC 3948 §2.1).
+/// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place
+/// where it is to stay, because to move it takes longer than to find it out. The UDP checksum is
+/// not looked at: the ICV says more, and over IPv4 it may be zero (RFC 3948 §2.1).
 #[inline(always)]
 pub(crate) fn sort(
     packet: &[u8],
@@ -109,8 +111,8 @@ pub(crate) fn sort(
     }
 }
 
-/// The next ESP packet of a train: its outer header is like that of the one before, its SPI too, and it is `total` octets long. `None` if
-/// it is too short.
+/// The next ESP packet of a train: its outer header is like that of the one before, its SPI too,
+/// and it is `total` octets long. `None` if it is too short.
 #[inline]
 pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &FoundEsp) -> Option<FoundEsp> {
     let len = total.checked_sub(before.at).filter(|len| usize::from(*len) >= MIN_ESP)?;
@@ -118,7 +120,8 @@ pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &FoundEsp) -> Opt
     Some(FoundEsp { sequence: found.sequence, len, ..*before })
 }
 
-/// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so that ESP pays nothing for it.
+/// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so
+/// that ESP pays nothing for it.
 #[cold]
 pub(crate) fn sort_ah(packet: &[u8], arrived: &mut FoundEsp) -> Result<(), DropReason> {
     let (protocol, payload, at, class) = match ip::version(packet) {

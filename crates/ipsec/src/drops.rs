@@ -26,7 +26,8 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Neither IPv4 nor IPv6, a header that contradicts itself, a wrong header checksum, or too short for its ports.
+    /// Neither IPv4 nor IPv6, a header that contradicts itself, a wrong header checksum, or too
+    /// short for its ports.
     Malformed = "malformed",
     /// No policy matches: the default is to discard (RFC 4301 §5.1).
     NoPolicy = "no_policy",
@@ -42,13 +43,15 @@ reasons! {
     TtlExceeded = "ttl_exceeded",
     /// Larger than the path takes, and must not be fragmented.
     TooBig = "too_big",
-    /// The policy's SA is one in transport mode, which carries what this host itself sends, and the packet came by a port.
+    /// The policy's SA is one in transport mode, which carries what this host itself sends, and the
+    /// packet came by a port.
     NotFromHost = "not_from_host",
     /// The frame has no room for headers and trailer.
     NoRoom = "no_room",
     /// The SA's sequence numbers are used up.
     SequenceExhausted = "sequence_exhausted",
-    /// The SA has no block of sequence numbers here, or has used it up before the cluster granted the next.
+    /// The SA has no block of sequence numbers here, or has used it up before the cluster granted
+    /// the next.
     NoBlock = "no_block",
     /// The sender ID's IVs are used up.
     IvExhausted = "iv_exhausted",
@@ -72,12 +75,13 @@ reasons! {
     EspTooShort = "esp_too_short",
     /// Too short for AH and the ICV of its SA, or a length field that lies.
     AhTooShort = "ah_too_short",
-    /// Headers before AH of which cannot be told what becomes of them on the way, so that it cannot cover them (RFC 4302 §3.3.3).
+    /// Headers before AH of which cannot be told what becomes of them on the way, so that it cannot
+    /// cover them (RFC 4302 §3.3.3).
     AhNotCovered = "ah_not_covered",
     /// The SA with this SPI is one of ESP and the packet AH, or the other way round.
     OtherProtocol = "other_protocol",
-    /// ESP that came bare, or in AH of another peer, although a policy puts AH around it (RFC 4301 §5.2); or that would leave in UDP, which
-    /// AH does not cover.
+    /// ESP that came bare, or in AH of another peer, although a policy puts AH around it (RFC 4301
+    /// §5.2); or that would leave in UDP, which AH does not cover.
     NotInAh = "not_in_ah",
     /// No inbound SA has this SPI, and none got it within a moment.
     UnknownSpi = "unknown_spi",
@@ -89,7 +93,8 @@ reasons! {
     Replayed = "replayed",
     /// The ICV does not fit: forged or damaged.
     AuthFailed = "auth_failed",
-    /// A dummy packet (RFC 4303 §2.6); or, on its way out in transport mode, one that would be taken for one.
+    /// A dummy packet (RFC 4303 §2.6); or, on its way out in transport mode, one that would be
+    /// taken for one.
     Dummy = "dummy",
     /// Authentic, but with padding that RFC 4303 §2.4 does not allow.
     BadPadding = "bad_padding",
@@ -101,7 +106,8 @@ reasons! {
     MalformedInner = "malformed_inner",
     /// Authentic, but outside the SA's selectors (RFC 4301 §5.2).
     SelectorMismatch = "selector_mismatch",
-    /// Congestion was marked on the outer header of a packet that cannot carry the mark (RFC 6040 §4.2).
+    /// Congestion was marked on the outer header of a packet that cannot carry the mark (RFC 6040
+    /// §4.2).
     EcnNotCapable = "ecn_not_capable",
 }
 

@@ -1,7 +1,8 @@
-//! A worker's cache from flow to the SPD's decision, so that the SPD is searched once a flow, not once a packet.
+//! A worker's cache from flow to the SPD's decision, so that the SPD is searched once a flow, not
+//! once a packet.
 //!
-//! A flow stands in one of two sets: where it would displace another in the first it goes to the second, so that few flows lack a
-//! place before most are taken.
+//! A flow stands in one of two sets: where it would displace another in the first it goes to the
+//! second, so that few flows lack a place before most are taken.
 
 use crate::packet_selector::PacketSelector;
 use crate::spd::PolicyId;
@@ -18,7 +19,8 @@ pub(crate) enum Path {
     Discard,
     /// A fragment of what ports decide about: only the whole datagram tells.
     Join,
-    /// No policy matches; but what goes to that address from elsewhere may be held back: by a range of that width.
+    /// No policy matches; but what goes to that address from elsewhere may be held back: by a range
+    /// of that width.
     NoPolicy(Option<u8>),
 }
 
@@ -52,7 +54,8 @@ impl FlowCache {
     pub(crate) fn invalidate(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // Once in four thousand million changes, entries of the first generation would come back to life.
+            // Once in four thousand million changes, entries of the first generation would come
+            // back to life.
             for entry in self.sets.as_flattened_mut() {
                 entry.generation = 0;
             }

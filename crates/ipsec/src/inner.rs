@@ -90,7 +90,8 @@ impl Inner {
         if self.is_ipv6() { Protocol::IPV6 } else { Protocol::IPV4 }
     }
 
-    /// Cuts off what stands behind the packet's end: Ethernet's padding, or TFC padding (RFC 4303 §2.7).
+    /// Cuts off what stands behind the packet's end: Ethernet's padding, or TFC padding (RFC 4303
+    /// §2.7).
     #[inline]
     pub(crate) fn trim(&self, buf: &mut PacketBuf<'_>) {
         let surplus = buf.len().saturating_sub(usize::from(self.len));
@@ -122,8 +123,8 @@ impl Inner {
         }
     }
 
-    /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu()` octets hold the other side's
-    /// segments. True if it changed.
+    /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu()` octets
+    /// hold the other side's segments. True if it changed.
     #[inline]
     pub(crate) fn clamp_mss(&self, packet: &mut [u8], mtu: impl FnOnce() -> u16) -> bool {
         if self.tcp_at == 0 {

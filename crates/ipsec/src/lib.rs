@@ -1,14 +1,17 @@
 //! The IPsec packet pipeline without I/O: SPD, SAD, ESP, AH, anti-replay, numbers, path MTU.
 //!
-//! Bytes and counters in, bytes and verdicts out. No socket, clock, thread or random source lives here.
+//! Bytes and counters in, bytes and verdicts out. No socket, clock, thread or random source lives
+//! here.
 //!
-//! A worker owns a [`dataplane::Dataplane`] and calls it with bursts. Control builds the immutable tables
-//! ([`spd::Spd`]) and the SAs ([`sa::InboundSa`], [`sa::OutboundSa`]) and hands them over as commands; it may read their
-//! counters, replay windows and numbers at any time: they are atomics that any number of workers share without a lock. [`replay`] and [`number`]
-//! hold the two invariants on which all else rests: no number is accepted twice, and none is used twice.
+//! A worker owns a [`dataplane::Dataplane`] and calls it with bursts. Control builds the immutable
+//! tables ([`spd::Spd`]) and the SAs ([`sa::InboundSa`], [`sa::OutboundSa`]) and hands them over as
+//! commands; it may read their counters, replay windows and numbers at any time: they are atomics
+//! that any number of workers share without a lock. [`replay`] and [`number`] hold the two
+//! invariants on which all else rests: no number is accepted twice, and none is used twice.
 #![forbid(unsafe_code)]
 
-/// What the state that workers share is made of. `tests/loom` puts loom's in their place, and tries every order of events.
+/// What the state that workers share is made of. `tests/loom` puts loom's in their place, and tries
+/// every order of events.
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }

@@ -1,4 +1,5 @@
-//! The fields of a packet that selectors look at (RFC 4301 §4.4.1.1), seen from our side of the tunnel.
+//! The fields of a packet that selectors look at (RFC 4301 §4.4.1.1), seen from our side of the
+//! tunnel.
 
 use crate::selector::addr_bits;
 use std::fmt;
@@ -17,23 +18,27 @@ pub enum Direction {
     In,
 }
 
-/// Addresses, protocol and ports of a packet. Compact, because it is also the key of the flow cache.
+/// Addresses, protocol and ports of a packet. Compact, because it is also the key of the flow
+/// cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PacketSelector {
     pub(crate) local: u128,
     pub(crate) remote: u128,
-    /// local port:16 | remote port:16 | zero:13 | fragment:1 | has ports:1 | IPv6:1 | zero:8 | protocol:8
+    /// local port:16 | remote port:16 | zero:13 | fragment:1 | has ports:1 | IPv6:1 | zero:8 |
+    /// protocol:8
     pub(crate) meta: u64,
 }
 
-/// Selectors do not look at this: it is here so that fragments are flows of their own, with a path of their own.
+/// Selectors do not look at this: it is here so that fragments are flows of their own, with a path
+/// of their own.
 const FRAGMENT: u64 = 1 << 18;
 const HAS_PORTS: u64 = 1 << 17;
 const IPV6: u64 = 1 << 16;
 
 impl PacketSelector {
-    /// From the fields themselves. `ports` (local, remote) is `None` where the packet has none to look at: in later
-    /// fragments, and with protocols that have none. `protocol` 0 stands for one that cannot be known.
+    /// From the fields themselves. `ports` (local, remote) is `None` where the packet has none to
+    /// look at: in later fragments, and with protocols that have none. `protocol` 0 stands for one
+    /// that cannot be known.
     ///
     /// `None` if the addresses are of different families.
     pub fn new(local: IpAddr, remote: IpAddr, protocol: Protocol, ports: Option<(u16, u16)>) -> Option<Self> {
@@ -106,7 +111,8 @@ impl PacketSelector {
         }
     }
 
-    /// The same packet with the sides exchanged: what came in through one tunnel, as it would go out through another.
+    /// The same packet with the sides exchanged: what came in through one tunnel, as it would go
+    /// out through another.
     #[inline]
     pub(crate) fn reversed(&self) -> Self {
         let (local, remote) = (self.meta >> 48, self.meta >> 32 & 0xffff);
@@ -193,8 +199,8 @@ impl fmt::Debug for PacketSelector {
     }
 }
 
-/// Source and destination port, or what stands for them: type and code of ICMP, type of the mobility header
-/// (RFC 4301 §4.4.1.1).
+/// Source and destination port, or what stands for them: type and code of ICMP, type of the
+/// mobility header (RFC 4301 §4.4.1.1).
 #[inline]
 fn ports_of(protocol: Protocol, payload: &[u8]) -> Result<Option<(u16, u16)>, Error> {
     let truncated = |expected| Error::Truncated { found: payload.len(), expected };

@@ -1,8 +1,9 @@
 //! Path MTUs, as routers tell them: what may be believed of an ICMP error, and for how long.
 //!
-//! Nobody signs these messages (RFC 4301 §6.1.1, §8.2). They quote a packet of ours, and whoever has not seen one has to guess: both
-//! addresses, the SPI that the peer chose, and a sequence number that was sent lately. A path is never taken for less than any
-//! must bear, and what was learned grows old.
+//! Nobody signs these messages (RFC 4301 §6.1.1, §8.2). They quote a packet of ours, and whoever
+//! has not seen one has to guess: both addresses, the SPI that the peer chose, and a sequence
+//! number that was sent lately. A path is never taken for less than any must bear, and what was
+//! learned grows old.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,11 +13,13 @@ use testudo_base::spi::Spi;
 
 /// A path may have become better after this long (RFC 1191 §6.3, RFC 8201 §4).
 pub const LIFETIME: Duration = Duration::from_secs(600);
-/// An IPv4 path that is said to take less is taken for this (RFC 1122 §3.3.3): less would only multiply packets.
+/// An IPv4 path that is said to take less is taken for this (RFC 1122 §3.3.3): less would only
+/// multiply packets.
 pub(crate) const MIN_IPV4_MTU: u16 = 576;
 /// A packet too big for less than this is an error of the router's (RFC 8201 §4).
 const MIN_IPV6_MTU: u16 = 1280;
-/// So many sequence numbers may have been sent since the quoted one: a second's worth of a fast line.
+/// So many sequence numbers may have been sent since the quoted one: a second's worth of a fast
+/// line.
 const MAX_NUMBERS_SINCE_QUOTED: u64 = 1 << 21;
 /// Paths that are remembered at most. Behind the last a large packet is lost now and then, no more.
 const MAX_PATHS: usize = 1 << 16;
@@ -45,7 +48,8 @@ pub struct TooBig {
 }
 
 impl TooBig {
-    /// Reads an ICMP message in its IPv4 packet: destination unreachable, fragmentation needed (RFC 792, RFC 1191 §4).
+    /// Reads an ICMP message in its IPv4 packet: destination unreachable, fragmentation needed (RFC
+    /// 792, RFC 1191 §4).
     pub fn read_ipv4(packet: &[u8]) -> Option<Self> {
         let (_, icmp) = ipv4(packet, 1)?;
         let (header, quoted) = icmp.split_first_chunk::<8>()?;
@@ -67,7 +71,8 @@ impl TooBig {
         Some(Self { local: local.into(), remote: remote.into(), spi, sequence, udp, mtu })
     }
 
-    /// Reads an ICMPv6 message without its IPv6 header, its checksum already proven: packet too big (RFC 4443 §3.2).
+    /// Reads an ICMPv6 message without its IPv6 header, its checksum already proven: packet too big
+    /// (RFC 4443 §3.2).
     pub fn read_ipv6(icmp: &[u8]) -> Option<Self> {
         let (header, quoted) = icmp.split_first_chunk::<8>()?;
         let [2, _, _, _, mtu @ ..] = *header else { return None };
@@ -92,7 +97,8 @@ impl TooBig {
     }
 }
 
-/// Addresses and payload of an IPv4 packet with that protocol, not a later fragment. It may be cut off.
+/// Addresses and payload of an IPv4 packet with that protocol, not a later fragment. It may be cut
+/// off.
 fn ipv4(packet: &[u8], protocol: u8) -> Option<([Ipv4Addr; 2], &[u8])> {
     let header = packet.first_chunk::<20>()?;
     let length = usize::from(header[0] & 0x0f) * 4;
@@ -104,7 +110,8 @@ fn ipv4(packet: &[u8], protocol: u8) -> Option<([Ipv4Addr; 2], &[u8])> {
     Some(([addr(12)?, addr(16)?], packet.get(length..)?))
 }
 
-/// What is behind a Fragment header (RFC 8200 §4.5), and its protocol: of the first fragment, which has the ESP header.
+/// What is behind a Fragment header (RFC 8200 §4.5), and its protocol: of the first fragment, which
+/// has the ESP header.
 fn first_fragment(payload: &[u8]) -> Option<(u8, &[u8])> {
     let (header, rest) = payload.split_first_chunk::<8>()?;
     let offset = u16::from_be_bytes([header[2], header[3]]) >> 3;
@@ -115,7 +122,8 @@ fn first_fragment(payload: &[u8]) -> Option<(u8, &[u8])> {
 fn esp(protocol: u8, payload: &[u8]) -> Option<(Spi, u32)> {
     let header = match protocol {
         ESP => payload,
-        // Of which routers that quote no more than RFC 792 asks for show no number: they are not believed.
+        // Of which routers that quote no more than RFC 792 asks for show no number: they are not
+        // believed.
         AH => payload.get(4..)?,
         UDP if payload.starts_with(&NAT_PORT) => payload.get(8..)?,
         _ => return None,
@@ -147,8 +155,8 @@ struct Learned {
 }
 
 impl PathMtus {
-    /// A path was found to take so much, at that time. More than is known tells nothing: another router, or an old message. The same
-    /// again, and it stays known for longer.
+    /// A path was found to take so much, at that time. More than is known tells nothing: another
+    /// router, or an old message. The same again, and it stays known for longer.
     pub fn learn(&mut self, at: Duration, remote: IpAddr, mtu: u16) {
         let mtu = mtu.max(if remote.is_ipv6() { MIN_IPV6_MTU } else { MIN_IPV4_MTU });
         let known = self.0.get(&remote).copied().filter(|known| known.is_fresh(at));
@@ -158,8 +166,8 @@ impl PathMtus {
         }
     }
 
-    /// Whether those who know this much should hear that a path takes no more than that: it is less, or they would forget it much
-    /// earlier than who hears it now.
+    /// Whether those who know this much should hear that a path takes no more than that: it is
+    /// less, or they would forget it much earlier than who hears it now.
     pub fn is_worth_telling(&self, now: Duration, remote: IpAddr, mtu: u16) -> bool {
         let known = self.0.get(&remote).filter(|known| known.is_fresh(now));
         known.is_none_or(|known| {

@@ -1,10 +1,12 @@
 //! Fragments put together, whole or not at all.
 //!
-//! ESP never sees a fragment (RFC 4303 §3.4.1), and policies that ask for ports have to see those of all fragments or of none
-//! (RFC 4301 §7). What anybody on the way can send is kept here, so all of it is bounded: datagrams, those of one source,
-//! fragments, octets, and time. The oldest datagram has to go first. Fragments that overlap end their datagram, and all that
-//! comes of it later (RFC 5722, RFC 8200 §4.5; here for IPv4 too): nobody can show a filter other octets than us. The buffers
-//! that hold the fragments are the caller's. A fragment costs the same however many others there are.
+//! ESP never sees a fragment (RFC 4303 §3.4.1), and policies that ask for ports have to see those
+//! of all fragments or of none (RFC 4301 §7). What anybody on the way can send is kept here, so all
+//! of it is bounded: datagrams, those of one source, fragments, octets, and time. The oldest
+//! datagram has to go first. Fragments that overlap end their datagram, and all that comes of it
+//! later (RFC 5722, RFC 8200 §4.5; here for IPv4 too): nobody can show a filter other octets than
+//! us. The buffers that hold the fragments are the caller's. A fragment costs the same however many
+//! others there are.
 
 mod pieces;
 mod table;
@@ -18,8 +20,8 @@ use testudo_wire::ip::Ecn;
 
 /// Fragments of one datagram at most: one of 16 KiB over links that take 576 octets.
 pub const MAX_FRAGMENTS: usize = 32;
-/// A fragment that is not the last one has as much payload at least: what the smallest IPv4 link takes (RFC 791 §3.2). Smaller
-/// ones are made to hide a header, or to keep us busy (RFC 1858).
+/// A fragment that is not the last one has as much payload at least: what the smallest IPv4 link
+/// takes (RFC 791 §3.2). Smaller ones are made to hide a header, or to keep us busy (RFC 1858).
 const MIN_FRAGMENT_LEN: u16 = 48;
 
 /// What is kept at most.
@@ -54,7 +56,8 @@ pub enum Loss {
     Overlap,
     /// The datagram is larger than may be, or in too many fragments.
     TooLarge,
-    /// Congestion was marked on some fragments of a datagram that cannot carry the mark (RFC 3168 §5.3).
+    /// Congestion was marked on some fragments of a datagram that cannot carry the mark (RFC 3168
+    /// §5.3).
     Ecn,
     /// It had to make room for a later one.
     Displaced,
@@ -185,7 +188,8 @@ impl<F: AsRef<[u8]>> Whole<F> {
 }
 
 impl<F: AsRef<[u8]>> Reassembler<F> {
-    /// Nothing is kept yet; all memory is there already. Places are found by the key, which strangers must not know.
+    /// Nothing is kept yet; all memory is there already. Places are found by the key, which
+    /// strangers must not know.
     pub fn new(limits: Limits, key: SipKey) -> Self {
         let places = limits.datagrams;
         let entry = || PendingDatagram { since: 0, source: 0, pieces: StoredFragments::new() };
@@ -272,7 +276,8 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         }
     }
 
-    /// Lets go of half a datagram whose identification has come again: IPv4 has few (RFC 4963). True if it has.
+    /// Lets go of half a datagram whose identification has come again: IPv4 has few (RFC 4963).
+    /// True if it has.
     fn replace(
         &mut self,
         place: PlaceIndex,
@@ -323,7 +328,8 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         Some(place)
     }
 
-    /// Makes room for one more fragment of a datagram. False if to make room was to give up this datagram.
+    /// Makes room for one more fragment of a datagram. False if to make room was to give up this
+    /// datagram.
     fn make_room(&mut self, place: PlaceIndex, sink: &mut impl Sink<F>) -> bool {
         let source = usize::from(self.entries[usize::from(place)].source);
         let mut is_there = true;

@@ -1,5 +1,5 @@
-//! Security associations: what IKE hands to the packet pipeline when it establishes a Child SA, and what the pipeline
-//! makes of it.
+//! Security associations: what IKE hands to the packet pipeline when it establishes a Child SA, and
+//! what the pipeline makes of it.
 
 mod algorithm;
 mod counters;
@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use testudo_base::spi::Spi;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key followed by the salt, for separate
-/// algorithms the key of the cipher followed by that of the MAC.
+/// Key material of one direction, as RFC 7296 §2.17 takes it from KEYMAT: for AEADs the key
+/// followed by the salt, for separate algorithms the key of the cipher followed by that of the MAC.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct KeyMaterial(pub Vec<u8>);
 
@@ -51,7 +51,8 @@ pub enum Mode {
     Transport,
 }
 
-/// Whether copying of DSCP and ECN between the headers is wanted (strongSwan: copy_dscp, copy_ecn, copy_df).
+/// Whether copying of DSCP and ECN between the headers is wanted (strongSwan: copy_dscp, copy_ecn,
+/// copy_df).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderCopy {
     /// Copy DSCP from the inner to the outer header.

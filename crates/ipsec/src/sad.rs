@@ -1,7 +1,8 @@
-//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and slot.
+//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and
+//! slot.
 //!
-//! Blocks are allocated by control and handed in, so that workers never allocate. Slots are taken out of as few blocks as will
-//! do, but in each shard.
+//! Blocks are allocated by control and handed in, so that workers never allocate. Slots are taken
+//! out of as few blocks as will do, but in each shard.
 
 use crate::sa::InboundSa;
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl Sad {
         }
     }
 
-    /// Puts an SA into its slot and returns what was there. Gives the SA back if its block is not there.
+    /// Puts an SA into its slot and returns what was there. Gives the SA back if its block is not
+    /// there.
     pub(crate) fn insert(&mut self, sa: Arc<InboundSa>) -> Result<Option<Arc<InboundSa>>, Arc<InboundSa>> {
         match self.slot_mut(sa.spi()) {
             Some(slot) => Ok(slot.replace(sa)),
@@ -82,8 +84,8 @@ impl Sad {
         self.slot_mut(spi)?.take_if(|sa| sa.spi() == spi)
     }
 
-    /// Asks for SAs, step by step: what the next step reads is on its way before the first of it is needed. The SPIs may be
-    /// anybody's; beside each stand the octets of its packet.
+    /// Asks for SAs, step by step: what the next step reads is on its way before the first of it is
+    /// needed. The SPIs may be anybody's; beside each stand the octets of its packet.
     #[inline]
     pub(crate) fn prefetch(&self, wanted: &[(Spi, u16)]) {
         let slot_of =

@@ -36,7 +36,8 @@ impl AddrRange {
     }
 }
 
-/// What one side of an SA may carry. Ports are those of that side; for ICMP the "port" is type:8 | code:8.
+/// What one side of an SA may carry. Ports are those of that side; for ICMP the "port" is type:8 |
+/// code:8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TrafficSelector {
     /// Addresses of that side.
@@ -159,8 +160,8 @@ impl SideSelector {
     }
 }
 
-/// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a remote one is meant
-/// (RFC 7296 §2.9). Clones share them.
+/// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a
+/// remote one is meant (RFC 7296 §2.9). Clones share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorPair {
     /// Those of our side, then those of the peer's: in one piece, because there are very many.
@@ -228,8 +229,8 @@ impl SelectorPair {
         self.sides.get(self.local as usize..).unwrap_or_default()
     }
 
-    /// How wide the narrowest range of our side that has the packet's local address is: the number of bits of the
-    /// distance between its ends.
+    /// How wide the narrowest range of our side that has the packet's local address is: the number
+    /// of bits of the distance between its ends.
     pub(crate) fn local_width(&self, packet: &PacketSelector) -> Option<u8> {
         width(self.local(), packet.local, packet.is_ipv6())
     }
@@ -266,7 +267,8 @@ impl SelectorPair {
         self.sides.iter().any(|side| side.protocol != 0 || side.ports != Ports::Any)
     }
 
-    /// True if a packet with these addresses, and this protocol if it is known, would be accepted with certain ports.
+    /// True if a packet with these addresses, and this protocol if it is known, would be accepted
+    /// with certain ports.
     pub(crate) fn accepts_but_for_ports(&self, packet: &PacketSelector) -> bool {
         let accepts = |side: &SideSelector, addr| {
             // Of IPv6 another extension header may hide it.

@@ -1,7 +1,7 @@
 //! The security policy database (RFC 4301 §4.4.1): ordered policies.
 //!
-//! Changes reach workers as a whole new SPD, which shares with the former one what has not changed. Neither a change nor a
-//! look-up walks all policies: see the module `index`.
+//! Changes reach workers as a whole new SPD, which shares with the former one what has not changed.
+//! Neither a change nor a look-up walks all policies: see the module `index`.
 
 mod index;
 mod trie;
@@ -19,7 +19,8 @@ use testudo_wire::ip::Protocol;
 /// The most policies that an SPD holds.
 pub const MAX_POLICIES: usize = 1 << 20;
 
-/// Number of a protecting policy. Tables are indexed by it: hand out small numbers, and reuse those that are free.
+/// Number of a protecting policy. Tables are indexed by it: hand out small numbers, and reuse those
+/// that are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyId(pub u32);
 
@@ -88,8 +89,8 @@ pub struct Rank {
     pub part: u32,
 }
 
-/// The policies, ready for look-up. A clone costs nothing: it shares with the original what is equal in both, so that one can
-/// be changed in a few steps while a worker uses the other.
+/// The policies, ready for look-up. A clone costs nothing: it shares with the original what is
+/// equal in both, so that one can be changed in a few steps while a worker uses the other.
 #[derive(Clone, Debug, Default)]
 pub struct Spd {
     index: Index,
@@ -140,7 +141,8 @@ impl Spd {
         Ok(())
     }
 
-    /// Takes out the policy that was added with that rank and these selectors. False if there is none.
+    /// Takes out the policy that was added with that rank and these selectors. False if there is
+    /// none.
     pub fn remove(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
         let removed = self.index.remove(selectors, rank);
         self.len -= usize::from(removed);
@@ -156,8 +158,9 @@ impl Spd {
         }
     }
 
-    /// Adds a policy of AH for ESP of our own: what SAs of ESP between these ends have made goes through the policy's SA too, and what
-    /// comes for them must have come through one such (a bundle: RFC 4301 §4.3, appendix E). No other packet is its concern.
+    /// Adds a policy of AH for ESP of our own: what SAs of ESP between these ends have made goes
+    /// through the policy's SA too, and what comes for them must have come through one such (a
+    /// bundle: RFC 4301 §4.3, appendix E). No other packet is its concern.
     pub fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId) -> Result<(), Error> {
         let action = Action::Protect(id);
         self.check_one_more(selectors, action)?;
@@ -205,8 +208,9 @@ impl Spd {
         self.index.first(packet).map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
     }
 
-    /// True if a packet without ports, a later fragment, might have been meant by a policy that stands before the one that it
-    /// matches. Not if that one wants such packets itself (OPAQUE: RFC 4301 §7.2).
+    /// True if a packet without ports, a later fragment, might have been meant by a policy that
+    /// stands before the one that it matches. Not if that one wants such packets itself (OPAQUE:
+    /// RFC 4301 §7.2).
     pub fn needs_ports(&self, later: &PacketSelector) -> bool {
         self.with_ports > 0 && self.index.needs_ports(later, |_| true)
     }
@@ -216,8 +220,8 @@ impl Spd {
         self.with_ports > 0 && self.index.needs_ports(later, RankedPolicy::holds_back)
     }
 
-    /// How narrow the narrowest range is that holds back what goes to the packet's remote address, from wherever it
-    /// comes: the width of [`SelectorPair`]'s ranges.
+    /// How narrow the narrowest range is that holds back what goes to the packet's remote address,
+    /// from wherever it comes: the width of [`SelectorPair`]'s ranges.
     pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         self.index.held_back(packet)
     }

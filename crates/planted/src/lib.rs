@@ -1,4 +1,5 @@
-//! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the other and must find each.
+//! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the
+//! other and must find each.
 //!
 //! A place that can be planted asks [`planted`]. In a build for use the answer is a constant
 //! `false` and the place vanishes. With debug assertions a switch of the thread decides, which only
@@ -32,7 +33,8 @@ macro_rules! plants {
 }
 
 plants! {
-    /// The end of one block of sequence numbers and the beginning of the next are taken for one block.
+    /// The end of one block of sequence numbers and the beginning of the next are taken for one
+    /// block.
     BlockGap = "block-gap",
     /// Who takes an SA over begins with an empty replay window.
     NoFloor = "no-floor",
@@ -52,7 +54,8 @@ plants! {
     UnsortedView = "unsorted-view",
     /// An IKE message leaves before anybody else holds what it depends on.
     AnswerBeforeStable = "answer-before-stable",
-    /// An IKE SA is told to the others once, and not what changes in it: who takes it over encrypts answers again.
+    /// An IKE SA is told to the others once, and not what changes in it: who takes it over encrypts
+    /// answers again.
     UpdatesNotReplicated = "updates-not-replicated",
     /// A block of sequence numbers is used before all know that it was granted.
     BlockBeforeStable = "block-before-stable",

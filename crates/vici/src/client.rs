@@ -116,7 +116,8 @@ impl Client {
                 return Packet::parse(&packet);
             }
             let len = match self.stream.read(&mut chunk) {
-                // With a timeout it is not begun again by itself after the process was stopped (signal(7)).
+                // With a timeout it is not begun again by itself after the process was stopped
+                // (signal(7)).
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 read => read?,
             };

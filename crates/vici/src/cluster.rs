@@ -85,7 +85,8 @@ pub struct ClusterReport {
     pub phase: Phase,
     /// The engine's view.
     pub view: Option<ViewReport>,
-    /// The witness (corosync's quorum device) gives this node its vote; none if there is no witness, or nobody knows.
+    /// The witness (corosync's quorum device) gives this node its vote; none if there is no
+    /// witness, or nobody knows.
     pub witness: Option<bool>,
     /// The node holds the cluster's state.
     pub synced: bool,

@@ -1,8 +1,9 @@
 //! What the gateway must be able to do, in typed form.
 //!
-//! The server calls these methods while it processes a request; they answer at once. What takes time
-//! ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with the [`JobId`] to
-//! [`crate::server::Server::finish_initiate`] and [`crate::server::Server::finish_terminate`].
+//! The server calls these methods while it processes a request; they answer at once. What takes
+//! time ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with
+//! the [`JobId`] to [`crate::server::Server::finish_initiate`] and
+//! [`crate::server::Server::finish_terminate`].
 
 use crate::children::ChildReport;
 use crate::cluster::ClusterReport;
@@ -59,7 +60,8 @@ pub struct SetPolicy {
 pub struct Rekey {
     /// Which SAs are renewed.
     pub sas: Selection,
-    /// Set IKE SAs up anew, with authentication, instead of giving them new keys; without effect on Child SAs.
+    /// Set IKE SAs up anew, with authentication, instead of giving them new keys; without effect on
+    /// Child SAs.
     pub reauth: bool,
 }
 
@@ -155,8 +157,8 @@ pub trait Control {
     /// The leases of a pool.
     fn leases(&self, pool: &str) -> Vec<LeaseStatus>;
 
-    /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the server (its client
-    /// left, its time is over) without a word; the initiation goes on.
+    /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the
+    /// server (its client left, its time is over) without a word; the initiation goes on.
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError>;
     /// Begins to take SAs down and returns how many match; with 0 the job is over.
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError>;
@@ -197,8 +199,8 @@ pub trait Control {
     fn counters(&self) -> Counters;
     /// The cluster as this node sees it, `None` if the gateway stands alone.
     fn cluster(&self) -> Option<ClusterReport>;
-    /// Has a node of the cluster give its shards away, or lets it own some again. It is done when all have heard of it, and takes its
-    /// time.
+    /// Has a node of the cluster give its shards away, or lets it own some again. It is done when
+    /// all have heard of it, and takes its time.
     fn drain(&mut self, request: &Drain) -> Result<(), CommandError>;
     /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the
     /// first ones, or those behind this one.

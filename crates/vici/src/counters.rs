@@ -50,7 +50,8 @@ pub struct Counters {
     pub ports: Vec<PortCounters>,
     /// By worker.
     pub workers: Vec<WorkerCounters>,
-    /// Protected prefixes left by an earlier process: their traffic is dropped until a connection claims them.
+    /// Protected prefixes left by an earlier process: their traffic is dropped until a connection
+    /// claims them.
     pub inherited: Vec<String>,
 }
 

@@ -18,7 +18,8 @@ pub enum Error {
         /// The field that is cut off.
         field: &'static str,
     },
-    /// The first octet of a packet is not a known packet type, or not one that this side may receive.
+    /// The first octet of a packet is not a known packet type, or not one that this side may
+    /// receive.
     #[error("packet type {found} found, expected {expected}")]
     PacketType {
         /// The type found.

@@ -1,11 +1,13 @@
-//! strongSwan's control protocol (VICI), so that `swanctl` and the `vici` Python package work unchanged.
+//! strongSwan's control protocol (VICI), so that `swanctl` and the `vici` Python package work
+//! unchanged.
 //!
 //! [`server::Server`] keeps the clients' [`session::Session`]s, decodes what they ask for strictly,
 //! calls the gateway through [`control::Control`], and encodes what comes back. It knows no socket,
 //! clock or thread: bytes and `now` in, bytes and deadlines out. [`client::Client`] is the other
 //! end, small and blocking, for tools and tests; [`trust`] looks at files.
 //!
-//! What this crate may not do: decide anything about IKE or packets, or ignore a word of the configuration.
+//! What this crate may not do: decide anything about IKE or packets, or ignore a word of the
+//! configuration.
 #![forbid(unsafe_code)]
 // The wire and operators reach most of this: a panic would be an outage.
 #![cfg_attr(

@@ -2,7 +2,8 @@
 
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
-/// The SAs that match every given field. With `child` or `child_id` Child SAs are meant, else IKE SAs.
+/// The SAs that match every given field. With `child` or `child_id` Child SAs are meant, else IKE
+/// SAs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Name of the child.
@@ -26,7 +27,8 @@ impl Selection {
         self.child.is_some() || self.child_id.is_some()
     }
 
-    /// Whether an IKE SA matches what is said of IKE SAs; one without a connection does not know it yet.
+    /// Whether an IKE SA matches what is said of IKE SAs; one without a connection does not know it
+    /// yet.
     pub fn takes_ike(&self, id: IkeSaId, connection: Option<&str>) -> bool {
         self.ike_id.is_none_or(|wanted| wanted == id)
             && self.ike.as_deref().is_none_or(|name| connection == Some(name))

@@ -1,9 +1,11 @@
-//! One client's connection as a state machine: octets in, requests out; answers and events in, octets out.
+//! One client's connection as a state machine: octets in, requests out; answers and events in,
+//! octets out.
 //!
-//! VICI has no number that ties an answer to its request, so a session works on one request at a time, and leaves the
-//! next one unread until the first is answered. Both directions are bounded: a client that writes without waiting or
-//! asks without reading is an error, not a buffer. What one event of the gateway brings all at once (ten thousand SAs that
-//! go) is no fault of a client, who had no chance to read meanwhile: it is given time.
+//! VICI has no number that ties an answer to its request, so a session works on one request at a
+//! time, and leaves the next one unread until the first is answered. Both directions are bounded: a
+//! client that writes without waiting or asks without reading is an error, not a buffer. What one
+//! event of the gateway brings all at once (ten thousand SAs that go) is no fault of a client, who
+//! had no chance to read meanwhile: it is given time.
 
 use crate::Error;
 use crate::codec::{Deframer, MAX_PACKET, Packet};
@@ -112,8 +114,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Octets that may wait for a client however long it does not read. Streamed answers are made as the client reads;
-    /// this much is allowed for what it did not ask for just now.
+    /// Octets that may wait for a client however long it does not read. Streamed answers are made
+    /// as the client reads; this much is allowed for what it did not ask for just now.
     pub const SOFT_MAX_BACKLOG: usize = 2 * MAX_PACKET;
     /// How long more than that may wait for a client that reads nothing.
     pub const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -130,14 +132,15 @@ impl Session {
         self.input.push(bytes)
     }
 
-    /// False while so much waits to be processed that the host must leave the rest in the socket. One read may
-    /// bring [`crate::codec::MAX_READ`] octets.
+    /// False while so much waits to be processed that the host must leave the rest in the socket.
+    /// One read may bring [`crate::codec::MAX_READ`] octets.
     pub fn wants_input(&self) -> bool {
         // Whatever is below this may be the incomplete packet that the session waits for.
         self.input.len() < MAX_PACKET + 4
     }
 
-    /// Answers registrations until a request comes; `None` if there is none yet or the last is not answered.
+    /// Answers registrations until a request comes; `None` if there is none yet or the last is not
+    /// answered.
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
         while self.active.is_none() {
             let Some(bytes) = self.input.next_packet()? else { break };

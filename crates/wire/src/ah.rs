@@ -1,4 +1,5 @@
-//! AH's own header, and what of a packet its integrity check covers (RFC 4302). The check itself is not known here.
+//! AH's own header, and what of a packet its integrity check covers (RFC 4302). The check itself is
+//! not known here.
 
 use crate::Error;
 use crate::ip::{self, Protocol};
@@ -43,12 +44,14 @@ impl<'a> Ah<'a> {
     }
 }
 
-/// Octets of a header with an ICV of so many: a multiple of four, and of eight in IPv6 (RFC 4302 §2.6).
+/// Octets of a header with an ICV of so many: a multiple of four, and of eight in IPv6 (RFC 4302
+/// §2.6).
 pub const fn header_len(icv: usize, v6: bool) -> usize {
     (HEADER + icv).next_multiple_of(if v6 { 8 } else { 4 })
 }
 
-/// Fills `header`, whose octets say how long it is, with an ICV of zeros. False, and nothing changed, if no header is as long.
+/// Fills `header`, whose octets say how long it is, with an ICV of zeros. False, and nothing
+/// changed, if no header is as long.
 #[must_use]
 pub fn write(header: &mut [u8], next: Protocol, spi: u32, sequence: u32) -> bool {
     let len = header.len();
@@ -62,12 +65,14 @@ pub fn write(header: &mut [u8], next: Protocol, spi: u32, sequence: u32) -> bool
     true
 }
 
-/// Tells `covered`, piece by piece, the octets of a packet that the ICV covers (RFC 4302 §3.3.3): all that does not change on the
-/// way as it is, what changes predictably as its receiver sees it, and zeros for the rest. AH stands at `at`, and its ICV has `icv`
-/// octets. The high half of an extended sequence number is the caller's to add.
+/// Tells `covered`, piece by piece, the octets of a packet that the ICV covers (RFC 4302 §3.3.3):
+/// all that does not change on the way as it is, what changes predictably as its receiver sees it,
+/// and zeros for the rest. AH stands at `at`, and its ICV has `icv` octets. The high half of an
+/// extended sequence number is the caller's to add.
 ///
-/// Refused: a packet that is none, or whose headers cannot be told ahead: a source route of IPv4 that does not end here, a routing
-/// header of IPv6 of another type than 0 and 2, a fragment header before AH.
+/// Refused: a packet that is none, or whose headers cannot be told ahead: a source route of IPv4
+/// that does not end here, a routing header of IPv6 of another type than 0 and 2, a fragment header
+/// before AH.
 pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8])) -> Result<(), Error> {
     let total = match ip::version(packet) {
         Some(4) => {
@@ -132,8 +137,9 @@ fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
     Ok(())
 }
 
-/// Types of options that no router changes (RFC 4302, appendix A1): no operation, security, extended security, commercial security,
-/// router alert, sender directed multi-destination delivery.
+/// Types of options that no router changes (RFC 4302, appendix A1): no operation, security,
+/// extended security, commercial security, router alert, sender directed multi-destination
+/// delivery.
 const IMMUTABLE: [u8; 6] = [1, 130, 133, 134, 148, 149];
 
 /// The last destination: a source route names others until it is used up.
@@ -190,7 +196,8 @@ fn cover_options(header: &[u8], covered: &mut impl FnMut(&[u8])) -> Result<(), E
     Ok(())
 }
 
-/// A routing header whose end can be told: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4), which has one address.
+/// A routing header whose end can be told: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4),
+/// which has one address.
 struct RoutingHeader<'a> {
     head: [u8; 8],
     addresses: &'a [[u8; 16]],

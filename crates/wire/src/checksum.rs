@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A one's complement sum in progress. Kept in native byte order: the sum does not care (RFC 1071 §2(B)).
+/// A one's complement sum in progress. Kept in native byte order: the sum does not care (RFC 1071
+/// §2(B)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
@@ -13,7 +14,8 @@ impl Sum {
         Self(0)
     }
 
-    /// Adds octets that begin at an even offset of what is summed; an odd octet at their end is padded with zero.
+    /// Adds octets that begin at an even offset of what is summed; an odd octet at their end is
+    /// padded with zero.
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
@@ -193,8 +195,8 @@ mod tests {
 
         #[test]
         fn incremental_update_stays_valid(mut bytes in prop::collection::vec(any::<u8>(), 20), at in 1usize..9, new in any::<u16>()) {
-            // The field at 0 is the checksum; the all-zero message is the one case where RFC 1624 cannot know which
-            // of the two zeros is meant.
+            // The field at 0 is the checksum; the all-zero message is the one case where RFC 1624
+            // cannot know which of the two zeros is meant.
             bytes[19] |= 1;
             bytes[0] = 0;
             bytes[1] = 0;

@@ -51,7 +51,8 @@ pub const fn pad_len(payload: usize, align: usize) -> usize {
 }
 
 /// Fills `trailer`, whose last two octets become pad length and next header and the others padding.
-/// False, and nothing changed, if it is shorter than two octets or has more padding than can be told.
+/// False, and nothing changed, if it is shorter than two octets or has more padding than can be
+/// told.
 #[inline]
 #[must_use]
 pub fn write_trailer(trailer: &mut [u8], next_header: Protocol) -> bool {

@@ -1,4 +1,5 @@
-//! Fragments as their receiver sees them: which datagram they are of, and what part of it (RFC 791 §3.2, RFC 8200 §4.5).
+//! Fragments as their receiver sees them: which datagram they are of, and what part of it (RFC 791
+//! §3.2, RFC 8200 §4.5).
 
 use crate::Error;
 use crate::checksum::Sum;
@@ -6,7 +7,8 @@ use crate::ip::{self, Ecn, Protocol};
 use crate::ipv4::Ipv4;
 use crate::ipv6::{self, FRAGMENT_HEADER, Ipv6};
 
-/// What tells the fragments of one datagram from those of others. Of IPv6 the protocol is none of it (RFC 8200 §4.5): zero.
+/// What tells the fragments of one datagram from those of others. Of IPv6 the protocol is none of
+/// it (RFC 8200 §4.5): zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Datagram {
     /// Source address.
@@ -36,12 +38,14 @@ pub struct Fragment {
     pub more: bool,
     /// DSCP and ECN.
     pub class: u8,
-    /// What follows the headers that IPv6 does not fragment, and where the octet stands that says so.
+    /// What follows the headers that IPv6 does not fragment, and where the octet stands that says
+    /// so.
     next: (Protocol, u16),
 }
 
 impl Fragment {
-    /// Reads a packet's headers. `None` if it is whole, which an "atomic" fragment is too (RFC 6946).
+    /// Reads a packet's headers. `None` if it is whole, which an "atomic" fragment is too (RFC
+    /// 6946).
     pub fn parse(packet: &[u8]) -> Result<Option<Self>, Error> {
         match ip::version(packet) {
             Some(4) => {
@@ -105,8 +109,8 @@ impl Fragment {
         usize::from(self.at) - if self.datagram.v6 { FRAGMENT_HEADER } else { 0 }
     }
 
-    /// Writes the header of the whole datagram, with a payload of so many octets, as it follows from the first fragment: that
-    /// is this one, of `packet`. Answers its octets.
+    /// Writes the header of the whole datagram, with a payload of so many octets, as it follows
+    /// from the first fragment: that is this one, of `packet`. Answers its octets.
     pub fn write_header(
         &self,
         packet: &[u8],
@@ -143,8 +147,8 @@ impl Fragment {
     }
 }
 
-/// The mark of a datagram whose fragments have these (RFC 3168 §5.3). `None` if it must be dropped: congestion was marked on
-/// some of them, and others cannot carry the mark.
+/// The mark of a datagram whose fragments have these (RFC 3168 §5.3). `None` if it must be dropped:
+/// congestion was marked on some of them, and others cannot carry the mark.
 pub fn joined_ecn(marks: impl IntoIterator<Item = Ecn>) -> Option<Ecn> {
     let (mut first, mut ce, mut incapable) = (None, false, false);
     for mark in marks {

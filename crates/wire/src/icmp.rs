@@ -1,4 +1,5 @@
-//! ICMP errors that a gateway sends (RFC 792, RFC 1191, RFC 4443), built in place around the packet that caused them.
+//! ICMP errors that a gateway sends (RFC 792, RFC 1191, RFC 4443), built in place around the packet
+//! that caused them.
 
 mod quiet;
 
@@ -23,7 +24,8 @@ const TTL: u8 = 64;
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// "Fragmentation needed and DF set" (RFC 1191 §4) or "packet too big" (RFC 4443 §3.2), with the MTU that fits.
+    /// "Fragmentation needed and DF set" (RFC 1191 §4) or "packet too big" (RFC 4443 §3.2), with
+    /// the MTU that fits.
     TooBig {
         /// The largest packet that would have passed.
         mtu: u16,
@@ -54,10 +56,11 @@ impl Kind {
     }
 }
 
-/// Where the error comes from, by family; where there is none, it comes from the offending packet's destination.
+/// Where the error comes from, by family; where there is none, it comes from the offending packet's
+/// destination.
 ///
-/// The destination always lies inside the selectors through which the offending packet came, so that the error may take
-/// the same way back.
+/// The destination always lies inside the selectors through which the offending packet came, so
+/// that the error may take the same way back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Source of ICMP errors.
@@ -66,7 +69,8 @@ pub struct Sources {
     pub v6: Option<Ipv6Addr>,
 }
 
-/// True if the packet in the buffer may be answered with an error of this kind (RFC 1122 §3.2.2, RFC 4443 §2.4(e)).
+/// True if the packet in the buffer may be answered with an error of this kind (RFC 1122 §3.2.2,
+/// RFC 4443 §2.4(e)).
 pub fn may_answer(packet: &[u8], kind: Kind) -> bool {
     match ip::version(packet) {
         Some(4) => Ipv4::parse(packet).is_ok_and(|packet| quiet::may_answer_v4(&packet)),
@@ -77,8 +81,8 @@ pub fn may_answer(packet: &[u8], kind: Kind) -> bool {
 
 /// Turns the packet in the buffer into an ICMP error about itself, addressed to its sender.
 ///
-/// Needs 28 octets of headroom for IPv4 and 48 for IPv6. On an error the buffer is as it was. Whether the packet
-/// may be answered at all is for [`may_answer`] to say.
+/// Needs 28 octets of headroom for IPv4 and 48 for IPv6. On an error the buffer is as it was.
+/// Whether the packet may be answered at all is for [`may_answer`] to say.
 pub fn answer(buf: &mut PacketBuf<'_>, kind: Kind, sources: &Sources) -> Result<(), Error> {
     match ip::version(buf.data()) {
         Some(4) => answer_v4(buf, kind, sources.v4),
@@ -86,7 +90,8 @@ pub fn answer(buf: &mut PacketBuf<'_>, kind: Kind, sources: &Sources) -> Result<
     }
 }
 
-/// Keeps the first octets of the packet, at most `room` and at most `total`, and puts `header` octets before them.
+/// Keeps the first octets of the packet, at most `room` and at most `total`, and puts `header`
+/// octets before them.
 fn reshape(buf: &mut PacketBuf<'_>, total: usize, room: usize, header: usize) -> Result<usize, Error> {
     let quoted = total.min(room - header);
     let surplus = buf.len().saturating_sub(quoted);

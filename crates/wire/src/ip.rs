@@ -46,7 +46,8 @@ impl Protocol {
         matches!(self, Self::TCP | Self::UDP | Self::DCCP | Self::SCTP | Self::UDP_LITE)
     }
 
-    /// True for the IPv6 extension headers that stand between the IPv6 header and the upper protocol.
+    /// True for the IPv6 extension headers that stand between the IPv6 header and the upper
+    /// protocol.
     #[inline]
     pub fn is_extension(self) -> bool {
         matches!(self, Self::HOP_BY_HOP | Self::ROUTING | Self::FRAGMENT | Self::DEST_OPTIONS)

@@ -24,7 +24,8 @@ const DF: u16 = 0x4000;
 const MF: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
-/// A packet whose header has been checked against the octets that are there. The checksum is a separate step.
+/// A packet whose header has been checked against the octets that are there. The checksum is a
+/// separate step.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     fixed: &'a [u8; HEADER],
@@ -33,7 +34,8 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// Checks version, header length, total length and options. Octets behind the total length are left out.
+    /// Checks version, header length, total length and options. Octets behind the total length are
+    /// left out.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
@@ -167,12 +169,14 @@ impl<'a> Ipv4<'a> {
     }
 }
 
-/// The fixed part of a header, to be changed in place; each setter keeps the checksum right (RFC 1624).
+/// The fixed part of a header, to be changed in place; each setter keeps the checksum right (RFC
+/// 1624).
 #[derive(Debug)]
 pub struct Ipv4Mut<'a>(&'a mut [u8; HEADER]);
 
 impl<'a> Ipv4Mut<'a> {
-    /// The header at the front of `packet`, which a parser has accepted before. `None` if it is shorter than one.
+    /// The header at the front of `packet`, which a parser has accepted before. `None` if it is
+    /// shorter than one.
     #[inline]
     pub fn new(packet: &'a mut [u8]) -> Option<Self> {
         packet.first_chunk_mut().map(Self)

@@ -49,8 +49,8 @@ pub(crate) struct Found {
 /// What stands behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
-    /// The upper protocol. In fragments other than the first, what the fragment header names: it may be another
-    /// extension header, and the upper protocol is then unknown.
+    /// The upper protocol. In fragments other than the first, what the fragment header names: it
+    /// may be another extension header, and the upper protocol is then unknown.
     pub protocol: Protocol,
     /// The octets behind the last extension header.
     pub payload: &'a [u8],
@@ -75,7 +75,8 @@ impl Upper<'_> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// Checks version and payload length. Octets behind the payload length are left out. Jumbograms are not known.
+    /// Checks version and payload length. Octets behind the payload length are left out. Jumbograms
+    /// are not known.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
@@ -187,8 +188,8 @@ pub(crate) fn for_each_header(
     Err(Error::TooManyHeaders)
 }
 
-/// The way through the extension headers. Stops at the first fragment header of a later fragment, because what
-/// follows is not a header.
+/// The way through the extension headers. Stops at the first fragment header of a later fragment,
+/// because what follows is not a header.
 fn walk(mut protocol: Protocol, mut payload: &[u8]) -> Result<Upper<'_>, Error> {
     let mut fragment = None;
     for position in 0..=MAX_EXTENSIONS {
@@ -223,7 +224,8 @@ fn walk(mut protocol: Protocol, mut payload: &[u8]) -> Result<Upper<'_>, Error> 
 pub struct Ipv6Mut<'a>(&'a mut [u8; HEADER]);
 
 impl<'a> Ipv6Mut<'a> {
-    /// The header at the front of `packet`, which a parser has accepted before. `None` if it is shorter than one.
+    /// The header at the front of `packet`, which a parser has accepted before. `None` if it is
+    /// shorter than one.
     #[inline]
     pub fn new(packet: &'a mut [u8]) -> Option<Self> {
         packet.first_chunk_mut().map(Self)

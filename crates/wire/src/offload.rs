@@ -1,10 +1,10 @@
-//! What a kernel and whoever reads its TUN leave each other to do: checksums that are still to be filled in, and TCP segments of up
-//! to 64 kB that are cut late on the way out ([`Cutter`]) and merged early on the way in ([`Train`]).
-//! What a kernel leaves to its neighbour on a virtual link is told by the packet alone:
-//! [`fill_open`].
+//! What a kernel and whoever reads its TUN leave each other to do: checksums that are still to be
+//! filled in, and TCP segments of up to 64 kB that are cut late on the way out ([`Cutter`]) and
+//! merged early on the way in ([`Train`]). What a kernel leaves to its neighbour on a virtual link
+//! is told by the packet alone: [`fill_open`].
 //!
-//! The header before each packet is virtio's (Virtual I/O Device 1.2, §5.1.6) without its count of buffers, in the machine's own
-//! byte order, as the TUN driver speaks it.
+//! The header before each packet is virtio's (Virtual I/O Device 1.2, §5.1.6) without its count of
+//! buffers, in the machine's own byte order, as the TUN driver speaks it.
 
 mod cut;
 mod merge;
@@ -37,7 +37,8 @@ pub enum Offload {
     /// Nothing: it is as it will be on the wire.
     #[default]
     None,
-    /// The checksum over all from `start` on is to be put `offset` octets behind it, where the sum of the pseudo-header stands.
+    /// The checksum over all from `start` on is to be put `offset` octets behind it, where the sum
+    /// of the pseudo-header stands.
     Checksum {
         /// Where the upper protocol begins in the packet.
         start: u16,

@@ -1,6 +1,8 @@
-//! A packet inside a larger frame, so that headers can be put before it and a trailer behind it in place.
+//! A packet inside a larger frame, so that headers can be put before it and a trailer behind it in
+//! place.
 
-/// Bytes of a packet with room on both sides; the frame belongs to someone else (an AF_XDP UMEM, a test).
+/// Bytes of a packet with room on both sides; the frame belongs to someone else (an AF_XDP UMEM, a
+/// test).
 #[derive(Debug)]
 pub struct PacketBuf<'a> {
     frame: &'a mut [u8],
@@ -57,7 +59,8 @@ impl<'a> PacketBuf<'a> {
         self.frame.len() - self.end
     }
 
-    /// Grows the packet by `n` octets at its front. False, and nothing changed, if the headroom is too small.
+    /// Grows the packet by `n` octets at its front. False, and nothing changed, if the headroom is
+    /// too small.
     #[inline]
     #[must_use]
     pub fn grow_front(&mut self, n: usize) -> bool {
@@ -68,7 +71,8 @@ impl<'a> PacketBuf<'a> {
         fits
     }
 
-    /// Grows the packet by `n` octets at its end. False, and nothing changed, if the tailroom is too small.
+    /// Grows the packet by `n` octets at its end. False, and nothing changed, if the tailroom is
+    /// too small.
     #[inline]
     #[must_use]
     pub fn grow_back(&mut self, n: usize) -> bool {

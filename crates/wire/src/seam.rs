@@ -1,4 +1,5 @@
-//! Where IPsec stands in a packet that keeps its own header: transport mode (RFC 4303 §3.1.1, RFC 4302 §3.1.1).
+//! Where IPsec stands in a packet that keeps its own header: transport mode (RFC 4303 §3.1.1, RFC
+//! 4302 §3.1.1).
 
 use crate::Error;
 use crate::ip::{self, Protocol};
@@ -10,7 +11,8 @@ const PROTOCOL_AT: usize = 9;
 /// Where the next header stands in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
 
-/// A place between two headers of a packet: behind the headers that stay in clear, before what is protected.
+/// A place between two headers of a packet: behind the headers that stay in clear, before what is
+/// protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seam {
     at: u16,
@@ -18,9 +20,9 @@ pub struct Seam {
 }
 
 impl Seam {
-    /// Where the IPsec header of a packet goes that has none: behind the IPv4 header, or behind those of IPv6 that matter on the
-    /// way (hop-by-hop options, routing, fragment, and options before a routing header). What the destination alone reads is
-    /// protected.
+    /// Where the IPsec header of a packet goes that has none: behind the IPv4 header, or behind
+    /// those of IPv6 that matter on the way (hop-by-hop options, routing, fragment, and options
+    /// before a routing header). What the destination alone reads is protected.
     pub fn find(packet: &[u8]) -> Result<Self, Error> {
         match ip::version(packet) {
             Some(4) => Ok(Self::behind_v4(&Ipv4::parse(packet)?)),
@@ -69,8 +71,8 @@ impl Seam {
         packet.get(usize::from(self.named_at)).copied().map(Protocol)
     }
 
-    /// Has the headers before it say that `next` follows, in a packet of `total` octets. False, and nothing changed, if these are
-    /// not the headers that it was found in.
+    /// Has the headers before it say that `next` follows, in a packet of `total` octets. False, and
+    /// nothing changed, if these are not the headers that it was found in.
     #[inline]
     #[must_use]
     pub fn name(&self, headers: &mut [u8], next: Protocol, total: u16) -> bool {
@@ -97,7 +99,8 @@ impl Seam {
     }
 }
 
-/// The seams of an IPv6 packet, each with the header that stands behind it, up to the first that is no extension header.
+/// The seams of an IPv6 packet, each with the header that stands behind it, up to the first that is
+/// no extension header.
 struct Seams<'a> {
     packet: Ipv6<'a>,
     next: Option<(Seam, Protocol)>,
@@ -120,7 +123,8 @@ impl<'a> Seams<'a> {
         if left.len() < len {
             return Err(truncated(len));
         }
-        // Within the payload, whose length has 16 bits; only a packet of more octets than that ends beyond.
+        // Within the payload, whose length has 16 bits; only a packet of more octets than that ends
+        // beyond.
         let at = u16::try_from(seam.offset() + len).map_err(|_| Error::TooManyHeaders)?;
         Ok((Seam { at, named_at: seam.at }, Protocol(next)))
     }

@@ -68,9 +68,11 @@ pub(crate) fn header_len(segment: &[u8]) -> Result<usize, Error> {
     Tcp::parse(segment).map(|tcp| HEADER + tcp.options.len())
 }
 
-/// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. True if the segment changed.
+/// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. True if the
+/// segment changed.
 ///
-/// A segment without the option is left alone: its sender is held to 536 or 1220 octets (RFC 9293 §3.7.1).
+/// A segment without the option is left alone: its sender is held to 536 or 1220 octets (RFC 9293
+/// §3.7.1).
 #[inline]
 pub fn clamp_mss(segment: &mut [u8], limit: u16) -> bool {
     if segment.get(13).is_none_or(|flags| flags & SYN == 0) {
@@ -87,7 +89,8 @@ fn clamp_syn(segment: &mut [u8], limit: u16) -> Option<()> {
         return None;
     }
     *field = new;
-    // At an odd offset the two octets belong to different words of the sum: swapped, they add the same.
+    // At an odd offset the two octets belong to different words of the sum: swapped, they add the
+    // same.
     let (old, new) = match at % 2 {
         0 => (u16::from_be_bytes(old), u16::from_be_bytes(new)),
         _ => (u16::from_le_bytes(old), u16::from_le_bytes(new)),
@@ -97,8 +100,8 @@ fn clamp_syn(segment: &mut [u8], limit: u16) -> Option<()> {
     Some(())
 }
 
-/// Where the value of the MSS option stands in the options. `None` if there is none, or the options are malformed
-/// before it.
+/// Where the value of the MSS option stands in the options. `None` if there is none, or the options
+/// are malformed before it.
 fn mss_offset(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -8,7 +8,8 @@ use std::net::Ipv6Addr;
 /// Octets of the header.
 pub const HEADER: usize = 8;
 
-/// A datagram whose length has been checked against the octets that are there. The checksum is not looked at.
+/// A datagram whose length has been checked against the octets that are there. The checksum is not
+/// looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp<'a> {
     /// Source port.
@@ -42,8 +43,9 @@ pub fn header(src_port: u16, dst_port: u16, len: u16) -> [u8; HEADER] {
     [s0, s1, d0, d1, l0, l1, 0, 0]
 }
 
-/// Computes the checksum of `datagram` (header and payload) over IPv6 and writes it, as RFC 8200 §8.1 demands.
-/// False, and nothing changed, if there is no header or the datagram is too long for one.
+/// Computes the checksum of `datagram` (header and payload) over IPv6 and writes it, as RFC 8200
+/// §8.1 demands. False, and nothing changed, if there is no header or the datagram is too long for
+/// one.
 #[inline]
 #[must_use]
 pub fn fill_checksum_v6(src: Ipv6Addr, dst: Ipv6Addr, datagram: &mut [u8]) -> bool {

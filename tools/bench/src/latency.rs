@@ -1,9 +1,10 @@
-//! `testudo bench latency`: how long a packet takes from host to host through two gateways that have other traffic too, beside the kernel
-//! that forwards the same traffic without encrypting it.
+//! `testudo bench latency`: how long a packet takes from host to host through two gateways that
+//! have other traffic too, beside the kernel that forwards the same traffic without encrypting it.
 //!
-//! A load is part of what the slower of the systems carries at most, and the same for all. A probe sends one datagram each
-//! millisecond; its arrival has the receiving kernel's time. The hosts, their load, the probe and the gateways share the processors:
-//! where these are fewer than the threads, what one waits for another counts.
+//! A load is part of what the slower of the systems carries at most, and the same for all. A probe
+//! sends one datagram each millisecond; its arrival has the receiving kernel's time. The hosts,
+//! their load, the probe and the gateways share the processors: where these are fewer than the
+//! threads, what one waits for another counts.
 
 use crate::error::BenchError;
 use crate::esp::positive;

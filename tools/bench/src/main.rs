@@ -40,20 +40,26 @@ struct Cli {
 enum Bench {
     /// Measure one SA, one flow, on several workers, beside as many SAs as workers.
     Cores(cores::CoresArgs),
-    /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's dpdk-test-crypto-perf has it, where
-    /// that is installed (Debian's dpdk-dev), and the whole pipeline of DPDK's ipsec-secgw, where scripts/build-secgw.sh has built it.
+    /// Measure the whole ESP pipeline on one core, and beside it the bare cipher; also as DPDK's
+    /// dpdk-test-crypto-perf has it, where that is installed (Debian's dpdk-dev), and the whole
+    /// pipeline of DPDK's ipsec-secgw, where scripts/build-secgw.sh has built it.
     Esp(esp::EspArgs),
-    /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with real daemons in the lab.
+    /// Measure what a cluster of three nodes costs, and what it loses when one of them dies, with
+    /// real daemons in the lab.
     Failover(failover::FailoverArgs),
-    /// Measure what two gateways carry between the hosts behind them, beside other systems, with real daemons in the lab.
+    /// Measure what two gateways carry between the hosts behind them, beside other systems, with
+    /// real daemons in the lab.
     Forward(forward::ForwardArgs),
-    /// Measure TCP between two machines' own stacks through a tunnel, beside other systems, with real daemons in the lab.
+    /// Measure TCP between two machines' own stacks through a tunnel, beside other systems, with
+    /// real daemons in the lab.
     Host(host::HostArgs),
-    /// Measure how long packets take through two gateways under load, beside the kernel's forwarding, with real daemons in the lab.
+    /// Measure how long packets take through two gateways under load, beside the kernel's
+    /// forwarding, with real daemons in the lab.
     Latency(latency::LatencyArgs),
     /// Measure how much it costs to set up tunnels, with a real testudod in a namespace of its own.
     Setup(setup::SetupArgs),
-    /// Load two gateways fully for minutes while their SAs are renewed, and account for every packet, with real daemons in the lab.
+    /// Load two gateways fully for minutes while their SAs are renewed, and account for every
+    /// packet, with real daemons in the lab.
     Soak(soak::SoakArgs),
     /// Measure the pipeline with many SAs and traffic that chooses among them at random.
     Tunnels(tunnels::TunnelsArgs),

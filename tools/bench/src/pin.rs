@@ -19,8 +19,8 @@ pub(crate) enum PinError {
     Refused(#[from] nix::Error),
 }
 
-/// Binds the calling thread to `wanted`, or else to the last CPU that it may use: the first one serves most interrupts.
-/// Returns the CPU.
+/// Binds the calling thread to `wanted`, or else to the last CPU that it may use: the first one
+/// serves most interrupts. Returns the CPU.
 pub(crate) fn pin(wanted: Option<usize>) -> Result<usize, PinError> {
     let allowed = allowed()?;
     let cpu = match (wanted, allowed.last()) {

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 use testudo_crypto::cycles;
 
-/// Measures stretches of work and keeps each. A stretch is a few bursts: long enough for reading the clocks (about 50 ns)
-/// not to count, and so short that whatever else the machine does disturbs few of them.
+/// Measures stretches of work and keeps each. A stretch is a few bursts: long enough for reading
+/// the clocks (about 50 ns) not to count, and so short that whatever else the machine does disturbs
+/// few of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch {
     stretches: Vec<PerPacket>,

@@ -17,7 +17,8 @@ pub(super) fn inside(side: Side) -> IpAddr {
     Ipv4Addr::new(10, 9, 0, side.index() as u8 + 1).into()
 }
 
-/// Starts it on both machines, whose link has this MTU. It carries what is between the machines and between the networks behind them.
+/// Starts it on both machines, whose link has this MTU. It carries what is between the machines and
+/// between the networks behind them.
 pub(super) fn start(lab: &Lab, machines: &[Namespace; 2], mtu: u16) -> Result<Vec<Process>> {
     let dir = lab.subdir(&format!("wireguard-{mtu}"))?;
     let keys =

@@ -1,6 +1,7 @@
 //! The fuzzer's octets, read as choices and chunks.
 
-/// What is left of the input. Reading never fails: when it is used up, numbers are zero and chunks empty.
+/// What is left of the input. Reading never fails: when it is used up, numbers are zero and chunks
+/// empty.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -47,7 +48,8 @@ impl<'a> Input<'a> {
         self.take(len)
     }
 
-    /// The same, filled up with zeros where the input ends, so that long packets need no long input.
+    /// The same, filled up with zeros where the input ends, so that long packets need no long
+    /// input.
     pub(crate) fn padded_chunk(&mut self, most: usize) -> Vec<u8> {
         let len = usize::from(self.u16()).min(most);
         let mut chunk = self.take(len).to_vec();

@@ -1,8 +1,9 @@
 //! Fuzz targets: everything that reads hostile input, as plain functions over octets.
 //!
-//! A target may panic only where there is a bug. It therefore does more than to call a parser: it holds what comes back
-//! against what was put in, or against a plain model. The corpus of each target lies in `fuzz/corpus/<name>` at the root
-//! of the repository; `fuzz/` wraps the targets for libFuzzer, and the tests of this crate replay the corpus.
+//! A target may panic only where there is a bug. It therefore does more than to call a parser: it
+//! holds what comes back against what was put in, or against a plain model. The corpus of each
+//! target lies in `fuzz/corpus/<name>` at the root of the repository; `fuzz/` wraps the targets for
+//! libFuzzer, and the tests of this crate replay the corpus.
 #![forbid(unsafe_code)]
 
 pub mod ike;

@@ -1,4 +1,5 @@
-//! Makes octets look more like packets, so that the fuzzer gets past the first checks without guessing checksums.
+//! Makes octets look more like packets, so that the fuzzer gets past the first checks without
+//! guessing checksums.
 
 use std::net::IpAddr;
 use testudo_wire::checksum::Sum;

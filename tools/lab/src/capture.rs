@@ -32,8 +32,9 @@ pub struct Captured {
 }
 
 impl Capture {
-    /// Captures only what is neither IKE nor ESP between the gateways, nor ARP, nor neighbour discovery, nor
-    /// multicast listener reports: clear text. It may run all the time: ESP does not come by here, whatever its speed.
+    /// Captures only what is neither IKE nor ESP between the gateways, nor ARP, nor neighbour
+    /// discovery, nor multicast listener reports: clear text. It may run all the time: ESP does not
+    /// come by here, whatever its speed.
     pub fn clear_text(wire: &Namespace) -> Result<Self> {
         Self::start(wire, &[MIRROR], "clear", &[], &format!("not ({})", harmless()))
     }
@@ -43,7 +44,8 @@ impl Capture {
         Self::start(wire, &WIRE_PORTS, "keepalives", &[], "udp port 4500 and udp[4:2] = 9 and udp[8] = 0xff")
     }
 
-    /// Captures everything whole, up to so many packets from each gateway; then it costs nothing more.
+    /// Captures everything whole, up to so many packets from each gateway; then it costs nothing
+    /// more.
     pub fn everything(wire: &Namespace, packets: u32) -> Result<Self> {
         Self::start(wire, &WIRE_PORTS, "all", &["-c", &packets.to_string()], "")
     }

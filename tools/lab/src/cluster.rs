@@ -1,4 +1,5 @@
-//! A cluster: several nodes that are one gateway, on switches that flood, with peers on one side and a client on the other.
+//! A cluster: several nodes that are one gateway, on switches that flood, with peers on one side
+//! and a client on the other.
 //!
 //! ```text
 //!            inner (floods)      node1 .. nodeN       outer (floods)     peer1 .. peerM     host1 .. hostM
@@ -7,9 +8,10 @@
 //!                                    └── portN  cluster
 //! ```
 //!
-//! To the others the cluster is gw1 of the usual lab ([`Side::One`]) and the first peer gw2 ([`Side::Two`]): the same addresses, the
-//! same networks, so that what configures those configures these. Further peers follow in the same way. The cluster's addresses are
-//! those of no node; each node has addresses of its own beside them.
+//! To the others the cluster is gw1 of the usual lab ([`Side::One`]) and the first peer gw2
+//! ([`Side::Two`]): the same addresses, the same networks, so that what configures those configures
+//! these. Further peers follow in the same way. The cluster's addresses are those of no node; each
+//! node has addresses of its own beside them.
 
 use crate::batch::Batch;
 use crate::namespace::{Offloads, veth, veth_with};
@@ -36,7 +38,8 @@ pub struct Options {
     pub mtu: u16,
     /// Queues of whatever is at the switches, each way.
     pub queues: u32,
-    /// Offloads of what sends to the peers; [`Offloads::None`] where they read by AF_XDP, as the nodes do.
+    /// Offloads of what sends to the peers; [`Offloads::None`] where they read by AF_XDP, as the
+    /// nodes do.
     pub towards_peers: Offloads,
 }
 
@@ -275,7 +278,8 @@ impl Cluster {
         if net != Net::Outer {
             return Ok(());
         }
-        // Without a tunnel clear packets cross: a lab in which they could not would prove nothing by seeing none.
+        // Without a tunnel clear packets cross: a lab in which they could not would prove nothing
+        // by seeing none.
         for peer in (1..).take(self.peers.len()) {
             for (family, _) in FAMILIES {
                 node.route(

@@ -9,16 +9,18 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterReport {
-    /// Milliseconds from the last datagram of the 1 kHz probe that came through before the failure to the first one
-    /// after it.
+    /// Milliseconds from the last datagram of the 1 kHz probe that came through before the failure
+    /// to the first one after it.
     pub outage_ms: f64,
-    /// Milliseconds from the failure to the moment at which the first survivor took the node for failed.
+    /// Milliseconds from the failure to the moment at which the first survivor took the node for
+    /// failed.
     pub detection_ms: f64,
     /// Datagrams of the probe that never arrived.
     pub packets_lost: u64,
     /// Datagrams of the probe that arrived more than once, counting each further copy.
     pub duplicates: u64,
-    /// Tunnels that were up before the failure and carry nothing, or had to be set up again, after it.
+    /// Tunnels that were up before the failure and carry nothing, or had to be set up again, after
+    /// it.
     pub tunnels_lost: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Commands: run to their end with a limit, or started as a [`Process`].
 //!
-//! Every command in a namespace is bound to the thread that starts it (`PR_SET_PDEATHSIG`), so that nothing outlives
-//! a killed lab.
+//! Every command in a namespace is bound to the thread that starts it (`PR_SET_PDEATHSIG`), so that
+//! nothing outlives a killed lab.
 
 use crate::process::Process;
 use crate::{Error, Result, interrupt};

@@ -1,7 +1,8 @@
 //! Corosync: one daemon a namespace, all of one cluster.
 //!
-//! What it must not share with the others of the machine is the lock in /run and its state in /var/lib/corosync: each has a mount
-//! namespace in which these are its own. Abstract socket names go by network namespace, files in /dev/shm carry its number.
+//! What it must not share with the others of the machine is the lock in /run and its state in
+//! /var/lib/corosync: each has a mount namespace in which these are its own. Abstract socket names
+//! go by network namespace, files in /dev/shm carry its number.
 
 use crate::lock::Company;
 use crate::namespace::write_private;
@@ -140,7 +141,8 @@ pub struct Corosync {
 }
 
 impl Corosync {
-    /// Starts that of the namespace's address, and waits until it has a membership: of itself alone, if it is the first.
+    /// Starts that of the namespace's address, and waits until it has a membership: of itself
+    /// alone, if it is the first.
     pub fn start(namespace: &Namespace, ring: &Ring) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-corosync", namespace.role()))?;
         for part in ["run", "lib"] {

@@ -1,8 +1,10 @@
-//! Exact, cheap counting of what crosses the untrusted network, by nftables at the ingress of its two ports.
+//! Exact, cheap counting of what crosses the untrusted network, by nftables at the ingress of its
+//! two ports.
 //!
-//! AF_PACKET taps on the gateways would miss what AF_XDP sends and what XDP takes; a port in the middle misses
-//! nothing. Whatever is not recognised counts as clear text. All that is not ESP is copied to an interface of its own,
-//! where a capture can run all the time without costing the ESP packets anything.
+//! AF_PACKET taps on the gateways would miss what AF_XDP sends and what XDP takes; a port in the
+//! middle misses nothing. Whatever is not recognised counts as clear text. All that is not ESP is
+//! copied to an interface of its own, where a capture can run all the time without costing the ESP
+//! packets anything.
 
 use crate::namespace::{veth, write_private};
 use crate::topology::{Family, Side, WIRE_PORTS};
@@ -190,7 +192,8 @@ fn pair(side: Side, family: Family) -> String {
 /// A NAT before one of them changes its ports, but not the other's.
 const NAT_PORT: [&str; 2] = ["udp dport 4500", "udp sport 4500"];
 
-/// `@th,64,32` are the four octets behind the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive has one octet (§2.3).
+/// `@th,64,32` are the four octets behind the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive
+/// has one octet (§2.3).
 fn esp_rules(side: Side, family: Family) -> String {
     let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);
     let plain = match family {

@@ -87,7 +87,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// Fields 4 (ppid), 14 (utime) and 15 (stime) of proc(5); the name before them may hold anything.
+    /// Fields 4 (ppid), 14 (utime) and 15 (stime) of proc(5); the name before them may hold
+    /// anything.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<_> = line.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();

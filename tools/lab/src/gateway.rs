@@ -1,4 +1,5 @@
-//! A gateway of the lab, whichever daemon it runs: both are configured and driven by the same swanctl.
+//! A gateway of the lab, whichever daemon it runs: both are configured and driven by the same
+//! swanctl.
 
 use crate::cpu::CpuTime;
 use crate::guest::Guest;
@@ -65,8 +66,9 @@ impl Gateway {
         })
     }
 
-    /// From now on its interfaces receive in threads of the kernel, as from a real wire. Those of strongSwan have no
-    /// NAPI to be put into threads; with GRO switched on for that purpose it becomes no faster.
+    /// From now on its interfaces receive in threads of the kernel, as from a real wire. Those of
+    /// strongSwan have no NAPI to be put into threads; with GRO switched on for that purpose it
+    /// becomes no faster.
     pub fn receive_in_threads(&mut self) -> Result<()> {
         match self {
             Self::Strongswan(_) | Self::Guest(_) => Ok(()),

@@ -11,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 static WANTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on SIGINT, SIGTERM and SIGHUP make every waiting lab operation end with [`Error::Interrupted`].
+/// From now on SIGINT, SIGTERM and SIGHUP make every waiting lab operation end with
+/// [`Error::Interrupted`].
 pub fn watch() -> Result<()> {
     let flag = WANTED.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Before this one there may be as many labs as there are programs that want one, and each may take minutes.
+/// Before this one there may be as many labs as there are programs that want one, and each may take
+/// minutes.
 const LOCK_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 const PLACES: &str = "TESTUDO_LAB_PLACES";
@@ -32,7 +33,8 @@ struct Inner {
 }
 
 impl Lab {
-    /// A lab that is the only one on this machine: for what measures time, needs all processors, or uses what exists only once.
+    /// A lab that is the only one on this machine: for what measures time, needs all processors, or
+    /// uses what exists only once.
     ///
     /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and
     /// bears others beside it: that is for tests of what measures, which look at everything but the
@@ -101,7 +103,8 @@ impl Lab {
         Namespace::create(self, role)
     }
 
-    /// A name for a daemon's instance that a later sweep knows as the lab's: it goes into names of pins.
+    /// A name for a daemon's instance that a later sweep knows as the lab's: it goes into names of
+    /// pins.
     pub fn instance(&self, role: &str) -> String {
         format!("{}{role}", sweep::instance_prefix(self.slot()))
     }

@@ -1,4 +1,5 @@
-//! Real hosts in network namespaces: links, strongSwan peers, web servers, load, capture. For tests and the demo.
+//! Real hosts in network namespaces: links, strongSwan peers, web servers, load, capture. For tests
+//! and the demo.
 //!
 //! A [`Lab`] owns everything that it makes: namespaces (`tl<slot>-<pid>-<role>`), processes, files.
 //! All of it goes when the last handle goes, and a later lab sweeps what a killed one has left.

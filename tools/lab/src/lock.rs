@@ -213,7 +213,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing frees it too, but not while a child that another thread has just forked still has a copy.
+        // Closing frees it too, but not while a child that another thread has just forked still has
+        // a copy.
         let _closing_frees_it = self.unlock(0..i64::MAX);
     }
 }

@@ -137,7 +137,8 @@ fn who_gives_up_is_not_waited_for() {
     drop((first, second));
 }
 
-/// One lone waiter is not overtaken by those who could share with the holder, nor are they by a later lone one.
+/// One lone waiter is not overtaken by those who could share with the holder, nor are they by a
+/// later lone one.
 #[test]
 fn they_enter_in_the_order_in_which_they_came() {
     use Company::Alone;
@@ -162,7 +163,8 @@ fn they_enter_in_the_order_in_which_they_came() {
     assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// Threads that come and go at random, as two programs of tests do: never a lone one beside another, nor too many.
+/// Threads that come and go at random, as two programs of tests do: never a lone one beside
+/// another, nor too many.
 #[test]
 fn nobody_is_inside_with_whom_he_must_not_be() {
     let queue = Queue::new();

@@ -68,7 +68,8 @@ impl Found {
     }
 }
 
-/// Searches all that a process has mapped, whether it may read it or not: what a core of it would have, and more.
+/// Searches all that a process has mapped, whether it may read it or not: what a core of it would
+/// have, and more.
 pub fn of_process(pid: u32, needles: &[Needle]) -> Result<Found> {
     let failed = |what: &str| Error::io(format!("read /proc/{pid}/{what}"));
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;

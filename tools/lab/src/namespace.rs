@@ -39,7 +39,8 @@ impl Namespace {
         let name = format!("{}{}-{role}", sweep::namespace_prefix(lab.slot()), std::process::id());
         Cmd::new("ip").args(["netns", "add", &name]).run()?;
         let ns = Self { inner: Arc::new(Inner { name, role: role.into(), lab: lab.clone() }) };
-        // Hosts that speak only when the test wants it: no duplicate address detection, no router solicitations.
+        // Hosts that speak only when the test wants it: no duplicate address detection, no router
+        // solicitations.
         ns.sysctl(&[
             ("net.ipv6.conf.default.accept_dad", "0"),
             ("net.ipv6.conf.default.accept_ra", "0"),
@@ -81,13 +82,15 @@ impl Namespace {
         self.cmd(program).args(args).run()
     }
 
-    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`, or with a number when it starts again.
+    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`, or with a number when it
+    /// starts again.
     pub fn start(&self, name: &str, cmd: Cmd) -> Result<Process> {
         let log = self.lab().unused(&format!("{}-{name}", self.role()), ".log");
         cmd.within(self.name()).start(&format!("{name} of {}", self.role()), &log)
     }
 
-    /// Runs a function in a thread of its own inside: sockets that it opens belong to the namespace for good.
+    /// Runs a function in a thread of its own inside: sockets that it opens belong to the namespace
+    /// for good.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let open = || Error::io(format!("enter namespace {}", self.name()));
         let namespace = fs::File::open(self.path()).map_err(open())?;
@@ -150,7 +153,8 @@ impl Namespace {
         self.ip(&format!("link set {interface} mtu {mtu} up")).map(drop)
     }
 
-    /// A bridge over `ports`, without addresses, spanning tree or packet filters of the IP layer: a plain switch.
+    /// A bridge over `ports`, without addresses, spanning tree or packet filters of the IP layer: a
+    /// plain switch.
     pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
         let filters = ["iptables", "ip6tables", "arptables"]
             .map(|table| format!("net.bridge.bridge-nf-call-{table}=0"));
@@ -200,7 +204,8 @@ pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
     veth_with(a, b, 1)
 }
 
-/// The same with so many queues each way. By the queue by which a packet leaves one end it arrives at the other.
+/// The same with so many queues each way. By the queue by which a packet leaves one end it arrives
+/// at the other.
 pub fn veth_with(a: (&Namespace, &str), b: (&Namespace, &str), queues: u32) -> Result<()> {
     let ((a, a_name), (b, b_name)) = (a, b);
     let count = match queues {

@@ -1,7 +1,9 @@
-//! A router between a gateway and the untrusted network that translates addresses and ports (RFC 3022).
+//! A router between a gateway and the untrusted network that translates addresses and ports (RFC
+//! 3022).
 //!
-//! To the untrusted network it is where the gateway would be: it has the gateway's usual address, and the gateway hides
-//! behind it. It always gives a UDP conversation another port than it had, as a NAT with many hosts behind it does.
+//! To the untrusted network it is where the gateway would be: it has the gateway's usual address,
+//! and the gateway hides behind it. It always gives a UDP conversation another port than it had, as
+//! a NAT with many hosts behind it does.
 
 use crate::namespace::veth;
 use crate::topology::{Family, OUTER, Options, Side, WIRE_PORTS};

@@ -1,7 +1,8 @@
 //! Echo requests with statistics.
 //!
-//! Not by ping(8): once anything has come back it waits for the last reply no longer than an interval or twice the
-//! longest round trip, so that a busy machine seems to lose packets. Here every request has two seconds, or more.
+//! Not by ping(8): once anything has come back it waits for the last reply no longer than an
+//! interval or twice the longest round trip, so that a busy machine seems to lose packets. Here
+//! every request has two seconds, or more.
 
 mod socket;
 
@@ -75,13 +76,15 @@ impl Ping {
         self
     }
 
-    /// For whoever takes a missing reply for a defect: waits for the last one as long as the busiest machine may take.
+    /// For whoever takes a missing reply for a defect: waits for the last one as long as the
+    /// busiest machine may take.
     pub fn patient(mut self) -> Self {
         self.patience = Duration::from_secs(15);
         self
     }
 
-    /// Sends from that namespace, and waits for the last reply. That nothing comes back is no error.
+    /// Sends from that namespace, and waits for the last reply. That nothing comes back is no
+    /// error.
     pub fn run(&self, from: &Namespace) -> Result<Pong> {
         let failed = || Error::io(format!("ping {} from {}", self.to, from.role()));
         let socket = from.enter(|| Socket::open(self.to))?.map_err(failed())?;

@@ -30,7 +30,8 @@ impl Pki {
         Ok(Self { dir: lab.subdir("pki")? })
     }
 
-    /// Makes a CA under that file name; without an issuer it signs itself. The subject is written as `/C=CH/CN=Root`.
+    /// Makes a CA under that file name; without an issuer it signs itself. The subject is written
+    /// as `/C=CH/CN=Root`.
     pub fn ca(&self, name: &str, kind: KeyKind, subject: &str, issuer: Option<&str>) -> Result<()> {
         let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n";
         self.certificate(name, kind, subject, issuer.unwrap_or(name), extensions)
@@ -98,7 +99,8 @@ impl Pki {
             let shown =
                 openssl(["x509", "-noout", "-serial", "-in", &self.file(certificate, "pem")]).run()?;
             let serial = shown.stdout.trim().trim_start_matches("serial=");
-            // The format of OpenSSL's database: revoked, until when it would have counted, since when it is, ...
+            // The format of OpenSSL's database: revoked, until when it would have counted, since
+            // when it is, ...
             let _ = writeln!(index, "R\t491231235959Z\t200101000000Z\t{serial}\tunknown\t/CN={certificate}");
         }
         let database = format!("{name}.index");
@@ -119,7 +121,8 @@ impl Pki {
         Ok(())
     }
 
-    /// Puts a file of here, such as `root.pem`, into a directory that swanctl reads, such as `x509ca`.
+    /// Puts a file of here, such as `root.pem`, into a directory that swanctl reads, such as
+    /// `x509ca`.
     pub fn give(&self, swanctl: &Swanctl, file: &str, directory: &str) -> Result<()> {
         let path = self.dir.join(file);
         let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;

@@ -1,4 +1,5 @@
-//! A router in the untrusted network, on the way to somebody there. It may take less than the network does, and says so.
+//! A router in the untrusted network, on the way to somebody there. It may take less than the
+//! network does, and says so.
 
 use crate::namespace::{Offloads, veth};
 use crate::topology::{Family, HOST};

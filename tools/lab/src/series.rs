@@ -47,8 +47,8 @@ impl Series {
         self.slot
     }
 
-    /// The edges of a plot in steps: the beginning of each slot in seconds after `zero`, with its amount a second, and
-    /// the end of the last slot.
+    /// The edges of a plot in steps: the beginning of each slot in seconds after `zero`, with its
+    /// amount a second, and the end of the last slot.
     pub fn rates(&self, zero: Instant) -> Vec<(f64, f64)> {
         let (first, slot) = (seconds(zero, self.start), self.slot.as_secs_f64());
         let mut edges: Vec<_> = self

@@ -13,12 +13,13 @@ pub struct Statistics {
     pub median: f64,
     /// Three quarters of them are below.
     pub upper_quartile: f64,
-    /// 99 of 100 are below; of fewer than about a hundred measurements it is hardly less than the largest.
+    /// 99 of 100 are below; of fewer than about a hundred measurements it is hardly less than the
+    /// largest.
     pub p99: f64,
     /// The largest.
     pub max: f64,
-    /// The smallest and the largest that are within 1.5 times the distance of the quartiles from these (Tukey's
-    /// whiskers).
+    /// The smallest and the largest that are within 1.5 times the distance of the quartiles from
+    /// these (Tukey's whiskers).
     pub whiskers: (f64, f64),
 }
 
@@ -50,7 +51,8 @@ impl Statistics {
     }
 }
 
-/// Between the two nearest of sorted values, in proportion (type 7 of Hyndman and Fan, as most programs do).
+/// Between the two nearest of sorted values, in proportion (type 7 of Hyndman and Fan, as most
+/// programs do).
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);

@@ -1,7 +1,8 @@
-//! strongSwan as a peer: charon in a namespace, ESP in user space (this must work on kernels without ESP).
+//! strongSwan as a peer: charon in a namespace, ESP in user space (this must work on kernels
+//! without ESP).
 //!
-//! Its `kernel-libipsec` always encapsulates in UDP, knows no extended sequence numbers and has a fixed replay window
-//! of 128 packets.
+//! Its `kernel-libipsec` always encapsulates in UDP, knows no extended sequence numbers and has a
+//! fixed replay window of 128 packets.
 
 use crate::charon_keys;
 use crate::cpu::CpuTime;
@@ -139,8 +140,8 @@ fn settings_text(socket: &Path, more: &str, levels: &str) -> String {
     )
 }
 
-/// Where AppArmor confines a program of strongSwan to its usual paths, a copy in the lab's directory is free of it:
-/// profiles go by path.
+/// Where AppArmor confines a program of strongSwan to its usual paths, a copy in the lab's
+/// directory is free of it: profiles go by path.
 pub(crate) fn unconfined(program: &str, dir: &Path) -> Result<PathBuf> {
     let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
     if !Path::new(program).exists() {

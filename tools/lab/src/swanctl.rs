@@ -15,7 +15,8 @@ pub struct Swanctl {
     uri: String,
 }
 
-/// Plugins for reading keys and certificates; swanctl's own default would load all that are installed.
+/// Plugins for reading keys and certificates; swanctl's own default would load all that are
+/// installed.
 pub(crate) const PLUGINS: &str = "pem pkcs1 pkcs8 x509 pubkey openssl random revocation constraints";
 
 impl Swanctl {

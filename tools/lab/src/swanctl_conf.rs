@@ -1,4 +1,5 @@
-//! Connections between two gateways of the lab, as `swanctl.conf` text that every daemon loads alike.
+//! Connections between two gateways of the lab, as `swanctl.conf` text that every daemon loads
+//! alike.
 
 use crate::topology::{Family, Side};
 use std::fmt::{self, Display, Formatter};
@@ -46,8 +47,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection of the gateway on `side` to the other one, over outer addresses of that family. Both sides'
-    /// texts fit each other.
+    /// The connection of the gateway on `side` to the other one, over outer addresses of that
+    /// family. Both sides' texts fit each other.
     pub fn of(side: Side, outer: Family) -> Self {
         let networks = |side: Side| vec![side.network(Family::V4), side.network(Family::V6)];
         let id = |side: Side| match side {

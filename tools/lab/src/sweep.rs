@@ -1,6 +1,7 @@
 //! Removal of what labs leave when they are killed.
 //!
-//! Call it with the lock held: then everything that bears the name of one of its slots is a leftover.
+//! Call it with the lock held: then everything that bears the name of one of its slots is a
+//! leftover.
 
 use crate::command::Cmd;
 use crate::lock::{Company, Lock};
@@ -17,7 +18,8 @@ pub(crate) const NETNS: &str = "/run/netns";
 /// Where BPF objects are pinned.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 
-/// Where libqb keeps the memory that a daemon shares with its clients: files and directories `qb-<daemon>-<client>-...`.
+/// Where libqb keeps the memory that a daemon shares with its clients: files and directories
+/// `qb-<daemon>-<client>-...`.
 const SHM: &str = "/dev/shm";
 /// And what corosync writes into its flight recorder.
 const RECORDER_PREFIX: &str = "qb-corosync-";
@@ -44,7 +46,8 @@ impl Swept {
     }
 }
 
-/// Removes all leftovers, unless a lab is running or about to: the first slot is swept by whoever is there first.
+/// Removes all leftovers, unless a lab is running or about to: the first slot is swept by whoever
+/// is there first.
 pub fn unless_busy() -> Result<Swept> {
     match Lock::wait(Company::Alone, Duration::ZERO) {
         Ok(lock) => leftovers(&lock),
@@ -85,7 +88,8 @@ pub(crate) fn leftovers(lock: &Lock) -> Result<Swept> {
     for slot in lock.slots() {
         sweep_slot(slot, &mut swept)?;
     }
-    // Not by the lab's name, but nobody misses what a dead daemon shared: 8 MB for each of its clients.
+    // Not by the lab's name, but nobody misses what a dead daemon shared: 8 MB for each of its
+    // clients.
     remove_ipc(|pid| !Path::new(&format!("/proc/{pid}")).exists())?;
     Ok(swept)
 }
@@ -127,7 +131,8 @@ fn remove_ipc(of: impl Fn(u32) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Kills every process in the namespace, waits for their end, deletes the namespace. Returns how many there were.
+/// Kills every process in the namespace, waits for their end, deletes the namespace. Returns how
+/// many there were.
 pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
     let _shield = interrupt::shield();
     let path = Path::new(NETNS).join(name);

@@ -5,8 +5,9 @@
 //!   eth0 ── inner0  outer0 ── port1   port2 ── outer0  inner0 ── eth0
 //! ```
 //!
-//! The gateways have routes to each other's networks through the untrusted one, so that without a tunnel packets
-//! *do* cross it in clear: a lab in which clear text cannot flow proves nothing when none is seen.
+//! The gateways have routes to each other's networks through the untrusted one, so that without a
+//! tunnel packets *do* cross it in clear: a lab in which clear text cannot flow proves nothing when
+//! none is seen.
 
 use crate::namespace::{Offloads, veth_with};
 use crate::nat::Nat;
@@ -103,7 +104,8 @@ pub struct Options {
     pub outer_mtu: u16,
     /// MTU of the protected networks.
     pub inner_mtu: u16,
-    /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by AF_XDP.
+    /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by
+    /// AF_XDP.
     pub towards: [Offloads; 2],
     /// Queues of the interfaces of gw1, and of gw2, each way.
     pub queues: [u32; 2],
@@ -134,7 +136,8 @@ pub struct Topology {
     pub nat: Option<Nat>,
 }
 
-/// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left the gateway.
+/// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left
+/// the gateway.
 pub const WIRE_PORTS: [&str; 2] = ["port1", "port2"];
 /// What joins them.
 const BRIDGE: &str = "br0";

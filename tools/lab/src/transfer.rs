@@ -1,7 +1,7 @@
 //! An HTTP download watched octet by octet, over time.
 //!
-//! [`crate::download`] asks curl for the whole; this one tells how much came when, and so how long a stream stands still
-//! and how it comes back.
+//! [`crate::download`] asks curl for the whole; this one tells how much came when, and so how long
+//! a stream stands still and how it comes back.
 
 use crate::files::Sha256;
 use crate::series::Series;

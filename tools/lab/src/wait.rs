@@ -4,8 +4,8 @@ use crate::{Error, Result, interrupt};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Calls `probe` until it yields something. `Ok(Err(seen))` means not yet, and `seen` says what was seen instead;
-/// an error of the probe itself ends the wait.
+/// Calls `probe` until it yields something. `Ok(Err(seen))` means not yet, and `seen` says what was
+/// seen instead; an error of the probe itself ends the wait.
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,

@@ -1,7 +1,8 @@
-//! A witness: corosync-qnetd on a host that is no node of the cluster, and corosync-qdevice on each node, which asks it for its vote.
+//! A witness: corosync-qnetd on a host that is no node of the cluster, and corosync-qdevice on each
+//! node, which asks it for its vote.
 //!
-//! Each keeps its lock and its socket in /run, as corosync does, and has a mount namespace in which that is its own. Without TLS, so
-//! nothing is read from /etc/corosync.
+//! Each keeps its lock and its socket in /run, as corosync does, and has a mount namespace in which
+//! that is its own. Without TLS, so nothing is read from /etc/corosync.
 
 use crate::cluster::{Cluster, Net};
 use crate::namespace::Offloads;
@@ -26,8 +27,9 @@ pub struct Witness {
     devices: Vec<Process>,
 }
 
-/// The lines that corosync.conf has of it in its quorum section. `timeout` is corosync's for the device: a node that is silent for
-/// 1.2 times that is one no more for the witness. It takes no less than 1250 ms.
+/// The lines that corosync.conf has of it in its quorum section. `timeout` is corosync's for the
+/// device: a node that is silent for 1.2 times that is one no more for the witness. It takes no
+/// less than 1250 ms.
 pub fn quorum_lines(timeout: Duration) -> String {
     format!(
         "device {{
@@ -46,7 +48,8 @@ pub fn quorum_lines(timeout: Duration) -> String {
 }
 
 impl Witness {
-    /// Puts the host on the network of the cluster and starts all daemons. Each node's corosync runs.
+    /// Puts the host on the network of the cluster and starts all daemons. Each node's corosync
+    /// runs.
     pub fn start(cluster: &Cluster) -> Result<Self> {
         let lab = cluster.link.lab();
         let namespace = lab.namespace("witness")?;
@@ -70,7 +73,8 @@ impl Witness {
         self.qnetd.wait_log("QNetd ready to provide service", START_LIMIT)
     }
 
-    /// Starts the device of a node, counted from 1, whose corosync has ended: its device has ended with it.
+    /// Starts the device of a node, counted from 1, whose corosync has ended: its device has ended
+    /// with it.
     pub fn restart_device(&mut self, node: u8, namespace: &Namespace) -> Result<()> {
         let device = launch_device(namespace, &run_of(namespace, "qdevice"))?;
         self.devices[usize::from(node) - 1] = device;

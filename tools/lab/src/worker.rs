@@ -58,15 +58,15 @@ impl<T> Drop for Worker<T> {
     }
 }
 
-/// Lets the calling thread run before ordinary ones, so that a busy machine disturbs a measurement less. Where that is
-/// not allowed the measurement goes on without.
+/// Lets the calling thread run before ordinary ones, so that a busy machine disturbs a measurement
+/// less. Where that is not allowed the measurement goes on without.
 pub(crate) fn raise_priority() {
     let thread = gettid().to_string();
     let _refused = Cmd::new("chrt").args(["--fifo", "--pid", PRIORITY, &thread]).run();
 }
 
-/// Keeps the calling thread on the CPU where it is: what it sends then stays in order, for the kernel may queue packets
-/// by CPU. Where that is not allowed the thread goes on without.
+/// Keeps the calling thread on the CPU where it is: what it sends then stays in order, for the
+/// kernel may queue packets by CPU. Where that is not allowed the thread goes on without.
 pub(crate) fn stay_on_this_cpu() {
     let mut here = CpuSet::new();
     let _refused = sched_getcpu()

@@ -16,7 +16,8 @@ pub enum Invariant {
     Iv = 1,
     /// 2: no sequence number is accepted twice.
     Accepted = 2,
-    /// 3: no sequence number is sent twice; nor is an IKE message of the same number with other content.
+    /// 3: no sequence number is sent twice; nor is an IKE message of the same number with other
+    /// content.
     Sent = 3,
     /// 4: what a peer saw answered is known to every survivor; no tunnel is lost.
     Answered = 4,
@@ -96,7 +97,8 @@ impl Checks {
         &self.violations
     }
 
-    /// Two sides have been told that they are the majority. What follows is no fault of ours, but for what must hold even then.
+    /// Two sides have been told that they are the majority. What follows is no fault of ours, but
+    /// for what must hold even then.
     pub fn excuse(&mut self) {
         let holds = [Invariant::Iv, Invariant::Accounting, Invariant::Clear];
         self.violations.retain(|violation| holds.contains(&violation.invariant));
@@ -171,7 +173,8 @@ impl Checks {
     pub fn accepted(&mut self, at: Nanos, key: u64, sequence: u32, by: Accepted) {
         let Some(first) = self.accepted.insert((key, sequence), by) else { return };
         let another = (first.node, first.boot) != (by.node, by.boot);
-        // While two carry a shard, both see each packet for the first time: that it is unseen explains only what is left.
+        // While two carry a shard, both see each packet for the first time: that it is unseen
+        // explains only what is left.
         if another && (first.provisional || by.provisional) {
             self.provisional_doubles += 1;
         } else if another && by.unseen {

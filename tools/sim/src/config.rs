@@ -109,7 +109,8 @@ pub struct Manners {
     pub child_rekey: [u64; 2],
     /// New keys of the IKE SA, by either side, in seconds; 0: never.
     pub ike_rekey: [u64; 2],
-    /// What another IKE SA of the same two means to the gateway; and to the peer, which says INITIAL_CONTACT but for `Never`.
+    /// What another IKE SA of the same two means to the gateway; and to the peer, which says
+    /// INITIAL_CONTACT but for `Never`.
     pub unique: [Unique; 2],
 }
 

@@ -1,17 +1,23 @@
 //! A model of corosync's CPG and votequorum, with what its users must reckon with.
 //!
-//! - **Agreed order, not safe.** All members of a ring see its messages in one order. A sender sees its own as soon as they are
-//!   ordered, whoever else has them; when the ring falls apart, those that nobody else got are lost.
-//! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages in the first.
-//! - **A sender's messages stay in their order.** Behind one that nobody in the next ring has, nothing of that sender is delivered in
-//!   the last: who is there has what it has sent, and of who is not corosync leaves out what is behind such a gap.
+//! - **Agreed order, not safe.** All members of a ring see its messages in one order. A sender sees
+//!   its own as soon as they are ordered, whoever else has them; when the ring falls apart, those
+//!   that nobody else got are lost.
+//! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages
+//!   in the first.
+//! - **A sender's messages stay in their order.** Behind one that nobody in the next ring has,
+//!   nothing of that sender is delivered in the last: who is there has what it has sent, and of who
+//!   is not corosync leaves out what is behind such a gap.
 //! - **Not gated by quorum.** An isolated node goes on delivering to itself.
-//! - **Puts out who stands still.** The daemon goes on without the process that it serves; after a second the others go on without
-//!   that one, if they are more than half of all nodes. It finds that behind all that had come before.
-//! - **Late.** A lost node is found missing only after a while; members may be slow; after a change the engine takes nothing
-//!   for a moment (TRY_AGAIN), and what it took while the ring was forming comes out in the next ring, or never.
-//! - **Each for itself.** Of a ring that has fallen apart one side goes on while the other has not noticed yet, and hears itself alone.
-//!   Nor does anybody promise that all are told of the members of a view in one order.
+//! - **Puts out who stands still.** The daemon goes on without the process that it serves; after a
+//!   second the others go on without that one, if they are more than half of all nodes. It finds
+//!   that behind all that had come before.
+//! - **Late.** A lost node is found missing only after a while; members may be slow; after a change
+//!   the engine takes nothing for a moment (TRY_AGAIN), and what it took while the ring was forming
+//!   comes out in the next ring, or never.
+//! - **Each for itself.** Of a ring that has fallen apart one side goes on while the other has not
+//!   noticed yet, and hears itself alone. Nor does anybody promise that all are told of the members
+//!   of a view in one order.
 
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +84,8 @@ struct Node {
     up: bool,
     /// Frozen with its host.
     frozen: bool,
-    /// Since when the process that it serves stands still, or the last ring has been formed since then.
+    /// Since when the process that it serves stands still, or the last ring has been formed since
+    /// then.
     still: Option<Nanos>,
     /// The others have put that process out.
     out: bool,
@@ -186,7 +193,8 @@ impl Engines {
         self.changed(now);
     }
 
-    /// The process that a node's daemon serves stands still, or goes on. One that was put out joins anew.
+    /// The process that a node's daemon serves stands still, or goes on. One that was put out joins
+    /// anew.
     pub fn serve(&mut self, now: Nanos, index: usize, serves: bool) {
         let node = &mut self.nodes[index];
         node.still = (!serves).then_some(now);
@@ -435,7 +443,8 @@ impl Engines {
             let together: Vec<usize> =
                 members.iter().copied().filter(|node| self.nodes[*node].ring == Some(id)).collect();
             let Some(ring) = self.rings.get(&id) else { continue };
-            // Whose messages have not all come: nothing of theirs is delivered behind what is missing.
+            // Whose messages have not all come: nothing of theirs is delivered behind what is
+            // missing.
             let mut missing = BTreeSet::new();
             for (index, message) in ring.log.iter().enumerate() {
                 let held = together.iter().any(|node| message.holders.contains(node));

@@ -37,9 +37,11 @@ pub enum Kind {
     DoubleCrash,
     /// A node is cut off on every network, its peers' too.
     Isolate,
-    /// A node needs another sender ID while its engine is cut off; then its machine is set back, with its disk, to before that.
+    /// A node needs another sender ID while its engine is cut off; then its machine is set back,
+    /// with its disk, to before that.
     Renewal,
-    /// An operator has a node give its shards away, and lets it own again: no fault, but what comes with it may be.
+    /// An operator has a node give its shards away, and lets it own again: no fault, but what comes
+    /// with it may be.
     Drain,
 }
 

@@ -1,4 +1,5 @@
-//! What the simulator asks of a node: inputs and the time in, effects out, and a look inside for the checks.
+//! What the simulator asks of a node: inputs and the time in, effects out, and a look inside for
+//! the checks.
 
 use crate::plane::Plane;
 use std::net::IpAddr;
@@ -40,7 +41,8 @@ pub enum Input {
     Configure(u64, Option<u64>),
     /// Its worker says that IVs run low.
     IvLow,
-    /// So much is sent at once to a peer that the present block of numbers is used up, but for so many.
+    /// So much is sent at once to a peer that the present block of numbers is used up, but for so
+    /// many.
     Burst(usize, u64),
     /// Its disk has written that.
     Written(Durable),
@@ -171,10 +173,12 @@ pub trait Host {
     /// True if packets of the shard pass here now, not provisionally.
     fn owns(&self, now: Time, shard: Shard) -> bool;
 
-    /// True if the last view, and all that followed, names it the owner or the standby of the shard.
+    /// True if the last view, and all that followed, names it the owner or the standby of the
+    /// shard.
     fn is_named(&self, shard: Shard) -> bool;
 
-    /// True if it knows that the peer's request of that number was answered in the IKE SA, of which we chose that SPI.
+    /// True if it knows that the peer's request of that number was answered in the IKE SA, of which
+    /// we chose that SPI.
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;
 
     /// The initiators' SPIs of the IKE SAs that it speaks for with a peer at that address.

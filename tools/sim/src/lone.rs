@@ -1,4 +1,5 @@
-//! A node that stands alone, as a gateway without a cluster runs: what the world and the checks are tried with.
+//! A node that stands alone, as a gateway without a cluster runs: what the world and the checks are
+//! tried with.
 
 use crate::config::{self, Manners};
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};

@@ -1,4 +1,5 @@
-//! What is between the hosts: the cluster link, the outer and the inner network, each with loss, delay, doubles, and cuts.
+//! What is between the hosts: the cluster link, the outer and the inner network, each with loss,
+//! delay, doubles, and cuts.
 
 use crate::engine::{MILLI, Nanos, Reach};
 use crate::random::Random;

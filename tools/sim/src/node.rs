@@ -1,5 +1,5 @@
-//! A node of the cluster: the member and the data plane that the gateway runs, and what stands around them there: the filter,
-//! the engine's socket, the disk.
+//! A node of the cluster: the member and the data plane that the gateway runs, and what stands
+//! around them there: the filter, the engine's socket, the disk.
 
 use crate::config;
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
@@ -51,7 +51,8 @@ pub struct Node {
     seen: BTreeMap<u32, u32>,
     /// Packets that it has let in and that were not worked on yet: whether each came as a surprise.
     arrived: BTreeMap<(u32, u32), bool>,
-    /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested enough.
+    /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested
+    /// enough.
     resting: BTreeMap<(Shard, u16), Spi>,
     /// What was told of high-water marks.
     marks: BTreeMap<Spi, u64>,
@@ -264,7 +265,8 @@ impl Node {
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
             let shard = spi.shard();
-            // What came before and was dropped, such as behind a fence, was not taken in: a copy of it is no less of a surprise.
+            // What came before and was dropped, such as behind a fence, was not taken in: a copy of
+            // it is no less of a surprise.
             let unseen = self.arrived.remove(&arrival).unwrap_or(false);
             self.effects.push(Effect::Accepted(Taken {
                 key,

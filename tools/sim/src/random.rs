@@ -1,4 +1,5 @@
-//! The one source of chance: SplitMix64. It keeps no secret, and gives the same numbers for the same seed.
+//! The one source of chance: SplitMix64. It keeps no secret, and gives the same numbers for the
+//! same seed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use testudo_ike::suite::Entropy;
@@ -51,7 +52,8 @@ impl Random {
     }
 }
 
-/// The random source of a host. Its kernel draws anew after a rollback, so that nothing random comes twice.
+/// The random source of a host. Its kernel draws anew after a rollback, so that nothing random
+/// comes twice.
 #[derive(Clone, Debug)]
 pub struct HostEntropy {
     seed: u64,

@@ -1,4 +1,5 @@
-//! What happened, as numbers: cheap to keep, told only when a seed fails, and one digest of all of it.
+//! What happened, as numbers: cheap to keep, told only when a seed fails, and one digest of all of
+//! it.
 
 use crate::engine::Nanos;
 use std::collections::VecDeque;

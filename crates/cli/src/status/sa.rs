@@ -133,8 +133,9 @@ fn cipher(message: &Message) -> Option<String> {
     })
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. Beside an AEAD there is no integrity
-/// algorithm. A Child SA has no PRF, and key exchanges only where CREATE_CHILD_SA had some.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. Beside an
+/// AEAD there is no integrity algorithm. A Child SA has no PRF, and key exchanges only where
+/// CREATE_CHILD_SA had some.
 fn suite(message: &Message) -> String {
     let rest = ["integ-alg", "prf-alg", "dh-group"]
         .into_iter()

@@ -1,16 +1,21 @@
-//! When a view begins: agreed within the total order, so that it begins at the same place for all of its members.
+//! When a view begins: agreed within the total order, so that it begins at the same place for all
+//! of its members.
 //!
-//! Corosync tells a membership on one descriptor and its quorum on another, up to 30 ms later, and the members of a group may
-//! change while the ring stays: a daemon of ours that starts again. So the order is divided into *epochs*. One ends, for all who
-//! see it, with every change of members or ring, and where a member says that quorum is gone. The first member (the lowest number)
-//! opens the next; each then says, once corosync's quorum is that of CPG's ring, that it is *ready*, and quotes the opening:
-//! what somebody said before the last change counts for nothing, however late it comes. When the last member is ready the view
-//! begins. It has a name of its own: the low bits of [`RingId::seq`] count the views of a ring, and in the place of the ring's
-//! representative stands what its epoch was opened with, so that a group of which everybody has started again meets no old name.
+//! Corosync tells a membership on one descriptor and its quorum on another, up to 30 ms later, and
+//! the members of a group may change while the ring stays: a daemon of ours that starts again. So
+//! the order is divided into *epochs*. One ends, for all who see it, with every change of members
+//! or ring, and where a member says that quorum is gone. The first member (the lowest number) opens
+//! the next; each then says, once corosync's quorum is that of CPG's ring, that it is *ready*, and
+//! quotes the opening: what somebody said before the last change counts for nothing, however late
+//! it comes. When the last member is ready the view begins. It has a name of its own: the low bits
+//! of [`RingId::seq`] count the views of a ring, and in the place of the ring's representative
+//! stands what its epoch was opened with, so that a group of which everybody has started again
+//! meets no old name.
 //!
-//! A process that stands still is put out by the [`Roll`], at one place for all: an epoch ends there, and who is out counts for
-//! nothing in the next ones. Those who remain are quorate only as more than half of all nodes, whatever corosync says: its daemons vote,
-//! and the one beside the process that stands still does too.
+//! A process that stands still is put out by the [`Roll`], at one place for all: an epoch ends
+//! there, and who is out counts for nothing in the next ones. Those who remain are quorate only as
+//! more than half of all nodes, whatever corosync says: its daemons vote, and the one beside the
+//! process that stands still does too.
 
 use super::roll::Roll;
 use super::wire::{Process, Ready, Ring, Standing};
@@ -59,8 +64,8 @@ struct Epoch {
 }
 
 impl Agreement {
-    /// That of a process that has not joined yet, in a cluster of so many nodes. No two connections of a node may have the same
-    /// `serial`, nor one soon after.
+    /// That of a process that has not joined yet, in a cluster of so many nodes. No two connections
+    /// of a node may have the same `serial`, nor one soon after.
     pub(super) fn new(me: Process, nodes: usize, serial: u64) -> Self {
         Self {
             me,
@@ -125,8 +130,9 @@ impl Agreement {
         self.reconsider();
     }
 
-    /// The host's message of a member. Outside of a quorate view it belongs to none, and is dropped by all who see it: so
-    /// members that come from the same view have had the same messages, although they learn at different times how it goes on.
+    /// The host's message of a member. Outside of a quorate view it belongs to none, and is dropped
+    /// by all who see it: so members that come from the same view have had the same messages,
+    /// although they learn at different times how it goes on.
     pub(super) fn message(&mut self, from: Process, bytes: Vec<u8>) {
         let view = self.epoch.view.as_ref().filter(|_| !self.roll.is_out(from));
         if let Some(from) = from.number().filter(|from| view.is_some_and(|view| view.members.contains(from)))
@@ -218,8 +224,8 @@ impl Agreement {
     }
 
     fn renounce(&mut self, ring: Ring) {
-        // A promise of this epoch counts, or will. Whatever begins or has begun with it ends for all members at one place: where
-        // this comes to stand.
+        // A promise of this epoch counts, or will. Whatever begins or has begun with it ends for
+        // all members at one place: where this comes to stand.
         if self.epoch.promised.take().is_some() {
             self.announcements.push(Standing::NotQuorate);
         }
@@ -247,7 +253,8 @@ impl Agreement {
         let Some(ring) = rings.next().filter(|first| rings.all(|ring| ring == *first)) else { return };
         let complete = self.epoch.ready.len() == self.present().count() && self.epoch.view.is_none();
         let Some(members) = self.numbers().filter(|_| complete) else { return };
-        // Who has no more than half by itself may be quorate by a vote that was another's before: the host must know of that.
+        // Who has no more than half by itself may be quorate by a vote that was another's before:
+        // the host must know of that.
         if mem::take(&mut self.untold) && members.len() * 2 <= self.nodes {
             self.tell_lost(ring, members.clone());
         }

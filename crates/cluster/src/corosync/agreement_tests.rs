@@ -244,7 +244,8 @@ fn quorum_that_is_lost_within_a_ring_ends_the_view_at_one_place_and_its_return_b
     }
 }
 
-/// A process that stood still for a moment finds both words about quorum, and only then the ring that they are about.
+/// A process that stood still for a moment finds both words about quorum, and only then the ring
+/// that they are about.
 #[test]
 fn half_of_the_nodes_hear_that_quorum_was_gone_before_it_came_back() {
     for (configured, told) in [(2, 2), (1, 1)] {
@@ -268,7 +269,8 @@ fn a_promise_under_way_counts_no_longer_when_members_have_come_and_gone() {
     let mut cluster = Cluster { ring: R1, ..Cluster::default() };
     cluster.join(process(1));
     cluster.join(process(2));
-    // The epoch is opened, and both have promised. Then members change and change back, and node 2 has lost quorum.
+    // The epoch is opened, and both have promised. Then members change and change back, and node 2
+    // has lost quorum.
     assert!(cluster.order(process(1)) && cluster.order(process(1)));
     cluster.join(process(3));
     cluster.leave(process(3));
@@ -340,7 +342,8 @@ fn who_stands_still_is_put_out_at_one_place_and_comes_back() {
         assert!(cluster.standing_still.is_empty());
         cluster.alive(&others, 1);
         assert_eq!(cluster.standing_still, BTreeSet::from([process(still)]));
-        // What it says when it wakes up, before it has read how far the others are, counts for nothing.
+        // What it says when it wakes up, before it has read how far the others are, counts for
+        // nothing.
         for said in [Standing::Alive, Standing::NotQuorate, Standing::Open(99)] {
             cluster.nodes.values_mut().for_each(|node| node.standing(process(still), said));
         }
@@ -388,7 +391,8 @@ fn whoever_speaks_now_and_then_stays_and_those_who_remain_must_be_more_than_half
         cluster.alive(&[3], 1);
     }
     assert!(cluster.standing_still.is_empty());
-    // One of three, in a cluster of four nodes: all but it stand still, and may wake up as the majority that they are.
+    // One of three, in a cluster of four nodes: all but it stand still, and may wake up as the
+    // majority that they are.
     cluster.alive(&[2], 5);
     assert_eq!(cluster.standing_still, BTreeSet::from([process(1), process(3)]));
     let view = *cluster.views(process(2)).last().unwrap();
@@ -426,8 +430,8 @@ fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: one name, one view, with the same messages for all who saw it to its end; and when
-    /// nothing happens any more, all have the same one.
+    /// Whatever happens in whatever order: one name, one view, with the same messages for all who
+    /// saw it to its end; and when nothing happens any more, all have the same one.
     #[test]
     fn views_and_their_messages_are_the_same_for_all(steps in prop::collection::vec((0_u8..20, 1_u32..=4), 1..300)) {
         let mut cluster = three_of(4);

@@ -1,5 +1,6 @@
-//! What corosync's libraries call back with. They call within dispatch, on the thread that dispatches, while a mutex of the
-//! bindings is held, and no panic may cross them: here everything is put into a queue of that thread, and nothing else happens.
+//! What corosync's libraries call back with. They call within dispatch, on the thread that
+//! dispatches, while a mutex of the bindings is held, and no panic may cross them: here everything
+//! is put into a queue of that thread, and nothing else happens.
 
 use super::wire::{Incoming, Process, Ring, read};
 use rust_corosync::{NodeId, cpg, quorum, votequorum};
@@ -34,7 +35,8 @@ pub(super) fn clear() {
 }
 
 fn push(told: Callback) {
-    // Neither can fail while dispatch runs; if one did, a panic would be worse than a message that is missing.
+    // Neither can fail while dispatch runs; if one did, a panic would be worse than a message that
+    // is missing.
     let _outside = QUEUE.try_with(|queue| queue.try_borrow_mut().map(|mut queue| queue.push_back(told)));
 }
 

@@ -1,13 +1,15 @@
 //! The engine that real clusters run on: corosync's closed process groups (CPG) and its votequorum.
 //!
-//! One thread calls corosync's libraries and nothing else does: they block while a daemon does not answer, and call back at
-//! times of their own. The host hands messages over and takes events, and waits for [`Corosync::wake_fd`].
+//! One thread calls corosync's libraries and nothing else does: they block while a daemon does not
+//! answer, and call back at times of their own. The host hands messages over and takes events, and
+//! waits for [`Corosync::wake_fd`].
 //!
-//! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that it is back. Messages that had
-//! not been sent when a view ended are dropped, for they belong to it: whoever still wants to say something says it anew.
+//! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that
+//! it is back. Messages that had not been sent when a view ended are dropped, for they belong to
+//! it: whoever still wants to say something says it anew.
 //!
-//! A host has to fetch what is told: one that stands still for seconds, stopped or stuck, is put out by the others, and joins
-//! again when it goes on.
+//! A host has to fetch what is told: one that stands still for seconds, stopped or stuck, is put
+//! out by the others, and joins again when it goes on.
 
 mod agreement;
 mod callbacks;
@@ -39,9 +41,10 @@ pub struct Corosync {
 }
 
 impl Corosync {
-    /// Starts the thread, which connects to the corosync of the calling thread's network namespace. `node` is the number that
-    /// corosync has to have as its `nodeid`, in a cluster of `nodes`; `group` names the cluster among those that share the corosync. `begin` is called
-    /// first on the new thread: to set its priority, say.
+    /// Starts the thread, which connects to the corosync of the calling thread's network namespace.
+    /// `node` is the number that corosync has to have as its `nodeid`, in a cluster of `nodes`;
+    /// `group` names the cluster among those that share the corosync. `begin` is called first on
+    /// the new thread: to set its priority, say.
     pub fn start(
         node: NodeId,
         nodes: usize,
@@ -71,19 +74,20 @@ impl Corosync {
         Ok(Self { shared })
     }
 
-    /// Leaves the group and joins it again: what this engine has told, and the others think of this node, no longer holds.
+    /// Leaves the group and joins it again: what this engine has told, and the others think of this
+    /// node, no longer holds.
     pub fn rejoin(&mut self) {
         self.shared.rejoin();
     }
 
-    /// Whether the witness (corosync's quorum device) gives this node its vote, as of the last look, one a second. `None` if corosync has
-    /// none, or is not there.
+    /// Whether the witness (corosync's quorum device) gives this node its vote, as of the last
+    /// look, one a second. `None` if corosync has none, or is not there.
     pub fn witness(&self) -> Option<bool> {
         self.shared.witness()
     }
 
-    /// Readable from the moment when there is an event, or room again after [`Engine::multicast`] has given a message back, until
-    /// [`Engine::next_event`] has found none.
+    /// Readable from the moment when there is an event, or room again after [`Engine::multicast`]
+    /// has given a message back, until [`Engine::next_event`] has found none.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake_host.as_fd()
     }

@@ -1,9 +1,12 @@
-//! Who is still there, called over in the total order: a process may stand still while its daemon keeps it in the group.
+//! Who is still there, called over in the total order: a process may stand still while its daemon
+//! keeps it in the group.
 //!
-//! Every process says that it is alive a few times a second, as long as its host serves it, and never again before what it said last
-//! has come to its place. Whoever says nothing while another has said it several times is *put out*: the others go on without it.
-//! No clock has a say in that, so all agree on it at every place in the order; and an order that stands still while rings
-//! are formed puts nobody out. With the next change of members or ring the roll is called anew: who comes knows nothing of before.
+//! Every process says that it is alive a few times a second, as long as its host serves it, and
+//! never again before what it said last has come to its place. Whoever says nothing while another
+//! has said it several times is *put out*: the others go on without it. No clock has a say in that,
+//! so all agree on it at every place in the order; and an order that stands still while rings are
+//! formed puts nobody out. With the next change of members or ring the roll is called anew: who
+//! comes knows nothing of before.
 
 use super::wire::Process;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! One connection to corosync: CPG, quorum and its votes together, from initialisation to the end of any.
+//! One connection to corosync: CPG, quorum and its votes together, from initialisation to the end
+//! of any.
 
 use super::callbacks;
 use super::wire::Process;
@@ -34,7 +35,8 @@ impl Session {
     /// Connects and asks to join. The join itself comes as the first membership.
     pub(super) fn open(node: NodeId, group: &str) -> Result<Self, String> {
         callbacks::clear();
-        // CPG first: whatever changes from here on it tells. Then quorum, which tells its present state at once.
+        // CPG first: whatever changes from here on it tells. Then quorum, which tells its present
+        // state at once.
         let cpg = cpg::initialize(&callbacks::of_cpg(), 0).map_err(|e| explain("connect to corosync", e))?;
         let local = u32::from(cpg::local_get(&cpg).map_err(|e| explain("ask corosync for its nodeid", e))?);
         if local != u32::from(node.get()) {
@@ -72,13 +74,15 @@ impl Session {
         dispatch(|| quorum::dispatch(&self.quorum, DispatchFlags::OneNonblocking))
     }
 
-    /// Whether no other ring can be quorate beside one of so many daemons that corosync calls quorate.
+    /// Whether no other ring can be quorate beside one of so many daemons that corosync calls
+    /// quorate.
     pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool, String> {
         let info = self.info().map_err(|e| explain("ask corosync for its votes", e))?;
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
 
-    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is configured, or nobody knows.
+    /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is
+    /// configured, or nobody knows.
     pub(super) fn witness(&self) -> Option<bool> {
         let info = self.info().ok()?;
         votes(info.qdevice_votes, &info.flags)
@@ -99,15 +103,16 @@ impl Session {
     }
 }
 
-/// With `two_node: 1` one vote of two is a quorum, and each half of a cluster that is cut has it. Who sees both daemons is alone all the
-/// same.
+/// With `two_node: 1` one vote of two is a quorum, and each half of a cluster that is cut has it.
+/// Who sees both daemons is alone all the same.
 fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
     let votes = u64::from(votes);
     u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
 }
 
 fn votes(device: u32, flags: &NodeInfoFlags) -> Option<bool> {
-    // Where corosync, a later one, sets a flag that the library does not know, the library shows none.
+    // Where corosync, a later one, sets a flag that the library does not know, the library shows
+    // none.
     let known = device > 0 && !flags.is_empty();
     known.then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
 }

@@ -1,4 +1,5 @@
-//! What the host and the engine's thread share: two bounded queues, and a descriptor to wake either.
+//! What the host and the engine's thread share: two bounded queues, and a descriptor to wake
+//! either.
 
 use super::wire;
 use crate::engine::EngineEvent;

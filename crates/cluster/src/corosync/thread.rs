@@ -121,7 +121,8 @@ impl Thread {
             let watched = self.poll.registry().register(&mut SourceFd(fd), token, Interest::READABLE);
             watched.map_err(|e| format!("cannot watch corosync's descriptors: {e}"))?;
         }
-        // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the numbers of the one before.
+        // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the
+        // numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
         let next_alive = Some(Instant::now());
@@ -168,7 +169,8 @@ impl Thread {
 
     fn turn(&mut self, connected: &mut Connected) -> Result<Next, End> {
         let stalled = self.shared.stall();
-        // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second look sees that.
+        // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second
+        // look sees that.
         let mut more = connected.session.dispatch_quorum()?;
         if !stalled {
             more |= connected.session.dispatch_cpg()?;

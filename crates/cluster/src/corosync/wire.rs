@@ -1,4 +1,5 @@
-//! What goes through CPG: the host's messages, and what processes say of themselves, told apart by the first octet.
+//! What goes through CPG: the host's messages, and what processes say of themselves, told apart by
+//! the first octet.
 
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,8 @@ pub(super) struct Ring {
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Standing {
-    /// The first of the members opens an epoch: it has seen the last change. The number is never given twice.
+    /// The first of the members opens an epoch: it has seen the last change. The number is never
+    /// given twice.
     Open(u64),
     /// It has seen that the members are quorate.
     Ready(Ready),

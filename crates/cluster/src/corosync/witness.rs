@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks: whose node dies meanwhile has no standby where the vote is missing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks in a row that find no vote before the log hears of it: a witness takes its time when daemons start.
+/// Looks in a row that find no vote before the log hears of it: a witness takes its time when
+/// daemons start.
 const LOOKS_TO_BE_SURE: u32 = 3;
 const VOTE_GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
     Without it a node of two does not go on alone";

@@ -1,4 +1,5 @@
-//! What a packet shows of itself, read as the filter reads it (`crates/fastpath/bpf/packet.h`, `local.h`).
+//! What a packet shows of itself, read as the filter reads it (`crates/fastpath/bpf/packet.h`,
+//! `local.h`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -161,7 +161,8 @@ fn of_two_nodes_that_share_everything_one_keeps_a_packet() {
         assert!(one.keeps(home) != other.keeps(home), "{home:?}");
     }
     assert!(one.keeps(Home::DefaultHost) && !other.keeps(Home::DefaultHost));
-    // What is to come is kept for the worker, which holds it back; what the kernel would answer is not.
+    // What is to come is kept for the worker, which holds it back; what the kernel would answer is
+    // not.
     let next = Ownership { held: half, ..Ownership::default() };
     assert!(next.keeps(Home::Packets(Shard(1))) && !next.keeps(Home::Pair(Shard(1))));
     assert!(one.keeps(Home::Everybody) && other.keeps(Home::Everybody));

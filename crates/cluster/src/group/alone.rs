@@ -1,12 +1,14 @@
 //! Alone of two nodes, by the vote of a witness.
 //!
-//! Any two views of more than half of the nodes have one in common, who knows in the later what the earlier has come to. Those of
-//! one node of two have none: a witness that counts for one, and for the other when that one is gone, would let the second go on from
-//! what both had before, with numbers that the first has used since.
+//! Any two views of more than half of the nodes have one in common, who knows in the later what the
+//! earlier has come to. Those of one node of two have none: a witness that counts for one, and for
+//! the other when that one is gone, would let the second go on from what both had before, with
+//! numbers that the first has used since.
 //!
-//! So a node goes on alone straight from a view of both, or when it was the last to do so. The other cannot have gone on in between: a
-//! witness counts for nobody anew before the other has heard, or can have found out, that it has no vote, and a node without both is
-//! told by its engine then that it has no quorum. After that it waits for the other.
+//! So a node goes on alone straight from a view of both, or when it was the last to do so. The
+//! other cannot have gone on in between: a witness counts for nobody anew before the other has
+//! heard, or can have found out, that it has no vote, and a node without both is told by its engine
+//! then that it has no quorum. After that it waits for the other.
 
 use super::Group;
 use crate::engine::View;

@@ -1,7 +1,9 @@
-//! What brings fresh nodes up to date goes beside the engine, to them alone: there is much of it, and it says nothing new to the others.
-//! The engine tells its place in the order, by the header and the tag of what is sealed, with a proof of both; the rest comes as a datagram.
-//! A fresh node takes in nothing behind such a place before it has that, and what the datagrams lose comes by the engine after all:
-//! when it is asked for, or when a fresh node has not acknowledged it for long.
+//! What brings fresh nodes up to date goes beside the engine, to them alone: there is much of it,
+//! and it says nothing new to the others. The engine tells its place in the order, by the header
+//! and the tag of what is sealed, with a proof of both; the rest comes as a datagram. A fresh node
+//! takes in nothing behind such a place before it has that, and what the datagrams lose comes by
+//! the engine after all: when it is asked for, or when a fresh node has not acknowledged it for
+//! long.
 
 use super::datagram::{Body, MessageName, Sender};
 use super::frame::{self, Frame, Header, Kind};
@@ -23,18 +25,20 @@ const REST_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_ASKED_AT_ONCE: usize = 128;
 /// Who is asked again meanwhile has sent it.
 const RESEND_INTERVAL: Duration = Duration::from_millis(100);
-/// What a fresh node has not acknowledged so long after its delivery goes by the engine unasked, some at a time: perhaps no question
-/// gets through.
+/// What a fresh node has not acknowledged so long after its delivery goes by the engine unasked,
+/// some at a time: perhaps no question gets through.
 const UNASKED_AFTER: Duration = Duration::from_millis(300);
 const MAX_UNASKED_AT_ONCE: usize = 8;
-/// Where so many were missing, and one of so many, datagrams of that size do not pass: the engine does it all.
+/// Where so many were missing, and one of so many, datagrams of that size do not pass: the engine
+/// does it all.
 const MIN_MISSING: usize = 8;
 const TOLD_PER_MISSING: usize = 64;
 /// Octets of rests whose place has not come. Nodes have a megabyte or two under way.
 const MAX_KEPT_OCTETS: usize = 32 << 20;
 /// Rests that are kept for a view that has begun elsewhere: its owners begin with one chunk each.
 const MAX_EARLY_RESTS: usize = 64;
-/// What has waited is taken in by and by, so that heartbeats do not wait for all: so many messages, or a quarter of as many with a rest.
+/// What has waited is taken in by and by, so that heartbeats do not wait for all: so many messages,
+/// or a quarter of as many with a rest.
 const MESSAGES_PER_TURN: usize = 16;
 
 /// A rest that came before its view: whose, which, and what.
@@ -162,7 +166,8 @@ impl BulkTransfer {
         Some(&sent.octets)
     }
 
-    /// The oldest that have been delivered for long, with the count of messages that it takes to have them.
+    /// The oldest that have been delivered for long, with the count of messages that it takes to
+    /// have them.
     fn overdue(&self, now: Time) -> impl Iterator<Item = (u64, u64)> + '_ {
         let overdue = move |sent: &SentRest| {
             let (count, at) = sent.delivered?;
@@ -177,8 +182,9 @@ impl BulkTransfer {
 }
 
 impl Group {
-    /// Adds an update that says nothing new to those who hold the state: it is for the fresh nodes of the view, and to others it is not
-    /// delivered if all members speak a version that knows of that.
+    /// Adds an update that says nothing new to those who hold the state: it is for the fresh nodes
+    /// of the view, and to others it is not delivered if all members speak a version that knows of
+    /// that.
     pub fn publish_bulk(&mut self, update: Vec<u8>) -> Ticket {
         self.outbox.publish_bulk(&Zeroizing::new(update))
     }
@@ -227,7 +233,8 @@ impl Group {
         }
     }
 
-    /// The rest of a message comes by the engine, behind its place. Nobody has vouched for it yet: it takes no other's room.
+    /// The rest of a message comes by the engine, behind its place. Nobody has vouched for it yet:
+    /// it takes no other's room.
     fn rest_by_engine(&mut self, now: Time, from: NodeId, of: &MessageName, rest: Vec<u8>) {
         let Some(running) = self.running_at(of) else { return };
         let bulk = &mut running.bulk;
@@ -266,7 +273,8 @@ impl Group {
         }
     }
 
-    /// The view is over, and what was delivered in it to all who go on together counts: takes in all that there is all of.
+    /// The view is over, and what was delivered in it to all who go on together counts: takes in
+    /// all that there is all of.
     pub(super) fn go_on_to_the_end(&mut self, now: Time) {
         while matches!(&self.stage, Stage::Running(running) if running.bulk.goes_on) {
             self.go_on(now);
@@ -299,7 +307,8 @@ impl Group {
         }
     }
 
-    /// Goes on with what waits, asks for what has not come, and sends what others may have asked for in vain.
+    /// Goes on with what waits, asks for what has not come, and sends what others may have asked
+    /// for in vain.
     pub(super) fn look_after_rests(&mut self, now: Time) {
         self.go_on(now);
         let Stage::Running(running) = &mut self.stage else { return };

@@ -4,7 +4,8 @@ use crate::node::NodeId;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// The secret that all nodes of a cluster shard. Everything that they say to each other is protected by keys derived from it.
+/// The secret that all nodes of a cluster shard. Everything that they say to each other is
+/// protected by keys derived from it.
 #[derive(Clone)]
 pub struct ClusterKey(Zeroizing<[u8; Self::LEN]>);
 
@@ -32,14 +33,16 @@ impl std::fmt::Debug for ClusterKey {
 /// What a node does whose engine has no quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoQuorum {
-    /// Existing SAs go on carrying packets, in the number blocks and under the sender ID already held.
+    /// Existing SAs go on carrying packets, in the number blocks and under the sender ID already
+    /// held.
     #[default]
     Forward,
     /// Nothing leaves.
     Stop,
 }
 
-/// When a silent node becomes a suspect: after the mean between its heartbeats plus so many deviations, within bounds.
+/// When a silent node becomes a suspect: after the mean between its heartbeats plus so many
+/// deviations, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuspicionConfig {
     /// Never before this much silence.
@@ -75,10 +78,12 @@ pub struct GroupConfig {
     pub suspicion: SuspicionConfig,
     /// What to do without a quorum.
     pub no_quorum: NoQuorum,
-    /// How long the nodes of a view in which nobody holds the latest state wait for who may. Then they begin with nothing: shorter
-    /// than peers are patient, and longer than hosts take to start together.
+    /// How long the nodes of a view in which nobody holds the latest state wait for who may. Then
+    /// they begin with nothing: shorter than peers are patient, and longer than hosts take to start
+    /// together.
     pub patience: Duration,
-    /// The highest version of what is published that this node speaks. The first version is what nodes speak that do not say.
+    /// The highest version of what is published that this node speaks. The first version is what
+    /// nodes speak that do not say.
     pub speaks: u8,
 }
 

@@ -1,8 +1,9 @@
-//! What a node must not forget, not even when its memory is lost: it is on the disk before it counts.
+//! What a node must not forget, not even when its memory is lost: it is on the disk before it
+//! counts.
 //!
 //! - Its **incarnation**: no sender ID is used twice.
-//! - The last quorate **view that it has begun**. A node that comes back with nothing would else be one more voice for whoever
-//!   has an older state: a majority of which one has forgotten is none.
+//! - The last quorate **view that it has begun**. A node that comes back with nothing would else be
+//!   one more voice for whoever has an older state: a majority of which one has forgotten is none.
 
 use super::heartbeat::{mask, within};
 use crate::engine::{RingId, View};
@@ -18,8 +19,8 @@ pub struct Durable {
     pub begun: Begun,
 }
 
-/// A quorate view that has begun on a node. Later ones are greater: their rings are in the order in which who was in both has
-/// seen them.
+/// A quorate view that has begun on a node. Later ones are greater: their rings are in the order in
+/// which who was in both has seen them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Begun {
     /// Of the engine.

@@ -1,7 +1,9 @@
-//! The exchange of STATUS that begins a view: who holds the state, and what all agree on before the first update.
+//! The exchange of STATUS that begins a view: who holds the state, and what all agree on before the
+//! first update.
 //!
-//! Every member multicasts one STATUS in the new ring. When those of all members have been delivered, which is at the same
-//! place in the total order everywhere, each computes the same outcome from them.
+//! Every member multicasts one STATUS in the new ring. When those of all members have been
+//! delivered, which is at the same place in the total order everywhere, each computes the same
+//! outcome from them.
 
 use super::durable::Begun;
 use super::frame::Chain;
@@ -12,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The last quorate view that a node has completed the exchange of, and how much of it was delivered there.
+/// The last quorate view that a node has completed the exchange of, and how much of it was
+/// delivered there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
     /// 0: none since this node began.
@@ -56,7 +59,8 @@ pub(super) struct Status {
     pub(super) promises: Vec<(u8, u32)>,
 }
 
-/// A STATUS as it is read. What has been added to it since its first version stands behind it: who does not know it passes over it.
+/// A STATUS as it is read. What has been added to it since its first version stands behind it: who
+/// does not know it passes over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) status: Status,
@@ -78,7 +82,8 @@ pub(super) struct Exchange {
     pub(super) view: View,
     /// How many nodes are configured.
     nodes: usize,
-    /// `None`: it came, but cannot be read. That member has another cluster key or speaks another version.
+    /// `None`: it came, but cannot be read. That member has another cluster key or speaks another
+    /// version.
     statuses: BTreeMap<NodeId, Option<Heard>>,
 }
 
@@ -143,8 +148,9 @@ impl Exchange {
         self.view.members.iter().copied().filter(|node| !self.statuses.contains_key(node))
     }
 
-    /// The outcome, once all members have been heard. A member whose STATUS cannot be read is left out, as long as those who
-    /// understand each other are more than half: the others cannot do the same.
+    /// The outcome, once all members have been heard. A member whose STATUS cannot be read is left
+    /// out, as long as those who understand each other are more than half: the others cannot do the
+    /// same.
     pub(super) fn outcome(&self) -> Option<Verdict> {
         if self.missing().next().is_some() {
             return None;
@@ -219,16 +225,18 @@ fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
 }
 
-/// Who holds the state: of the synced nodes of the latest view the largest set that has had the same messages. Of sets as large,
-/// the one that has had more; then the one with the lowest node.
+/// Who holds the state: of the synced nodes of the latest view the largest set that has had the
+/// same messages. Of sets as large, the one that has had more; then the one with the lowest node.
 ///
-/// Any of them would do: what was stable in that view had been acknowledged by all of its members. A node of an earlier view would
-/// not, even if those of the latest were not synced: what it lacks has been answered to peers, and numbers that it takes for free
-/// have been used. So if nobody here holds the latest state, and not all who were in that view are here, who is missing may hold
-/// it, and is waited for. One exception: a view that one of its members, who is here, has never begun has made nothing stable, and
-/// the one before it is as good.
+/// Any of them would do: what was stable in that view had been acknowledged by all of its members.
+/// A node of an earlier view would not, even if those of the latest were not synced: what it lacks
+/// has been answered to peers, and numbers that it takes for free have been used. So if nobody here
+/// holds the latest state, and not all who were in that view are here, who is missing may hold it,
+/// and is waited for. One exception: a view that one of its members, who is here, has never begun
+/// has made nothing stable, and the one before it is as good.
 ///
-/// Views, not epochs: one may have begun at some members only, and another one, that counts the same, at those who left it.
+/// Views, not epochs: one may have begun at some members only, and another one, that counts the
+/// same, at those who left it.
 fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
     let mut views: Vec<Begun> =
         statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any).collect();
@@ -256,7 +264,8 @@ fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
     Holders::Nobody
 }
 
-/// Of those who were in that view and hold the state the largest set that has had the same messages, sorted.
+/// Of those who were in that view and hold the state the largest set that has had the same
+/// messages, sorted.
 fn best(statuses: &[(NodeId, &Status)], view: &Begun) -> Vec<NodeId> {
     let holds =
         |status: &Status| status.synced && (status.held.ring, status.held.epoch) == (view.ring, view.epoch);

@@ -115,7 +115,8 @@ fn an_earlier_view_is_never_current_beside_a_later_one() {
     assert_eq!(current(lost), (vec![1, 2, 3], true), "all who were in it are here, and none holds it");
 }
 
-/// Seed 60 of the simulator: node 1 was away while nodes 2 and 3 went on; then node 2 crashed and node 3 was cut off.
+/// Seed 60 of the simulator: node 1 was away while nodes 2 and 3 went on; then node 2 crashed and
+/// node 3 was cut off.
 #[test]
 fn a_majority_of_which_one_has_forgotten_waits_for_who_has_not() {
     let later = begun(5, &[2, 3]);
@@ -233,7 +234,8 @@ fn all_speak_the_highest_version_that_each_of_them_speaks() {
     }
 }
 
-/// Who does not know what stands behind a STATUS passes over it; who does misses it where it is not.
+/// Who does not know what stands behind a STATUS passes over it; who does misses it where it is
+/// not.
 #[test]
 fn nodes_of_before_read_a_status_and_are_read() {
     let status = status(Held::NOTHING);

@@ -1,12 +1,15 @@
 //! Self-fencing: until when packets may leave, and what must be proven for that.
 //!
-//! A heartbeat that a node sent at *t* is heard by another in the same ring. The other then takes no shard of that node's before
-//! its own clock has run for the fence and an eighth; it says so in its next heartbeat, and in its STATUS should the ring change.
-//! Once enough members have said it, the node's packets may leave until *t* plus the fence. Whatever quorate view comes
-//! together without the node has one of them, and every takeover in that view waits for what it has promised.
+//! A heartbeat that a node sent at *t* is heard by another in the same ring. The other then takes
+//! no shard of that node's before its own clock has run for the fence and an eighth; it says so in
+//! its next heartbeat, and in its STATUS should the ring change. Once enough members have said it,
+//! the node's packets may leave until *t* plus the fence. Whatever quorate view comes together
+//! without the node has one of them, and every takeover in that view waits for what it has
+//! promised.
 //!
-//! What standbys carry at once, before that, comes twice as long as the departed node does not know. Where its engine alone is cut off it
-//! hears the others' heartbeats: the first that tells of such a view ends its packets then and there.
+//! What standbys carry at once, before that, comes twice as long as the departed node does not
+//! know. Where its engine alone is cut off it hears the others' heartbeats: the first that tells of
+//! such a view ends its packets then and there.
 
 use super::heartbeat::{Heartbeat, mask, within};
 use super::peers::{Peers, promise};
@@ -17,8 +20,9 @@ use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
 impl Group {
-    /// How many members, this node included, must have heard it. Any quorate view without this node has one of them: a majority
-    /// of all nodes that are configured; in a smaller view, which an engine may call quorate after others have left, all of it.
+    /// How many members, this node included, must have heard it. Any quorate view without this node
+    /// has one of them: a majority of all nodes that are configured; in a smaller view, which an
+    /// engine may call quorate after others have left, all of it.
     fn needed(&self, members: usize) -> usize {
         (members / 2 + 1).max(self.config.majority().min(members))
     }
@@ -32,19 +36,23 @@ impl Group {
         };
         let others = self.needed(members.len()) - 1;
         let proven = self.peers.proven(members, others);
-        // What was heard before the others went on proves nothing any more. Should they not have done so, they hear more of this node.
+        // What was heard before the others went on proves nothing any more. Should they not have
+        // done so, they hear more of this node.
         if let Some(sent) = proven.filter(|sent| self.passed_over.is_none_or(|at| *sent > at)) {
             self.extend(sent.plus(self.config.fence));
         }
     }
 
-    /// A heartbeat, no older than what this node has sent lately, tells of a quorate view. If it has begun, later than any that this node
-    /// has begun, and is without it, nothing leaves here from now on. Ending the deadline early is always safe; and should this be the
-    /// word of a view that is over, the members of the present one prove as soon as they hear the next heartbeat that packets may leave.
+    /// A heartbeat, no older than what this node has sent lately, tells of a quorate view. If it
+    /// has begun, later than any that this node has begun, and is without it, nothing leaves here
+    /// from now on. Ending the deadline early is always safe; and should this be the word of a view
+    /// that is over, the members of the present one prove as soon as they hear the next heartbeat
+    /// that packets may leave.
     pub(super) fn look_for_successors(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
         let goes_on = heartbeat.stance.quorate && heartbeat.stance.running;
         let later = match heartbeat.ack.epoch {
-            // Its disk does not have the view yet. Rings count up for all who have been in one together.
+            // Its disk does not have the view yet. Rings count up for all who have been in one
+            // together.
             0 => heartbeat.ack.ring.seq > self.held.ring.seq,
             epoch => epoch > self.held.epoch,
         };
@@ -64,9 +72,10 @@ impl Group {
         }
     }
 
-    /// Extends the deadline by this node's own clock, where there is nobody to prove anything: alone in a quorate view, or
-    /// without quorum if so configured. Not before the node has looked at the world: a process that was stopped and wakes up
-    /// does not know yet what has become of its view.
+    /// Extends the deadline by this node's own clock, where there is nobody to prove anything:
+    /// alone in a quorate view, or without quorum if so configured. Not before the node has looked
+    /// at the world: a process that was stopped and wakes up does not know yet what has become of
+    /// its view.
     pub(super) fn extend_alone(&mut self, now: Time) {
         let silent = |at: Time| now.since(at) > self.config.suspicion.ceiling;
         let alone = match &self.stage {
@@ -75,7 +84,8 @@ impl Group {
                 exchange.view.members.len() == 1 && self.held.epoch > 0
             }
             Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
-                // Who has lost its engine, and not its network, hears that the others are a quorum. They may take its shards.
+                // Who has lost its engine, and not its network, hears that the others are a quorum.
+                // They may take its shards.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.config.no_quorum == NoQuorum::Forward
                     && !self.out
@@ -96,9 +106,10 @@ impl Group {
         }
     }
 
-    /// A member's heartbeat was heard: may it rely on that? It must be in the same ring, so that this node's STATUS of any later one
-    /// tells of the promise; and it must know already what it holds in the view, or be sure to be current, or else it could go on
-    /// while its shards are given away at this view's start.
+    /// A member's heartbeat was heard: may it rely on that? It must be in the same ring, so that
+    /// this node's STATUS of any later one tells of the promise; and it must know already what it
+    /// holds in the view, or be sure to be current, or else it could go on while its shards are
+    /// given away at this view's start.
     pub(super) fn vouch(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
         let base = self.base();
         let sure = match &self.stage {
@@ -134,8 +145,9 @@ impl Group {
         }
     }
 
-    /// For how long other nodes may still rely on having been heard here; and this node on what it has proven or, without quorum, has
-    /// granted itself, which nobody else knows of: should it not be current in the view, its shards are taken only thereafter.
+    /// For how long other nodes may still rely on having been heard here; and this node on what it
+    /// has proven or, without quorum, has granted itself, which nobody else knows of: should it not
+    /// be current in the view, its shards are taken only thereafter.
     pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
         let own = (self.config.node.get(), left(now.plus(promise(self.fence.since(now)))));

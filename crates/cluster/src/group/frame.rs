@@ -1,4 +1,5 @@
-//! How a message looks to the engine: a header in clear, and behind it what is sealed under AES-256-GCM.
+//! How a message looks to the engine: a header in clear, and behind it what is sealed under
+//! AES-256-GCM.
 //!
 //! ```text
 //! magic:2 version:1 kind:1 ring.seq:8 ring.node:4 epoch:8 serial:8 | [salt:32, STATUS only] | sealed | tag:16
@@ -29,7 +30,8 @@ pub(super) enum Kind {
     Status,
     /// Updates, and what the group itself agrees on.
     Batch,
-    /// The place of updates for fresh nodes in the order. Of what is sealed there is only the tag: the rest goes beside the engine.
+    /// The place of updates for fresh nodes in the order. Of what is sealed there is only the tag:
+    /// the rest goes beside the engine.
     Bulk,
     /// That rest, by the engine after all. It has no place in the order.
     Rest,
@@ -149,8 +151,9 @@ pub(super) fn open(
     Some(plain)
 }
 
-/// Cuts a sealed message of this node in two: what goes by the engine, and what goes beside it. The former is header and tag, and between
-/// them the proof that they are this node's, for those who do not get the rest.
+/// Cuts a sealed message of this node in two: what goes by the engine, and what goes beside it. The
+/// former is header and tag, and between them the proof that they are this node's, for those who do
+/// not get the rest.
 pub(super) fn split(key: &LessSafeKey, from: NodeId, mut sealed: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let tag = sealed.split_off(sealed.len().saturating_sub(TAG_OCTETS));
     let rest = sealed.split_off(sealed.len().min(HEADER_OCTETS));
@@ -206,7 +209,8 @@ pub(super) fn open_status(
     open(&keys::status(key, salt), from, header, salt, body)
 }
 
-/// Stands for everything delivered in a view up to a message: equal digests, equal messages in equal order.
+/// Stands for everything delivered in a view up to a message: equal digests, equal messages in
+/// equal order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Chain(pub(super) [u8; 32]);
 

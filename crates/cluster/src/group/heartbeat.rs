@@ -45,7 +45,8 @@ pub(super) struct Heard {
     pub(super) seq: u64,
     /// Milliseconds since.
     pub(super) age: u16,
-    /// That node may rely on it: the sender takes none of its shards for as long as the fence lasts. 0: it may not.
+    /// That node may rely on it: the sender takes none of its shards for as long as the fence
+    /// lasts. 0: it may not.
     pub(super) proof: u64,
     /// The links on which it was heard lately, as bits.
     pub(super) links: u8,

@@ -22,7 +22,8 @@ impl Group {
         self.look_at_ports(now);
     }
 
-    /// What this node's heartbeats tell: its load in thousandths, and the shards whose packets it carries provisionally.
+    /// What this node's heartbeats tell: its load in thousandths, and the shards whose packets it
+    /// carries provisionally.
     pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
         (self.load, self.provisional) = (load, provisional);
     }
@@ -34,7 +35,8 @@ impl Group {
             .filter(move |link| up.checked_shr((*link).into()).is_some_and(|up| up & 1 == 1))
     }
 
-    /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come meanwhile, and others are not silent.
+    /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
+    /// meanwhile, and others are not silent.
     pub(super) fn attend(&mut self, now: Time) {
         let late =
             now.since(self.next_heartbeat) > self.config.heartbeat.max(self.config.suspicion.floor / 2);

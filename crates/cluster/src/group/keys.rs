@@ -25,8 +25,8 @@ pub(super) fn status(key: &ClusterKey, salt: &[u8; RANDOM_LEN]) -> LessSafeKey {
     aead(&derive(key, salt, b"testudo cluster status 1"))
 }
 
-/// Seals the messages of one view. All members have put something random into it, in the order of `randoms`: no view ever has
-/// the key of another, whatever an engine counts its rings from.
+/// Seals the messages of one view. All members have put something random into it, in the order of
+/// `randoms`: no view ever has the key of another, whatever an engine counts its rings from.
 pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> LessSafeKey {
     let mut salt = Zeroizing::new(Vec::with_capacity(12 + randoms.len() * (1 + RANDOM_LEN)));
     salt.extend(ring.seq.to_be_bytes());

@@ -1,7 +1,9 @@
-//! Leases of sender IDs: which incarnation of which node has been granted (RFC 6054, invariant 1 of the design).
+//! Leases of sender IDs: which incarnation of which node has been granted (RFC 6054, invariant 1 of
+//! the design).
 //!
-//! An incarnation is written to the disk of the node, then said in total order; it is granted when a majority of the configured nodes
-//! hold that message. Whatever majority comes together later has one of them, and the exchange of its view makes the highest known.
+//! An incarnation is written to the disk of the node, then said in total order; it is granted when
+//! a majority of the configured nodes hold that message. Whatever majority comes together later has
+//! one of them, and the exchange of its view makes the highest known.
 
 use crate::node::NodeId;
 use std::collections::BTreeMap;
@@ -125,7 +127,8 @@ impl Leases {
         }
     }
 
-    /// The incarnation that is granted now, if so many nodes as `majority` hold the message that asked for it.
+    /// The incarnation that is granted now, if so many nodes as `majority` hold the message that
+    /// asked for it.
     pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<u16> {
         let asked = self.asked?;
         let granted = holders(asked.at?) >= majority || planted(Plant::LeaseWithoutMajority);

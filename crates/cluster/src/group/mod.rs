@@ -1,8 +1,10 @@
-//! The group: what nodes agree on before anything is said of IPsec. Sans-IO, and it knows nothing of IKE.
+//! The group: what nodes agree on before anything is said of IPsec. Sans-IO, and it knows nothing
+//! of IKE.
 //!
-//! Over the engine's total order it makes views in which all members start from the same state, seals what they say under a key
-//! that each view makes anew, and tells when it is *stable*: acknowledged by every member. An engine that delivers a message to its
-//! sender has not shown that anybody else holds it.
+//! Over the engine's total order it makes views in which all members start from the same state,
+//! seals what they say under a key that each view makes anew, and tells when it is *stable*:
+//! acknowledged by every member. An engine that delivers a message to its sender has not shown that
+//! anybody else holds it.
 
 mod alone;
 mod bulk;
@@ -49,8 +51,8 @@ use testudo_ike::suite::Entropy;
 use view::Stage;
 use zeroize::Zeroizing;
 
-/// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the end of each of its turns, and
-/// does what [`Self::poll_output`] asks for.
+/// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the
+/// end of each of its turns, and does what [`Self::poll_output`] asks for.
 pub struct Group {
     config: GroupConfig,
     entropy: Box<dyn Entropy + Send>,
@@ -227,26 +229,29 @@ impl Group {
             .min()
     }
 
-    /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is no quorate view.
+    /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is
+    /// no quorate view.
     pub fn publish(&mut self, update: Vec<u8>) -> Ticket {
         self.outbox.publish(&Zeroizing::new(update))
     }
 
-    /// True while a quorate view waits for what its members say of themselves, which is a matter of moments. It may turn out then that none
-    /// of them holds the latest state: who waits for that waits for nodes that are not there.
+    /// True while a quorate view waits for what its members say of themselves, which is a matter of
+    /// moments. It may turn out then that none of them holds the latest state: who waits for that
+    /// waits for nodes that are not there.
     pub fn is_forming(&self) -> bool {
         matches!(&self.stage, Stage::Forming(exchange) if exchange.missing().next().is_some())
     }
 
-    /// The layer above holds the whole state now: a node that was `fresh` has been brought up to date. To be said where the
-    /// last of it is delivered, before any later event is handed in.
+    /// The layer above holds the whole state now: a node that was `fresh` has been brought up to
+    /// date. To be said where the last of it is delivered, before any later event is handed in.
     pub fn synced(&mut self) {
         if matches!(self.stage, Stage::Running(_)) {
             (self.synced, self.doubtful) = (true, false);
         }
     }
 
-    /// The disk has what [`GroupOutput::Persist`] told: what was delivered in that view is acknowledged from now on.
+    /// The disk has what [`GroupOutput::Persist`] told: what was delivered in that view is
+    /// acknowledged from now on.
     pub fn persisted(&mut self, durable: &Durable) {
         self.on_disk = self.on_disk.max(durable.begun.epoch);
         self.unacknowledged = true;
@@ -259,8 +264,9 @@ impl Group {
         self.lease(false);
     }
 
-    /// The machine has gone back to an earlier state: nothing that this node holds is valid any more. Packets stop until a new view and
-    /// a new sender ID; the host must make the node join again.
+    /// The machine has gone back to an earlier state: nothing that this node holds is valid any
+    /// more. Packets stop until a new view and a new sender ID; the host must make the node join
+    /// again.
     pub fn rolled_back(&mut self, now: Time) {
         self.boot = draw(&mut self.entropy);
         (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);

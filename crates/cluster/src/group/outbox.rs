@@ -1,4 +1,5 @@
-//! What this node has to say: updates gathered into batches, and batches until they are delivered here.
+//! What this node has to say: updates gathered into batches, and batches until they are delivered
+//! here.
 
 use super::frame::SEALING_OCTETS;
 use std::collections::VecDeque;
@@ -127,13 +128,15 @@ impl Outbox {
     pub(super) fn delivered(&mut self, serial: u64) -> Option<Ticket> {
         let at = self.sent.iter().position(|(sent, _)| *sent == serial)?;
         let (_, batch) = self.sent.remove(at)?;
-        // An engine that has changed the order of our messages: those that others came before are ignored when they come.
+        // An engine that has changed the order of our messages: those that others came before are
+        // ignored when they come.
         let overtaken: Vec<_> = self.sent.drain(..at).collect();
         overtaken.into_iter().rev().for_each(|(_, batch)| self.closed.push_front(batch));
         batch.last
     }
 
-    /// What was sent in a view that is over and not delivered there goes out again, before all else.
+    /// What was sent in a view that is over and not delivered there goes out again, before all
+    /// else.
     pub(super) fn again(&mut self) {
         while let Some((_, batch)) = self.sent.pop_back() {
             self.closed.push_front(batch);

@@ -9,22 +9,26 @@ use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
 use zeroize::Zeroizing;
 
-/// A view begins. All its members see this at the same place in the total order, with the same content but for `wait_until`,
-/// which is each one's own clock.
+/// A view begins. All its members see this at the same place in the total order, with the same
+/// content but for `wait_until`, which is each one's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewStart {
-    /// The members that understand each other, sorted, and whether they are a quorum. If not, nothing is published or becomes stable.
+    /// The members that understand each other, sorted, and whether they are a quorum. If not,
+    /// nothing is published or becomes stable.
     pub view: View,
     /// Counts quorate views; that of the last one if this one is not quorate.
     pub epoch: u64,
-    /// Those who hold the state, sorted. What they have had delivered until now is stable once the view has begun everywhere. Empty without quorum.
+    /// Those who hold the state, sorted. What they have had delivered until now is stable once the
+    /// view has begun everywhere. Empty without quorum.
     pub current: Vec<NodeId>,
-    /// Those who must be brought up to date, sorted: what they hold, or have published, is void. Empty without quorum.
+    /// Those who must be brought up to date, sorted: what they hold, or have published, is void.
+    /// Empty without quorum.
     pub fresh: Vec<NodeId>,
-    /// Nobody here has the state of the last view: all are in `current` and begin with nothing; what this node holds of the replicated
-    /// state is void. So it is at the first start.
+    /// Nobody here has the state of the last view: all are in `current` and begin with nothing;
+    /// what this node holds of the replicated state is void. So it is at the first start.
     pub reset: bool,
-    /// No shard of a node that is not in `current` is taken before: packets of its may leave until then.
+    /// No shard of a node that is not in `current` is taken before: packets of its may leave until
+    /// then.
     pub wait_until: Time,
     /// Of what is published: the highest that all members speak.
     pub version: u8,
@@ -33,8 +37,8 @@ pub struct ViewStart {
 /// One thing for the host to do or the layer above to know, in order.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GroupOutput {
-    /// Hand this to the engine. If the engine refuses, give it back with [`super::Group::multicast_refused`] before asking for
-    /// the next output.
+    /// Hand this to the engine. If the engine refuses, give it back with
+    /// [`super::Group::multicast_refused`] before asking for the next output.
     Multicast(Vec<u8>),
     /// Send a datagram to a node over a link; it may be lost.
     Datagram {
@@ -47,7 +51,8 @@ pub enum GroupOutput {
     },
     /// A view begins.
     View(ViewStart),
-    /// The engine is gone, or forms a view: nothing is delivered or becomes stable until the next [`GroupOutput::View`].
+    /// The engine is gone, or forms a view: nothing is delivered or becomes stable until the next
+    /// [`GroupOutput::View`].
     NoView,
     /// An update, in total order; one's own too.
     Delivered {
@@ -62,7 +67,8 @@ pub enum GroupOutput {
     Stable(Ticket),
     /// Everything delivered up to here is.
     StableUpTo(Position),
-    /// A member of the view is silent on all links. Who is still silent when a view begins is named again behind it.
+    /// A member of the view is silent on all links. Who is still silent when a view begins is named
+    /// again behind it.
     Suspected(NodeId),
     /// A suspect is heard again, or begins anew in a view.
     Trusted(NodeId),
@@ -80,15 +86,18 @@ pub enum GroupOutput {
         /// See there.
         well: bool,
     },
-    /// Packets may leave until then. Extended again and again; taken back after [`super::Group::rolled_back`], and where
-    /// the others turn out to have gone on without this node.
+    /// Packets may leave until then. Extended again and again; taken back after
+    /// [`super::Group::rolled_back`], and where the others turn out to have gone on without this
+    /// node.
     Fence(Time),
-    /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the incarnation is another than before, do so
-    /// before anything else: the next message asks for it.
+    /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the
+    /// incarnation is another than before, do so before anything else: the next message asks for
+    /// it.
     Persist(super::Durable),
     /// A new sender ID is leased to this node.
     Sender(SenderId),
-    /// Leave the engine's group and join it again: what the engine told this node is no longer true.
+    /// Leave the engine's group and join it again: what the engine told this node is no longer
+    /// true.
     Rejoin,
     /// A line for the log.
     Log {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
-/// A node relies on having been heard for as long as the fence, by its own clock; whoever heard it keeps still for an eighth more.
-/// That covers clocks whose rates differ by a ninth.
+/// A node relies on having been heard for as long as the fence, by its own clock; whoever heard it
+/// keeps still for an eighth more. That covers clocks whose rates differ by a ninth.
 pub(super) fn promise(fence: Duration) -> Duration {
     fence + fence / 8
 }
@@ -149,7 +149,8 @@ impl Peers {
         self.all.iter().filter(|(_, peer)| peer.listener.suspected()).map(|(node, _)| *node)
     }
 
-    /// A ring begins: nothing that was heard in another proves anything in it. Gives the suspects that begin anew in it.
+    /// A ring begins: nothing that was heard in another proves anything in it. Gives the suspects
+    /// that begin anew in it.
     pub(super) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, peer) in &mut self.all {
@@ -162,7 +163,8 @@ impl Peers {
         trusted
     }
 
-    /// When the newest heartbeat of ours was sent that `others` members, at least, say they have heard in this ring.
+    /// When the newest heartbeat of ours was sent that `others` members, at least, say they have
+    /// heard in this ring.
     pub(super) fn proven(&self, members: &[NodeId], others: usize) -> Option<Time> {
         let mut echoed: Vec<u64> =
             members.iter().filter_map(|node| self.all.get(node)).map(|peer| peer.echoed).collect();

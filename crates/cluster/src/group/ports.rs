@@ -1,8 +1,9 @@
 //! Whether this node's ports work: it must hear others there, and be heard.
 //!
-//! Link 0 is the cluster's own; the others are ports, and a node that has lost one of them carries nobody's packets through. What
-//! the driver says (carrier) counts at once. A switch that swallows everything says nothing; but then others hear each other on
-//! that link, and this node is not among them. Where nobody hears anybody the fault is nobody's.
+//! Link 0 is the cluster's own; the others are ports, and a node that has lost one of them carries
+//! nobody's packets through. What the driver says (carrier) counts at once. A switch that swallows
+//! everything says nothing; but then others hear each other on that link, and this node is not
+//! among them. Where nobody hears anybody the fault is nobody's.
 
 use super::heartbeat::Heard;
 use super::peers::Peer;
@@ -15,7 +16,8 @@ use testudo_ike::output::Time;
 const HEARD_WITHIN: Duration = Duration::from_millis(300);
 /// A port counts as well again after so long without complaint.
 const PORT_TRIAL: Duration = Duration::from_secs(1);
-/// One that fails again and again has shards go to and fro: each time it must do without complaint for twice as long, up to this.
+/// One that fails again and again has shards go to and fro: each time it must do without complaint
+/// for twice as long, up to this.
 const MAX_PORT_TRIAL: Duration = Duration::from_secs(60);
 /// After so long without complaint all of that is forgotten.
 const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);

@@ -1,4 +1,5 @@
-//! What leaves: batches to the engine, acknowledgements to the members; and what follows from those that come.
+//! What leaves: batches to the engine, acknowledgements to the members; and what follows from those
+//! that come.
 
 use super::datagram::{Ack, Body, Sender};
 use super::frame::{self, Header, Kind};
@@ -50,7 +51,8 @@ impl Group {
         }
     }
 
-    /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again soon.
+    /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again
+    /// soon.
     pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
         self.counters.refused += 1;
         let ours = |frame: frame::Frame<'_>| match (frame, self.stage.view()) {
@@ -69,8 +71,8 @@ impl Group {
         self.retry = None;
     }
 
-    /// True once the disk knows that the view has begun here. A node that acknowledged something and then forgot even that it was
-    /// there would let others go on without it.
+    /// True once the disk knows that the view has begun here. A node that acknowledged something
+    /// and then forgot even that it was there would let others go on without it.
     fn is_on_disk(&self) -> bool {
         matches!(&self.stage, Stage::Running(running) if running.epoch <= self.on_disk)
     }
@@ -108,7 +110,8 @@ impl Group {
         }
     }
 
-    /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says nothing new.
+    /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says
+    /// nothing new.
     pub(super) fn acknowledged(&mut self, from: NodeId, boot: u64, ack: &Ack) {
         let Stage::Running(running) = &mut self.stage else {
             return;

@@ -15,11 +15,13 @@ pub struct Position {
     pub count: u64,
 }
 
-/// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so many of them.
+/// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so
+/// many of them.
 const MAX_ACKS_AHEAD: usize = 64;
 
-/// What one other member has acknowledged. Inside this module the view's start counts as the first message: until all members
-/// have acknowledged that, a later view may come together from those who have not seen this one.
+/// What one other member has acknowledged. Inside this module the view's start counts as the first
+/// message: until all members have acknowledged that, a later view may come together from those who
+/// have not seen this one.
 #[derive(Clone, Debug, Default)]
 struct MemberProgress {
     /// It holds as many messages, and the same.

@@ -15,7 +15,8 @@ pub(super) struct Listener {
     /// The time since then is no sample: part of it is our own fault.
     skip: bool,
     mean: Duration,
-    /// Mean deviation; rises fast and falls slowly, so that a host that is noisy now and then does not flap.
+    /// Mean deviation; rises fast and falls slowly, so that a host that is noisy now and then does
+    /// not flap.
     deviation: Duration,
     suspected: bool,
     /// Heartbeats heard while suspected.
@@ -32,8 +33,9 @@ impl Listener {
     pub(super) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let interval = now.since(self.since);
         self.since = now;
-        // After the ceiling a node is a suspect whatever its jitter is. One that was away, or cut off, for longer is not heard
-        // less regularly for that: its next failure must be noticed as soon as this one.
+        // After the ceiling a node is a suspect whatever its jitter is. One that was away, or cut
+        // off, for longer is not heard less regularly for that: its next failure must be noticed as
+        // soon as this one.
         let tells = interval <= config.ceiling;
         if !std::mem::replace(&mut self.skip, false) && tells {
             let difference = interval.abs_diff(self.mean);
@@ -95,7 +97,8 @@ mod tests {
         Time(Duration::from_secs(1) + Duration::from_micros(micros))
     }
 
-    /// How many suspicions arise from heartbeats that come so long after each other, in microseconds.
+    /// How many suspicions arise from heartbeats that come so long after each other, in
+    /// microseconds.
     fn suspicions(gaps: impl Iterator<Item = u64>) -> usize {
         let config = SuspicionConfig::default();
         let (mut now, mut count) = (0, 0);
@@ -128,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_noisy_host_does_not_flap() {
-        // Every 200 ms it is held up for 60 ms: that makes it a suspect at most a few times, and then no more.
+        // Every 200 ms it is held up for 60 ms: that makes it a suspect at most a few times, and
+        // then no more.
         let gaps = || (0..20_000_u64).map(|n| if n % 20 == 19 { 60_000 } else { 10_000 });
         assert!(suspicions(gaps()) <= 3, "{}", suspicions(gaps()));
     }

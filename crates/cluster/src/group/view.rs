@@ -151,7 +151,8 @@ impl Group {
         self.peers.ring(now, &[], &[]);
     }
 
-    /// The others have gone on without this node. Whether what it holds still counts, the next view's exchange tells.
+    /// The others have gone on without this node. Whether what it holds still counts, the next
+    /// view's exchange tells.
     pub(super) fn put_out(&mut self, now: Time) {
         self.log(
             LogLevel::Warning,
@@ -237,7 +238,8 @@ impl Group {
         let Stage::Forming(exchange) = &mut self.stage else {
             return;
         };
-        // An engine may tell of several views in one ring. What was said for one of them says nothing in another.
+        // An engine may tell of several views in one ring. What was said for one of them says
+        // nothing in another.
         if heard.as_ref().is_some_and(|heard| heard.status.members != mask(&exchange.view.members)) {
             self.counters.old_ring += 1;
             return;
@@ -262,9 +264,10 @@ impl Group {
         }
     }
 
-    /// All members have been heard, and none of them holds the latest state. Until who may hold it comes, this is as if there
-    /// were no quorum: going on from an older state would answer peers anew, and use numbers again. All of them waiting in vain
-    /// for [`GroupConfig::patience`] is the end of it: they begin with nothing.
+    /// All members have been heard, and none of them holds the latest state. Until who may hold it
+    /// comes, this is as if there were no quorum: going on from an older state would answer peers
+    /// anew, and use numbers again. All of them waiting in vain for [`GroupConfig::patience`] is
+    /// the end of it: they begin with nothing.
     ///
     /// [`GroupConfig::patience`]: super::GroupConfig::patience
     fn wait(&mut self, now: Time, nodes: &[NodeId]) {
@@ -311,8 +314,9 @@ impl Group {
             serial: 0,
             seen: BTreeMap::new(),
             stability: Stability::new(chain, others),
-            // Those who hold the state have all had the same messages. They are stable once the view has begun everywhere: until
-            // then the next one may come together without any of these.
+            // Those who hold the state have all had the same messages. They are stable once the
+            // view has begun everywhere: until then the next one may come together without any of
+            // these.
             unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
             bulk: BulkTransfer::new(self.config.node, &fresh, version.unwrap_or(GroupConfig::OLDEST)),
             current: current.clone(),
@@ -329,7 +333,8 @@ impl Group {
         let trusted = self.peers.pin(&running.boots, now, self.config.heartbeat);
         self.stage = Stage::Running(Box::new(running));
         self.take_early();
-        // Before anything is carried: whoever is passed over, and may hear this node, stops now and not when the next heartbeat is due.
+        // Before anything is carried: whoever is passed over, and may hear this node, stops now and
+        // not when the next heartbeat is due.
         self.heartbeat(now);
         self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
@@ -350,7 +355,8 @@ impl Group {
         }
     }
 
-    /// Asks for a lease, if one is wanted and there is a view to ask in. True if that had to be written to the disk.
+    /// Asks for a lease, if one is wanted and there is a view to ask in. True if that had to be
+    /// written to the disk.
     pub(super) fn lease(&mut self, begun: bool) -> bool {
         if !matches!(self.stage, Stage::Running(_)) {
             return false;

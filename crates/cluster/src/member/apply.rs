@@ -17,9 +17,9 @@ impl Member {
             );
         };
         for op in ops {
-            // What an owner has said of its shard before it lost it, and what came only now, is void: another has gone on
-            // from what all had.
-            // What was given up in an earlier view stays: a node that has come since may be in the middle of being told of it.
+            // What an owner has said of its shard before it lost it, and what came only now, is
+            // void: another has gone on from what all had. What was given up in an earlier view
+            // stays: a node that has come since may be in the middle of being told of it.
             let late = matches!(op, Op::SegDrop { epoch, .. } if epoch != self.core.view.epoch);
             if late || op.shard().is_some_and(|shard| !self.core.may_say(from, shard)) {
                 self.core.counters.not_owner += 1;

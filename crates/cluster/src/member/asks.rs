@@ -1,5 +1,5 @@
-//! What operators ask of SAs, on any node: their owner does it. A command takes its place in the total order, and whoever owns the
-//! SA there carries it out, once it speaks for it.
+//! What operators ask of SAs, on any node: their owner does it. A command takes its place in the
+//! total order, and whoever owns the SA there carries it out, once it speaks for it.
 
 use super::Member;
 use super::core::Core;
@@ -23,7 +23,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What this node does for others.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// What is to be done once this node speaks for it: until when, for whom, and when it tries again.
+    /// What is to be done once this node speaks for it: until when, for whom, and when it tries
+    /// again.
     waiting: Vec<Waiting>,
     again: Option<Time>,
 }
@@ -78,7 +79,8 @@ impl Sa {
 }
 
 impl Member {
-    /// Asks whoever owns it, this node too. Of an initiation [`MemberOutput::Initiated`] tells the end.
+    /// Asks whoever owns it, this node too. Of an initiation [`MemberOutput::Initiated`] tells the
+    /// end.
     pub fn ask(&mut self, now: Time, job: u64, ask: Ask) -> Result<(), AskError> {
         if !self.core.view.running {
             return Err(AskError::NoView);
@@ -127,7 +129,8 @@ impl Asks {
         }
     }
 
-    /// Where a child of the connection is brought up: where there is an IKE SA already, else at its home.
+    /// Where a child of the connection is brought up: where there is an IKE SA already, else at its
+    /// home.
     fn initiating_shard(&self, core: &Core, replication: &Replication, connection: &str) -> Shard {
         let carries = |outline: &testudo_ike::endpoint::Outline| {
             outline.established && outline.connection == connection

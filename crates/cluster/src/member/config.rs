@@ -20,10 +20,11 @@ pub struct MemberConfig {
     pub detection: Duration,
     /// What is configured on one node is configured on all.
     pub replicate_configuration: bool,
-    /// Make sure of the Message IDs of every IKE SA that is taken over from a node that died, if its peer can (RFC 6311).
+    /// Make sure of the Message IDs of every IKE SA that is taken over from a node that died, if
+    /// its peer can (RFC 6311).
     pub message_id_sync: bool,
-    /// Of the blocks of numbers that a view brings by the ten thousand, as many as the data plane is given in a turn, unless packets wait for
-    /// them: a millisecond's worth.
+    /// Of the blocks of numbers that a view brings by the ten thousand, as many as the data plane
+    /// is given in a turn, unless packets wait for them: a millisecond's worth.
     pub blocks_at_once: usize,
 }
 

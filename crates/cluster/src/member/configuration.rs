@@ -1,9 +1,10 @@
-//! What the cluster is configured with. An operator gives a piece to any node, and all have it: it takes its place in the total
-//! order, and of two for one name the later stays, on every node alike. What a piece says is the host's; here it is a name and
-//! octets.
+//! What the cluster is configured with. An operator gives a piece to any node, and all have it: it
+//! takes its place in the total order, and of two for one name the later stays, on every node
+//! alike. What a piece says is the host's; here it is a name and octets.
 //!
-//! A node that comes hears what the others have and goes on with that. What it was given before (the files that are loaded at its
-//! start) the others hear of where they have nothing of that name; where they have something else, theirs stays.
+//! A node that comes hears what the others have and goes on with that. What it was given before
+//! (the files that are loaded at its start) the others hear of where they have nothing of that
+//! name; where they have something else, theirs stays.
 
 mod differences;
 mod telling;
@@ -46,7 +47,8 @@ pub(super) struct Configuration {
     may_be_untold: bool,
     /// As long as this node has not heard what the others have.
     hearing: Option<Hearing>,
-    /// Commands of this node that have not come back, and how often the host had been asked to change something before them.
+    /// Commands of this node that have not come back, and how often the host had been asked to
+    /// change something before them.
     under_way: BTreeMap<u64, u64>,
     asked: u64,
     /// The last piece of this node's own that it has told.
@@ -115,8 +117,9 @@ impl Configuration {
 }
 
 impl Member {
-    /// The host has carried out a command that changes its configuration. True if the other nodes are told, which
-    /// [`MemberOutput::Configured`] says with that number (not 0) once they are; false: there is nobody to tell, or nothing.
+    /// The host has carried out a command that changes its configuration. True if the other nodes
+    /// are told, which [`MemberOutput::Configured`] says with that number (not 0) once they are;
+    /// false: there is nobody to tell, or nothing.
     pub fn configure(&mut self, now: Time, job: u64, effect: Effect, octets: Zeroizing<Vec<u8>>) -> bool {
         let told = self.configuration.carried_out(&mut self.core, now, job, effect, octets);
         if told {
@@ -200,7 +203,8 @@ impl Configuration {
         }
         let Configure { job, effect, octets } = configure;
         let own = (from == core.node).then(|| self.under_way.remove(&job)).flatten();
-        // It was done when it was given, and nobody has changed anything since; or there is nothing to do.
+        // It was done when it was given, and nobody has changed anything since; or there is nothing
+        // to do.
         let is_done = own == Some(self.asked) || own.is_none() && self.is_done(&effect, octets.octets());
         if self.replicates {
             if !is_done {

@@ -1,5 +1,5 @@
-//! What every part of a member works with: the group that carries what it says, its IKE, the view that it is in, and what
-//! its host is to do.
+//! What every part of a member works with: the group that carries what it says, its IKE, the view
+//! that it is in, and what its host is to do.
 
 pub(super) mod commits;
 
@@ -20,7 +20,8 @@ use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Time};
 use testudo_ike::suite::Entropy;
 
-/// While a view is being formed IKE goes on for this long. What it does is not stable, and so does not show.
+/// While a view is being formed IKE goes on for this long. What it does is not stable, and so does
+/// not show.
 const FORMING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the total order has said of owners before a fresh node has heard where that begins.
@@ -38,7 +39,8 @@ pub(super) struct ViewState {
     pub(super) quorate: bool,
     /// A quorate view has begun and is not over.
     pub(super) running: bool,
-    /// The last quorate view has no more than half of the nodes: while a witness counts for this half, another may have gone on by it.
+    /// The last quorate view has no more than half of the nodes: while a witness counts for this
+    /// half, another may have gone on by it.
     pub(super) by_grace: bool,
     /// Since when there is no view.
     pub(super) no_view: Option<Time>,
@@ -60,7 +62,8 @@ pub(super) struct Core {
     pub(super) view: ViewState,
     /// Who owns what, as the total order has it.
     pub(super) table: OwnerTable,
-    /// As long as a fresh node has not heard who owns what: the shards that were handed over meanwhile, by whom and to whom.
+    /// As long as a fresh node has not heard who owns what: the shards that were handed over
+    /// meanwhile, by whom and to whom.
     pub(super) unheard_of: Option<Unheard>,
     pub(super) commits: Commits,
     pub(super) sender: Option<SenderId>,
@@ -117,7 +120,8 @@ impl Core {
         }
     }
 
-    /// True while this node may speak IKE at all: in a quorate view, behind no fence, with a sender ID of its own.
+    /// True while this node may speak IKE at all: in a quorate view, behind no fence, with a sender
+    /// ID of its own.
     pub(super) fn may_speak(&self, now: Time) -> bool {
         let view = match self.view.no_view {
             None => self.view.running,
@@ -136,7 +140,8 @@ impl Core {
         self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
     }
 
-    /// True for the owner of the shard. A fresh node that has not heard who owns what believes those who hold the state: they know.
+    /// True for the owner of the shard. A fresh node that has not heard who owns what believes
+    /// those who hold the state: they know.
     pub(super) fn may_say(&self, from: NodeId, shard: Shard) -> bool {
         match &self.unheard_of {
             Some(_) => self.table.synced().contains(&from),
@@ -144,8 +149,9 @@ impl Core {
         }
     }
 
-    /// Whose the shards are at the start of the view. Those who hold the state know, and all say the same; a fresh node hears it
-    /// from the first of them, and goes on with what has been handed over since.
+    /// Whose the shards are at the start of the view. Those who hold the state know, and all say
+    /// the same; a fresh node hears it from the first of them, and goes on with what has been
+    /// handed over since.
     pub(super) fn told_owners(
         &mut self,
         epoch: u64,

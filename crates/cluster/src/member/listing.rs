@@ -49,7 +49,8 @@ impl Member {
         Endpoint::status_in(state.octets(), *at, ike.id, &number)
     }
 
-    /// The IKE SAs that are in other nodes' endpoints, by number and connection, as [`Ask`](super::Ask) names them.
+    /// The IKE SAs that are in other nodes' endpoints, by number and connection, as
+    /// [`Ask`](super::Ask) names them.
     pub fn remote_ikes(&self) -> impl Iterator<Item = (IkeSaId, &str, Sa)> {
         let remote = self
             .replication

@@ -40,7 +40,8 @@ pub(super) struct OwnBlocks {
     /// Of the update that is about to be published.
     new: Vec<Coming>,
     waiting: VecDeque<(Ticket, Coming)>,
-    /// What all know of, and the data plane has not been given: also what was granted to this node as a standby.
+    /// What all know of, and the data plane has not been given: also what was granted to this node
+    /// as a standby.
     due: VecDeque<Coming>,
     /// Of those how many it is still given in this turn.
     budget: usize,
@@ -95,8 +96,8 @@ impl OwnBlocks {
         *self = Self::default();
     }
 
-    /// What all know of is due. Gives what need not wait behind very many others: a block that is not one of these, unless an earlier one of its
-    /// SA is.
+    /// What all know of is due. Gives what need not wait behind very many others: a block that is
+    /// not one of these, unless an earlier one of its SA is.
     fn stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Coming> {
         let mut now = Vec::new();
         while let Some((_, coming)) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket)) {
@@ -140,7 +141,8 @@ impl OwnBlocks {
 /// Blocks that an owner has granted this node, its standby, until all know of it.
 type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 
-/// The numbers of all Child SAs, both ways: which blocks may be sent with here, and up to where packets were taken in.
+/// The numbers of all Child SAs, both ways: which blocks may be sent with here, and up to where
+/// packets were taken in.
 #[derive(Debug)]
 pub(super) struct Numbers {
     pub(super) own: OwnBlocks,
@@ -162,8 +164,8 @@ impl Numbers {
 }
 
 impl Numbers {
-    /// The peer of a Child SA of this node wants numbers left out (RFC 6311 §5.2): the next block lies behind them. Where there are
-    /// not so many it gets new keys.
+    /// The peer of a Child SA of this node wants numbers left out (RFC 6311 §5.2): the next block
+    /// lies behind them. Where there are not so many it gets new keys.
     pub(super) fn skip_numbers(
         &mut self,
         core: &mut Core,
@@ -184,8 +186,8 @@ impl Numbers {
         Some(Op::Renew(Grants { shard, standby, grants: vec![grant] }))
     }
 
-    /// Of some of these shards this node is the standby now. The owner may go before it has granted it anything: what it has of when it was
-    /// their standby before lies behind others.
+    /// Of some of these shards this node is the standby now. The owner may go before it has granted
+    /// it anything: what it has of when it was their standby before lies behind others.
     pub(super) fn became_standby(&mut self, core: &Core, replicas: &mut Replicas, changed: ShardSet) {
         let shards = changed.intersection(core.table.standby_of(core.node));
         // What of that is still to come is nothing to go on with either.
@@ -253,8 +255,8 @@ impl Numbers {
         self.use_some_blocks(core, replicas);
     }
 
-    /// What was granted to this node as standby by then is due. A standby does not send, so its latest block is the only one that
-    /// counts: it lies behind all that the owner may use.
+    /// What was granted to this node as standby by then is due. A standby does not send, so its
+    /// latest block is the only one that counts: it lies behind all that the owner may use.
     pub(super) fn standby_blocks_stable(&mut self, core: &mut Core, replicas: &mut Replicas, upto: Position) {
         while let Some((_, spi, block)) = self.standby.pop_front_if(|(at, _, _)| *at <= upto) {
             self.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
@@ -262,8 +264,9 @@ impl Numbers {
         self.use_some_blocks(core, replicas);
     }
 
-    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is gone there are tens of thousands, and heartbeats
-    /// wait meanwhile: so no more than some in a turn.
+    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is
+    /// gone there are tens of thousands, and heartbeats wait meanwhile: so no more than some in a
+    /// turn.
     fn use_some_blocks(&mut self, core: &mut Core, replicas: &mut Replicas) {
         let due = self.own.take();
         self.use_blocks(core, replicas, due);
@@ -296,7 +299,8 @@ impl Numbers {
         self.switch_with_numbers(core, replicas);
     }
 
-    /// A Child SA sends instead of another from now on, or, if it has no numbers yet, from when it has some: until then the other does.
+    /// A Child SA sends instead of another from now on, or, if it has no numbers yet, from when it
+    /// has some: until then the other does.
     pub(super) fn switch(&mut self, core: &mut Core, replicas: &Replicas, switch: Switch) {
         self.own.switches.push(switch);
         self.switch_with_numbers(core, replicas);

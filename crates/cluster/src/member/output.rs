@@ -17,10 +17,12 @@ use zeroize::Zeroizing;
 /// One thing for the host to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberOutput {
-    /// What IKE asks for. A message is given only once all members hold what it depends on. A Child SA to install comes as
-    /// [`MemberOutput::InstallChild`], and numbers to leave out as [`MemberOutput::Numbers`].
+    /// What IKE asks for. A message is given only once all members hold what it depends on. A Child
+    /// SA to install comes as [`MemberOutput::InstallChild`], and numbers to leave out as
+    /// [`MemberOutput::Numbers`].
     Ike(Output),
-    /// Hand this to the engine. If it refuses, give it back with [`super::Member::multicast_refused`] before asking for the next output.
+    /// Hand this to the engine. If it refuses, give it back with
+    /// [`super::Member::multicast_refused`] before asking for the next output.
     Multicast(Vec<u8>),
     /// Send a datagram to a node over a link; it may be lost.
     Datagram {
@@ -31,7 +33,8 @@ pub enum MemberOutput {
         /// What.
         bytes: Vec<u8>,
     },
-    /// Give the Child SA to the data plane, of whatever shard it is. It has no numbers to send with yet.
+    /// Give the Child SA to the data plane, of whatever shard it is. It has no numbers to send with
+    /// yet.
     InstallChild {
         /// Its IKE SA, if this node has heard of it.
         ike: Option<IkeSaId>,
@@ -45,12 +48,13 @@ pub enum MemberOutput {
         params: Box<ChildSaParams>,
         /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in.
         replaces: Option<ChildSaId>,
-        /// Of those that protect the same and send, the one with the highest place does. It is below 2^63 and the same on all
-        /// nodes, and only those that renew each other have it in common.
+        /// Of those that protect the same and send, the one with the highest place does. It is
+        /// below 2^63 and the same on all nodes, and only those that renew each other have it in
+        /// common.
         place: u64,
     },
-    /// Numbers that this node alone may send with: [`testudo_ipsec::number::SequenceAllocator`]'s `advance` if they are to be
-    /// used at once, else its `follow`.
+    /// Numbers that this node alone may send with: [`testudo_ipsec::number::SequenceAllocator`]'s
+    /// `advance` if they are to be used at once, else its `follow`.
     Numbers {
         /// The Child SA.
         child: ChildSaId,
@@ -61,36 +65,41 @@ pub enum MemberOutput {
         /// What is left of the present block is not to be used any more.
         at_once: bool,
     },
-    /// Packets of these Child SAs are taken in here from now on: they count as seen up to [`TakenIn::floor`], which
-    /// [`super::Member::taken_in`] is told. To be done before [`MemberOutput::Shards`], which follows.
+    /// Packets of these Child SAs are taken in here from now on: they count as seen up to
+    /// [`TakenIn::floor`], which [`super::Member::taken_in`] is told. To be done before
+    /// [`MemberOutput::Shards`], which follows.
     TakeIn {
         /// The Child SAs.
         children: Vec<TakenIn>,
     },
     /// What this node keeps of what comes to all nodes, from now on.
     Shards(Ownership),
-    /// These shards, and no others, are to go to other nodes soon: note the clear packets that are worked on in them from now on.
+    /// These shards, and no others, are to go to other nodes soon: note the clear packets that are
+    /// worked on in them from now on.
     Note {
         /// The shards.
         shards: ShardSet,
     },
-    /// These shards are not carried any more, by the last [`MemberOutput::Shards`]. When nothing of theirs is being worked on any more,
-    /// tell [`super::Member::flushed`].
+    /// These shards are not carried any more, by the last [`MemberOutput::Shards`]. When nothing of
+    /// theirs is being worked on any more, tell [`super::Member::flushed`].
     Flush {
         /// The shards.
         shards: ShardSet,
     },
-    /// These neighbours, by the ports' places in the configuration, will be sent to soon: find those that are not known.
+    /// These neighbours, by the ports' places in the configuration, will be sent to soon: find
+    /// those that are not known.
     Neighbours(Vec<(u8, IpAddr)>),
-    /// Clear packets of these shards that other nodes have worked on, by the hashes that they noted: not to be worked on again. To be
-    /// done before [`MemberOutput::Shards`], which follows, and brings what was kept back.
+    /// Clear packets of these shards that other nodes have worked on, by the hashes that they
+    /// noted: not to be worked on again. To be done before [`MemberOutput::Shards`], which follows,
+    /// and brings what was kept back.
     Handled {
         /// The shards.
         shards: ShardSet,
         /// The hashes.
         digests: Vec<u64>,
     },
-    /// Another node has learned that the path to there takes no more than that. It may be known, or be old.
+    /// Another node has learned that the path to there takes no more than that. It may be known, or
+    /// be old.
     PathMtu {
         /// The other end.
         remote: IpAddr,
@@ -105,10 +114,11 @@ pub enum MemberOutput {
     ForgetSender,
     /// Packets may leave until then. Extended again and again.
     Fence(Time),
-    /// Write this to disk, durably, and then call [`super::Member::persisted`]. Where the incarnation is another than before, do so
-    /// before anything else.
+    /// Write this to disk, durably, and then call [`super::Member::persisted`]. Where the
+    /// incarnation is another than before, do so before anything else.
     Persist(Durable),
-    /// This node answers for the virtual addresses now: tell the neighbours (gratuitous ARP, unsolicited NA).
+    /// This node answers for the virtual addresses now: tell the neighbours (gratuitous ARP,
+    /// unsolicited NA).
     Announce,
     /// Leave the engine's group and join it again.
     Rejoin,
@@ -180,7 +190,8 @@ pub struct TakenIn {
 }
 
 impl TakenIn {
-    /// Up to where numbers count as seen. `seen`: the low half of the highest number that this node's filter has seen pass.
+    /// Up to where numbers count as seen. `seen`: the low half of the highest number that this
+    /// node's filter has seen pass.
     pub fn floor(&self, seen: Option<u32>) -> u64 {
         testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
     }

@@ -1,5 +1,5 @@
-//! What this node holds of all SAs of the cluster, and what keeps that alike on all nodes: it tells what changes in its own, and
-//! does what others tell of theirs.
+//! What this node holds of all SAs of the cluster, and what keeps that alike on all nodes: it tells
+//! what changes in its own, and does what others tell of theirs.
 
 pub(super) mod apply;
 pub(super) mod changes;

@@ -1,5 +1,5 @@
-//! The shards of this node: which it has taken, carries provisionally, is given, or gives away, and what it shows its host of
-//! them.
+//! The shards of this node: which it has taken, carries provisionally, is given, or gives away, and
+//! what it shows its host of them.
 
 pub(super) mod drain;
 pub(super) mod fitness;
@@ -44,14 +44,16 @@ pub(super) struct Shards {
     pub(super) suspects: BTreeSet<NodeId>,
     /// What each other node carries provisionally.
     pub(super) told: BTreeMap<NodeId, ShardSet>,
-    /// Shards of suspects that have shown that they live: they have new numbers in front of those that we would send with.
+    /// Shards of suspects that have shown that they live: they have new numbers in front of those
+    /// that we would send with.
     pub(super) yielded: ShardSet,
     pub(super) takes: Vec<Take>,
     /// Shards that this node has taken, and of those whose IKE it speaks.
     pub(super) active: ShardSet,
     pub(super) ike: ShardSet,
     pub(super) provisional: ShardSet,
-    /// Shards that the view has made this node's, that are not taken yet, and whose standby it was before.
+    /// Shards that the view has made this node's, that are not taken yet, and whose standby it was
+    /// before.
     pub(super) inherited: ShardSet,
     /// Those that it has carried since their owner last moved its numbers.
     pub(super) used: ShardSet,
@@ -59,7 +61,8 @@ pub(super) struct Shards {
     pub(super) bumped_at: BTreeMap<Shard, Time>,
     /// Shards in which nothing is sent until that is stable.
     pub(super) bumping: BTreeMap<Shard, Ticket>,
-    /// IKE SAs that are this node's and whose states have not been read yet; and the shards where there may be some.
+    /// IKE SAs that are this node's and whose states have not been read yet; and the shards where
+    /// there may be some.
     pub(super) imports: BTreeSet<IkeSpi>,
     pub(super) imported: ShardSet,
     pub(super) homes: Option<ShardSet>,
@@ -97,7 +100,8 @@ impl Shards {
         }
     }
 
-    /// Whether the message is for a shard whose IKE this node speaks. The IKE SA is in the endpoint then.
+    /// Whether the message is for a shard whose IKE this node speaks. The IKE SA is in the endpoint
+    /// then.
     pub(super) fn is_ours(
         &mut self,
         core: &mut Core,

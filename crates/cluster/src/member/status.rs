@@ -52,7 +52,8 @@ pub struct ClusterStatus {
     pub misplaced: Vec<(NodeId, usize)>,
     /// Shards that are about to come here from nodes that live.
     pub arrivals: ShardSet,
-    /// Shards that this node is to take, and from when on if it is a matter of time: else when all know of it.
+    /// Shards that this node is to take, and from when on if it is a matter of time: else when all
+    /// know of it.
     pub takes: Vec<(ShardSet, Option<Time>)>,
     /// What this node has still to tell nodes that are being brought up to date, in SAs.
     pub untold: usize,

@@ -50,7 +50,8 @@ impl Member {
         let owned = self.core.table.owned_by(self.core.node);
         let gained = owned.without(self.shards.active).without(self.shards.handover.held());
         if held_before {
-            // Its standby need not wait for what a departed owner may still send: no more than when it only suspected him.
+            // Its standby need not wait for what a departed owner may still send: no more than when
+            // it only suspected him.
             self.shards.inherited = gained.intersection(standby_of);
         }
         if !gained.is_empty() {
@@ -66,9 +67,10 @@ impl Member {
         self.replication.begin_resync(&mut self.core, &self.configuration, now, &start);
         self.shards.tell_fitness_anew(&mut self.core);
         self.replication.paths.tell_untold_paths(&mut self.core, now);
-        // New numbers for whoever has become owner or standby. An owner goes on with those that it has for as long as they last, and so
-        // does the standby that takes over: they lie behind its owner's. Where the standby was another, and now is gone or passed over, that
-        // one may have sent behind all of them, and told nobody.
+        // New numbers for whoever has become owner or standby. An owner goes on with those that it
+        // has for as long as they last, and so does the standby that takes over: they lie behind
+        // its owner's. Where the standby was another, and now is gone or passed over, that one may
+        // have sent behind all of them, and told nobody.
         let changed = owned.intersection(changes.owner.union(changes.standby));
         let behind = changed.intersection(standby_gone.union(changes.owner.without(standby_of)));
         self.shards.grant_all(&mut self.core, &mut self.replication, behind, true);
@@ -79,12 +81,13 @@ impl Member {
         self.shards.hand_over(&mut self.core, &mut self.replication, now);
     }
 
-    /// What this node holds is void: others have gone on without it, and tell it anew what there is. `reset`: nobody holds
-    /// anything.
+    /// What this node holds is void: others have gone on without it, and tell it anew what there
+    /// is. `reset`: nobody holds anything.
     pub(super) fn void(&mut self, now: Time, reset: bool) {
         if self.core.commits.is_waiting() || self.core.view.by_grace {
-            // It has encrypted messages that never left, or that left while the other half went on as well. The states that it will be
-            // given know nothing of their IVs, nor do the blocks of which numbers it has sent.
+            // It has encrypted messages that never left, or that left while the other half went on
+            // as well. The states that it will be given know nothing of their IVs, nor do the
+            // blocks of which numbers it has sent.
             self.core.sender = None;
             self.core.group.renew_sender(now);
         }

@@ -1,5 +1,6 @@
-//! What the owners of shards tell the other nodes, under the names of [HA]. An update is everything that one event has
-//! changed: it is delivered whole or not at all, so that no survivor finds half of a rekey.
+//! What the owners of shards tell the other nodes, under the names of [HA]. An update is everything
+//! that one event has changed: it is delivered whole or not at all, so that no survivor finds half
+//! of a rekey.
 //!
 //! [HA]: strongSwan's high availability plugin calls them the same.
 
@@ -21,13 +22,14 @@ use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The versions of everything here that this build speaks: in a view all speak the highest that all of its members do, so that nodes
-/// can be upgraded one by one. 15 ends with [`Op::Resynced`]. With 17 came no new operation: who speaks it hears what it is brought up
-/// to date with beside the engine. 18 says more in the states of IKE SAs: see [`states`]. With 19
-/// came [`Op::LineRate`].
+/// The versions of everything here that this build speaks: in a view all speak the highest that all
+/// of its members do, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. With
+/// 17 came no new operation: who speaks it hears what it is brought up to date with beside the
+/// engine. 18 says more in the states of IKE SAs: see [`states`]. With 19 came [`Op::LineRate`].
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 19;
-/// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE SAs.
+/// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE
+/// SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
 /// With this version came where a peer was that has moved, and what vouched for it, in the states
 /// of IKE SAs.
@@ -56,7 +58,8 @@ pub(crate) enum Op {
     IkeMidR(Box<IkeChange>),
     /// IKE_UPDATE: both have, or something else has changed.
     IkeUpdate(Box<IkeChange>),
-    /// The sender cannot read what has changed in it, and has forgotten it: its owner says all of it again.
+    /// The sender cannot read what has changed in it, and has forgotten it: its owner says all of
+    /// it again.
     IkeWanted { spi: IkeSpi },
     /// IKE_DELETE: nothing is left of it, not even a response to repeat.
     IkeDelete { spi: IkeSpi },
@@ -74,22 +77,25 @@ pub(crate) enum Op {
     Renew(Grants),
     /// BUMP: owner and standby both go on in these numbers at once.
     Bump(Grants),
-    /// EDGES: high-water marks, up to where the owner has taken packets in. `all_of`: of these shards, which it carries, all have been told now that
-    /// have moved. Said in the view of that epoch: delivered in a later one it is no more than what once was.
+    /// EDGES: high-water marks, up to where the owner has taken packets in. `all_of`: of these
+    /// shards, which it carries, all have been told now that have moved. Said in the view of that
+    /// epoch: delivered in a later one it is no more than what once was.
     HighWaterMarks { moved: Vec<(Spi, u64)>, all_of: ShardSet, epoch: u64 },
     /// MTU: what paths take.
     PathMtus(Vec<PathMtu>),
-    /// SEG_OFFER: the owner will give shards up for other nodes, which keep back what packets of theirs come from now on.
+    /// SEG_OFFER: the owner will give shards up for other nodes, which keep back what packets of
+    /// theirs come from now on.
     SegOffer(Offer),
-    /// SEG_DROP: the owner has given the shard up for that node, in the view of that epoch. In a later one it is void.
+    /// SEG_DROP: the owner has given the shard up for that node, in the view of that epoch. In a
+    /// later one it is void.
     SegDrop { shard: Shard, to: NodeId, epoch: u64, left: Left },
     /// The sender has lost a port, or has all of them again.
     Fit { fit: bool },
     /// An operator wants that node to own nothing any more, or to own again.
     Drain { node: NodeId, drained: bool },
-    /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the sender owns. `owners`: whose each
-    /// shard is at the view's start, by the numbers of the nodes; `unfit`: who has lost a port; `drained`: who is
-    /// to own nothing.
+    /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the
+    /// sender owns. `owners`: whose each shard is at the view's start, by the numbers of the nodes;
+    /// `unfit`: who has lost a port; `drained`: who is to own nothing.
     Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId>, drained: Vec<NodeId> },
     /// RESYNC ends: that was all.
     Resynced { epoch: u64 },
@@ -118,12 +124,13 @@ pub(crate) struct IkeState {
     /// How long ago it was exported: the times in it are on the clock of that moment.
     pub(crate) age: Duration,
     pub(crate) state: Secret,
-    /// It is up now, and the older ones of its peer go, whose each may be. At one place in the order with that it is up: of two
-    /// IKE SAs of one peer only one is younger.
+    /// It is up now, and the older ones of its peer go, whose each may be. At one place in the
+    /// order with that it is up: of two IKE SAs of one peer only one is younger.
     pub(crate) contact: Option<Box<Contact>>,
 }
 
-/// What has changed in an IKE SA since it was last said, for the same moment. What its outline has besides has not.
+/// What has changed in an IKE SA since it was last said, for the same moment. What its outline has
+/// besides has not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IkeChange {
     pub(crate) spi: IkeSpi,
@@ -195,7 +202,8 @@ pub(crate) struct Offer {
 pub(crate) struct Left {
     /// Packets have been taken in up to the high-water marks that were told, and no further.
     pub(crate) is_exact: bool,
-    /// Hashes of the clear packets that were worked on last: since SEG_OFFER, if there was room for all.
+    /// Hashes of the clear packets that were worked on last: since SEG_OFFER, if there was room for
+    /// all.
     pub(crate) handled: Vec<u64>,
 }
 
@@ -304,9 +312,10 @@ pub(crate) fn decode(octets: &[u8]) -> Option<Vec<Op>> {
     }
 }
 
-/// Cuts what one event has changed into updates of about a batch. Only what a timer does to many SAs at once is that large;
-/// one SA is never cut through. What makes Child SAs comes first and what takes them away last: who has a part of it finds at
-/// most a Child SA that no IKE SA knows, and takes it away.
+/// Cuts what one event has changed into updates of about a batch. Only what a timer does to many
+/// SAs at once is that large; one SA is never cut through. What makes Child SAs comes first and
+/// what takes them away last: who has a part of it finds at most a Child SA that no IKE SA knows,
+/// and takes it away.
 pub(crate) fn cut(ops: Vec<Op>, limit: usize) -> impl Iterator<Item = Vec<Op>> {
     let mut ops = ops.into_iter().peekable();
     std::iter::from_fn(move || {
@@ -363,7 +372,8 @@ mod tests {
         assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
     }
 
-    /// What nodes of version 15 read must not change, as long as there may be some: a view with one speaks it.
+    /// What nodes of version 15 read must not change, as long as there may be some: a view with one
+    /// speaks it.
     #[test]
     fn what_version_15_reads_is_as_it_was() {
         let ops = [

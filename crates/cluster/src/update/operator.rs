@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 
-/// What a piece of configuration is of, in the order in which they are loaded: each may name what stands before it.
+/// What a piece of configuration is of, in the order in which they are loaded: each may name what
+/// stands before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Class {
     /// Authorities by name.

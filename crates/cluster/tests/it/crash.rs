@@ -1,10 +1,11 @@
-//! The owner dies between any two events of an exchange. What the peer has seen answered stays answered, octet for octet: the
-//! world checks each message that is sent.
+//! The owner dies between any two events of an exchange. What the peer has seen answered stays
+//! answered, octet for octet: the world checks each message that is sent.
 
 use crate::world::World;
 use std::time::Duration;
 
-/// Runs what `begin` begins for `events` events, then the owner of peer 0 is gone. A view without it comes soon after.
+/// Runs what `begin` begins for `events` events, then the owner of peer 0 is gone. A view without
+/// it comes soon after.
 fn crash_after(events: usize, lossy: bool, begin: impl Fn(&mut World), check: impl Fn(&mut World)) -> bool {
     // Few heartbeats: what is waited for is the peer, which repeats its requests for minutes.
     let mut world = World::begun(3, 1, 7, Duration::from_secs(2));

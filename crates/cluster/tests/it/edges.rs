@@ -44,7 +44,8 @@ fn floor_behind_a_forgery(world: &mut World) -> u64 {
     world.nodes[taker].floors[&spi]
 }
 
-/// A high-water mark that waits for a view is of the moment when it was said: the peer has gone on meanwhile.
+/// A high-water mark that waits for a view is of the moment when it was said: the peer has gone on
+/// meanwhile.
 #[test]
 fn an_edge_that_has_waited_is_as_old_as_it_is() {
     let mut world = World::established(3, 6, 805);
@@ -123,7 +124,8 @@ fn without_syncs(seed: u64) -> World {
     World::established_with(3, 6, seed, Syncs { unknown: true, ..Syncs::default() })
 }
 
-/// On an SA that has been silent for long a forged packet reaches no further than on any other. Gives floor and SPI.
+/// On an SA that has been silent for long a forged packet reaches no further than on any other.
+/// Gives floor and SPI.
 fn forge(world: &mut World) -> (u64, Spi) {
     let spi = world.spi_of(0);
     tell(world, 1, 1000);
@@ -207,7 +209,8 @@ fn a_rate_is_of_no_less_than_half_a_second() {
     });
 }
 
-/// Who is given a shard takes packets in from where its owner has stopped: what its own filter has seen beyond that nobody has taken in.
+/// Who is given a shard takes packets in from where its owner has stopped: what its own filter has
+/// seen beyond that nobody has taken in.
 #[test]
 fn who_is_given_a_shard_goes_on_where_its_owner_stopped() {
     let mut world = World::established(3, 6, 804);
@@ -226,7 +229,8 @@ fn who_is_given_a_shard_goes_on_where_its_owner_stopped() {
     assert_eq!(world.spi_of(0), spi, "and nobody doubts that");
 }
 
-/// A node that has been given a shard and has not begun with it says nothing of it when it says that nothing else has moved.
+/// A node that has been given a shard and has not begun with it says nothing of it when it says
+/// that nothing else has moved.
 #[test]
 fn nothing_is_said_of_shards_that_are_not_taken_yet() {
     let mut world = World::established(5, 6, 805);
@@ -260,8 +264,9 @@ fn nothing_is_said_of_shards_that_are_not_taken_yet() {
     );
 }
 
-/// The peer has just made a Child SA, and not sent on it yet, when its owner dies: it cannot be renewed before the peer does, but then
-/// it is. Nor would it leave numbers out of what it does not know.
+/// The peer has just made a Child SA, and not sent on it yet, when its owner dies: it cannot be
+/// renewed before the peer does, but then it is. Nor would it leave numbers out of what it does not
+/// know.
 #[test]
 fn doubt_lasts_until_something_can_be_done() {
     for unknown in [true, false] {
@@ -303,8 +308,9 @@ fn doubted_before_the_peer_sends(unknown: bool) {
     assert_eq!(told, 1);
 }
 
-/// A node comes back to its shards. None is carried twice, none is ever without a node that carries it or keeps its packets back, and
-/// none is only kept back for longer than two messages and their acknowledgements take.
+/// A node comes back to its shards. None is carried twice, none is ever without a node that carries
+/// it or keeps its packets back, and none is only kept back for longer than two messages and their
+/// acknowledgements take.
 #[test]
 fn a_shard_changes_hands_without_a_gap() {
     let mut world = World::established(3, 6, 802);

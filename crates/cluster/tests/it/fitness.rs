@@ -14,13 +14,15 @@ fn apart_and_together(world: &mut World, apart: Duration, meanwhile: impl FnOnce
     world.run(Duration::from_secs(4));
 }
 
-/// What was said before a view ended, and not delivered there, is delivered in the next one. By then it is no longer so.
+/// What was said before a view ended, and not delivered there, is delivered in the next one. By
+/// then it is no longer so.
 #[test]
 fn who_was_wrong_about_itself_by_the_time_it_is_heard_says_so() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 60 + victim as u64);
         let before = world.nodes[victim].shards;
-        // It loses a port, and the view ends before anybody hears of it; it has the port back before the next one begins.
+        // It loses a port, and the view ends before anybody hears of it; it has the port back
+        // before the next one begins.
         world.set_link(victim, false);
         apart_and_together(&mut world, Duration::from_secs(3), |world| world.set_link(victim, true));
         assert_eq!(world.nodes[victim].shards, before, "all of its ports work");
@@ -55,8 +57,8 @@ fn who_says_how_it_is_says_it_once() {
     world.assert_all_shards_once();
 }
 
-/// While shards are on their way from a node that has lost a port, others change places as standbys. What has been given up is its next
-/// owner's to number.
+/// While shards are on their way from a node that has lost a port, others change places as
+/// standbys. What has been given up is its next owner's to number.
 #[test]
 fn ports_that_are_lost_one_shortly_after_another_double_no_number() {
     for delay in (0..6000).step_by(150) {
@@ -76,7 +78,8 @@ fn ports_that_are_lost_one_shortly_after_another_double_no_number() {
     }
 }
 
-/// One owner takes long to tell a node that has come what there is. Another, who has told all that it owns, need not wait for that.
+/// One owner takes long to tell a node that has come what there is. Another, who has told all that
+/// it owns, need not wait for that.
 #[test]
 fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shards_up() {
     for seed in 0..4 {

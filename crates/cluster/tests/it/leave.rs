@@ -53,7 +53,8 @@ fn go_on(world: &mut World, left: &[usize]) {
     (0..8).for_each(|peer| world.assert_tunnel(peer));
 }
 
-/// The view in which another node is gone, because it leaves too or has died, begins while one gives its shards away.
+/// The view in which another node is gone, because it leaves too or has died, begins while one
+/// gives its shards away.
 #[test]
 fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
     for delay in (0..4000).step_by(200) {

@@ -31,7 +31,8 @@ fn what_a_node_hears_again_the_others_keep_for_longer() {
     assert_eq!(told.into_iter().collect::<Vec<_>>(), [0, 300, 600, 900, 1200, 1500], "and not each time");
 }
 
-/// Once nothing as large is sent the router is silent: what it has said before a view begins is not said again.
+/// Once nothing as large is sent the router is silent: what it has said before a view begins is not
+/// said again.
 #[test]
 fn what_is_heard_without_a_view_is_told_in_the_next() {
     let mut world = World::begun(3, 1, 5, Duration::from_millis(50));

@@ -9,8 +9,9 @@ fn packets(world: &World, node: usize) -> ShardSet {
     world.nodes[node].shards.0
 }
 
-/// Nobody hears a node, but the engine does. Its standbys carry its packets, in numbers of their own; nobody speaks for it. When it is
-/// heard again it begins behind their numbers, and has its shards back.
+/// Nobody hears a node, but the engine does. Its standbys carry its packets, in numbers of their
+/// own; nobody speaks for it. When it is heard again it begins behind their numbers, and has its
+/// shards back.
 #[test]
 fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() {
     for victim in 0..3 {
@@ -33,7 +34,8 @@ fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() 
     }
 }
 
-/// A crash: first the suspicion, then the view. There is no moment at which the packets have nobody.
+/// A crash: first the suspicion, then the view. There is no moment at which the packets have
+/// nobody.
 #[test]
 fn a_standby_becomes_the_owner_without_a_gap() {
     for victim in 0..3 {
@@ -52,7 +54,8 @@ fn a_standby_becomes_the_owner_without_a_gap() {
     }
 }
 
-/// Who hears nobody suspects everybody, and carries what it is the standby of, until the engine says that it is the one who is cut off.
+/// Who hears nobody suspects everybody, and carries what it is the standby of, until the engine
+/// says that it is the one who is cut off.
 #[test]
 fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
     let mut world = World::established(3, 6, 300);
@@ -66,8 +69,9 @@ fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
     assert!(packets(&world, 0).without(own).is_empty());
 }
 
-/// The engine is quicker than the heartbeats: the daemon died, and its machine says so. The standbys carry its packets from the view on; IKE
-/// waits until nothing of the departed can be under way.
+/// The engine is quicker than the heartbeats: the daemon died, and its machine says so. The
+/// standbys carry its packets from the view on; IKE waits until nothing of the departed can be
+/// under way.
 #[test]
 fn a_standby_carries_at_once_what_the_view_has_made_its_own() {
     for victim in 0..3 {
@@ -88,8 +92,8 @@ fn a_standby_carries_at_once_what_the_view_has_made_its_own() {
     }
 }
 
-/// Who takes over without having been the standby begins behind all that owner and standby may have sent, not with what it has left from
-/// when it was standby before that.
+/// Who takes over without having been the standby begins behind all that owner and standby may have
+/// sent, not with what it has left from when it was standby before that.
 #[test]
 fn who_follows_owner_and_standby_begins_behind_both() {
     let mut followed = 0;
@@ -122,8 +126,9 @@ fn who_follows_owner_and_standby_begins_behind_both() {
     assert_eq!(followed, 6);
 }
 
-/// A standby that has carried a shard is out of the view before it hears that the owner knows of it. When it carries the shard again,
-/// the owner must hear of that too, although it is told nothing new.
+/// A standby that has carried a shard is out of the view before it hears that the owner knows of
+/// it. When it carries the shard again, the owner must hear of that too, although it is told
+/// nothing new.
 #[test]
 fn an_owner_hears_of_a_standby_that_carries_a_shard_a_second_time() {
     for seed in 700..704 {
@@ -172,8 +177,8 @@ fn an_owner_begins_behind_a_standby_that_has_told_nobody() {
 }
 
 /// What the owner has told is under way for so long that its fence shuts. Then all acknowledge it,
-/// before any heartbeat has opened the fence: another may speak for the shard by now. The answer that
-/// waited does not leave (the world checks that of every message), and the peer asks again.
+/// before any heartbeat has opened the fence: another may speak for the shard by now. The answer
+/// that waited does not leave (the world checks that of every message), and the peer asks again.
 #[test]
 fn what_becomes_stable_behind_the_fence_does_not_leave() {
     const LATE: Duration = Duration::from_millis(800);

@@ -107,7 +107,8 @@ fn nobody_asks_after_a_handover_or_unless_that_is_wanted() {
     }
 }
 
-/// A peer that is a cluster has taken over, and wants numbers left out: owner and standby go on behind them.
+/// A peer that is a cluster has taken over, and wants numbers left out: owner and standby go on
+/// behind them.
 #[test]
 fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     const BY: u64 = 10_000_000;

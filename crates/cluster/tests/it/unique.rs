@@ -18,7 +18,8 @@ fn world(of_the_cluster: Unique) -> World {
     world
 }
 
-/// The peer comes anew so often that it has been at each node. How many IKE SAs there are with it each time, and where the last is.
+/// The peer comes anew so often that it has been at each node. How many IKE SAs there are with it
+/// each time, and where the last is.
 fn come_anew(world: &mut World, of_the_peer: Unique) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut homes = std::collections::BTreeSet::new();
@@ -57,7 +58,8 @@ fn with_never_each_may_have_as_many_as_it_likes() {
     assert!(counts.is_sorted() && counts.last() > Some(&5), "{counts:?}");
 }
 
-/// Without INITIAL_CONTACT a peer at the same place seems to reauthenticate: the older one goes, but later.
+/// Without INITIAL_CONTACT a peer at the same place seems to reauthenticate: the older one goes,
+/// but later.
 #[test]
 fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
     let mut world = world(Unique::Replace);
@@ -67,7 +69,8 @@ fn where_only_one_is_wanted_the_older_one_goes_from_any_node() {
     world.assert_tunnel(0);
 }
 
-/// The peer begins two IKE SAs, the second so long after the first. True if their homes are different nodes.
+/// The peer begins two IKE SAs, the second so long after the first. True if their homes are
+/// different nodes.
 fn begin_two(world: &mut World, unique: Unique, between: Duration) -> bool {
     let now = world.now;
     for name in ["cluster", "again"] {
@@ -85,7 +88,8 @@ fn begin_two(world: &mut World, unique: Unique, between: Duration) -> bool {
     speakers.len() == 2 && speakers[0] != speakers[1]
 }
 
-/// A peer says INITIAL_CONTACT, and that takes long to come. What it has set up meanwhile it has not forgotten.
+/// A peer says INITIAL_CONTACT, and that takes long to come. What it has set up meanwhile it has
+/// not forgotten.
 #[test]
 fn what_came_up_while_the_new_one_did_stays() {
     let found = (0..20).find(|seed| {
@@ -113,7 +117,8 @@ fn of_two_that_come_at_once_one_stays() {
     assert!(apart > 0, "the two are never at two nodes");
 }
 
-/// An IKE SA that is nobody's while its owner is dead and its standby waits goes like any other when its peer comes anew.
+/// An IKE SA that is nobody's while its owner is dead and its standby waits goes like any other
+/// when its peer comes anew.
 #[test]
 fn what_is_being_taken_over_goes_too() {
     let mut taken_over = 0;
@@ -137,7 +142,8 @@ fn what_is_being_taken_over_goes_too() {
     assert!(taken_over > 0, "the new one never comes up before the old one is read");
 }
 
-/// Connections of the same identities begin at different nodes: were one to say INITIAL_CONTACT, the peer would end the others.
+/// Connections of the same identities begin at different nodes: were one to say INITIAL_CONTACT,
+/// the peer would end the others.
 #[test]
 fn no_node_says_that_it_is_the_first_to_come() {
     const CONNECTIONS: usize = 6;

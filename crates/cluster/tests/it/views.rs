@@ -76,8 +76,8 @@ fn who_comes_back_goes_on_with_no_number_of_before() {
     assert!(carried > 0, "{carried} Child SAs of who is gone");
 }
 
-/// A node was standby, another was it for a time, and it is standby again: what it was granted then lies behind what the owner has had since. The
-/// owner goes before it has granted anything.
+/// A node was standby, another was it for a time, and it is standby again: what it was granted then
+/// lies behind what the owner has had since. The owner goes before it has granted anything.
 #[test]
 fn who_is_standby_again_goes_on_with_no_number_of_before() {
     let mut carried = 0;
@@ -119,7 +119,8 @@ fn rekey_all(world: &mut World) {
     (0..world.peers.len()).for_each(|peer| world.assert_tunnel(peer));
 }
 
-/// That every node, those that were brought up to date too, gives an SA the same place, the world checks.
+/// That every node, those that were brought up to date too, gives an SA the same place, the world
+/// checks.
 #[test]
 fn who_renews_a_child_sa_has_its_place_on_all_nodes() {
     let mut world = World::established(3, 4, 3);
@@ -139,8 +140,9 @@ fn who_renews_a_child_sa_has_its_place_on_all_nodes() {
     assert_eq!(world.places.values().max(), before.iter().max(), "nothing but renewals");
 }
 
-/// Nodes that make Child SAs at once give them the same number. Whichever comes first then, it does on every node: on those that
-/// have seen its first SPI, and on one that has come after it was renewed.
+/// Nodes that make Child SAs at once give them the same number. Whichever comes first then, it does
+/// on every node: on those that have seen its first SPI, and on one that has come after it was
+/// renewed.
 #[test]
 fn all_nodes_send_through_the_same_child_sa_after_a_renewal() {
     for seed in 0..4 {
@@ -177,7 +179,8 @@ fn who_loses_a_port_hands_its_shards_over_and_gets_them_back_with_it() {
         world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
         rekey_all(&mut world);
-        // No other view gives it anything back, and a node that has to be brought up to date hears of it too.
+        // No other view gives it anything back, and a node that has to be brought up to date hears
+        // of it too.
         let other = (victim + 1) % 3;
         world.crash(other, false);
         world.view(&(0..3).filter(|node| *node != other).collect::<Vec<_>>());
@@ -257,8 +260,8 @@ fn views_storm_and_come_to_rest() {
     }
 }
 
-/// The only node that has had the last of it may be away when the others meet: then nobody goes on with what is out of date,
-/// and all know the same.
+/// The only node that has had the last of it may be away when the others meet: then nobody goes on
+/// with what is out of date, and all know the same.
 #[test]
 fn what_nobody_holds_is_forgotten_by_all() {
     for (seed, micros) in PACES.into_iter().enumerate() {
@@ -287,7 +290,8 @@ fn what_nobody_holds_is_forgotten_by_all() {
     }
 }
 
-/// Half of a block is used: owner and standby get the next. Nobody else may ask, and without a view there are none.
+/// Half of a block is used: owner and standby get the next. Nobody else may ask, and without a view
+/// there are none.
 #[test]
 fn numbers_are_renewed_where_they_are_used() {
     let mut world = World::established(3, 6, 9);
@@ -318,7 +322,8 @@ fn numbers_are_renewed_where_they_are_used() {
     assert_eq!(world.blocks_of(owner, spi), before, "there is no view to grant them");
 }
 
-/// A machine that goes back to an earlier state knows nothing any more: neither what it held nor which numbers it has used.
+/// A machine that goes back to an earlier state knows nothing any more: neither what it held nor
+/// which numbers it has used.
 #[test]
 fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     let mut world = World::established(3, 6, 11);
@@ -343,7 +348,8 @@ fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     rekey_all(&mut world);
 }
 
-/// A clock that jumps may be seen by all nodes at once: each goes on with what it holds, and with another sender ID.
+/// A clock that jumps may be seen by all nodes at once: each goes on with what it holds, and with
+/// another sender ID.
 #[test]
 fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold() {
     let mut world = World::established(3, 6, 13);
@@ -364,8 +370,8 @@ fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold(
     rekey_all(&mut world);
 }
 
-/// A witness that counts for one half, and then for the other, which the first has not heard of yet: both go on from the same state, and
-/// only one is believed.
+/// A witness that counts for one half, and then for the other, which the first has not heard of
+/// yet: both go on from the same state, and only one is believed.
 #[test]
 fn whose_half_is_not_believed_has_used_ivs_that_nobody_knows_of() {
     let mut world = World::established(2, 6, 12);
@@ -378,7 +384,8 @@ fn whose_half_is_not_believed_has_used_ivs_that_nobody_knows_of() {
     world.run(MOMENT * 3);
     let changed = before.iter().zip(senders(&world)).filter(|(before, after)| *before != after);
     assert_eq!(changed.count(), 1);
-    // Who was cut off for a while, and has sent nothing that was its own to say, need not spend one of its few sender IDs.
+    // Who was cut off for a while, and has sent nothing that was its own to say, need not spend one
+    // of its few sender IDs.
     let mut world = World::established(3, 6, 13);
     let before = world.nodes[2].sender;
     world.view(&[0, 1]);

@@ -261,7 +261,8 @@ impl World {
         }
     }
 
-    /// The node is gone, and all that it had. `lossy`: also what it has said that has not reached everybody yet.
+    /// The node is gone, and all that it had. `lossy`: also what it has said that has not reached
+    /// everybody yet.
     pub(crate) fn crash(&mut self, node: usize, lossy: bool) {
         let of_it = |arrival: &Arrival| match arrival {
             Arrival::Engine(_, _, EngineEvent::Message { from, .. }) => *from == id(node),
@@ -407,7 +408,8 @@ impl World {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));
                 state.sender = Some(sender);
             }
-            // What a data plane does without a sender ID is its own matter; the node is out of the engine's group.
+            // What a data plane does without a sender ID is its own matter; the node is out of the
+            // engine's group.
             MemberOutput::Rejoin => state.ring = None,
             MemberOutput::PathMtu { remote, mtu, age } => {
                 state.paths.insert(remote, (mtu, Time(self.now.0 - age)));

@@ -21,12 +21,13 @@ pub struct CcmJob<'a> {
     pub text: &'a mut [u8],
     /// As long as the algorithm's: where it goes, or as received.
     pub icv: &'a mut [u8],
-    /// The result: whether the packet is sealed, or authentic. False until the burst has been worked on.
+    /// The result: whether the packet is sealed, or authentic. False until the burst has been
+    /// worked on.
     pub ok: bool,
 }
 
-/// Encrypts every job's text and writes its ICV. What cannot be sealed, because text or ICV have not a possible length, is
-/// overwritten with zeros, which no receiver accepts.
+/// Encrypts every job's text and writes its ICV. What cannot be sealed, because text or ICV have
+/// not a possible length, is overwritten with zeros, which no receiver accepts.
 pub fn seal_ccm_burst(jobs: &mut [CcmJob<'_>]) {
     work(jobs, Operation::Seal);
 }

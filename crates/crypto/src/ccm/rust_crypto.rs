@@ -63,7 +63,8 @@ pub(super) trait Ccms {
     /// False, with `text` in an unknown state, if the ICV is of another length.
     fn seal(&self, nonce: &[u8; CCM_NONCE_LEN], aad: &[u8], text: &mut [u8], icv: &mut [u8]) -> bool;
 
-    /// False, with `text` in an unknown state, if the ICV does not fit. It is compared in constant time.
+    /// False, with `text` in an unknown state, if the ICV does not fit. It is compared in constant
+    /// time.
     fn open(&self, nonce: &[u8; CCM_NONCE_LEN], aad: &[u8], text: &mut [u8], icv: &[u8]) -> bool;
 }
 

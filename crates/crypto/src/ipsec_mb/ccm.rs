@@ -31,8 +31,8 @@ impl Schedule {
         }
         let mut this = Self { encryption: [0; ROUND_KEYS] };
         let mut unused = Self { encryption: [0; ROUND_KEYS] };
-        // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes for the longest key, and are
-        // aligned to 16 octets.
+        // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes
+        // for the longest key, and are aligned to 16 octets.
         unsafe {
             expand(
                 key.as_ptr().cast(),
@@ -63,8 +63,9 @@ unsafe extern "C" {
     fn testudo_imb_ccm(manager: *mut c_void, jobs: *const RawJob, count: u32, encrypt: c_int) -> c_int;
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], with texts and ICVs of possible lengths. `once` is the schedule of an
-/// only job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
+/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], with texts and ICVs of
+/// possible lengths. `once` is the schedule of an only job, otherwise each has its key's. Sets `ok`
+/// of those that are sealed or authentic.
 pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, operation: Operation, once: Option<&Schedule>) {
     with_manager(|manager| crypt(manager, jobs, picked, operation, once));
 }
@@ -107,8 +108,9 @@ fn crypt(
         count += 1;
     }
     let encrypt = c_int::from(operation == Operation::Seal);
-    // SAFETY: the manager is this thread's. `count` jobs are filled: round keys of an expanded schedule; nonces of 11 octets; data and
-    // texts that are borrowed for as long as the call takes, each text once; places for the longest ICV.
+    // SAFETY: the manager is this thread's. `count` jobs are filled: round keys of an expanded
+    // schedule; nonces of 11 octets; data and texts that are borrowed for as long as the call
+    // takes, each text once; places for the longest ICV.
     let done = unsafe { testudo_imb_ccm(manager.pointer(), raw.as_ptr(), count as u32, encrypt) != 0 };
     for (job, icv) in picked_of(jobs, picked).zip(&mut icvs) {
         let Some(icv) = icv.get_mut(..job.icv.len()).filter(|_| done) else { continue };

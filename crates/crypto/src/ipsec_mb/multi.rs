@@ -1,7 +1,8 @@
 //! AES-CBC, 3DES-CBC and MACs, many packets side by side.
 //!
-//! The library keeps what it works on in a manager, one a thread: it is made with the thread's first burst. Each call here ends with
-//! all its packets done, so that nothing stays in a manager between calls.
+//! The library keeps what it works on in a manager, one a thread: it is made with the thread's
+//! first burst. Each call here ends with all its packets done, so that nothing stays in a manager
+//! between calls.
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
@@ -35,14 +36,16 @@ const SEQUENCE_HIGH_LEN: usize = 4;
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct Schedule {
-    /// Of AES round keys for encryption, then for decryption; of 3DES three schedules, which are for both.
+    /// Of AES round keys for encryption, then for decryption; of 3DES three schedules, which are
+    /// for both.
     cipher: [u8; 2 * ROUND_KEYS],
     mac: MacSchedule,
 }
 const _: () = assert!(3 * DES_SCHEDULE <= 2 * ROUND_KEYS);
 
-/// What a MAC begins with: of HMAC the hash's states behind the block of each pad (RFC 2104 §4), in `first` and `second`; of one of AES the
-/// round keys in `first`, and in `second` what is added to a last block that is whole, or filled.
+/// What a MAC begins with: of HMAC the hash's states behind the block of each pad (RFC 2104 §4), in
+/// `first` and `second`; of one of AES the round keys in `first`, and in `second` what is added to
+/// a last block that is whole, or filled.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(16))]
 struct MacSchedule {
@@ -85,8 +88,8 @@ impl Schedule {
         };
         assert_eq!(key.len(), cipher.key_len());
         let (encryption, decryption) = self.cipher.split_at_mut(ROUND_KEYS);
-        // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes for the longest key, and are
-        // aligned to 16 octets.
+        // SAFETY: `key` has the octets that `expand` reads; the schedules have those that it writes
+        // for the longest key, and are aligned to 16 octets.
         unsafe {
             expand(key.as_ptr().cast(), encryption.as_mut_ptr().cast(), decryption.as_mut_ptr().cast());
         }
@@ -97,7 +100,8 @@ impl Schedule {
     fn expand_des(&mut self, functions: &Functions, key: &[u8]) -> bool {
         let (keys, schedules) = (key.as_chunks::<8>().0, self.cipher.as_chunks_mut::<DES_SCHEDULE>().0);
         keys.iter().zip(schedules).all(|(key, schedule)| {
-            // SAFETY: the key has eight octets; the schedule has those that are written, and is aligned to 16.
+            // SAFETY: the key has eight octets; the schedule has those that are written, and is
+            // aligned to 16.
             unsafe { (functions.des)(schedule.as_mut_ptr().cast(), key.as_ptr().cast()) == 0 }
         })
     }
@@ -131,7 +135,8 @@ impl MacSchedule {
     /// `key` has 16 octets, as has been looked at.
     fn expand_xcbc(&mut self, functions: &Functions, key: &[u8]) {
         let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
-        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
+        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have
+        // those that are written.
         unsafe {
             (functions.xcbc)(
                 key.as_ptr().cast(),
@@ -146,7 +151,8 @@ impl MacSchedule {
     fn expand_cmac(&mut self, functions: &Functions, key: &[u8]) {
         let mut unused = MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] };
         let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
-        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have those that are written.
+        // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have
+        // those that are written.
         unsafe {
             let round_keys = self.first.as_mut_ptr();
             (functions.aes128)(key.as_ptr().cast(), round_keys.cast(), unused.first.as_mut_ptr().cast());
@@ -172,7 +178,8 @@ fn number(mac: Mac) -> u32 {
 fn absorb(hash: Block, key: &[u8], pad: u8, state: &mut [u8; MAX_STATE]) {
     let mut block = [pad; MAX_BLOCK];
     block.iter_mut().zip(key).for_each(|(octet, key)| *octet ^= key);
-    // SAFETY: `hash` reads one block and writes one state, and neither of any hash is longer than these.
+    // SAFETY: `hash` reads one block and writes one state, and neither of any hash is longer than
+    // these.
     unsafe { hash(block.as_ptr().cast(), state.as_mut_ptr().cast()) };
     block.zeroize();
 }
@@ -242,13 +249,15 @@ thread_local! {
     static MANAGER: OnceCell<Option<Manager>> = const { OnceCell::new() };
 }
 
-/// Does some work with this thread's manager. Where there is no memory for one, and on a thread that ends, it is not done.
+/// Does some work with this thread's manager. Where there is no memory for one, and on a thread
+/// that ends, it is not done.
 pub(super) fn with_manager(work: impl FnOnce(&Manager)) {
     let _ended = MANAGER.try_with(|manager| manager.get_or_init(Manager::new).as_ref().map(work));
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], all of this algorithm and of whole packets. `once` is the schedule of an only
-/// job, otherwise each has its key's. Sets `ok` of those that are sealed or authentic.
+/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], all of this algorithm and of
+/// whole packets. `once` is the schedule of an only job, otherwise each has its key's. Sets `ok` of
+/// those that are sealed or authentic.
 pub(crate) fn work(
     jobs: &mut [SeparateJob<'_>],
     picked: u64,
@@ -280,7 +289,8 @@ struct Burst<'s> {
 }
 
 impl Burst<'_> {
-    /// Encrypts all, or decrypts what has been found authentic. False if the library has not done it.
+    /// Encrypts all, or decrypts what has been found authentic. False if the library has not done
+    /// it.
     fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], operation: Operation) -> bool {
         let encrypt = operation == Operation::Seal;
         let cipher = self.algorithm.cipher;
@@ -308,8 +318,9 @@ impl Burst<'_> {
         // What the C side calls 3DES is 0.
         let key_len = if cipher == Cipher::TripleDesCbc { 0 } else { cipher.key_len() as u32 };
         let manager = manager.0.as_ptr();
-        // SAFETY: the manager is this thread's. `count` jobs are filled: an expanded schedule; an IV as long as a block; whole
-        // blocks of text, as `icv_at` has found, in packets that are borrowed for as long as the call takes, each once.
+        // SAFETY: the manager is this thread's. `count` jobs are filled: an expanded schedule; an
+        // IV as long as a block; whole blocks of text, as `icv_at` has found, in packets that are
+        // borrowed for as long as the call takes, each once.
         unsafe { testudo_imb_cipher(manager, raw.as_ptr(), count as u32, key_len, encrypt.into()) != 0 }
     }
 
@@ -347,8 +358,9 @@ impl Burst<'_> {
         }
         let (manager, count) = (manager.0.as_ptr(), count as u32);
         let (mac, icv_len) = (number(self.algorithm.mac), self.algorithm.mac.icv_len());
-        // SAFETY: the manager is this thread's. `count` jobs are filled: what the MAC begins with, of an expanded schedule; octets of packets that are
-        // borrowed for as long as the call takes; places for the longest ICV, each once.
+        // SAFETY: the manager is this thread's. `count` jobs are filled: what the MAC begins with,
+        // of an expanded schedule; octets of packets that are borrowed for as long as the call
+        // takes; places for the longest ICV, each once.
         let done = unsafe { testudo_imb_hash(manager, raw.as_ptr(), count, mac, icv_len as u32) != 0 };
         for ((job, icv), beneath) in picked_of(jobs, self.picked).zip(&mut icvs).zip(&mut beneath) {
             swap_high(job, beneath);
@@ -365,8 +377,8 @@ impl Burst<'_> {
     }
 }
 
-/// Exchanges four octets for those at the ICV's place, if the job has the upper half of a sequence number: there it is hashed as if it
-/// were sent.
+/// Exchanges four octets for those at the ICV's place, if the job has the upper half of a sequence
+/// number: there it is hashed as if it were sent.
 #[inline]
 fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; SEQUENCE_HIGH_LEN]) {
     if job.high.is_some()
@@ -376,7 +388,8 @@ fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; SEQUENCE_HIGH_LEN]) {
     }
 }
 
-/// Compares in constant time. The right ICV of a forged packet is as good as a forgery, and is overwritten.
+/// Compares in constant time. The right ICV of a forged packet is as good as a forgery, and is
+/// overwritten.
 #[inline]
 fn is_equal(found: &[u8], expected: &mut [u8; MAX_ICV_LEN]) -> bool {
     let mut other = *expected;

@@ -1,5 +1,6 @@
-//! Which lines of a schedule the library reads for a text of some length: short ones need few of the powers of the hash key. Found by
-//! trying, once a process, so that no layout of the library's header is repeated here.
+//! Which lines of a schedule the library reads for a text of some length: short ones need few of
+//! the powers of the hash key. Found by trying, once a process, so that no layout of the library's
+//! header is repeated here.
 
 use super::{CacheLine, Functions, MAX_LINES};
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
@@ -24,8 +25,8 @@ pub(super) fn learn(functions: &Functions) {
     });
 }
 
-/// The lines that a text of so many octets needs, as bits: all, where it was not tried. It is for asking memory early, and may be
-/// wrong without harm.
+/// The lines that a text of so many octets needs, as bits: all, where it was not tried. It is for
+/// asking memory early, and may be wrong without harm.
 #[inline]
 pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
     let of_key = TABLE.get().map(|table| &table[usize::from(algorithm != AeadAlgorithm::Aes128Gcm)]);

@@ -1,5 +1,6 @@
-//! MACs of a block cipher: AES-XCBC (RFC 3566) and AES-CMAC (RFC 4493), which differ in how they come by their keys alone. RustCrypto's
-//! AES does the work, where octets do not lie in one piece, or intel-ipsec-mb is not.
+//! MACs of a block cipher: AES-XCBC (RFC 3566) and AES-CMAC (RFC 4493), which differ in how they
+//! come by their keys alone. RustCrypto's AES does the work, where octets do not lie in one piece,
+//! or intel-ipsec-mb is not.
 
 use crate::separate::Mac;
 use aes::Aes128;
@@ -64,7 +65,8 @@ fn doubled(block: Block) -> Block {
 /// A message of which more is to come.
 pub(crate) struct State<'k> {
     key: &'k BlockMac,
-    /// The chain, with so many octets of the next block added. A whole block waits until it is known not to be the last.
+    /// The chain, with so many octets of the next block added. A whole block waits until it is
+    /// known not to be the last.
     chain: Block,
     used: usize,
 }

@@ -15,12 +15,15 @@ pub(crate) const MAX_BURST_JOBS: usize = 64;
 pub struct SeparateJob<'a> {
     /// Which keys.
     pub key: &'a SeparateKey,
-    /// From ESP's header to the ICV. Where a packet to be sealed has its IV later, there is a nonce first, never used before with
-    /// this key: its encryption is the IV, which nobody can foretell (RFC 3602 §3, NIST SP 800-38A appendix C).
+    /// From ESP's header to the ICV. Where a packet to be sealed has its IV later, there is a nonce
+    /// first, never used before with this key: its encryption is the IV, which nobody can foretell
+    /// (RFC 3602 §3, NIST SP 800-38A appendix C).
     pub packet: &'a mut [u8],
-    /// The upper half of an extended sequence number: authenticated behind the text, and not sent (RFC 4303 §2.2.1).
+    /// The upper half of an extended sequence number: authenticated behind the text, and not sent
+    /// (RFC 4303 §2.2.1).
     pub high: Option<u32>,
-    /// The result: whether the packet is sealed, or authentic. False until the burst has been worked on.
+    /// The result: whether the packet is sealed, or authentic. False until the burst has been
+    /// worked on.
     pub ok: bool,
 }
 
@@ -31,13 +34,14 @@ pub(crate) enum Operation {
     Open,
 }
 
-/// Encrypts every job's text and writes its IV and its ICV. A packet that cannot be sealed, because its text does not fill blocks,
-/// is overwritten with zeros, which no receiver accepts.
+/// Encrypts every job's text and writes its IV and its ICV. A packet that cannot be sealed, because
+/// its text does not fill blocks, is overwritten with zeros, which no receiver accepts.
 pub fn seal_separate_burst(jobs: &mut [SeparateJob<'_>]) {
     work(jobs, Operation::Seal);
 }
 
-/// Verifies every job's packet, and decrypts those that are authentic. The text of the others is all zeros afterwards.
+/// Verifies every job's packet, and decrypts those that are authentic. The text of the others is
+/// all zeros afterwards.
 pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
     work(jobs, Operation::Open);
 }

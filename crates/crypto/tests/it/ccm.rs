@@ -1,4 +1,5 @@
-//! AES-CCM: Wycheproof's vectors; what one library seals the other opens, bursts do what single packets do, and nothing forged passes.
+//! AES-CCM: Wycheproof's vectors; what one library seals the other opens, bursts do what single
+//! packets do, and nothing forged passes.
 
 use crate::common::libraries;
 use proptest::prelude::*;

@@ -3,8 +3,9 @@
 use std::sync::Once;
 use testudo_crypto::Library;
 
-/// Every library, or a loud failure: a library that is quietly left out is a library that is not tested. Where
-/// intel-ipsec-mb cannot be (no x86-64, or left out on purpose), the tests say so in their output.
+/// Every library, or a loud failure: a library that is quietly left out is a library that is not
+/// tested. Where intel-ipsec-mb cannot be (no x86-64, or left out on purpose), the tests say so in
+/// their output.
 pub(crate) fn libraries() -> Vec<Library> {
     let mut libraries = Library::ALL.to_vec();
     if let Err(reason) = Library::IpsecMb.available() {

@@ -1,4 +1,5 @@
-//! What one library seals the other opens, bursts do what single calls do, and nothing forged passes.
+//! What one library seals the other opens, bursts do what single calls do, and nothing forged
+//! passes.
 
 use crate::common::libraries;
 use proptest::prelude::*;
@@ -158,7 +159,8 @@ proptest! {
     }
 }
 
-/// Every length up to a few times the widest kernel's stride, and the neighbourhood of larger strides.
+/// Every length up to a few times the widest kernel's stride, and the neighbourhood of larger
+/// strides.
 #[test]
 fn libraries_agree_on_every_length() {
     let packet = |algorithm, len: usize| Packet {

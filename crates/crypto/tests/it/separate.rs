@@ -1,4 +1,5 @@
-//! Separate algorithms: what one library seals the other opens, bursts do what single packets do, and nothing forged passes.
+//! Separate algorithms: what one library seals the other opens, bursts do what single packets do,
+//! and nothing forged passes.
 
 use crate::common::libraries;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Separate algorithms: vectors of RFC 2202, RFC 3566, RFC 3602, RFC 4493, RFC 4868, NIST SP 800-67 and Wycheproof.
+//! Separate algorithms: vectors of RFC 2202, RFC 3566, RFC 3602, RFC 4493, RFC 4868, NIST SP 800-67
+//! and Wycheproof.
 
 use crate::common::libraries;
 use testudo_crypto::Library;

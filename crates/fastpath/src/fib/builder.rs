@@ -14,7 +14,8 @@ pub struct FibBuilder {
     generation: u64,
     ports: Vec<PortLink>,
     routes: Vec<Paths>,
-    /// Where each route stands in the finished table, in which [`NO_ANSWER`] comes before all others.
+    /// Where each route stands in the finished table, in which [`NO_ANSWER`] comes before all
+    /// others.
     numbers: HashMap<Paths, u32>,
     entries: Vec<FibEntry>,
     addresses: Vec<IpAddr>,

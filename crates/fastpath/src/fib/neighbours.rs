@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a use is not lost.
+/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a
+/// use is not lost.
 #[derive(Debug)]
 pub struct Neighbour {
     mac: MacAddr,
@@ -24,8 +25,8 @@ impl Neighbour {
         self.mac
     }
 
-    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP sends, so someone
-    /// has to tell it which entries to keep.
+    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP
+    /// sends, so someone has to tell it which entries to keep.
     pub fn take_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -38,8 +39,8 @@ impl Neighbour {
     }
 }
 
-/// Neighbours by port and address. Sorted rather than hashed: whoever is on a link chooses addresses, and must not
-/// choose collisions.
+/// Neighbours by port and address. Sorted rather than hashed: whoever is on a link chooses
+/// addresses, and must not choose collisions.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourTable {
     v4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,

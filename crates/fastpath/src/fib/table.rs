@@ -1,7 +1,8 @@
 //! Longest-prefix match by binary search over disjoint ranges.
 //!
-//! Prefixes either nest or are disjoint, so a set of n of them cuts the addresses into at most 2n + 1 ranges, each
-//! with one answer. An index by the first 16 bits of the address leaves few of them to search: none in most tables.
+//! Prefixes either nest or are disjoint, so a set of n of them cuts the addresses into at most 2n +
+//! 1 ranges, each with one answer. An index by the first 16 bits of the address leaves few of them
+//! to search: none in most tables.
 
 use std::net::IpAddr;
 use testudo_base::prefix::Prefix;

@@ -35,7 +35,8 @@ impl Instance {
     }
 }
 
-/// The directory of an instance's pins, locked while this lives, so that two daemons cannot share an instance.
+/// The directory of an instance's pins, locked while this lives, so that two daemons cannot share
+/// an instance.
 #[derive(Debug)]
 pub(super) struct PinDir {
     path: PathBuf,
@@ -149,7 +150,8 @@ fn mount_bpffs(path: &Path) -> Result<()> {
     if has_private_mounts() {
         return Err(FilterError::PrivateMount { path: path.to_owned() });
     }
-    // Two daemons that start at once must not mount twice: the second mount would hide the pins of the first.
+    // Two daemons that start at once must not mount twice: the second mount would hide the pins of
+    // the first.
     let parent = path.parent().unwrap_or(path);
     let dir = File::open(parent).map_err(failed(parent, "cannot open"))?;
     let lock = Flock::lock(dir, FlockArg::LockExclusive);
@@ -162,8 +164,8 @@ fn mount_bpffs(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True in a mount namespace that a process above us does not share, so that it may end with us. A container whose
-/// processes share one is no such case.
+/// True in a mount namespace that a process above us does not share, so that it may end with us. A
+/// container whose processes share one is no such case.
 fn has_private_mounts() -> bool {
     // What we have no right to look at says nothing.
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|m| m.ino()).ok();

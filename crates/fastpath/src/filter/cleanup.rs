@@ -19,8 +19,8 @@ pub struct Cleaned {
     pub vips: BTreeSet<IpAddr>,
 }
 
-/// Takes the filter of an instance away, whatever version made it. Refuses while a daemon runs. Nothing to do is no
-/// error.
+/// Takes the filter of an instance away, whatever version made it. Refuses while a daemon runs.
+/// Nothing to do is no error.
 pub fn cleanup(instance: &Instance) -> Result<Cleaned> {
     let Some(pins) = PinDir::open(instance)? else { return Ok(Cleaned::default()) };
     let vips = pinned_vips(&pins)?;
@@ -36,8 +36,8 @@ fn remove_links(pins: &PinDir) -> Result<Vec<String>> {
     Ok(linked.into_iter().map(ports::interface_name).collect())
 }
 
-/// True if the pinned maps are ours to go on with. Sweeps those of a run that died before it had attached anything,
-/// or whose network namespace is gone.
+/// True if the pinned maps are ours to go on with. Sweeps those of a run that died before it had
+/// attached anything, or whose network namespace is gone.
 pub(super) fn take_over(instance: &Instance, pins: &PinDir, netns: u64) -> Result<bool> {
     let (version, owner) = pinned_layout(pins)?.unwrap_or((0, 0));
     if version == LAYOUT_VERSION && owner == netns {

@@ -37,8 +37,9 @@ impl Filter {
         }
     }
 
-    /// What this node keeps from the next packet on: packets of these shards, IKE of those, for the worker alone packets of those
-    /// that it holds back (each a set of 256 bits, shard 0 first), and as default host whatever else is for a VIP.
+    /// What this node keeps from the next packet on: packets of these shards, IKE of those, for the
+    /// worker alone packets of those that it holds back (each a set of 256 bits, shard 0 first),
+    /// and as default host whatever else is for a VIP.
     pub fn set_shards(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
         self.cluster.packets = packets;
         self.cluster.ike = ike;
@@ -48,9 +49,9 @@ impl Filter {
         self.write_cluster()
     }
 
-    /// Until when the kernel gets anything that all nodes see, in nanoseconds of CLOCK_BOOTTIME: to be told anew again and again.
-    /// A daemon that is dead or stopped does not, so that its kernel answers nobody beside the node that has taken over.
-    /// Workers keep the deadline themselves.
+    /// Until when the kernel gets anything that all nodes see, in nanoseconds of CLOCK_BOOTTIME: to
+    /// be told anew again and again. A daemon that is dead or stopped does not, so that its kernel
+    /// answers nobody beside the node that has taken over. Workers keep the deadline themselves.
     pub fn set_fence(&mut self, until: u64) -> Result<()> {
         self.cluster.deadline = until;
         self.write_cluster()
@@ -60,8 +61,9 @@ impl Filter {
         self.loaded.cluster.set(&FIRST_KEY, &self.cluster.encode(), &"of this node")
     }
 
-    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another node carries its shard;
-    /// `from` is the first to compare with (its lower half, with ESN). Both numbers in the machine's byte order.
+    /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another
+    /// node carries its shard; `from` is the first to compare with (its lower half, with ESN). Both
+    /// numbers in the machine's byte order.
     pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
         self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
@@ -71,7 +73,8 @@ impl Filter {
         self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
 
-    /// The highest sequence number that has come for an SA while it was another node's; `None` if nobody asked to have it recorded.
+    /// The highest sequence number that has come for an SA while it was another node's; `None` if
+    /// nobody asked to have it recorded.
     pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
         Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))

@@ -95,11 +95,12 @@ pub struct PrefixUse {
     /// there to one of our addresses that those policies do not have on our side
     /// ([`Filter::set_unselected`](super::Filter::set_unselected)): it is the kernel's.
     pub open_to_host: bool,
-    /// The prefix is here only because a larger one around it is. The filter does not care; whoever takes the pinned
-    /// maps over must know it from a prefix that has to be protected whatever becomes of those around it.
+    /// The prefix is here only because a larger one around it is. The filter does not care; whoever
+    /// takes the pinned maps over must know it from a prefix that has to be protected whatever
+    /// becomes of those around it.
     pub within: bool,
-    /// The shard that carries all that goes to the prefix. `None`: several do, or nobody knows yet; then every node's worker
-    /// gets it. A gateway that stands alone does not look at it.
+    /// The shard that carries all that goes to the prefix. `None`: several do, or nobody knows yet;
+    /// then every node's worker gets it. A gateway that stands alone does not look at it.
     pub home: Option<Shard>,
 }
 

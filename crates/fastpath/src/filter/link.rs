@@ -1,7 +1,7 @@
 //! BPF links of type XDP: a program on an interface, held by a pin.
 //!
-//! libbpf-rs attaches without a say in the mode, and then the kernel quietly falls back to the slow generic
-//! one; so [`crate::sys::bpf`] calls libbpf itself.
+//! libbpf-rs attaches without a say in the mode, and then the kernel quietly falls back to the slow
+//! generic one; so [`crate::sys::bpf`] calls libbpf itself.
 
 use crate::sys::bpf;
 use libbpf_rs::libbpf_sys::{XDP_ATTACHED_SKB, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};

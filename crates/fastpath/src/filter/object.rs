@@ -149,7 +149,8 @@ fn open_object(pins: Option<&PinDir>) -> libbpf_rs::Result<libbpf_rs::OpenObject
     let mut object = ObjectBuilder::default().name("testudo")?.open_memory(&OBJECT.0)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The compiler's own constants (.rodata) belong to the program, not to the state that outlives it.
+        // The compiler's own constants (.rodata) belong to the program, not to the state that
+        // outlives it.
         if let Some(pins) = pins.filter(|_| !name.contains('.')) {
             map.set_pin_path(pins.map(&name))?;
         }

@@ -24,12 +24,12 @@ pub(super) fn changes(old: &PrefixUses, new: &PrefixUses) -> PrefixChanges {
     set.chain(removed).collect()
 }
 
-/// Changes in an order that keeps this promise: after each of them, every address is treated as it was before all of them,
-/// or as it is after all of them.
+/// Changes in an order that keeps this promise: after each of them, every address is treated as it
+/// was before all of them, or as it is after all of them.
 ///
-/// An address has one longest match in each set. Longer prefixes are written first, so its new match stands before
-/// any shorter new prefix could hide the old one. Shorter ones are removed first, so its old match falls last of
-/// those that could show through.
+/// An address has one longest match in each set. Longer prefixes are written first, so its new
+/// match stands before any shorter new prefix could hide the old one. Shorter ones are removed
+/// first, so its old match falls last of those that could show through.
 pub(super) fn in_order(changes: &PrefixChanges) -> Vec<PolicyStep> {
     let mut set: Vec<_> = changes.iter().filter_map(|(p, to)| Some(PolicyStep::Set(*p, (*to)?))).collect();
     set.sort_by_key(|step| std::cmp::Reverse(step.length()));

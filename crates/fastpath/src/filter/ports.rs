@@ -21,19 +21,20 @@ pub struct FilterPort {
     pub ifindex: u32,
     /// Its address: frames for others do not go to a worker.
     pub mac: MacAddr,
-    /// The cluster's address on this link: a locally administered group address, or a unicast address that no frame ever comes
-    /// from. Frames to it are for every node.
+    /// The cluster's address on this link: a locally administered group address, or a unicast
+    /// address that no frame ever comes from. Frames to it are for every node.
     pub cluster_mac: Option<MacAddr>,
-    /// Discard what comes in clear from a protected prefix. On by default, on every port: also on the inner side such
-    /// a packet is forged or has taken a way around the tunnel. Off only where hosts of the remote prefix are also
-    /// reached in clear, behind this port.
+    /// Discard what comes in clear from a protected prefix. On by default, on every port: also on
+    /// the inner side such a packet is forged or has taken a way around the tunnel. Off only where
+    /// hosts of the remote prefix are also reached in clear, behind this port.
     pub check_source: bool,
     /// Attach in generic mode if the driver has no native XDP.
     pub allow_generic: bool,
 }
 
 impl Filter {
-    /// Attaches the filter to a port, or replaces the program of an earlier run without a gap, and pins the link.
+    /// Attaches the filter to a port, or replaces the program of an earlier run without a gap, and
+    /// pins the link.
     pub fn attach(&mut self, port: &FilterPort) -> Result<XdpMode> {
         self.set_port(port)?;
         let pin = self.pins.link(port.ifindex);
@@ -46,8 +47,8 @@ impl Filter {
         Ok(mode)
     }
 
-    /// Has frames that the filter passes up taken for this host's. Not pinned: a dead daemon's filter passes none up that all
-    /// nodes see.
+    /// Has frames that the filter passes up taken for this host's. Not pinned: a dead daemon's
+    /// filter passes none up that all nodes see.
     fn claim(&mut self, port: &FilterPort) -> Result<()> {
         if port.cluster_mac.is_none() {
             self.claims.remove(&port.ifindex);
@@ -97,7 +98,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Takes the filter from an interface: what it protected there is protected by nothing but the routes any more.
+    /// Takes the filter from an interface: what it protected there is protected by nothing but the
+    /// routes any more.
     pub fn detach(&mut self, ifindex: u32) -> Result<()> {
         self.claims.remove(&ifindex);
         remove_link(ifindex, &self.pins.link(ifindex))?;
@@ -108,7 +110,8 @@ impl Filter {
     fn replace(&mut self, port: &FilterPort, pin: &Path) -> Result<Option<XdpMode>> {
         let Some(link) = open_link(port.ifindex, pin)? else { return Ok(None) };
         if link.ifindex().map_err(failed(&port.name, "cannot read the link"))?.is_none() {
-            // Interface numbers are not given twice, but one can leave the namespace and come back without its link.
+            // Interface numbers are not given twice, but one can leave the namespace and come back
+            // without its link.
             return remove_pin(pin).map(|()| None);
         }
         let updated = self.loaded.with_program(|program| link.update(program))?;

@@ -13,7 +13,8 @@ pub enum FilterAction {
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $action:ident;)+) => {
-        /// Why a packet went where it went. Each packet that a port receives counts for exactly one reason.
+        /// Why a packet went where it went. Each packet that a port receives counts for exactly one
+        /// reason.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum Reason {
@@ -68,7 +69,8 @@ reasons! {
     WorkerEspInUdp = "esp_in_udp", Worker;
     /// AH to one of our addresses.
     WorkerAh = "ah", Worker;
-    /// A fragment of ESP or AH, or of a datagram to port 4500 that is not IKE, to one of our addresses.
+    /// A fragment of ESP or AH, or of a datagram to port 4500 that is not IKE, to one of our
+    /// addresses.
     WorkerFragment = "fragment", Worker;
     /// In clear, from a prefix of which the policies say more than the filter knows: a worker asks
     /// them.
@@ -105,7 +107,8 @@ reasons! {
     DropClearInbound = "drop_clear_inbound", Drop;
     /// Flooded to all nodes of the cluster, and another one's.
     DropOtherNode = "drop_other_node", Drop;
-    /// The kernel's on this node by its table, but the daemon has not told in time that the table still holds.
+    /// The kernel's on this node by its table, but the daemon has not told in time that the table
+    /// still holds.
     DropFenced = "drop_fenced", Drop;
 }
 

@@ -1,7 +1,8 @@
 //! The filter, tried on frames of every kind.
 //!
-//! They run in the kernel, so they need the rights to load a BPF program. A test run with an empty socket map answers
-//! XDP_DROP for what is for a worker; the counter and the stamp tell it from other drops.
+//! They run in the kernel, so they need the rights to load a BPF program. A test run with an empty
+//! socket map answers XDP_DROP for what is for a worker; the counter and the stamp tell it from
+//! other drops.
 
 mod bench;
 mod cluster;

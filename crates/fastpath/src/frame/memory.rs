@@ -15,7 +15,8 @@ pub enum ChunkSize {
 }
 
 impl ChunkSize {
-    /// The smallest chunk for packets of an interface with this MTU. `None` if none is large enough: they need jumbo frames.
+    /// The smallest chunk for packets of an interface with this MTU. `None` if none is large
+    /// enough: they need jumbo frames.
     pub fn for_mtu(mtu: u32) -> Option<Self> {
         [Self::K2, Self::K4].into_iter().find(|size| mtu <= size.largest_mtu())
     }
@@ -49,7 +50,8 @@ impl ChunkSize {
     }
 }
 
-/// Room kept for the Ethernet header, which the MTU does not count, and for ESP padding and ICV behind the packet.
+/// Room kept for the Ethernet header, which the MTU does not count, and for ESP padding and ICV
+/// behind the packet.
 const TAILROOM: u32 = 64;
 
 const JUMBO_SHIFT: u32 = 14;
@@ -126,7 +128,8 @@ impl FrameMemory {
         self.chunks as usize
     }
 
-    /// Octets of the region, and how many of them lie on huge pages: reserved ones, or such as the kernel has put together.
+    /// Octets of the region, and how many of them lie on huge pages: reserved ones, or such as the
+    /// kernel has put together.
     pub fn pages(&self) -> (usize, usize) {
         let len = self.mapping.len();
         (len, if self.huge { len } else { self.mapping.transparent().min(len) })
@@ -155,14 +158,15 @@ impl FrameMemory {
     /// The frame that begins with a chunk.
     ///
     /// # Safety
-    /// `index` is below [`FrameMemory::chunks`] and the first of its run ([`FrameMemory::run_of`]), no other frame or kernel
-    /// ring stands for a chunk of the run, and the region outlives the frame.
+    /// `index` is below [`FrameMemory::chunks`] and the first of its run ([`FrameMemory::run_of`]),
+    /// no other frame or kernel ring stands for a chunk of the run, and the region outlives the
+    /// frame.
     #[inline]
     pub(crate) unsafe fn frame(&self, index: u32) -> Frame {
         debug_assert!(index < self.chunks && self.run_of(index).0 == index);
         let shift = if index < self.jumbo_chunks { JUMBO_SHIFT } else { self.size.shift() };
-        // SAFETY: the offset is inside the mapping because `index` is below `chunks`, and so is the whole run, which begins
-        // there; the rest is the caller's word.
+        // SAFETY: the offset is inside the mapping because `index` is below `chunks`, and so is the
+        // whole run, which begins there; the rest is the caller's word.
         unsafe { Frame::from_chunk(self.mapping.base().add((index as usize) << self.size.shift()), shift) }
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// Jumbo frames of a pool that needs none otherwise, for packets that are put together: half a MiB.
 const JUMBO_FRAMES_FOR_REASSEMBLY: usize = 32;
 
-/// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first out, so that the
-/// chunk taken next is the one most likely still in the cache. Ports receive into frames of one chunk; jumbo frames, if
-/// there are any, are for packets that need them.
+/// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first
+/// out, so that the chunk taken next is the one most likely still in the cache. Ports receive into
+/// frames of one chunk; jumbo frames, if there are any, are for packets that need them.
 ///
-/// When the pool is dropped while frames are elsewhere, the region stays mapped for good, because those frames still
-/// point into it: a leak, never a dangling pointer.
+/// When the pool is dropped while frames are elsewhere, the region stays mapped for good, because
+/// those frames still point into it: a leak, never a dangling pointer.
 #[derive(Debug)]
 pub struct FramePool {
     memory: Arc<FrameMemory>,
@@ -26,8 +26,8 @@ impl FramePool {
         Self::with_jumbo(frames, 0, size)
     }
 
-    /// Frames for the packets of interfaces with MTUs up to this one: so many jumbo frames only if a chunk is too small for
-    /// them, else a few for packets that come in fragments.
+    /// Frames for the packets of interfaces with MTUs up to this one: so many jumbo frames only if
+    /// a chunk is too small for them, else a few for packets that come in fragments.
     pub fn for_mtu(mtu: u32, frames: usize, jumbo: usize) -> Result<Self> {
         match ChunkSize::for_mtu(mtu) {
             Some(size) => Self::with_jumbo(frames, JUMBO_FRAMES_FOR_REASSEMBLY, size),
@@ -38,8 +38,8 @@ impl FramePool {
     /// Maps a region of `frames` chunks and `jumbo` frames of several chunks, all of them free.
     pub fn with_jumbo(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
         let memory = Arc::new(FrameMemory::new(frames, jumbo, size)?);
-        // SAFETY: every index is below `chunks`, the first of its run, and used once; `drop` keeps the region while a frame
-        // is away.
+        // SAFETY: every index is below `chunks`, the first of its run, and used once; `drop` keeps
+        // the region while a frame is away.
         let frame = |index| unsafe { memory.frame(index) };
         let free = memory.singles().rev().map(frame).collect();
         let jumbo = memory.jumbo_starts().map(frame).collect();
@@ -79,8 +79,8 @@ impl FramePool {
         self.jumbo.pop()
     }
 
-    /// A free frame that has room for an IP packet of so many octets and for the headers and trailers that it may get: the
-    /// smallest that does. `None` if there is none.
+    /// A free frame that has room for an IP packet of so many octets and for the headers and
+    /// trailers that it may get: the smallest that does. `None` if there is none.
     #[inline]
     pub fn take_for(&mut self, packet: usize) -> Option<Frame> {
         if packet <= self.memory.chunk_size().largest_mtu() as usize {
@@ -100,7 +100,8 @@ impl FramePool {
     pub fn give(&mut self, mut frame: Frame) {
         assert!(self.memory.index_of(&frame).is_some(), "frame given back to another pool than its own");
         frame.reset();
-        // Never reallocates: no frame exists twice, so the lists cannot outgrow their first lengths.
+        // Never reallocates: no frame exists twice, so the lists cannot outgrow their first
+        // lengths.
         if frame.capacity() == self.memory.chunk_size().octets() {
             self.free.push(frame);
         } else {

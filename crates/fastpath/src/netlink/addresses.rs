@@ -69,7 +69,8 @@ impl Addresses {
         Ok(())
     }
 
-    /// A single address without a network. No duplicate address detection: nobody else can be on a tunnel's interface.
+    /// A single address without a network. No duplicate address detection: nobody else can be on a
+    /// tunnel's interface.
     fn message(&self, addr: IpAddr) -> AddressMessage {
         let mut message = AddressMessage::default();
         let (family, length) = match addr {

@@ -14,7 +14,8 @@ use std::io;
 const BUFFER_LEN: usize = 65536;
 /// The kernel answers at once; this only keeps a lost answer from stopping us.
 const TIMEOUT_SECONDS: libc::time_t = 5;
-/// A dump during which the table changed is asked for again, but not forever: another change is announced anyway.
+/// A dump during which the table changed is asked for again, but not forever: another change is
+/// announced anyway.
 const MAX_DUMP_ATTEMPTS: usize = 4;
 
 /// A socket for requests.
@@ -43,8 +44,8 @@ impl Connection {
         self.receive(&operation, sequence, &mut |_| {}).map(|_| ())
     }
 
-    /// Hands every object of a table to `each`, which collects what it needs. Begins again with nothing collected if
-    /// the table changed meanwhile.
+    /// Hands every object of a table to `each`, which collects what it needs. Begins again with
+    /// nothing collected if the table changed meanwhile.
     pub(crate) fn dump<S: Default>(
         &mut self,
         operation: &str,

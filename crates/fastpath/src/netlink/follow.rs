@@ -1,9 +1,9 @@
 //! The thread that follows the kernel's links, addresses, routes and neighbours.
 //!
-//! Neighbours change often, one at a time, and are followed message by message. Anything else that changes makes it
-//! read those tables anew: the kernel does not announce the IPv4 routes that fall with a link or an address, so
-//! messages alone would not do. How often is bounded: changes within [`COALESCE_TIME`] make one table, and reading takes at
-//! most a fifth of the time.
+//! Neighbours change often, one at a time, and are followed message by message. Anything else that
+//! changes makes it read those tables anew: the kernel does not announce the IPv4 routes that fall
+//! with a link or an address, so messages alone would not do. How often is bounded: changes within
+//! [`COALESCE_TIME`] make one table, and reading takes at most a fifth of the time.
 
 use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};
@@ -31,7 +31,8 @@ const READING_FRACTION: u32 = 5;
 const IN_USE_INTERVAL: Duration = Duration::from_secs(5);
 /// One neighbour is asked for once in this time, however many packets wait for it.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// Different neighbours asked for in that time: someone who scans our links must not flood the kernel's table.
+/// Different neighbours asked for in that time: someone who scans our links must not flood the
+/// kernel's table.
 const MAX_ASKED: usize = 1024;
 /// After a failure, before the tables are read again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -185,7 +186,8 @@ impl FollowerState {
                                 note(&mut self.changes, &mut self.neighbours, &object);
                             }
                             Ok(_) => {}
-                            // Announces something that is newer than this program, such as a next-hop object.
+                            // Announces something that is newer than this program, such as a
+                            // next-hop object.
                             Err(_) => self.changes.tables = true,
                         }
                     }
@@ -193,7 +195,8 @@ impl FollowerState {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    // ENOBUFS: the kernel had no room for more. Whatever else it may be, reading all again helps.
+                    // ENOBUFS: the kernel had no room for more. Whatever else it may be, reading
+                    // all again helps.
                     tracing::debug!("netlink: {e}; reading all tables again");
                     shared.statistics.overruns.fetch_add(1, Ordering::Relaxed);
                     self.changes.lost = true;

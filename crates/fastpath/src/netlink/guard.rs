@@ -1,8 +1,9 @@
 //! The kernel's own packets to protected prefixes: a routing table that leads them into the TUN.
 //!
-//! A rule sends every packet without our mark through this table before the main one. Each protected prefix has two
-//! routes there: into the TUN, and, should the TUN go, `unreachable`. Exceptions have a `throw` route, which goes on
-//! to the next rule. All of it outlives the daemon, and [`remove`] takes it away.
+//! A rule sends every packet without our mark through this table before the main one. Each
+//! protected prefix has two routes there: into the TUN, and, should the TUN go, `unreachable`.
+//! Exceptions have a `throw` route, which goes on to the next rule. All of it outlives the daemon,
+//! and [`remove`] takes it away.
 
 use super::connection::Connection;
 use super::error::Result;
@@ -90,7 +91,8 @@ impl Guard {
         Ok(Self { connection, config, tun })
     }
 
-    /// Makes our routes exactly this; those of others in the table stay. At any moment in between, a prefix that was protected and stays so is.
+    /// Makes our routes exactly this; those of others in the table stay. At any moment in between,
+    /// a prefix that was protected and stays so is.
     pub fn set(&mut self, routes: &GuardRoutes) -> Result<GuardChanges> {
         let wanted = places(routes, self.tun);
         let found = self.current()?;
@@ -99,9 +101,9 @@ impl Guard {
         self.perform(set.map(|(place, to)| (*place, *to)).collect(), removed.copied().collect())
     }
 
-    /// Gives the changed prefixes the routes that `routes` has for them, which knows all others too, and leaves these as
-    /// they are. With the same promise, and without asking the kernel what is there: routes that somebody else has taken
-    /// away are back with the next [`Guard::set`].
+    /// Gives the changed prefixes the routes that `routes` has for them, which knows all others
+    /// too, and leaves these as they are. With the same promise, and without asking the kernel what
+    /// is there: routes that somebody else has taken away are back with the next [`Guard::set`].
     pub fn change(
         &mut self,
         changed: &BTreeSet<Prefix>,
@@ -117,7 +119,8 @@ impl Guard {
         mut removed: Vec<RouteKey>,
     ) -> Result<GuardChanges> {
         let changes = GuardChanges { set: set.len(), removed: removed.len() };
-        // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last comes first.
+        // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last
+        // comes first.
         set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
         for ((prefix, metric), target) in &set {
             self.add(*prefix, *metric, target)?;
@@ -185,7 +188,8 @@ pub fn remove(config: &GuardConfig) -> Result<()> {
     Ok(())
 }
 
-/// What never goes into a tunnel, whatever prefix covers it: it does not leave its link, or is no unicast.
+/// What never goes into a tunnel, whatever prefix covers it: it does not leave its link, or is no
+/// unicast.
 const NEVER_TUNNELLED: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
 
 /// The kernel's routes that `routes` stand for.
@@ -198,7 +202,8 @@ fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<RouteKey, Target> {
     places
 }
 
-/// What becomes of the kernel's routes when these prefixes change: those to set, and those that are not to be there.
+/// What becomes of the kernel's routes when these prefixes change: those to set, and those that are
+/// not to be there.
 fn changed_places(
     changed: &BTreeSet<Prefix>,
     routes: impl Fn(&Prefix) -> Option<GuardUse>,

@@ -1,4 +1,5 @@
-//! What workers and control hold of the follower: the newest table, and a way to ask for neighbours.
+//! What workers and control hold of the follower: the newest table, and a way to ask for
+//! neighbours.
 
 use crate::fib::{Fib, PortIndex};
 use arc_swap::{ArcSwap, Guard};
@@ -10,7 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Neighbours that can be asked for at a time. A worker that finds no room asks again with the next packet.
+/// Neighbours that can be asked for at a time. A worker that finds no room asks again with the next
+/// packet.
 const MAX_REQUESTS: usize = 256;
 
 #[derive(Debug)]
@@ -113,8 +115,8 @@ impl FibHandle {
         self.shared.fib.load_full()
     }
 
-    /// Asks the kernel for a neighbour. It will be in a later table, if it answers. Never blocks; a system call only
-    /// if the follower sleeps.
+    /// Asks the kernel for a neighbour. It will be in a later table, if it answers. Never blocks; a
+    /// system call only if the follower sleeps.
     pub fn resolve(&self, port: PortIndex, addr: IpAddr) {
         if self.shared.requests.push((port, addr)).is_err() {
             self.shared.statistics.unasked.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +129,8 @@ impl FibHandle {
         self.shared.changed.as_fd()
     }
 
-    /// Makes [`Self::changed`] unreadable until the next table. Call it before looking at the table.
+    /// Makes [`Self::changed`] unreadable until the next table. Call it before looking at the
+    /// table.
     pub fn acknowledge(&self) {
         let _ = self.shared.changed.read();
     }

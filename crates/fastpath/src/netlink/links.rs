@@ -79,8 +79,8 @@ pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mt
 pub(crate) struct Address {
     pub(crate) ifindex: u32,
     pub(crate) addr: IpAddr,
-    /// What it makes reachable without a router. `None` if it is here for a while only: configured by what the network
-    /// says of itself, in Router Advertisements or by DHCP.
+    /// What it makes reachable without a router. `None` if it is here for a while only: configured
+    /// by what the network says of itself, in Router Advertisements or by DHCP.
     pub(crate) on_link: Option<Prefix>,
     /// Global and primary ones first, link-local ones last.
     pub(crate) rank: u8,

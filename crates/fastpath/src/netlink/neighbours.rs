@@ -95,8 +95,8 @@ impl Neighbours {
     }
 }
 
-/// Tells the kernel that a packet is to be sent to a neighbour: it asks for one that it does not know, and makes sure
-/// of one that it has not heard from for a while.
+/// Tells the kernel that a packet is to be sent to a neighbour: it asks for one that it does not
+/// know, and makes sure of one that it has not heard from for a while.
 pub(super) fn probe(connection: &mut Connection, ifindex: u32, addr: IpAddr) -> Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = ifindex;

@@ -76,8 +76,8 @@ fn table_of(message: &RouteMessage) -> u32 {
     attribute.unwrap_or(message.header.table.into())
 }
 
-/// `None` for what does not forward every packet to a destination alike: routes by type of service or by source
-/// (IPv6), cached exceptions, and routes whose interfaces are all dead.
+/// `None` for what does not forward every packet to a destination alike: routes by type of service
+/// or by source (IPv6), cached exceptions, and routes whose interfaces are all dead.
 fn read(message: &RouteMessage) -> Option<KernelRoute> {
     let header = &message.header;
     let special = header.tos != 0 || header.source_prefix_length != 0;

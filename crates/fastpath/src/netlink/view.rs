@@ -85,10 +85,11 @@ impl Tables {
         builder.build()
     }
 
-    /// True for a route that the kernel made for an address that somebody gave the interface. A route that someone else
-    /// made without a router may be meant as an exception from what is protected, or not; then it is none. What the
-    /// network says of itself is none either: else a single Router Advertisement (RFC 4861 §4.6.2), which anybody on the
-    /// link can send, would open a protected prefix.
+    /// True for a route that the kernel made for an address that somebody gave the interface. A
+    /// route that someone else made without a router may be meant as an exception from what is
+    /// protected, or not; then it is none. What the network says of itself is none either: else a
+    /// single Router Advertisement (RFC 4861 §4.6.2), which anybody on the link can send, would
+    /// open a protected prefix.
     fn is_connected(&self, route: &KernelRoute) -> bool {
         let Target::Interface { ifindex, gateway: None, .. } = route.target else { return false };
         let holds = |a: &Address| a.ifindex == ifindex && a.on_link == Some(route.prefix);

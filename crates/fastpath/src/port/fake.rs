@@ -5,8 +5,8 @@ use crate::frame::{Frame, FramePool};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// Two queues of frames: what the worker will receive, and what it has sent. It costs a few moves of 16 octets a
-/// packet, so that a measurement over it measures the worker.
+/// Two queues of frames: what the worker will receive, and what it has sent. It costs a few moves
+/// of 16 octets a packet, so that a measurement over it measures the worker.
 #[derive(Debug)]
 pub struct FakePort {
     info: PortInfo,
@@ -17,7 +17,8 @@ pub struct FakePort {
 }
 
 impl FakePort {
-    /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody fetches them.
+    /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody
+    /// fetches them.
     pub fn new(info: PortInfo, depth: usize) -> Self {
         let queue = || VecDeque::with_capacity(depth);
         Self { info, arriving: queue(), sent: queue(), depth, down: false }

@@ -1,9 +1,11 @@
-//! Packets that the kernel hands over in several chunks, put together in a jumbo frame: all of a packet or nothing.
+//! Packets that the kernel hands over in several chunks, put together in a jumbo frame: all of a
+//! packet or nothing.
 
 use crate::filter::STAMP_LEN;
 use crate::frame::{Frame, FramePool};
 
-/// The packet that is being received. Its chunks come one after the other, but one burst may end between them.
+/// The packet that is being received. Its chunks come one after the other, but one burst may end
+/// between them.
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     begun: Option<Begun>,
@@ -18,12 +20,14 @@ enum Begun {
 }
 
 impl Joiner {
-    /// Packets that were lost: longer than a jumbo frame, in parts that were not ours to read, or there was no free frame.
+    /// Packets that were lost: longer than a jumbo frame, in parts that were not ours to read, or
+    /// there was no free frame.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes the next chunk of a packet, which is the last one if there is no `more`. Answers the packet when it is whole.
+    /// Takes the next chunk of a packet, which is the last one if there is no `more`. Answers the
+    /// packet when it is whole.
     #[inline]
     pub(super) fn add(&mut self, piece: Frame, more: bool, pool: &mut FramePool) -> Option<Frame> {
         if self.begun.is_none() && !more { Some(piece) } else { self.join(piece, more, pool) }
@@ -106,7 +110,8 @@ mod tests {
         FramePool::with_jumbo(16, 2, ChunkSize::K4).unwrap()
     }
 
-    /// A packet in pieces as the kernel makes them: the first behind the headroom and the stamp, later ones anywhere.
+    /// A packet in pieces as the kernel makes them: the first behind the headroom and the stamp,
+    /// later ones anywhere.
     fn pieces(pool: &mut FramePool, packet: &[u8], room: usize) -> Vec<Frame> {
         let part = |octets: &[u8]| {
             let mut frame = pool.take().unwrap();

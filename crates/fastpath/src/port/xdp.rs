@@ -27,8 +27,9 @@ pub struct XdpConfig {
     pub rx_ring: u32,
     /// Entries of the TX and COMPLETION rings. A power of two.
     pub tx_ring: u32,
-    /// The worker polls the device: its interrupts stay away while it does, where the interface defers them (`napi_defer_hard_irqs`,
-    /// `gro_flush_timeout`). Needs CAP_NET_ADMIN, and Linux 5.11.
+    /// The worker polls the device: its interrupts stay away while it does, where the interface
+    /// defers them (`napi_defer_hard_irqs`, `gro_flush_timeout`). Needs CAP_NET_ADMIN, and Linux
+    /// 5.11.
     pub busy_poll: bool,
     /// Let the driver read and write frames itself. Fails where the driver cannot.
     pub zero_copy: bool,
@@ -52,21 +53,22 @@ impl XdpConfig {
         }
     }
 
-    /// Frames that the port may have at a time; a pool should have as many for each of its ports, and some bursts. The
-    /// FILL ring may be full while as many packets wait in the RX ring, and the TX ring while as many frames are with the
-    /// device or in the COMPLETION ring.
+    /// Frames that the port may have at a time; a pool should have as many for each of its ports,
+    /// and some bursts. The FILL ring may be full while as many packets wait in the RX ring, and
+    /// the TX ring while as many frames are with the device or in the COMPLETION ring.
     pub fn frames(&self) -> usize {
         2 * (self.rx_ring as usize + self.tx_ring as usize)
     }
 
-    /// Jumbo frames that the port may have at a time, where its MTU asks for them: each is at least two descriptors of the TX
-    /// ring.
+    /// Jumbo frames that the port may have at a time, where its MTU asks for them: each is at least
+    /// two descriptors of the TX ring.
     pub fn jumbo_frames(&self) -> usize {
         self.tx_ring as usize / 2
     }
 }
 
-/// One queue of an interface. The others need a port each: packets of a queue without one are dropped. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
+/// One queue of an interface. The others need a port each: packets of a queue without one are
+/// dropped. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
 #[derive(Debug)]
 pub struct XdpPort {
     info: PortInfo,
@@ -140,7 +142,8 @@ impl XdpPort {
         burst.iter().take_while(fits).count()
     }
 
-    /// Where only one chunk may be sent: a small packet in a jumbo frame may have come to lie over the end of one.
+    /// Where only one chunk may be sent: a small packet in a jumbo frame may have come to lie over
+    /// the end of one.
     #[inline]
     fn in_one_chunk(&self, frame: &mut Frame) {
         if self.umem.chunks_of(frame) > 1 {
@@ -244,9 +247,9 @@ impl Port for XdpPort {
         self.umem.count()
     }
 
-    /// Waits for frames on their way out: some devices send from the frame itself, and a frame that were used again
-    /// too early would send what its next user wrote into it. Should they not complete, all that the port holds is
-    /// given up for lost.
+    /// Waits for frames on their way out: some devices send from the frame itself, and a frame that
+    /// were used again too early would send what its next user wrote into it. Should they not
+    /// complete, all that the port holds is given up for lost.
     fn close(mut self, pool: &mut FramePool) {
         let give_up = Instant::now() + CLOSE_TIMEOUT;
         while self.in_flight != 0 && self.flush() != Flushed::Down && Instant::now() < give_up {

@@ -47,7 +47,8 @@ impl<T: Copy + Send> Consumer<T> {
         if self.ready() == 0 {
             return None;
         }
-        // SAFETY: the entry lies between our index and the producer's, so it is written and this half's alone.
+        // SAFETY: the entry lies between our index and the producer's, so it is written and this
+        // half's alone.
         let value = unsafe { self.ring.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(value)

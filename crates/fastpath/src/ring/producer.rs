@@ -48,14 +48,15 @@ impl<T: Copy + Send> Producer<T> {
         self.ring.size - self.used()
     }
 
-    /// Entries that the consumer had not taken when its index was last read. Bounded, so that a consumer that went
-    /// mad cannot make us write outside what is free.
+    /// Entries that the consumer had not taken when its index was last read. Bounded, so that a
+    /// consumer that went mad cannot make us write outside what is free.
     #[inline]
     fn used(&self) -> u32 {
         self.next.wrapping_sub(self.consumed).min(self.ring.size)
     }
 
-    /// Writes an entry that the consumer does not see yet. The value comes back if the ring is full.
+    /// Writes an entry that the consumer does not see yet. The value comes back if the ring is
+    /// full.
     #[inline]
     pub(crate) fn stage(&mut self, value: T) -> Result<(), T> {
         if self.room(1) == 0 {

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Attaches an XDP program to an interface. `flags` say in which mode: `XDP_FLAGS_DRV_MODE` and the like.
+/// Attaches an XDP program to an interface. `flags` say in which mode: `XDP_FLAGS_DRV_MODE` and the
+/// like.
 pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     let target = target(ifindex)?;
     let options = libbpf_sys::bpf_link_create_opts {
@@ -39,14 +40,15 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
 /// Pins an object, so that it outlives the process.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the descriptor is open while it is borrowed, and `path` is a NUL-terminated string that
-    // outlives the call.
+    // SAFETY: the descriptor is open while it is borrowed, and `path` is a NUL-terminated string
+    // that outlives the call.
     done(unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) })
 }
 
 /// Replaces the program of a link.
 pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: both descriptors are open while they are borrowed, and a null pointer stands for no options.
+    // SAFETY: both descriptors are open while they are borrowed, and a null pointer stands for no
+    // options.
     done(unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) })
 }
 

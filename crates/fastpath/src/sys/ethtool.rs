@@ -56,8 +56,8 @@ struct DriverInfo {
 /// The questions.
 ///
 /// # Safety
-/// Only for structures of numbers that are laid out as the kernel has them for every command that is
-/// put into them.
+/// Only for structures of numbers that are laid out as the kernel has them for every command that
+/// is put into them.
 unsafe trait Question {}
 // SAFETY: `repr(C)`, as linux/ethtool.h has it.
 unsafe impl Question for Channels {}
@@ -123,8 +123,9 @@ pub(crate) fn driver(socket: &OwnedFd, interface: &str) -> io::Result<Option<Str
 fn ask<T: Question>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
     let mut request = named(interface)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
-    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions above
-    // are laid out as the kernel has them, so that it writes its answer inside of what is alive there.
+    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions
+    // above are laid out as the kernel has them, so that it writes its answer inside of what is
+    // alive there.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
     if result >= 0 {

@@ -42,7 +42,8 @@ impl LentFd {
     pub(crate) fn with<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let number = self.lock();
         // SAFETY: the descriptor is open: its owner takes the number away before it closes the
-        // descriptor, and waits for the lock to do so, which is held until the end of this function.
+        // descriptor, and waits for the lock to do so, which is held until the end of this
+        // function.
         let fd = unsafe { BorrowedFd::borrow_raw((*number)?) };
         Some(f(fd))
     }

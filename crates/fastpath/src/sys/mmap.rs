@@ -1,4 +1,5 @@
-//! Memory mappings that are taken back when dropped. It maps and unmaps; what the memory means is its owner's business.
+//! Memory mappings that are taken back when dropped. It maps and unmaps; what the memory means is
+//! its owner's business.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,14 +13,15 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory without thread affinity; access is governed by the types built on it.
+// SAFETY: a mapping is plain memory without thread affinity; access is governed by the types built
+// on it.
 unsafe impl Send for Mapping {}
 // SAFETY: `&Mapping` gives out an address and a length only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Anonymous zeroed memory that core dumps leave out, populated at once. On huge pages where the machine has some
-    /// reserved, which the flag says, or can put some together.
+    /// Anonymous zeroed memory that core dumps leave out, populated at once. On huge pages where
+    /// the machine has some reserved, which the flag says, or can put some together.
     pub(crate) fn anonymous(len: usize) -> io::Result<(Self, bool)> {
         let base = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let reserved = libc::MAP_HUGETLB | libc::MAP_POPULATE;
@@ -28,7 +30,8 @@ impl Mapping {
                 Some(Ok(mapping)) => (mapping, true),
                 _ => (Self::map(len, base, -1, 0)?, false),
             };
-        // All three are improvements that a kernel may lack: without the last, pages come with their first use.
+        // All three are improvements that a kernel may lack: without the last, pages come with
+        // their first use.
         mapping.advise(libc::MADV_DONTDUMP);
         mapping.advise(libc::MADV_HUGEPAGE);
         // Unit tests map gigabytes and use a few pages of them.
@@ -65,12 +68,13 @@ impl Mapping {
     }
 
     fn advise(&self, advice: libc::c_int) {
-        // SAFETY: the range is a whole live mapping, and none of the advice given here changes what is in it.
+        // SAFETY: the range is a whole live mapping, and none of the advice given here changes what
+        // is in it.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
-    /// Octets on huge pages that the kernel has put together; 0 where it does not tell. Neighbouring mappings that it has joined with
-    /// this one count too.
+    /// Octets on huge pages that the kernel has put together; 0 where it does not tell.
+    /// Neighbouring mappings that it has joined with this one count too.
     pub(crate) fn transparent(&self) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         transparent(&smaps, self.base.as_ptr() as usize)
@@ -91,8 +95,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of a successful mmap, and nobody else unmaps it. Whoever holds pointers
-        // into the mapping keeps it alive (see `FrameMemory` and `Ring`).
+        // SAFETY: base and len are those of a successful mmap, and nobody else unmaps it. Whoever
+        // holds pointers into the mapping keeps it alive (see `FrameMemory` and `Ring`).
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(result, 0, "munmap of a whole mapping cannot fail");
     }
@@ -111,7 +115,8 @@ impl WatchedPage {
         Mapping::protected(libc::PROT_READ, Self::LEN, libc::MAP_SHARED, fd.as_raw_fd(), 0).map(Self)
     }
 
-    /// The eight octets at an offset that is a multiple of eight. `None` if they are not in the page.
+    /// The eight octets at an offset that is a multiple of eight. `None` if they are not in the
+    /// page.
     pub(crate) fn word(&self, offset: usize) -> Option<&AtomicU64> {
         if offset >= Self::LEN || !offset.is_multiple_of(align_of::<AtomicU64>()) {
             return None;
@@ -122,7 +127,8 @@ impl WatchedPage {
     }
 }
 
-/// AnonHugePages of the mapping that has the address, out of `/proc/self/smaps` (proc_pid_smaps(5)).
+/// AnonHugePages of the mapping that has the address, out of `/proc/self/smaps`
+/// (proc_pid_smaps(5)).
 fn transparent(smaps: &str, address: usize) -> usize {
     let mut inside = false;
     for line in smaps.lines() {

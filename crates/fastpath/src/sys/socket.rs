@@ -37,7 +37,8 @@ fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Plain structures and numbers that the kernel takes as options: no padding that would leak, any bits valid.
+/// Plain structures and numbers that the kernel takes as options: no padding that would leak, any
+/// bits valid.
 ///
 /// # Safety
 /// Only for types without pointers, valid for any bits, laid out as the kernel's.

@@ -43,7 +43,8 @@ pub(crate) fn scheduling() -> io::Result<(libc::c_int, u64)> {
     // SAFETY: numbers only, any bits valid.
     let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: the kernel writes at most `size` octets into a live structure; 0 is the calling thread.
+    // SAFETY: the kernel writes at most `size` octets into a live structure; 0 is the calling
+    // thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
     if result == 0 { Ok((now.sched_nice, now.sched_runtime)) } else { Err(io::Error::last_os_error()) }
 }
@@ -51,8 +52,8 @@ pub(crate) fn scheduling() -> io::Result<(libc::c_int, u64)> {
 /// The clock of the processor time that a thread uses. `None` if the thread has ended.
 pub(crate) fn cpu_clock<T>(thread: &JoinHandle<T>) -> Option<ClockId> {
     let mut clock = 0;
-    // SAFETY: the thread has not been joined, so its handle is valid; the clock's number is written to a
-    // live variable.
+    // SAFETY: the thread has not been joined, so its handle is valid; the clock's number is written
+    // to a live variable.
     let failed = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
     (failed == 0).then(|| ClockId::from_raw(clock))
 }

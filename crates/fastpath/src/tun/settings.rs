@@ -4,8 +4,9 @@ use super::error::{Result, TunError};
 use std::path::PathBuf;
 use std::{fs, io};
 
-/// What arrives from the TUN was received by a worker on another interface, so that the reverse path is another and
-/// the source may be one of our own addresses. Replies through the TUN are no reason for redirects.
+/// What arrives from the TUN was received by a worker on another interface, so that the reverse
+/// path is another and the source may be one of our own addresses. Replies through the TUN are no
+/// reason for redirects.
 const IPV4: &[(&str, &str)] = &[("rp_filter", "0"), ("accept_local", "1"), ("send_redirects", "0")];
 
 /// Nobody is on the link: no address of its own, no solicitation, nothing to learn.
@@ -29,9 +30,9 @@ pub(super) fn apply(name: &str) -> Result<()> {
     IPV6.iter().try_for_each(|(setting, value)| set(name, "ipv6", setting, value))
 }
 
-/// The kernel takes the larger value of the interface's and of `all`, so the TUN's own is not enough; and on an
-/// interface without addresses even the loose check (2) is a strict one. Other interfaces depend on `all`: changing it
-/// is the operator's business.
+/// The kernel takes the larger value of the interface's and of `all`, so the TUN's own is not
+/// enough; and on an interface without addresses even the loose check (2) is a strict one. Other
+/// interfaces depend on `all`: changing it is the operator's business.
 pub(super) fn check_reverse_path() -> Result<()> {
     let setting = path("all", "ipv4", "rp_filter");
     match fs::read_to_string(&setting) {
@@ -46,7 +47,8 @@ fn path(interface: &str, family: &str, setting: &str) -> PathBuf {
 
 fn set(name: &str, family: &str, setting: &str, value: &'static str) -> Result<()> {
     let path = path(name, family, setting);
-    // Containers often have /proc/sys read-only; a value that is right already is no reason to fail.
+    // Containers often have /proc/sys read-only; a value that is right already is no reason to
+    // fail.
     if fs::read_to_string(&path).is_ok_and(|v| v.trim() == value) {
         return Ok(());
     }

@@ -16,7 +16,8 @@ const fn insn(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 pub(super) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// A socket on the interface with that number; of IPv6 it receives only ICMPv6 messages of one kind.
+    /// A socket on the interface with that number; of IPv6 it receives only ICMPv6 messages of one
+    /// kind.
     pub(super) fn open(ifindex: u32, kind: EtherType, icmpv6: Option<u8>) -> io::Result<Self> {
         let this = Self(socket::packet()?);
         if let Some(icmpv6) = icmpv6 {

@@ -1,4 +1,5 @@
-//! Between control and a worker: commands there, garbage and events back, each a bounded queue without a lock.
+//! Between control and a worker: commands there, garbage and events back, each a bounded queue
+//! without a lock.
 
 use crate::error::{Error, Result};
 use crate::fib::{Fib, PortIndex};
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use testudo_ipsec::dataplane;
 
-/// Commands that may wait for a worker. Also the garbage that may wait for control: one command makes one piece at most.
+/// Commands that may wait for a worker. Also the garbage that may wait for control: one command
+/// makes one piece at most.
 const MAX_COMMANDS: usize = 4096;
 /// Events that may wait for control.
 const MAX_EVENTS: usize = 1024;
@@ -41,15 +43,16 @@ pub enum WorkerGarbage {
 pub enum WorkerEvent {
     /// From the IPsec pipeline.
     Ipsec(dataplane::Event),
-    /// Packets wait for this neighbour: have the kernel ask for it. Every three seconds and neighbour, more often only while
-    /// there are too many to wait for.
+    /// Packets wait for this neighbour: have the kernel ask for it. Every three seconds and
+    /// neighbour, more often only while there are too many to wait for.
     NeighbourMissing {
         /// The port behind which it is.
         port: PortIndex,
         /// Its address.
         addr: IpAddr,
     },
-    /// A protected packet is larger than the link towards its destination takes: the path MTU of its SA is too large.
+    /// A protected packet is larger than the link towards its destination takes: the path MTU of
+    /// its SA is too large.
     PathTooBig {
         /// Outer destination.
         remote: IpAddr,
@@ -97,7 +100,8 @@ impl Channel {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Wakes the worker, should it sleep. A full counter has woken it already, so the answer does not matter.
+    /// Wakes the worker, should it sleep. A full counter has woken it already, so the answer does
+    /// not matter.
     pub(super) fn wake_worker(&self) {
         let _ = self.to_worker.write(1);
     }

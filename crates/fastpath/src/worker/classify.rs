@@ -1,6 +1,8 @@
-//! Which way a received frame goes: what the filter has stamped on it, and an Ethernet header that carries IP.
+//! Which way a received frame goes: what the filter has stamped on it, and an Ethernet header that
+//! carries IP.
 //!
-//! The stamp is a hint. The pipeline parses strictly again, and a frame with a wrong stamp is dropped there.
+//! The stamp is a hint. The pipeline parses strictly again, and a frame with a wrong stamp is
+//! dropped there.
 
 use super::drops::WorkerDrop;
 use crate::fib::PortIndex;

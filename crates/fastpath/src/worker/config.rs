@@ -10,10 +10,12 @@ pub struct WorkerConfig {
     pub id: u8,
     /// The core that it keeps to; `None` leaves that to the scheduler.
     pub cpu: Option<usize>,
-    /// By how much it comes before other threads of the machine, 0 to 20; above 0 needs CAP_SYS_NICE.
+    /// By how much it comes before other threads of the machine, 0 to 20; above 0 needs
+    /// CAP_SYS_NICE.
     pub priority: u8,
-    /// How long it goes on looking without any work, and has the kernel look at the devices of its ports each time, before it
-    /// sleeps. Its ports should be opened for that ([`crate::port::xdp::XdpConfig::busy_poll`]).
+    /// How long it goes on looking without any work, and has the kernel look at the devices of its
+    /// ports each time, before it sleeps. Its ports should be opened for that
+    /// ([`crate::port::xdp::XdpConfig::busy_poll`]).
     pub busy_poll: Duration,
     /// Turns without work before it sleeps until something arrives.
     pub idle_turns: u32,

@@ -175,7 +175,8 @@ pub struct WorkerTotals {
 }
 
 impl WorkerTotals {
-    /// True if every packet is accounted for (ARCHITECTURE.md, "The life of a packet"). Holds between two turns.
+    /// True if every packet is accounted for (ARCHITECTURE.md, "The life of a packet"). Holds
+    /// between two turns.
     pub fn is_balanced(&self) -> bool {
         let rx: u64 = self.ports.iter().map(|port| port.rx_packets).sum();
         let tx: u64 = self.ports.iter().map(|port| port.tx_packets).sum();

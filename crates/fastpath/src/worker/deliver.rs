@@ -31,8 +31,8 @@ use testudo_ipsec::dataplane::Verdict;
 use testudo_wire::icmp::{self, Kind, Sources};
 use testudo_wire::{ip, ipv4, ipv6};
 
-/// Packets that may wait for their second way through the pipeline: a burst, of which each packet has
-/// become a burst of pieces.
+/// Packets that may wait for their second way through the pipeline: a burst, of which each packet
+/// has become a burst of pieces.
 const MAX_RESUBMITTED: usize = BURST * BURST;
 /// One of so many jumbo frames may wait for an SA, and one for a neighbour: there may be few.
 const JUMBO_HELD_FRACTION: usize = 4;
@@ -117,8 +117,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.router.port(place)
     }
 
-    /// Where ICMP errors about clear packets come from: addresses of the port that those came in by (RFC 1812 §4.3.2.4).
-    /// Errors that take a tunnel come from the offending packet's destination, so that they fit its selectors.
+    /// Where ICMP errors about clear packets come from: addresses of the port that those came in by
+    /// (RFC 1812 §4.3.2.4). Errors that take a tunnel come from the offending packet's destination,
+    /// so that they fit its selectors.
     #[inline]
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
@@ -148,7 +149,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             }
             Verdict::Onward => match self.onward.try_push(frame) {
                 Ok(()) => {}
-                // A burst makes no more of them than it has packets, and each burst's are taken before the next.
+                // A burst makes no more of them than it has packets, and each burst's are taken
+                // before the next.
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
@@ -232,7 +234,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// A packet of our own that is larger than the path takes, or one that came in fragments and must go on in such.
+    /// A packet of our own that is larger than the path takes, or one that came in fragments and
+    /// must go on in such.
     #[cold]
     fn forward_in_pieces(&mut self, frame: Frame, path: u16, context: Context, pipeline: &impl Pipeline) {
         let mtu = match self.router.hop_of(frame.data()) {
@@ -321,9 +324,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.in_pieces(frame, mtu, Self::submit_again);
     }
 
-    /// True while packets are split to be protected, and for some time after. Pieces go behind all that is out: were that many bursts, the
-    /// fragment behind them that is not split would come so long before them that a kernel puts nothing together any more (Linux:
-    /// `ipfrag_max_dist`, 64 fragments).
+    /// True while packets are split to be protected, and for some time after. Pieces go behind all
+    /// that is out: were that many bursts, the fragment behind them that is not split would come so
+    /// long before them that a kernel puts nothing together any more (Linux: `ipfrag_max_dist`, 64
+    /// fragments).
     #[inline]
     pub(super) fn is_splitting(&self) -> bool {
         self.split_at.is_some_and(|at| self.now.saturating_sub(at) < SPLITTING_HOLDOFF_MS)
@@ -397,7 +401,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows. Returns the former one.
+    /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows.
+    /// Returns the former one.
     pub(super) fn set_fib(&mut self, fib: Arc<Fib>, pipeline: &impl Pipeline) -> Arc<Fib> {
         let former = self.router.replace(fib);
         loop {

@@ -30,8 +30,8 @@ reasons! {
     NoStamp = "no_stamp",
     /// Too short for an Ethernet header, or neither IPv4 nor IPv6 in it.
     BadEthernet = "bad_ethernet",
-    /// To be protected, and the route to its source does not lead out of the port that it came in by: forged, or the
-    /// port has asymmetric routes.
+    /// To be protected, and the route to its source does not lead out of the port that it came in
+    /// by: forged, or the port has asymmetric routes.
     SpoofedSource = "spoofed_source",
     /// To be routed, and no route matches.
     NoRoute = "no_route",
@@ -52,7 +52,8 @@ reasons! {
     LinkTooBig = "link_too_big",
     /// A packet that waited for its neighbour had to make room for a later one.
     NeighbourQueueFull = "neighbour_queue_full",
-    /// As many neighbours as we wait for at a time are being asked for: had to make room for a later neighbour, or found none.
+    /// As many neighbours as we wait for at a time are being asked for: had to make room for a
+    /// later neighbour, or found none.
     NeighbourTableFull = "neighbour_table_full",
     /// The neighbour did not answer in time.
     NeighbourTimeout = "neighbour_timeout",
@@ -82,7 +83,8 @@ reasons! {
     FragmentOverlap = "fragment_overlap",
     /// Of a datagram that is larger than a frame, or in too many fragments.
     FragmentTooLarge = "fragment_too_large",
-    /// Of a datagram of which some fragments have met congestion and others cannot carry the mark (RFC 3168 §5.3).
+    /// Of a datagram of which some fragments have met congestion and others cannot carry the mark
+    /// (RFC 3168 §5.3).
     FragmentEcn = "fragment_ecn",
     /// A fragment that had to make room for a later one.
     FragmentDisplaced = "fragment_displaced",

@@ -1,10 +1,12 @@
 //! Packets that wait for their SA.
 //!
-//! Who answers an exchange has the keys of the new SA first, and some send through it at once: strongSwan does for every Child
-//! SA but a rekeyed one. What overtakes the answer, or our work on it, would be lost, and with it the promise that an SA takes
-//! the place of another without a lost packet (RFC 7296 §2.8).
+//! Who answers an exchange has the keys of the new SA first, and some send through it at once:
+//! strongSwan does for every Child SA but a rekeyed one. What overtakes the answer, or our work on
+//! it, would be lost, and with it the promise that an SA takes the place of another without a lost
+//! packet (RFC 7296 §2.8).
 //!
-//! Anybody may send packets with an unknown SPI. They cost their way into a short queue, which forgets the oldest.
+//! Anybody may send packets with an unknown SPI. They cost their way into a short queue, which
+//! forgets the oldest.
 
 use super::origin::Source;
 use crate::frame::Frame;

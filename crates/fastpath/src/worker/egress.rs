@@ -205,8 +205,9 @@ impl<P: Port> Lane<P> {
         }
     }
 
-    /// Moves what is staged to the port's queue; what finds no room after a second attempt is dropped. This is the last that can
-    /// be kept back, so the fence is looked at once more: false if it is shut.
+    /// Moves what is staged to the port's queue; what finds no room after a second attempt is
+    /// dropped. This is the last that can be kept back, so the fence is looked at once more: false
+    /// if it is shut.
     fn submit(
         &mut self,
         place: usize,

@@ -17,8 +17,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Works on all that the ports hold, before shards go to another node. That one keeps back what has come in the last milliseconds; what
-    /// waits here for longer is nobody else's.
+    /// Works on all that the ports hold, before shards go to another node. That one keeps back what
+    /// has come in the last milliseconds; what waits here for longer is nobody else's.
     #[cold]
     pub(super) fn empty_ports(&mut self) {
         self.end_tasks(None);
@@ -37,8 +37,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// What has waited for shards, in the order in which it came, after some have come or stayed away: what goes on waiting gets in line
-    /// again.
+    /// What has waited for shards, in the order in which it came, after some have come or stayed
+    /// away: what goes on waiting gets in line again.
     pub(super) fn receive_from_transit(&mut self) {
         if !std::mem::take(&mut self.shards_moved) {
             return;

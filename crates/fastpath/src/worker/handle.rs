@@ -60,7 +60,8 @@ impl WorkerHandle {
         Ok(())
     }
 
-    /// The same, but a worker that sleeps goes on sleeping until [`WorkerHandle::wake`]: for many commands at once.
+    /// The same, but a worker that sleeps goes on sleeping until [`WorkerHandle::wake`]: for many
+    /// commands at once.
     pub fn push(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
         self.channel.commands.push(command)
     }
@@ -70,8 +71,9 @@ impl WorkerHandle {
         self.channel.wake_worker();
     }
 
-    /// Readable when there are events or garbage, or when the thread has ended. [`WorkerHandle::events`] and
-    /// [`WorkerHandle::collect`] make it unreadable again, unless there is something left for the other.
+    /// Readable when there are events or garbage, or when the thread has ended.
+    /// [`WorkerHandle::events`] and [`WorkerHandle::collect`] make it unreadable again, unless
+    /// there is something left for the other.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.control_fd()
     }
@@ -93,7 +95,8 @@ impl WorkerHandle {
         }
         std::iter::from_fn(|| {
             let garbage = self.channel.garbage.pop();
-            // The worker takes no more commands while there is no room for what they put out of use.
+            // The worker takes no more commands while there is no room for what they put out of
+            // use.
             if garbage.is_none() && !self.channel.commands.is_empty() {
                 self.channel.wake_worker();
             }
@@ -101,19 +104,20 @@ impl WorkerHandle {
         })
     }
 
-    /// True if the thread has ended, which it does by itself only by a panic: [`WorkerHandle::stop`] says which.
+    /// True if the thread has ended, which it does by itself only by a panic:
+    /// [`WorkerHandle::stop`] says which.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Processor time that the thread has used so far. What the kernel does in the thread's system calls and in
-    /// interrupts on top of it counts too.
+    /// Processor time that the thread has used so far. What the kernel does in the thread's system
+    /// calls and in interrupts on top of it counts too.
     pub fn cpu_time(&self) -> Duration {
         self.thread.as_ref().and_then(thread_time).unwrap_or_default()
     }
 
-    /// Ends the worker and waits for it. Returns the number of frames that got lost while it ran, 0 unless there is
-    /// a fault; fails if the worker panicked.
+    /// Ends the worker and waits for it. Returns the number of frames that got lost while it ran, 0
+    /// unless there is a fault; fails if the worker panicked.
     pub fn stop(mut self) -> Result<usize> {
         self.end()
     }

@@ -1,7 +1,8 @@
 //! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
 //!
-//! Bounded five ways: neighbours, packets a neighbour, packets of all, jumbo frames, and time. A neighbour's latest packets are kept, not its first;
-//! and the latest neighbours, so that a scan of addresses that nobody has keeps no other neighbour from being found.
+//! Bounded five ways: neighbours, packets a neighbour, packets of all, jumbo frames, and time. A
+//! neighbour's latest packets are kept, not its first; and the latest neighbours, so that a scan of
+//! addresses that nobody has keeps no other neighbour from being found.
 
 use super::origin::Context;
 use crate::fib::PortIndex;
@@ -17,11 +18,12 @@ const MAX_PACKETS_PER_NEIGHBOUR: usize = 256;
 const MIN_PACKETS_PER_NEIGHBOUR: usize = 8;
 /// Beyond those, one of so many frames may hold a packet that waits.
 pub(super) const HELD_FRACTION: usize = 16;
-/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel is
-/// asked for too.
+/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel
+/// is asked for too.
 pub(super) const MAX_DISPLACED_PER_TICK: u32 = 100;
-/// How long packets wait, in milliseconds: as long as the kernel asks, three times at intervals of a
-/// second. The first question, or the answer to it, may get lost, or be late where a machine is busy.
+/// How long packets wait, in milliseconds: as long as the kernel asks, three times at intervals of
+/// a second. The first question, or the answer to it, may get lost, or be late where a machine is
+/// busy.
 pub(super) const NEIGHBOUR_TIMEOUT_MS: u64 = 3000;
 
 /// A packet that waits, and what is known of it.
@@ -40,7 +42,8 @@ pub(super) enum HoldOutcome {
     Behind,
     /// It waits, and this older one had to go.
     InsteadOf(Frame),
-    /// It is the first for its neighbour, and took the place of the neighbour that had been waited for longest.
+    /// It is the first for its neighbour, and took the place of the neighbour that had been waited
+    /// for longest.
     InsteadOfNeighbour(VecDeque<NeighbourWaiter>),
     /// Too many neighbours are waited for, and too many have had to go of late.
     TableFull(Frame),
@@ -69,7 +72,8 @@ pub(super) struct HoldQueue {
 }
 
 impl HoldQueue {
-    /// Of so many frames; at most so many in jumbo frames, of which there may be few, and others need them.
+    /// Of so many frames; at most so many in jumbo frames, of which there may be few, and others
+    /// need them.
     pub(super) fn new(frames: usize, max_jumbo: usize) -> Self {
         Self {
             waiting: Vec::with_capacity(MAX_NEIGHBOURS),
@@ -88,8 +92,8 @@ impl HoldQueue {
         self.waiting.iter().map(|entry| entry.packets.len()).sum()
     }
 
-    /// Takes a packet out that would be one too many, should that frame wait: the neighbour waited for longest has the first one in a
-    /// jumbo frame. It is waited for nevertheless.
+    /// Takes a packet out that would be one too many, should that frame wait: the neighbour waited
+    /// for longest has the first one in a jumbo frame. It is waited for nevertheless.
     pub(super) fn make_room(&mut self, frame: &Frame) -> Option<Frame> {
         let is_jumbo = |waiter: &NeighbourWaiter| waiter.frame.is_jumbo();
         let jumbo = || self.waiting.iter().flat_map(|entry| &entry.packets).filter(|waiter| is_jumbo(waiter));

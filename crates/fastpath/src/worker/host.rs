@@ -5,10 +5,12 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::offload::Offload;
 
-/// A TUN as the worker sees it: IP packets, one a call, never blocking. TCP may come and go in segments of up to 64 kB.
+/// A TUN as the worker sees it: IP packets, one a call, never blocking. TCP may come and go in
+/// segments of up to 64 kB.
 pub trait HostPort {
-    /// Reads the next packet that the kernel routes to us: its octets, and what is still to be done to it. `None` if there is none
-    /// at the moment. A packet that says nothing sensible of itself is lost, with [`io::ErrorKind::InvalidData`].
+    /// Reads the next packet that the kernel routes to us: its octets, and what is still to be done
+    /// to it. `None` if there is none at the moment. A packet that says nothing sensible of itself
+    /// is lost, with [`io::ErrorKind::InvalidData`].
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>>;
 
     /// Gives the kernel a packet that lies in at most [`crate::tun::MAX_PIECES`] pieces.

@@ -39,8 +39,8 @@ impl Inbox {
         self.work.is_some()
     }
 
-    /// Reads packets into frames of the pool until the burst is full, there are no more, or there is no frame: then the kernel keeps
-    /// the rest.
+    /// Reads packets into frames of the pool until the burst is full, there are no more, or there
+    /// is no frame: then the kernel keeps the rest.
     pub(super) fn fill<H: HostPort>(
         &mut self,
         host: &mut H,

@@ -1,4 +1,5 @@
-//! Fragments that wait for the others, as frames of the pool, and the packets that come of them, each in a frame of its own.
+//! Fragments that wait for the others, as frames of the pool, and the packets that come of them,
+//! each in a frame of its own.
 
 use super::classify::Direction;
 use super::drops::WorkerDrop;
@@ -11,7 +12,8 @@ use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
 use testudo_wire::fragment::Fragment;
 
 /// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes:
-/// fragments are a poor way to send ESP, and only traffic that can bear the loss should rely on them.
+/// fragments are a poor way to send ESP, and only traffic that can bear the loss should rely on
+/// them.
 const MAX_DATAGRAMS: usize = 256;
 /// Datagrams of one source that wait at a time.
 const MAX_DATAGRAMS_PER_SOURCE: usize = 32;
@@ -19,13 +21,13 @@ const MAX_DATAGRAMS_PER_SOURCE: usize = 32;
 const SOURCE_FRACTION: usize = 4;
 /// Fragments that wait at a time; of a small pool an eighth.
 const MAX_FRAGMENTS: usize = 512;
-/// How long fragments wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer of
-/// today uses every identification of IPv4 many times (RFC 4963): no path keeps fragments of one
+/// How long fragments wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer
+/// of today uses every identification of IPv4 many times (RFC 4963): no path keeps fragments of one
 /// packet apart for as long as this.
 const REASSEMBLY_TIMEOUT_MS: u64 = 2000;
-/// After so many milliseconds a first fragment belongs to another packet than the fragments that wait:
-/// no peer whose packets we could carry uses all identifications in less, and few networks have
-/// fragments overtake each other by more.
+/// After so many milliseconds a first fragment belongs to another packet than the fragments that
+/// wait: no peer whose packets we could carry uses all identifications in less, and few networks
+/// have fragments overtake each other by more.
 const STALE_AFTER_MS: u64 = 100;
 /// Packets of one burst whose last fragment has come.
 const MAX_WHOLE: usize = 64;
@@ -75,8 +77,8 @@ impl Joining {
         self.reassembler.is_empty()
     }
 
-    /// Lets a fragment wait, or go. Answers how many fragments have become one packet, if they have. `lost` is told of each that is
-    /// lost; its frame is back in the pool then.
+    /// Lets a fragment wait, or go. Answers how many fragments have become one packet, if they
+    /// have. `lost` is told of each that is lost; its frame is back in the pool then.
     pub(super) fn add(
         &mut self,
         frame: Frame,
@@ -144,8 +146,8 @@ fn copy(whole: &Whole<WaitingFragment>, pool: &mut FramePool) -> Option<Frame> {
     None
 }
 
-/// Clear fragments belong together only if they came the same way: they will get what that way allows. ESP shows by itself
-/// what it is.
+/// Clear fragments belong together only if they came the same way: they will get what that way
+/// allows. ESP shows by itself what it is.
 fn way(context: Context) -> u32 {
     match (context.direction, context.source) {
         (Direction::Inbound, _) => 0,

@@ -8,8 +8,8 @@ use testudo_ipsec::spd::PolicyId;
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place; `flooded` if all nodes of the cluster have it; `joined` if it came in fragments that were put
-    /// together.
+    /// From the port at this place; `flooded` if all nodes of the cluster have it; `joined` if it
+    /// came in fragments that were put together.
     Port { place: u8, flooded: bool, joined: bool },
     /// From the kernel.
     Tun,

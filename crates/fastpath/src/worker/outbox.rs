@@ -1,4 +1,5 @@
-//! Packets for the kernel, collected during a turn: TCP segments that follow each other go to it as one.
+//! Packets for the kernel, collected during a turn: TCP segments that follow each other go to it as
+//! one.
 
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;

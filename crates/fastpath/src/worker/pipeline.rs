@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item, Sources, Turn};
 use testudo_ipsec::spd::PolicyId;
 
-/// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker use simpler ones.
+/// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker
+/// use simpler ones.
 pub trait Pipeline {
     /// Packets to be protected. ICMP errors about them come from these addresses.
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources);
@@ -26,7 +27,8 @@ pub trait Pipeline {
         turn.end();
     }
 
-    /// So many packets that `inbound` gave back as early, of so many octets, go to another worker's pipeline.
+    /// So many packets that `inbound` gave back as early, of so many octets, go to another worker's
+    /// pipeline.
     fn pass_early(&mut self, _packets: u64, _octets: u64) {}
 
     /// Packets that came in clear from where they should be protected: whether they may pass. ICMP

@@ -6,9 +6,9 @@
 //! *tasks*, unread, takes the next burst from the port, and works on the tasks that nobody has
 //! stolen. An idle worker looks at the queues of the others and takes a task through its own
 //! pipeline: look-up, cipher and all. Sequence numbers and replay windows are used in the order in
-//! which tasks were queued (see [`sequencer`](super::sequencer)), and the owner sends the packets in
-//! that order too. Packets that enter the pipeline meanwhile, from the TUN or for the second time,
-//! are queued last, or wait where all tasks are in use.
+//! which tasks were queued (see [`sequencer`](super::sequencer)), and the owner sends the packets
+//! in that order too. Packets that enter the pipeline meanwhile, from the TUN or for the second
+//! time, are queued last, or wait where all tasks are in use.
 //!
 //! If one worker knew an SA and another did not, packets of one task would be put off while those
 //! behind them are accepted. So an owner queues tasks only while all others have applied as many
@@ -41,8 +41,8 @@ pub(super) const TASKS_PER_WORKER: usize = 24;
 const MAX_TASKS_PER_BURST: usize = 8;
 /// Queued tasks that an owner leaves to each idle worker.
 const TASKS_LEFT_PER_IDLE_WORKER: usize = 4;
-/// By how many full bursts without an idle worker must outnumber other bursts before a sleeping worker
-/// is woken.
+/// By how many full bursts without an idle worker must outnumber other bursts before a sleeping
+/// worker is woken.
 const FULL_BURSTS_BEFORE_WAKING: u32 = 16;
 
 /// The task queues of workers that steal from each other.
@@ -64,7 +64,8 @@ struct TaskQueue {
     /// Wakes the worker.
     channel: OnceLock<Arc<Channel>>,
     asleep: AtomicBool,
-    /// Commands that the worker has applied. `u64::MAX` without a worker, so that nobody waits for it.
+    /// Commands that the worker has applied. `u64::MAX` without a worker, so that nobody waits for
+    /// it.
     applied: AtomicU64,
     /// Orders the numbering of its tasks' packets.
     numbering: Sequencer,
@@ -191,8 +192,8 @@ impl PoolSlot {
         Some(task)
     }
 
-    /// True if a burst is to be queued: because earlier ones are, or because more waits behind it and
-    /// some worker is idle.
+    /// True if a burst is to be queued: because earlier ones are, or because more waits behind it
+    /// and some worker is idle.
     #[inline]
     pub(super) fn wants_help(&mut self, is_full: bool) -> bool {
         if self.has_tasks() {
@@ -242,7 +243,8 @@ impl PoolSlot {
         self.waiting.extend(frames.drain(..).map(|frame| KeptPacket { frame, source, direction }));
     }
 
-    /// Takes the next waiting packets of one source and direction, if there is a free task for them.
+    /// Takes the next waiting packets of one source and direction, if there is a free task for
+    /// them.
     pub(super) fn take_deferred(&mut self, burst: &mut FrameBurst) -> Option<(Source, Direction)> {
         if self.free.is_empty() {
             return None;
@@ -288,8 +290,8 @@ impl PoolSlot {
         self.queue().open.pop()
     }
 
-    /// A task from the queue of another worker that has applied all commands that this worker has, and
-    /// the index of that queue.
+    /// A task from the queue of another worker that has applied all commands that this worker has,
+    /// and the index of that queue.
     pub(super) fn steal(&self) -> Option<(usize, Box<Task>)> {
         let others = self.pool.queues.iter().enumerate().filter(|(index, _)| *index != self.index);
         // Read first: what the owner has applied since, this worker had applied before the owner
@@ -300,7 +302,8 @@ impl PoolSlot {
         Some((index, task))
     }
 
-    /// The turns of a task from the queue with this index: to number its packets, and to accept them.
+    /// The turns of a task from the queue with this index: to number its packets, and to accept
+    /// them.
     pub(super) fn turns(&self, index: usize, number: u64) -> [TaskTurn<'_>; 2] {
         let TaskQueue { numbering, accepting, .. } = &self.pool.queues[index];
         [numbering, accepting].map(|sequencer| TaskTurn::new(sequencer, number, &self.pool.broken))

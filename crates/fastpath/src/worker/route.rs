@@ -1,7 +1,8 @@
 //! From a destination to the Ethernet header that takes a packet there.
 //!
-//! The forwarding table answers; a small direct-mapped cache keeps the answers that can be used as they are. The cache
-//! is emptied when a new table comes, and every second, so that the table hears which neighbours are in use.
+//! The forwarding table answers; a small direct-mapped cache keeps the answers that can be used as
+//! they are. The cache is emptied when a new table comes, and every second, so that the table hears
+//! which neighbours are in use.
 
 use super::drops::WorkerDrop;
 use super::source::SourceCache;
@@ -48,7 +49,8 @@ impl Hop {
 /// Entries of a cache, a power of two.
 pub(super) const CACHE_ENTRIES: usize = 256;
 
-/// An address in words. An [`IpAddr`] is written in parts and read as a whole, for which a processor has to wait.
+/// An address in words. An [`IpAddr`] is written in parts and read as a whole, for which a
+/// processor has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressKey {
     pub(super) v6: bool,
@@ -178,8 +180,8 @@ impl Router {
         &self.addresses[usize::from(place)]
     }
 
-    /// True if the route to the source of an IP packet leads out of the port that it came in by. True for what is none:
-    /// the pipeline has a name for that.
+    /// True if the route to the source of an IP packet leads out of the port that it came in by.
+    /// True for what is none: the pipeline has a name for that.
     #[inline]
     pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
         let Some(key) = AddressKey::source(packet) else { return true };

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use testudo_ipsec::dataplane::Turn;
 
-/// Entries of the ring of passed tasks: no fewer than there are tasks at a time, so that each has one
-/// of its own.
+/// Entries of the ring of passed tasks: no fewer than there are tasks at a time, so that each has
+/// one of its own.
 const RING_LEN: usize = TASKS_PER_WORKER.next_power_of_two();
 /// Looks at a turn before the processor is left to other threads, because the worker that is waited
 /// for may have none: as long as several bursts take. A worker that yields earlier may wait for
 /// milliseconds to have the processor back.
 const SPINS_BEFORE_YIELD: u32 = 1000;
 
-/// One step of the work on tasks, taken in the order of their numbers. A task that need not take the
-/// step passes without waiting.
+/// One step of the work on tasks, taken in the order of their numbers. A task that need not take
+/// the step passes without waiting.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Sequencer {

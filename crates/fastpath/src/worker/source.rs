@@ -1,12 +1,15 @@
-//! Strict reverse path forwarding (RFC 3704 §2.2) for what is to be protected: without it anybody on a link could have
-//! packets carried into the network behind the peer, under the addresses of ours.
+//! Strict reverse path forwarding (RFC 3704 §2.2) for what is to be protected: without it anybody
+//! on a link could have packets carried into the network behind the peer, under the addresses of
+//! ours.
 //!
-//! Only sources that fit are kept, so that forged ones cannot push them out of the cache. It forgets with the hops.
+//! Only sources that fit are kept, so that forged ones cannot push them out of the cache. It
+//! forgets with the hops.
 
 use super::route::{AddressKey, CACHE_ENTRIES};
 use crate::fib::{Fib, PortIndex};
 
-/// A source that was found behind the port that its packets came in by. Three words, compared at once.
+/// A source that was found behind the port that its packets came in by. Three words, compared at
+/// once.
 #[derive(Clone, Copy, Debug, Default)]
 struct SourceEntry {
     /// Epoch, in which alone the entry counts, then port:16 and IPv6:1. 0 is none.

@@ -6,9 +6,9 @@ use crate::port::FrameBurst;
 use std::hash::{BuildHasher, RandomState};
 use testudo_wire::{Error, ip, ipv4, ipv6};
 
-/// Hands out identifications of IPv6 packets that are fragmented here. They begin anywhere, so that a stranger cannot
-/// guess them (RFC 7739 §5.1), and come again after 2^26 packets. The top six bits are the worker's number: no two workers have one
-/// in common.
+/// Hands out identifications of IPv6 packets that are fragmented here. They begin anywhere, so that
+/// a stranger cannot guess them (RFC 7739 §5.1), and come again after 2^26 packets. The top six
+/// bits are the worker's number: no two workers have one in common.
 #[derive(Debug)]
 pub(super) struct FragmentIds {
     worker: u32,

@@ -61,8 +61,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.enqueue(received, TaskInput::Received { place, rules })
     }
 
-    /// Queues packets that belong behind all tasks that are out already. There is room for them, except
-    /// where most packets have to go twice: then they wait.
+    /// Queues packets that belong behind all tasks that are out already. There is room for them,
+    /// except where most packets have to go twice: then they wait.
     pub(super) fn enqueue_behind(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         let is_backed_up = self.slot.as_ref().is_some_and(PoolSlot::is_backed_up);
         if (is_backed_up || !self.enqueue(frames, TaskInput::Packets { source, direction }))
@@ -91,8 +91,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// Works on tasks that others will hardly steal: the longer the queue, the less of it is still in
-    /// this worker's caches.
+    /// Works on tasks that others will hardly steal: the longer the queue, the less of it is still
+    /// in this worker's caches.
     #[inline]
     pub(super) fn work_on_surplus(&mut self) {
         while let Some(task) = self.slot.as_ref().and_then(PoolSlot::dequeue_surplus) {
@@ -137,8 +137,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Delivers the packets of a task. `early` gets those whose SA another worker has not found: this
-    /// worker does not know the SA either, but counts what it holds.
+    /// Delivers the packets of a task. `early` gets those whose SA another worker has not found:
+    /// this worker does not know the SA either, but counts what it holds.
     fn deliver_task(&mut self, task: &mut Task, early: &mut FrameBurst) {
         let Task { frames, fates, stolen, .. } = task;
         for (frame, fate) in frames.drain(..).zip(fates.drain(..)) {
@@ -166,8 +166,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// Waits for others, which have all tasks. From time to time the processor is left to them: they
-    /// may have none.
+    /// Waits for others, which have all tasks. From time to time the processor is left to them:
+    /// they may have none.
     pub(super) fn wait_for_others(&mut self) {
         self.waiting_turns = self.waiting_turns.wrapping_add(1);
         if self.waiting_turns.is_multiple_of(WAITING_TURNS_BEFORE_YIELD) {
@@ -175,8 +175,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Ends all tasks that have begun: what comes now must not meet them. `timeout` is how long it may
-    /// take while the worker is to go on.
+    /// Ends all tasks that have begun: what comes now must not meet them. `timeout` is how long it
+    /// may take while the worker is to go on.
     #[cold]
     pub(super) fn end_tasks(&mut self, timeout: Option<Duration>) {
         let begun = Instant::now();
@@ -206,8 +206,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 }
 
-/// Packets whose SA the worker does not know, and their octets: they wait at the owner, which looks for
-/// the SA once more.
+/// Packets whose SA the worker does not know, and their octets: they wait at the owner, which looks
+/// for the SA once more.
 fn early_of(task: &Task) -> Option<(u64, u64)> {
     let is_early = |fate: &Fate| matches!(fate, Fate::Decided { verdict: Verdict::Early(_), .. });
     let early = task.frames.iter().zip(&task.fates).filter(|(_, fate)| is_early(fate));

@@ -66,7 +66,8 @@ impl Task {
         })
     }
 
-    /// Prefetches what another worker had in its caches: the task, and the beginnings of its packets.
+    /// Prefetches what another worker had in its caches: the task, and the beginnings of its
+    /// packets.
     pub(super) fn prefetch(&self) {
         prefetch(self, size_of::<Self>());
         for frame in &self.frames {

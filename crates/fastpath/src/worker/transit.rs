@@ -1,7 +1,7 @@
 //! Packets of shards that are about to come from another node: they wait until the shard has come.
 //!
-//! Both nodes have each of them. The other one goes on with them for some milliseconds, so most of those that wait are its own to work on;
-//! the latest are not.
+//! Both nodes have each of them. The other one goes on with them for some milliseconds, so most of
+//! those that wait are its own to work on; the latest are not.
 
 use super::origin::KeptPacket;
 use crate::frame::Frame;
@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 const MAX_TRANSIT_PACKETS: usize = 8192;
 /// One of so many frames may hold a packet that waits.
 const TRANSIT_FRACTION: usize = 4;
-/// How long packets wait, in milliseconds: a shard that has not come by then has stayed where it was.
+/// How long packets wait, in milliseconds: a shard that has not come by then has stayed where it
+/// was.
 pub(super) const TRANSIT_TIMEOUT_MS: u64 = 500;
 
 #[derive(Debug)]
@@ -41,8 +42,8 @@ impl TransitQueue {
         self.waiting.len()
     }
 
-    /// Lets a packet wait. Gives back the oldest that must make room: the shard's former node has most
-    /// likely worked on it.
+    /// Lets a packet wait. Gives back the oldest that must make room: the shard's former node has
+    /// most likely worked on it.
     pub(super) fn hold(&mut self, packet: KeptPacket, now: u64) -> Option<Frame> {
         let is_jumbo = packet.frame.is_jumbo();
         let at = match is_jumbo && self.jumbo >= self.max_jumbo {

@@ -7,8 +7,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Descriptors to wait for: ports, the TUN and the wake-up of control.
 const MAX_DESCRIPTORS: usize = MAX_PORTS_PER_WORKER + 2;
-/// How long the worker sleeps with nothing due, so that slow ticks go on. In unit tests it is longer than
-/// any of them waits: what a sleeping worker does in time there, it was woken for.
+/// How long the worker sleeps with nothing due, so that slow ticks go on. In unit tests it is
+/// longer than any of them waits: what a sleeping worker does in time there, it was woken for.
 const MAX_SLEEP_MS: u16 = if cfg!(test) { u16::MAX } else { 1000 };
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {

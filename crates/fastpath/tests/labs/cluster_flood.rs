@@ -1,5 +1,5 @@
-//! Three nodes that all see all packets: exactly one answers, exactly one forwards, and no frame says that a virtual address is
-//! at a node's own MAC address.
+//! Three nodes that all see all packets: exactly one answers, exactly one forwards, and no frame
+//! says that a virtual address is at a node's own MAC address.
 
 use crate::flood::{self, Flood, INNER_VIP, INNER_VIP6, NODES, Node, Sent, Side, vips};
 use crate::hosts::{PATIENCE, eventually};
@@ -83,7 +83,8 @@ fn expect_pings(flood: &Flood, default_host: u8) {
             let sent = flood.sent_during(ping, answered, PATIENCE).expect("an answer");
             let replies: Vec<_> = sent.iter().filter_map(|s| Some((s.echo_reply(vip)?, s.node))).collect();
             assert!(!replies.is_empty(), "{vip} {options}");
-            // One that was asked before may be answered only now, when the host has been found; each has one answer.
+            // One that was asked before may be answered only now, when the host has been found;
+            // each has one answer.
             let requests: BTreeSet<_> = replies.iter().map(|(request, _)| request).collect();
             assert_eq!(requests.len(), replies.len(), "{vip} {options}: {replies:?}");
             assert!(replies.iter().all(|(_, node)| *node == default_host), "{vip} {options}: {replies:?}");
@@ -91,7 +92,8 @@ fn expect_pings(flood: &Flood, default_host: u8) {
     }
 }
 
-/// Sends to each address; what nodes send of it is told by `address`, with the port to which it was sent.
+/// Sends to each address; what nodes send of it is told by `address`, with the port to which it was
+/// sent.
 fn expect_one_for_each(
     flood: &Flood,
     wanted: &[IpAddr],

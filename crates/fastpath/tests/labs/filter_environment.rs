@@ -50,7 +50,8 @@ fn missing_rights_are_named() {
 #[test]
 fn pins_that_would_vanish_with_the_process_are_refused() {
     let Some(instance) = inside() else {
-        // As `ip netns exec` does it: a mount namespace of its own, with a /sys without the BPF file system.
+        // As `ip netns exec` does it: a mount namespace of its own, with a /sys without the BPF
+        // file system.
         let script = "umount -l /sys && mount -t sysfs sysfs /sys && exec \"$@\"";
         let private = ["unshare", "--mount", "sh", "-c", script, "sh"];
         return run_inside(

@@ -176,7 +176,8 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
         drop(filter);
         let mut filter = Filter::open(instance).expect("filter");
         assert_eq!(filter.vips().expect("vips"), vips);
-        // Others from now on; the former ones are addresses like any until the kernel has them no more.
+        // Others from now on; the former ones are addresses like any until the kernel has them no
+        // more.
         let other = ClusterFilter { vips: addresses(&["192.0.2.7"]), key: [1, 2] };
         filter.set_cluster(Some(&other)).expect("cluster");
         assert_eq!(filter.vips().expect("vips"), other.vips);
@@ -280,7 +281,8 @@ fn a_queue_beyond_the_last_drops_and_counts() {
         ip("route add 10.2.0.0/16 via 172.16.0.1");
         ip(&format!("neighbour add 172.16.0.1 lladdr {} dev peer0", MacAddr(MAC)));
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("socket");
-        // Each flow is hashed to a queue: that none of so many meets the last one is less likely than 1 in 10^6.
+        // Each flow is hashed to a queue: that none of so many meets the last one is less likely
+        // than 1 in 10^6.
         for port in 1..=1000 {
             socket.send_to(b"x", ("10.2.0.5", port)).expect("send");
         }

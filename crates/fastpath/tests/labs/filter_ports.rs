@@ -1,4 +1,5 @@
-//! The filter and an AF_XDP port together: what is a worker's arrives there, and only while it listens.
+//! The filter and an AF_XDP port together: what is a worker's arrives there, and only while it
+//! listens.
 
 use crate::hosts::{
     GATEWAY, Hosts, INNER, OPEN, PATIENCE, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX,

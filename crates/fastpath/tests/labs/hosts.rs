@@ -1,7 +1,8 @@
-//! Three hosts in a row: a client, the gateway under test, and the outside, where nothing may arrive in clear.
+//! Three hosts in a row: a client, the gateway under test, and the outside, where nothing may
+//! arrive in clear.
 //!
-//! The gateway's kernel forwards, and its main table has a route to every prefix, so that without Testudo everything
-//! would arrive.
+//! The gateway's kernel forwards, and its main table has a route to every prefix, so that without
+//! Testudo everything would arrive.
 #![allow(unreachable_pub)]
 
 use crate::support::namespace::Namespace;

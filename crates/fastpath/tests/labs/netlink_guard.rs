@@ -257,6 +257,7 @@ fn the_rule_of_another_daemon_is_not_taken_over() {
     hosts.gateway.run(|| remove_guard(&GuardConfig::default())).expect("removal");
     assert!(shown(&hosts, "rule").contains("220:"), "it is not ours to remove");
     drop(tun);
-    // Another test may be between the fork and the exec of a program, which has a copy of the descriptor.
+    // Another test may be between the fork and the exec of a program, which has a copy of the
+    // descriptor.
     eventually("the TUN is removed", || hosts.gateway.run(|| tun::remove(TUN).is_ok_and(|removed| removed)));
 }

@@ -13,8 +13,8 @@ use testudo_fastpath::worker::WorkerDrop;
 
 /// Flows of each tunnel: so many that each queue gets some, however they are hashed.
 const FLOWS: usize = 8;
-/// Datagrams of a flow on their way, there and back. All of them together fit into the ring of one queue, so that whatever is lost
-/// was lost by a worker.
+/// Datagrams of a flow on their way, there and back. All of them together fit into the ring of one
+/// queue, so that whatever is lost was lost by a worker.
 const IN_FLIGHT: u64 = 8;
 const SIZE: usize = 600;
 /// A datagram that takes longer is lost.
@@ -23,14 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// SAs that are renewed, and how many a second are tried.
 const RENEWALS: u32 = 6000;
 const TRIED: u32 = 2000;
-/// Rounds of a tunnel's conversation after which nothing is under way that was sent before them by an SA whose place another has
-/// taken: the packets of one may meet the workers before they look at their commands, those of the next find these carried out.
+/// Rounds of a tunnel's conversation after which nothing is under way that was sent before them by
+/// an SA whose place another has taken: the packets of one may meet the workers before they look at
+/// their commands, those of the next find these carried out.
 const OVERLAP: u64 = 3;
 
 /// Rounds that each tunnel's conversation has come through.
 type Rounds = [AtomicU64; TUNNELS as usize];
 
-/// Sends numbered datagrams on each flow and hears each of them come back, in order, round by round.
+/// Sends numbered datagrams on each flow and hears each of them come back, in order, round by
+/// round.
 fn converse(sockets: &[UdpSocket], rounds: &AtomicU64, over: &AtomicBool) {
     let mut next = vec![0u64; sockets.len()];
     while !over.load(Ordering::Relaxed) {
@@ -64,8 +66,8 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
     }
 }
 
-/// Renews the SAs of all tunnels in turn, and goes on until all that they took the place of are gone and the load was one. Ends early
-/// where a conversation does.
+/// Renews the SAs of all tunnels in turn, and goes on until all that they took the place of are
+/// gone and the load was one. Ends early where a conversation does.
 fn renew_all(line: &mut Line, rounds: &Rounds, has_ended: impl Fn() -> bool) {
     let (begun, mut old) = (Instant::now(), VecDeque::new());
     let round = |tunnel: u16| rounds[usize::from(tunnel)].load(Ordering::Acquire);
@@ -138,7 +140,8 @@ fn lose_nothing(queues: u16) {
     }
 }
 
-/// Ends a gateway, whose counters must add up: what its workers have dropped, by reason, and received, by worker.
+/// Ends a gateway, whose counters must add up: what its workers have dropped, by reason, and
+/// received, by worker.
 fn balance(gateway: Gateway) -> (Vec<String>, Vec<u64>) {
     let (mut drops, mut received) = (Vec::new(), Vec::new());
     for (worker, pipeline) in gateway.workers.into_iter().zip(&gateway.pipelines) {

@@ -32,8 +32,9 @@ fn packet(src: [u8; 4], dst: [u8; 4], port: u16, text: &[u8]) -> Vec<u8> {
     [header, udp, text.to_vec()].concat()
 }
 
-/// Waits until there is none in the namespace. What another test starts has a copy of each descriptor between its fork and its exec, so
-/// that a TUN that was let go may be there, and busy, for a moment still.
+/// Waits until there is none in the namespace. What another test starts has a copy of each
+/// descriptor between its fork and its exec, so that a TUN that was let go may be there, and busy,
+/// for a moment still.
 #[track_caller]
 fn expect_none() {
     let shown = || std::process::Command::new("ip").args(["link", "show", TUN]).output().expect("ip");

@@ -121,7 +121,8 @@ fn await_rest(tunnel: &Tunnel, before: [u64; 2]) {
     eventually("both workers sleep", || sleeps(tunnel).iter().zip(before).all(|(now, before)| *now > before));
 }
 
-/// Workers that look for `busy_poll` before they sleep, and what sends one datagram from the client to the server.
+/// Workers that look for `busy_poll` before they sleep, and what sends one datagram from the client
+/// to the server.
 fn polling(busy_poll: Duration) -> (Tunnel, impl Fn()) {
     let usual = Options::default();
     let tunnel = Tunnel::new(Options { worker: WorkerConfig { busy_poll, ..usual.worker }, ..usual });

@@ -75,7 +75,8 @@ fn close_all(ports: [(XdpPort, Redirect); 2], mut pool: FramePool) {
     assert_eq!(pool.available(), pool.total(), "frames leaked");
 }
 
-/// All sizes around the ends of chunks, on the way out (4096 octets from the frame's start) and in (3712 behind the headroom).
+/// All sizes around the ends of chunks, on the way out (4096 octets from the frame's start) and in
+/// (3712 behind the headroom).
 #[test]
 fn packets_of_every_number_of_chunks_cross_unchanged() {
     in_namespace(|| {
@@ -132,7 +133,8 @@ fn receive_flood(port: &mut XdpPort, pool: &mut FramePool, len: usize) -> usize 
     count
 }
 
-/// More descriptors than the rings have: a burst may end in the middle of a packet, and packets are lost whole or not at all.
+/// More descriptors than the rings have: a burst may end in the middle of a packet, and packets are
+/// lost whole or not at all.
 #[test]
 fn a_flood_loses_packets_only_whole_and_counted() {
     in_namespace(|| {

@@ -1,4 +1,5 @@
-//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and which shards go where.
+//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and
+//! which shards go where.
 
 use super::differences;
 use super::report::{millis, owned};

@@ -1,6 +1,7 @@
-//! What this node must not forget, on disk: the number of its incarnation, because no sender ID (RFC 6054) may be used again
-//! under keys that still live, whatever the rest of the cluster remembers; and the last view that it has begun, so that a
-//! node that has lost its memory does not vouch for an older state.
+//! What this node must not forget, on disk: the number of its incarnation, because no sender ID
+//! (RFC 6054) may be used again under keys that still live, whatever the rest of the cluster
+//! remembers; and the last view that it has begun, so that a node that has lost its memory does not
+//! vouch for an older state.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -36,7 +37,8 @@ impl Disk {
         Ok(Self { file: directory.join(format!("incarnation-{instance}")) })
     }
 
-    /// What was written last; nothing if it never was. What cannot be read is not nothing: numbers would begin again.
+    /// What was written last; nothing if it never was. What cannot be read is not nothing: numbers
+    /// would begin again.
     pub(crate) fn last(&self) -> Result<Durable, String> {
         let complain = |found: String| {
             let file = self.file.display();
@@ -98,7 +100,8 @@ fn read(text: &str) -> Option<Durable> {
 }
 
 impl Writer {
-    /// Begins to write. Where that is another incarnation, it waits for the end: what follows asks for it.
+    /// Begins to write. Where that is another incarnation, it waits for the end: what follows asks
+    /// for it.
     pub(crate) fn write(&mut self, durable: Durable) -> Result<Vec<Durable>, String> {
         let gone = || "the thread that writes this node's state is gone".to_owned();
         self.orders.send(durable).map_err(|_| gone())?;

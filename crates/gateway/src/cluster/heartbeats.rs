@@ -1,5 +1,5 @@
-//! The UDP sockets of heartbeats and acknowledgements: one a link, bound to this node's address there, so that each link proves
-//! itself.
+//! The UDP sockets of heartbeats and acknowledgements: one a link, bound to this node's address
+//! there, so that each link proves itself.
 
 use crate::config::ClusterSettings;
 use nix::sys::socket::setsockopt;
@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::node::NodeId;
 
-/// Octets that wait in the socket of the first link, as the kernel counts them: several nodes may have a megabyte each under way to one
-/// that they bring up to date.
+/// Octets that wait in the socket of the first link, as the kernel counts them: several nodes may
+/// have a megabyte each under way to one that they bring up to date.
 const RECEIVE_BUFFER_OCTETS: usize = 8 << 20;
 
 /// What a look at the sockets has found.
@@ -26,7 +26,8 @@ pub(crate) enum Received {
         /// Octets.
         len: usize,
     },
-    /// Nothing to hear, and there may be more: a stranger's, which counts, or strangers could keep us looking.
+    /// Nothing to hear, and there may be more: a stranger's, which counts, or strangers could keep
+    /// us looking.
     Nothing,
 }
 
@@ -91,7 +92,8 @@ impl Heartbeats {
                     Some(Received::Node { link: link as u8, len })
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
-                // Errors of earlier sends are told here too, once each: a node that is down refuses.
+                // Errors of earlier sends are told here too, once each: a node that is down
+                // refuses.
                 Ok(_) | Err(_) => Some(Received::Nothing),
             }
         })
@@ -101,7 +103,8 @@ impl Heartbeats {
         self.others.values().any(|addresses| addresses.get(link) == Some(&from))
     }
 
-    /// Sends to another node. A link that is down, or full, loses the datagram: the next heartbeat is near.
+    /// Sends to another node. A link that is down, or full, loses the datagram: the next heartbeat
+    /// is near.
     pub(crate) fn send(&self, to: NodeId, link: u8, bytes: &[u8]) {
         let link = usize::from(link);
         let address = self.others.get(&to).and_then(|addresses| addresses.get(link));
@@ -113,7 +116,8 @@ impl Heartbeats {
     }
 }
 
-/// Makes room for what brings a node up to date, which takes the first link: beyond the host's limit, where that is allowed.
+/// Makes room for what brings a node up to date, which takes the first link: beyond the host's
+/// limit, where that is allowed.
 fn widen(link: &UdpSocket) {
     let widened = setsockopt(link, RcvBufForce, &RECEIVE_BUFFER_OCTETS)
         .and_then(|()| setsockopt(link, SndBufForce, &RECEIVE_BUFFER_OCTETS));
@@ -168,7 +172,8 @@ mod tests {
         }
     }
 
-    /// Two nodes, and their port: one that was free on the first address, if it is so on the others.
+    /// Two nodes, and their port: one that was free on the first address, if it is so on the
+    /// others.
     fn nodes() -> ([Heartbeats; 2], u16) {
         let attempt = || {
             let free = UdpSocket::bind("127.9.0.1:0").unwrap().local_addr().unwrap().port();

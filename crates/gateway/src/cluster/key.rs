@@ -12,7 +12,8 @@ const KEY_OCTETS: usize = 32;
 const MAX_FILE_OCTETS: u64 = 2 * KEY_OCTETS as u64 + 4;
 const EXPECTED: &str = "64 hexadecimal digits (openssl rand -hex 32)";
 
-/// Reads the key. `place` begins the complaints: where the file is named. What stands in the file is never shown.
+/// Reads the key. `place` begins the complaints: where the file is named. What stands in the file
+/// is never shown.
 pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
     let complain = |found: &str, expected: &str| {
         Err(format!("{place}: {}: found {found}, expected {expected}", file.display()))

@@ -1,4 +1,5 @@
-//! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the links on which VIPs are asked for.
+//! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the
+//! links on which VIPs are asked for.
 
 use super::{Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
@@ -18,7 +19,8 @@ use testudo_fastpath::vip::{Speaker, VipLink};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
 
-/// Datagrams of other nodes are taken for so long, and so many at most, before others get their turn.
+/// Datagrams of other nodes are taken for so long, and so many at most, before others get their
+/// turn.
 const MAX_DATAGRAMS_AT_ONCE: usize = 256;
 const DATAGRAMS_FOR: Duration = Duration::from_millis(5);
 /// No datagram is longer.
@@ -193,7 +195,8 @@ impl Node {
         self.engine.rejoin();
     }
 
-    /// Hands over what other nodes have said, with the link that it came by. True if there may be more.
+    /// Hands over what other nodes have said, with the link that it came by. True if there may be
+    /// more.
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
         let begun = Instant::now();
         for _ in 0..MAX_DATAGRAMS_AT_ONCE {
@@ -219,7 +222,8 @@ impl Node {
         self.disk.write(durable)
     }
 
-    /// What else is on the disk by now. Nobody wakes the control thread for that: its own heartbeats do, before it matters.
+    /// What else is on the disk by now. Nobody wakes the control thread for that: its own
+    /// heartbeats do, before it matters.
     pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
         self.disk.written()
     }

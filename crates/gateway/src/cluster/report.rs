@@ -177,7 +177,8 @@ mod tests {
         }
     }
 
-    /// Node 2 of five: 1 is silent, 3 is being brought up to date, 4 owns shards, 5 has never been there.
+    /// Node 2 of five: 1 is silent, 3 is being brought up to date, 4 owns shards, 5 has never been
+    /// there.
     fn status() -> ClusterStatus {
         let members = [1, 2, 3, 4].map(node).to_vec();
         ClusterStatus {

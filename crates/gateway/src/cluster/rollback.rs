@@ -1,9 +1,11 @@
-//! Whether this machine has been set back to an earlier state: by its hypervisor's word, or by a clock that has jumped.
+//! Whether this machine has been set back to an earlier state: by its hypervisor's word, or by a
+//! clock that has jumped.
 //!
-//! A virtual machine that goes on from a snapshot has numbers, IVs and a sender ID that it has used already. Workers look at the
-//! generation once a burst; this finds out what to do about it. Where no generation can be read, only the clock is left: someone sets it
-//! right after a snapshot was restored, some time after it has done harm. A clock may be set for other reasons, on all nodes at once: so it
-//! costs a node its sender ID, and not what it holds.
+//! A virtual machine that goes on from a snapshot has numbers, IVs and a sender ID that it has used
+//! already. Workers look at the generation once a burst; this finds out what to do about it. Where
+//! no generation can be read, only the clock is left: someone sets it right after a snapshot was
+//! restored, some time after it has done harm. A clock may be set for other reasons, on all nodes
+//! at once: so it costs a node its sender ID, and not what it holds.
 
 use crate::config::ClusterSettings;
 use std::path::Path;
@@ -12,7 +14,8 @@ use testudo_fastpath::generation;
 
 /// Where Linux has what hypervisors tell.
 const VMCLOCK: &str = "/dev/vmclock0";
-/// Against the clock that goes on by itself the time of day is set in small steps, or was never right.
+/// Against the clock that goes on by itself the time of day is set in small steps, or was never
+/// right.
 const MIN_JUMP: Duration = Duration::from_secs(10);
 /// In the first minutes after the start of the machine the time of day is set for the first time.
 const BOOT_PERIOD: Duration = Duration::from_secs(300);

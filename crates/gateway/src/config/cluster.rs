@@ -1,4 +1,5 @@
-//! `[cluster]`: this node's part in a cluster. Who else is in it stands here too, and must be the same on every node.
+//! `[cluster]`: this node's part in a cluster. Who else is in it stands here too, and must be the
+//! same on every node.
 
 use crate::reader::{ConfigError, Section};
 use std::collections::BTreeSet;
@@ -50,8 +51,8 @@ pub(crate) struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// What the cluster's addresses resolve to on a port, given by its place in the file: the same on every node, and another for
-    /// every port and every cluster.
+    /// What the cluster's addresses resolve to on a port, given by its place in the file: the same
+    /// on every node, and another for every port and every cluster.
     pub(crate) fn mac_on(&self, port: usize) -> MacAddr {
         let mut text = format!("cluster MAC {port}");
         let vips: BTreeSet<&IpAddr> = self.vips.iter().collect();
@@ -84,18 +85,21 @@ pub(crate) struct Timers {
     pub(crate) heartbeat: Duration,
     /// How long packets may leave after the last proof of a majority.
     pub(crate) fence: Duration,
-    /// Silence after which a node is suspected at the earliest, however steady its heartbeats have been.
+    /// Silence after which a node is suspected at the earliest, however steady its heartbeats have
+    /// been.
     pub(crate) suspicion_min: Duration,
     /// And at the latest, however unsteady.
     pub(crate) suspicion_max: Duration,
 }
 
-/// Which Ethernet address the cluster's addresses resolve to, so that a switch gives every frame to every node.
+/// Which Ethernet address the cluster's addresses resolve to, so that a switch gives every frame to
+/// every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterMac {
     /// A group address, which switches flood by themselves.
     Group,
-    /// A unicast address that no frame ever comes from, for neighbours that refuse a group address (RFC 1812 §3.3.2).
+    /// A unicast address that no frame ever comes from, for neighbours that refuse a group address
+    /// (RFC 1812 §3.3.2).
     Unicast,
 }
 

@@ -1,4 +1,5 @@
-//! What filter and routes have, what they ought to have, and where the two may differ. Nothing here touches either.
+//! What filter and routes have, what they ought to have, and where the two may differ. Nothing here
+//! touches either.
 //!
 //! Work for a change depends on what it concerns, not on how much is protected.
 
@@ -199,7 +200,8 @@ impl Barrier {
         prefixes
     }
 
-    /// A way has been gone to its end. Answers the prefixes that are exceptions from now on because they are connected.
+    /// A way has been gone to its end. Answers the prefixes that are exceptions from now on because
+    /// they are connected.
     pub(super) fn arrived(&mut self, way: &Way) -> Vec<Prefix> {
         let newly = |(prefix, step): (&Prefix, &super::plan::Step)| {
             (step.after.is_connected && !self.applied.connected.contains_key(prefix)).then_some(*prefix)

@@ -1,4 +1,5 @@
-//! What is followed step by step is what the whole comes to; nothing opens on the way; and what it costs.
+//! What is followed step by step is what the whole comes to; nothing opens on the way; and what it
+//! costs.
 
 use super::super::inherited::{Inherited, Origin};
 use super::*;
@@ -378,7 +379,8 @@ fn a_home_opens_nothing_and_shuts_nothing() {
     assert_eq!(*barrier.applied().uses, [(wide, homed), (passed, PrefixUse::PASS)].into());
 }
 
-/// The last SA of a child that carries less now goes: what it alone held back was never allowed to pass.
+/// The last SA of a child that carries less now goes: what it alone held back was never allowed to
+/// pass.
 #[test]
 fn an_sa_does_not_claim_what_no_child_holds_back_any_more() {
     let wide = prefix("10.2.0.0/24");

@@ -1,5 +1,5 @@
-//! What the data path of a cluster's node is told beside what one is told that stands alone: which shards it carries, with which
-//! numbers and sender ID, and until when.
+//! What the data path of a cluster's node is told beside what one is told that stands alone: which
+//! shards it carries, with which numbers and sender ID, and until when.
 
 use super::DataPath;
 use crate::clock::on_boottime;
@@ -26,7 +26,8 @@ use testudo_ipsec::number::SequenceBlock;
 /// Packets that a worker notes of shards that go to another node: what passes in some milliseconds.
 const MAX_NOTES: usize = 16 << 10;
 
-/// How long what others have worked on is told to workers again, with what has come since: longer than they ask for it.
+/// How long what others have worked on is told to workers again, with what has come since: longer
+/// than they ask for it.
 const HANDLED_LIFETIME: Duration = Duration::from_secs(1);
 
 /// What the start of a node's data path needs.
@@ -61,7 +62,8 @@ struct Handled {
 }
 
 impl ClusterPlan<'_> {
-    /// Has the filter keep nothing of what all nodes see, then makes the host one that has the VIPs, and says so to nobody.
+    /// Has the filter keep nothing of what all nodes see, then makes the host one that has the
+    /// VIPs, and says so to nobody.
     pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered> {
         let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
         filter.set_cluster(Some(&shown))?;
@@ -87,7 +89,8 @@ impl ClusterPlan<'_> {
 }
 
 impl DataPath {
-    /// What this node carries from now on. The worker has all that was told before; the filter brings it what is new.
+    /// What this node carries from now on. The worker has all that was told before; the filter
+    /// brings it what is new.
     pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<()> {
         let Ownership { packets, held, ike, default_host } = *shown;
         // A worker may stop between the two: what is held then although it is carried only waits.
@@ -119,10 +122,12 @@ impl DataPath {
         self.send(Command::Note(shards, vec![blank; MAX_NOTES].into_boxed_slice()));
     }
 
-    /// Of shards that come here: what their former nodes have worked on, so that it is not worked on again.
+    /// Of shards that come here: what their former nodes have worked on, so that it is not worked
+    /// on again.
     pub(crate) fn set_handled(&mut self, shards: ShardSet, digests: Vec<u64>) {
         let Some(cluster) = &mut self.cluster else { return };
-        // Shards come one shortly after another, and a worker has one list: what it was told before must stay in it.
+        // Shards come one shortly after another, and a worker has one list: what it was told before
+        // must stay in it.
         let now = Instant::now();
         cluster.handled.retain(|handled| now.duration_since(handled.since) < HANDLED_LIFETIME);
         cluster.handled.push(Handled { since: now, shards, digests });
@@ -140,8 +145,9 @@ impl DataPath {
         self.move_fence()
     }
 
-    /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be known by then: while commands
-    /// wait it stays where it is, and moves when they have gone. A deadline that is taken back waits for nothing.
+    /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be
+    /// known by then: while commands wait it stays where it is, and moves when they have gone. A
+    /// deadline that is taken back waits for nothing.
     pub(super) fn move_fence(&mut self) -> Result<()> {
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let at = cluster.fence_at;
@@ -181,7 +187,8 @@ impl DataPath {
         self.sas.skip(child, by)
     }
 
-    /// Packets of these SAs are this node's to take in: what another may have accepted counts as seen. Up to where, is returned.
+    /// Packets of these SAs are this node's to take in: what another may have accepted counts as
+    /// seen. Up to where, is returned.
     pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>> {
         let floor = |taken: &TakenIn| {
             // Where it is known exactly nobody need look: that takes a system call each.
@@ -193,11 +200,13 @@ impl DataPath {
         Ok(floors)
     }
 
-    /// Shards that have been given up: [`DataPath::flushed`] tells when the worker is done with what it had of theirs.
+    /// Shards that have been given up: [`DataPath::flushed`] tells when the worker is done with
+    /// what it had of theirs.
     pub(crate) fn flush_shards(&mut self, shards: ShardSet) {
         if let Some(cluster) = &mut self.cluster {
             cluster.flushing.push_back(shards);
-            // The notes come back when all commands before it have been worked off, between two bursts.
+            // The notes come back when all commands before it have been worked off, between two
+            // bursts.
             self.send(Command::TakeNotes);
         }
     }

@@ -1,7 +1,7 @@
 //! What keeps clear text in: the prefixes in the filter, the routes into the TUN.
 //!
-//! Both survive the daemon. A prefix that an earlier run left is *inherited*, and so is one whose connection was
-//! unloaded: it stays shut until a connection claims it, or an operator lets it go.
+//! Both survive the daemon. A prefix that an earlier run left is *inherited*, and so is one whose
+//! connection was unloaded: it stays shut until a connection claims it, or an operator lets it go.
 
 use super::barrier::Barrier;
 use super::inherited::{LetGo, Origin};
@@ -29,9 +29,11 @@ pub(super) struct Guard {
     barrier: Barrier,
     /// This host's, and the cluster's.
     addresses: BTreeSet<IpAddr>,
-    /// What is half done: everything is held back that has to be, and some of what need not be any more.
+    /// What is half done: everything is held back that has to be, and some of what need not be any
+    /// more.
     under_way: Option<Way>,
-    /// False while filter and routes may have something else than is known, because a change has begun and failed.
+    /// False while filter and routes may have something else than is known, because a change has
+    /// begun and failed.
     settled: bool,
 }
 
@@ -158,8 +160,8 @@ impl Guard {
         &self.ports
     }
 
-    /// Holds back what the policies want held back from now on. What else is held back stays so until
-    /// [`Guard::release`]; until then what gets another home has none.
+    /// Holds back what the policies want held back from now on. What else is held back stays so
+    /// until [`Guard::release`]; until then what gets another home has none.
     pub(super) fn hold(
         &mut self,
         differences: Vec<Difference>,
@@ -204,9 +206,10 @@ impl Guard {
         Ok(())
     }
 
-    /// Leaves to the policies what they hold back by themselves. Only for policies that are there to stay: those of a
-    /// connection that is refused in the end must not take an inherited prefix along when they go.
-    /// True if there was anything to leave: then filter and routes have to follow.
+    /// Leaves to the policies what they hold back by themselves. Only for policies that are there
+    /// to stay: those of a connection that is refused in the end must not take an inherited prefix
+    /// along when they go. True if there was anything to leave: then filter and routes have to
+    /// follow.
     pub(super) fn claim_inherited(&mut self) -> bool {
         self.barrier.claim()
     }
@@ -286,7 +289,8 @@ impl Guard {
         self.opened.check(fib);
     }
 
-    /// Makes sure that nobody has taken our rules and routes away: a network manager may remove what it does not know.
+    /// Makes sure that nobody has taken our rules and routes away: a network manager may remove
+    /// what it does not know.
     pub(super) fn reassert(&mut self, routes: RouteGuard) -> Result<()> {
         self.routes = routes;
         let changes = self.routes.set(&self.barrier.applied().routes)?;

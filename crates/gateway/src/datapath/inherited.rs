@@ -1,4 +1,5 @@
-//! What an earlier run left in the filter, or a connection that was unloaded, and no other has claimed.
+//! What an earlier run left in the filter, or a connection that was unloaded, and no other has
+//! claimed.
 
 use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
@@ -91,8 +92,8 @@ impl Inherited {
         self.origins.get(prefix)
     }
 
-    /// Takes over a prefix that no connection wants held back any more, used as it is now. Answers what it has taken over
-    /// inside of it.
+    /// Takes over a prefix that no connection wants held back any more, used as it is now. Answers
+    /// what it has taken over inside of it.
     pub(super) fn keep(
         &mut self,
         abandoned: Prefix,
@@ -116,8 +117,8 @@ impl Inherited {
         self.unclaimed.insert(prefix);
     }
 
-    /// Leaves to configured children what they hold back by themselves, and what they let pass. Not to SAs: with the last of
-    /// them a prefix would open that nobody has allowed to.
+    /// Leaves to configured children what they hold back by themselves, and what they let pass. Not
+    /// to SAs: with the last of them a prefix would open that nobody has allowed to.
     pub(super) fn claim(&mut self, wanted: &Protection) -> Claimed {
         let mut claimed = Claimed::default();
         let own: Vec<Prefix> = self.selected.keys().copied().collect();

@@ -51,8 +51,8 @@ use workers::{WorkerReports, Workers};
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
 
-/// How many times longer than the last look at the routes lasted nobody looks again; and than the last walk through all SAs
-/// because routes had changed.
+/// How many times longer than the last look at the routes lasted nobody looks again; and than the
+/// last walk through all SAs because routes had changed.
 const MIN_REST_FACTOR: u32 = 50;
 
 /// How long a new sender ID takes at most to get to all workers.
@@ -114,11 +114,13 @@ pub(crate) enum WorkerEvent {
     Exhausting(ChildSaId),
     /// A Child SA has carried what [`DataPath::set_mark`] said.
     Carried(ChildSaId),
-    /// A node of a cluster runs out of numbers on the SA with that inbound SPI, at so many packets a second.
+    /// A node of a cluster runs out of numbers on the SA with that inbound SPI, at so many packets
+    /// a second.
     NumbersLow(Spi, u64),
     /// A node of a cluster runs out of IVs.
     IvLow,
-    /// The worker is done with the packets of shards that were given up: up to there packets were taken in.
+    /// The worker is done with the packets of shards that were given up: up to there packets were
+    /// taken in.
     Flushed(Flushed),
 }
 
@@ -160,8 +162,9 @@ impl DataPath {
         addresses
     }
 
-    /// Gives a new Child SA to the worker: what comes in can be opened from now on. What goes out waits for
-    /// [`DataPath::set_policies`]; or, if the SA takes the place of another, for [`DataPath::switch`].
+    /// Gives a new Child SA to the worker: what comes in can be opened from now on. What goes out
+    /// waits for [`DataPath::set_policies`]; or, if the SA takes the place of another, for
+    /// [`DataPath::switch`].
     pub(crate) fn install(
         &mut self,
         child: ChildSaId,
@@ -228,8 +231,8 @@ impl DataPath {
         Ok(())
     }
 
-    /// Makes filter, routes and worker follow the policies, as far as they have changed, and attaches new outbound SAs to
-    /// theirs.
+    /// Makes filter, routes and worker follow the policies, as far as they have changed, and
+    /// attaches new outbound SAs to theirs.
     pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<()> {
         let spd = Arc::new(policies.spd()?.clone());
         if change == Change::Protection {
@@ -239,7 +242,8 @@ impl DataPath {
         self.make_places(policies.numbers());
         let homes = policies.take_policy_homes().into_iter();
         self.queue(homes.map(|(policy, home)| Command::SetHome(policy, Some(home))));
-        // A policy must not stand empty, be it for a moment: no SPD that the worker has had names the number of a new one.
+        // A policy must not stand empty, be it for a moment: no SPD that the worker has had names
+        // the number of a new one.
         let outbound = self.sas.take_waiting();
         self.queue(outbound);
         self.send(Command::SetSpd(spd));
@@ -255,8 +259,8 @@ impl DataPath {
         }
     }
 
-    /// What an earlier run protected and the policies protect too goes with the policies from now on.
-    /// True if filter and routes have to follow.
+    /// What an earlier run protected and the policies protect too goes with the policies from now
+    /// on. True if filter and routes have to follow.
     pub(crate) fn claim_inherited(&mut self) -> bool {
         self.guard.claim_inherited()
     }
@@ -325,8 +329,8 @@ impl DataPath {
         }
     }
 
-    /// A worker has few IVs left: all of them go on with another sender ID. Others run low at about the same time; who still does a
-    /// little later says so again.
+    /// A worker has few IVs left: all of them go on with another sender ID. Others run low at about
+    /// the same time; who still does a little later says so again.
     fn iv_low(&mut self) -> Option<WorkerEvent> {
         let now = Instant::now();
         if self.renewed.is_some_and(|at| now.duration_since(at) < SENDER_RENEWAL_TIMEOUT) {
@@ -456,7 +460,8 @@ impl DataPath {
         self.next_reassertion = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
     }
 
-    /// Ends the workers. Filter, TUN and routes stay: without a daemon, protected traffic is dropped.
+    /// Ends the workers. Filter, TUN and routes stay: without a daemon, protected traffic is
+    /// dropped.
     pub(crate) fn stop(self) -> Result<()> {
         let Self { workers, .. } = self;
         workers.stop()

@@ -1,5 +1,5 @@
-//! What filter and routes have to hold, worked out from the policies, from what an earlier run left, and from the
-//! kernel's tables: for all prefixes, or for one. Nothing here touches either.
+//! What filter and routes have to hold, worked out from the policies, from what an earlier run
+//! left, and from the kernel's tables: for all prefixes, or for one. Nothing here touches either.
 
 use super::inherited::Inherited;
 use super::sources::Sources;
@@ -82,7 +82,8 @@ fn set<V>(map: &mut PrefixMap<V>, prefix: Prefix, value: Option<V>) {
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub(super) wanted: &'a Protection,
-    /// Whose packets are whose, where several nodes share them: of all prefixes that have another home than those around them.
+    /// Whose packets are whose, where several nodes share them: of all prefixes that have another
+    /// home than those around them.
     pub(super) homes: &'a PrefixMap<PrefixHome>,
     pub(super) inherited: &'a Inherited,
     pub(super) host: &'a Host,
@@ -200,7 +201,8 @@ impl Demand<'_> {
 
     /// A prefix that is shut whatever lies around it.
     fn shut(&self, prefix: &Prefix) -> Option<PrefixUse> {
-        // A prefix on both sides of a policy (any to any) says nothing about where a packet comes from.
+        // A prefix on both sides of a policy (any to any) says nothing about where a packet comes
+        // from.
         let usage = || match self.wanted.both.contains_key(prefix) {
             true => TO_ALONE,
             false => PrefixUse {
@@ -222,7 +224,8 @@ impl Demand<'_> {
         prefix.is_default() || self.wanted.passed_in_part.covers(prefix)
     }
 
-    /// Whether policies open a prefix. What an earlier run has left stands first: its policies may have been others.
+    /// Whether policies open a prefix. What an earlier run has left stands first: its policies may
+    /// have been others.
     fn is_passed(&self, prefix: &Prefix) -> bool {
         self.wanted.passed.contains_key(prefix) && self.inherited.shut.meeting(prefix).next().is_none()
     }
@@ -252,8 +255,8 @@ pub(super) struct Way(PrefixMap<Step>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     before: Planned,
-    /// Holds back what either plan holds back, and nothing else: from one to the other by way of it, no address is ever
-    /// less shut than both of them have it.
+    /// Holds back what either plan holds back, and nothing else: from one to the other by way of
+    /// it, no address is ever less shut than both of them have it.
     pub(super) between: Planned,
     pub(super) after: Planned,
 }

@@ -55,25 +55,27 @@ pub(crate) enum Activation {
     WithPolicy,
     /// When [`Sas::switch`] says so: it has the policy of the one that it renews.
     SharedPolicy,
-    /// When [`Sas::switch`] says so. Until then what its own policy wants protected goes through the one that it renews: the
-    /// peer may not be ready (RFC 7296 §2.8).
+    /// When [`Sas::switch`] says so. Until then what its own policy wants protected goes through
+    /// the one that it renews: the peer may not be ready (RFC 7296 §2.8).
     After(ChildSaId),
 }
 
-/// Without the keys: they are with IKE and in the SAs. There are very many: what few of them have is beside them.
+/// Without the keys: they are with IKE and in the SAs. There are very many: what few of them have
+/// is beside them.
 struct Installed {
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
 }
 
 impl Sas {
-    /// None yet. `granted`: they have no numbers to send with but those that they are given by [`Sas::grant`].
+    /// None yet. `granted`: they have no numbers to send with but those that they are given by
+    /// [`Sas::grant`].
     pub(super) fn new(granted: bool) -> Self {
         Self { granted, ..Self::default() }
     }
 
-    /// Builds both halves. The inbound one can be given to the worker at once, the outbound one when its policy stands, or,
-    /// if it takes the place of another, when [`Sas::switch`] says so.
+    /// Builds both halves. The inbound one can be given to the worker at once, the outbound one
+    /// when its policy stands, or, if it takes the place of another, when [`Sas::switch`] says so.
     pub(super) fn install(
         &mut self,
         child: ChildSaId,
@@ -116,7 +118,8 @@ impl Sas {
         Ok(commands)
     }
 
-    /// The SA of that inbound SPI has come into use: makes the schedules of its keys, in which packets find them from now on.
+    /// The SA of that inbound SPI has come into use: makes the schedules of its keys, in which
+    /// packets find them from now on.
     pub(super) fn expand_keys(&self, spi: Spi) -> Result<()> {
         let Some(sa) = self.by_spi.get(&spi).and_then(|child| self.installed.get(child)) else {
             return Ok(());
@@ -124,8 +127,9 @@ impl Sas {
         Ok(sa.inbound.expand_key().and_then(|()| sa.outbound.expand_key())?)
     }
 
-    /// Sends through the SA from now on: with the next packet, or, if its policy is not with the worker yet, with that.
-    /// The one that carried it until then sends no more, and follows no peer that moves.
+    /// Sends through the SA from now on: with the next packet, or, if its policy is not with the
+    /// worker yet, with that. The one that carried it until then sends no more, and follows no peer
+    /// that moves.
     pub(super) fn switch(&mut self, from: ChildSaId, child: ChildSaId) -> Vec<Command> {
         if self.installed.contains_key(&from) {
             self.idle.insert(from);
@@ -165,7 +169,8 @@ impl Sas {
         Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
     }
 
-    /// Packets of the SA with that inbound SPI come from there now, and the worker need not say so again.
+    /// Packets of the SA with that inbound SPI come from there now, and the worker need not say so
+    /// again.
     pub(super) fn note_source(&self, spi: Spi, remote: SocketAddr) -> Option<ChildSaId> {
         let child = self.by_spi.get(&spi)?;
         self.installed.get(child)?.inbound.set_known_source(remote);
@@ -290,7 +295,8 @@ fn hash(addr: IpAddr) -> u64 {
 
 impl Installed {
     fn set_path_mtu(&self, mtu: u16) {
-        // A path too small for even one octet of payload keeps its former value, and packets are dropped as too big.
+        // A path too small for even one octet of payload keeps its former value, and packets are
+        // dropped as too big.
         if self.outbound.set_path_mtu(mtu).is_err() || self.inbound.set_path_mtu(mtu).is_err() {
             tracing::warn!("the path to {} takes only {mtu} octets", self.outbound.remote());
         }

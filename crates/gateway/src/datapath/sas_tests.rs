@@ -55,8 +55,8 @@ fn moved(sas: &mut Sas, child: ChildSaId, remote: &str) -> Vec<(Spi, IpAddr)> {
     set(&sas.update(child, path, MTU).unwrap())
 }
 
-/// A peer behind a NAT moves while its old IKE SA is on its way out: what that one carried has a successor, whose place it
-/// must not take again.
+/// A peer behind a NAT moves while its old IKE SA is on its way out: what that one carried has a
+/// successor, whose place it must not take again.
 #[test]
 fn what_has_a_successor_does_not_come_back_by_moving() {
     let mut sas = Sas::default();
@@ -71,7 +71,8 @@ fn what_has_a_successor_does_not_come_back_by_moving() {
     assert_eq!(moved(&mut sas, new, places[2]), [(params(2).spi_out, third)]);
 }
 
-/// What carries other selectors than the one that it renews has another policy; the peer need not be ready for it yet.
+/// What carries other selectors than the one that it renews has another policy; the peer need not
+/// be ready for it yet.
 #[test]
 fn another_policy_goes_through_the_old_one_until_the_turn_of_the_new() {
     let other = PolicyId(4);

@@ -1,5 +1,5 @@
-//! Building the data path, in the order that never leaves a gap: first what keeps clear text in, then what lets
-//! protected packets through.
+//! Building the data path, in the order that never leaves a gap: first what keeps clear text in,
+//! then what lets protected packets through.
 
 use super::guard::Guard;
 use super::ports::{PortLine, Ports};
@@ -32,7 +32,8 @@ use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, Loc
 use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::pmtu::PathMtus;
 
-/// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an older one's IVs.
+/// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an
+/// older one's IVs.
 const FIRST_SENDER: SenderId = SenderId(1);
 /// Frames of a worker that has no ports.
 const PORTLESS_FRAMES: usize = 256;
@@ -40,8 +41,8 @@ const PORTLESS_FRAMES: usize = 256;
 pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
-    /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they were: shut, where an
-    /// earlier run had shut them, else as if nothing had been tried.
+    /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they
+    /// were: shut, where an earlier run had shut them, else as if nothing had been tried.
     pub(crate) fn start(
         config: &Config,
         assignment: &QueueAssignment,
@@ -151,7 +152,8 @@ impl DataPath {
     }
 }
 
-/// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the filter.
+/// Takes away the filter, and the TUN with the routes into it. Answers how many ports had the
+/// filter.
 fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usize> {
     let cleaned = cleanup(instance)?;
     let configured = config.cluster.iter().flat_map(|cluster| &cluster.vips);
@@ -164,15 +166,16 @@ fn take_away(config: &Config, instance: &Instance, with_tun: bool) -> Result<usi
     Ok(cleaned.ports.len())
 }
 
-/// A worker's flow cache has 2^17 sets: 16 MiB, of which a gateway with few flows touches little. Flows that find no room cost a
-/// look into the policies for each packet, microseconds where there are 100 000.
+/// A worker's flow cache has 2^17 sets: 16 MiB, of which a gateway with few flows touches little.
+/// Flows that find no room cost a look into the policies for each packet, microseconds where there
+/// are 100 000.
 const FLOW_CACHE_BITS: u32 = 17;
 
 /// Of the TUN before the ports are known, and at least.
 const MIN_TUN_MTU: u16 = 1500;
 
-/// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what is too long for a tunnel is answered
-/// by the worker. Frames hold no more.
+/// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what
+/// is too long for a tunnel is answered by the worker. Frames hold no more.
 pub(super) fn tun_mtu(fib: &Fib) -> u16 {
     let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(MIN_TUN_MTU);
     // Below 16384.
@@ -250,7 +253,8 @@ struct BuiltWorker {
 }
 
 impl WorkerBuilder<'_> {
-    /// Opens all ports before the first worker starts: what can fail comes first. Each that has ports has a queue of the TUN too.
+    /// Opens all ports before the first worker starts: what can fail comes first. Each that has
+    /// ports has a queue of the TUN too.
     fn start(
         &self,
         assignment: &QueueAssignment,

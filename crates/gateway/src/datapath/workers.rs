@@ -1,4 +1,5 @@
-//! The workers, as control drives them: what one is told all are told, in the same order, and what they tell comes as from one.
+//! The workers, as control drives them: what one is told all are told, in the same order, and what
+//! they tell comes as from one.
 
 use crate::error::{Error, Result};
 use std::collections::{BTreeSet, VecDeque};
@@ -114,8 +115,8 @@ impl Workers {
         self.0.iter().all(|worker| worker.backlog.is_empty())
     }
 
-    /// Frees what workers have put out of use, and takes what they tell, in the order in which it came up: once, where several tell
-    /// the same.
+    /// Frees what workers have put out of use, and takes what they tell, in the order in which it
+    /// came up: once, where several tell the same.
     pub(super) fn reports(&mut self) -> WorkerReports {
         self.0.iter_mut().for_each(Running::collect);
         let complete = self.0.iter().map(|worker| worker.noted.len()).min().unwrap_or(0);
@@ -163,7 +164,8 @@ fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
     }
 }
 
-/// The notes of all workers, each of which has so many, the oldest first: one of each in turns, the latest first.
+/// The notes of all workers, each of which has so many, the oldest first: one of each in turns, the
+/// latest first.
 fn latest_first(each: &[(Box<[Note]>, usize)]) -> Vec<Note> {
     let most = each.iter().map(|(_, count)| *count).max().unwrap_or(0);
     let of_age = |age: usize| {

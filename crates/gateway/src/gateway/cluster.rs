@@ -1,4 +1,5 @@
-//! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks for beside IKE.
+//! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks
+//! for beside IKE.
 
 use super::Gateway;
 use crate::cluster::rollback::Sign;
@@ -50,7 +51,8 @@ impl Gateway {
         }
     }
 
-    /// Hears the engine. True if there may be more to hear: the other nodes' heartbeats must not wait for long.
+    /// Hears the engine. True if there may be more to hear: the other nodes' heartbeats must not
+    /// wait for long.
     pub(crate) fn engine_events(&mut self) -> bool {
         let begun = Instant::now();
         let mut more = false;
@@ -85,7 +87,8 @@ impl Gateway {
         self.perform_all();
     }
 
-    /// A sender ID whose number is not on disk may be given out again, and a view that is not there be forgotten: better none.
+    /// A sender ID whose number is not on disk may be given out again, and a view that is not there
+    /// be forgotten: better none.
     fn persisted(&mut self, written: Result<Vec<Durable>>) {
         match written {
             Ok(written) => {
@@ -97,8 +100,9 @@ impl Gateway {
         }
     }
 
-    /// A router has told of a packet that was too large. Only who has sent it can tell whether that is true, and tells the other
-    /// nodes: they send on this path when it is gone. True if it is to be believed.
+    /// A router has told of a packet that was too large. Only who has sent it can tell whether that
+    /// is true, and tells the other nodes: they send on this path when it is gone. True if it is to
+    /// be believed.
     pub(crate) fn router_told(&mut self, told: &TooBig) -> bool {
         if !self.data.has_sent(told) {
             return false;

@@ -1,4 +1,5 @@
-//! What the worker tells of traffic: what asks for an SA, wears one out, or shows that a peer is alive.
+//! What the worker tells of traffic: what asks for an SA, wears one out, or shows that a peer is
+//! alive.
 
 use super::Gateway;
 use crate::datapath::WorkerEvent;
@@ -54,8 +55,9 @@ impl Gateway {
         }
     }
 
-    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to end. By the second would be
-    /// too late: what it may carry between the two is often less than a second's traffic.
+    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to
+    /// end. By the second would be too late: what it may carry between the two is often less than a
+    /// second's traffic.
     fn note_use(&mut self, child: ChildSaId) {
         if let Some((inbound, outbound)) = self.data.carried(child) {
             let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
@@ -78,7 +80,8 @@ impl Gateway {
         }
     }
 
-    /// The peer wants numbers left out. Where there are not so many, the Child SA gets new ones with new keys.
+    /// The peer wants numbers left out. Where there are not so many, the Child SA gets new ones
+    /// with new keys.
     pub(super) fn skip_numbers(&mut self, child: ChildSaId, by: u64) {
         if !self.data.skip_numbers(child, by) && self.endpoint.rekey_child(self.now, child) {
             let message = format!("CHILD_SA #{} has not {by} sequence numbers left: it is renewed", child.0);
@@ -91,7 +94,8 @@ impl Gateway {
         self.looked_at.is_some()
     }
 
-    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the liveness checks.
+    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the
+    /// liveness checks.
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
@@ -112,7 +116,8 @@ impl Gateway {
         self.settle();
     }
 
-    /// Once a second: tries again what failed, tells the other nodes what has moved, and begins to look at the traffic of all Child SAs.
+    /// Once a second: tries again what failed, tells the other nodes what has moved, and begins to
+    /// look at the traffic of all Child SAs.
     pub(crate) fn report_traffic(&mut self) {
         self.looked_at.get_or_insert(None);
         self.protection_changed |= self.policies_failed;

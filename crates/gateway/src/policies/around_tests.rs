@@ -76,7 +76,8 @@ fn it_is_for_esp_of_our_own_and_holds_nothing_back() {
     assert!(found(&policies).is_none() && policies.spd().unwrap().is_empty());
 }
 
-/// What is not between the gateways themselves, or not AH, or not ESP alone, is for what hosts send.
+/// What is not between the gateways themselves, or not AH, or not ESP alone, is for what hosts
+/// send.
 #[test]
 fn others_are_for_what_hosts_send() {
     let all = Child { remote_ts: vec![TsSpec::Fixed(ts(GATEWAYS[1]))], ..around(ChildMode::Transport) };

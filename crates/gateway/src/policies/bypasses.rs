@@ -66,7 +66,8 @@ impl Bypass {
         Self { priority: entry.rank.priority, opened: opened.collect(), local }
     }
 
-    /// True if the rival holds back something in the range that the bypass does not let pass before.
+    /// True if the rival holds back something in the range that the bypass does not let pass
+    /// before.
     fn is_spoiled(&self, range: &AddrRange, rival: &PolicyEntry) -> bool {
         let alike = |own: &AddrRange| own.start().is_ipv4() == range.start().is_ipv4();
         let goes_beyond = || !rival.local_ranges().filter(alike).all(|own| self.local.holds(&own));
@@ -77,7 +78,8 @@ impl Bypass {
 }
 
 impl Bypasses {
-    /// A bypass policy is there. `rivals` are those that hold back anything in a range, and maybe others.
+    /// A bypass policy is there. `rivals` are those that hold back anything in a range, and maybe
+    /// others.
     pub(super) fn add<'a, I: Iterator<Item = &'a PolicyEntry>>(
         &mut self,
         id: PolicyId,

@@ -1,12 +1,15 @@
-//! Which home the filter names for clear traffic, where several nodes share the tunnels: the shard of the Child SA that
-//! carries what goes to a prefix, or that of the connection whose child holds it back and has no SA yet.
+//! Which home the filter names for clear traffic, where several nodes share the tunnels: the shard
+//! of the Child SA that carries what goes to a prefix, or that of the connection whose child holds
+//! it back and has no SA yet.
 //!
-//! A prefix says nothing of sources, protocols and ports. So it has a home only if all policies that a packet to it can meet
-//! have that one; a policy that others before it cover wholly is met by none. Where there are several homes, the workers of
-//! all nodes look at the packet: that is always right, and costs more.
+//! A prefix says nothing of sources, protocols and ports. So it has a home only if all policies
+//! that a packet to it can meet have that one; a policy that others before it cover wholly is met
+//! by none. Where there are several homes, the workers of all nodes look at the packet: that is
+//! always right, and costs more.
 //!
-//! All nodes come to the same homes from the same policies. The order of what has the same priority may be another on each
-//! of them, except that Child SAs come before configured children: nothing here depends on more than that.
+//! All nodes come to the same homes from the same policies. The order of what has the same priority
+//! may be another on each of them, except that Child SAs come before configured children: nothing
+//! here depends on more than that.
 //!
 //! Work for a change depends on what lies inside the prefixes that it concerns.
 
@@ -23,8 +26,8 @@ use testudo_cluster::dispatch::PrefixHome;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::Rank;
 
-/// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and those that are held back come
-/// first.
+/// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and
+/// those that are held back come first.
 const MAX_HOMES: usize = 60_000;
 
 /// Of how many kinds policies about one prefix may be before nobody asks which of them cover which.
@@ -37,7 +40,8 @@ pub(super) struct Homes {
     room: usize,
     standing: BTreeMap<Rank, Standing>,
     prefixes: PrefixMap<PrefixPolicies>,
-    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing is known: [`UNKNOWN_HOME`].
+    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing
+    /// is known: [`UNKNOWN_HOME`].
     named: PrefixMap<PrefixHome>,
     /// Where the policies are others than `named` says.
     stale: BTreeSet<Prefix>,
@@ -55,7 +59,8 @@ const UNKNOWN_HOME: PrefixHome = PrefixHome::Ambiguous;
 /// What a policy does to the home of a packet that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HomeClaim {
-    /// Only this shard carries the packet. Otherwise any may drop it, or let it pass, and this is one.
+    /// Only this shard carries the packet. Otherwise any may drop it, or let it pass, and this is
+    /// one.
     is_binding: bool,
     shard: Shard,
 }

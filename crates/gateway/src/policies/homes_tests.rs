@@ -151,7 +151,8 @@ fn several_homes_of_one_prefix_are_ambiguous_until_one_is_left() {
     assert_eq!(node.home("10.2.0.1"), shard(1));
 }
 
-/// Others of our side than the SA's are still to have an SA of their own, and its home is where that begins.
+/// Others of our side than the SA's are still to have an SA of their own, and its home is where
+/// that begins.
 #[test]
 fn an_sa_that_leaves_something_to_a_child_without_one_does_not_speak_for_it() {
     let mut node = Node::new();
@@ -209,7 +210,8 @@ fn a_rekeyed_sa_keeps_its_policy_only_at_its_home_and_place() {
     assert_eq!(node.home("10.2.0.1"), shard(5));
 }
 
-/// In a cluster a renewed SA has the place of the old one, also where it carries less and has a policy of its own.
+/// In a cluster a renewed SA has the place of the old one, also where it carries less and has a
+/// policy of its own.
 #[test]
 fn an_sa_in_the_place_of_another_is_found_when_that_one_has_gone() {
     let mut node = Node::new();
@@ -460,7 +462,8 @@ fn cost<T>(work: impl FnOnce() -> T) -> (usize, T) {
     (meter::take(), done)
 }
 
-/// Road warriors, each with an address out of one pool; and as many connections that share the pool.
+/// Road warriors, each with an address out of one pool; and as many connections that share the
+/// pool.
 #[test]
 fn what_a_tunnel_costs_does_not_grow_with_how_many_there_are() {
     let mut node = Node::new();

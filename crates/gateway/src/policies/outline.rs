@@ -1,5 +1,5 @@
-//! What the policies hold back, kept as they come and go: work for a change depends on the change, not on how many
-//! policies there are.
+//! What the policies hold back, kept as they come and go: work for a change depends on the change,
+//! not on how many policies there are.
 
 use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
@@ -13,8 +13,9 @@ use testudo_ike::config::ChildMode;
 use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spd::PolicyId;
 
-/// The most prefixes that an SA adds to those of the configured children. The filter has room for 65536, and a peer
-/// chooses the selectors of its SAs: 64 ranges whose ends fit no prefix would make 16 000.
+/// The most prefixes that an SA adds to those of the configured children. The filter has room for
+/// 65536, and a peer chooses the selectors of its SAs: 64 ranges whose ends fit no prefix would
+/// make 16 000.
 const MAX_SA_PREFIXES: usize = 64;
 
 /// What filter and routes have to know of the policies.
@@ -22,8 +23,8 @@ const MAX_SA_PREFIXES: usize = 64;
 pub(super) struct Outline {
     /// Remote prefixes that configured children hold back.
     held: PrefixMap<Holder>,
-    /// What SAs hold back beyond that: a peer's address where that was not known before, and what is left of a connection
-    /// that was unloaded.
+    /// What SAs hold back beyond that: a peer's address where that was not known before, and what
+    /// is left of a connection that was unloaded.
     added: PrefixMap<BTreeSet<PolicyId>>,
     local: Tally,
     selected: Tally,
@@ -90,13 +91,15 @@ impl Default for Outline {
 
 /// Configured children.
 impl Outline {
-    /// The policy of a configured child goes, or is about to become another. [`Outline::exchange`] follows.
+    /// The policy of a configured child goes, or is about to become another. [`Outline::exchange`]
+    /// follows.
     pub(super) fn retire(&mut self, id: PolicyId, entry: &PolicyEntry) {
         self.bypasses.remove(id, &mut self.changes);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
-    /// Takes policies of configured children in the place of others. What both hold back is held back throughout.
+    /// Takes policies of configured children in the place of others. What both hold back is held
+    /// back throughout.
     pub(super) fn exchange(
         &mut self,
         old: &BTreeMap<PolicyId, Box<PolicyEntry>>,
@@ -134,7 +137,8 @@ impl Outline {
         }
     }
 
-    /// If the policy is a bypass, it counts from now on. All that it comes together with have been counted as rivals.
+    /// If the policy is a bypass, it counts from now on. All that it comes together with have been
+    /// counted as rivals.
     pub(super) fn bypass(&mut self, id: PolicyId, table: &Table) {
         let Some(entry) = table.get(id).filter(|entry| entry.mode == ChildMode::Pass) else { return };
         let Self { held, added, bypasses, changes, .. } = self;
@@ -272,7 +276,8 @@ impl Outline {
         })
     }
 
-    /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`] changes that.
+    /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`]
+    /// changes that.
     fn footing(&self, sa: &PolicyEntry) -> Footing {
         let mut footing = Footing::default();
         let mut more = Vec::new();
@@ -392,7 +397,8 @@ fn own_side_of_sa(sa: &PolicyEntry, [ipv4, ipv6]: [bool; 2]) -> BTreeSet<Prefix>
     ranges().flat_map(|range| cover_within(&range, limit)).collect()
 }
 
-/// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say in their selectors.
+/// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say
+/// in their selectors.
 fn sides(
     entry: &PolicyEntry,
     mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),

@@ -1,4 +1,5 @@
-//! What is kept as policies come and go is what they come to when all are looked at; and what that costs.
+//! What is kept as policies come and go is what they come to when all are looked at; and what that
+//! costs.
 
 use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::PolicyEntry;

@@ -1,4 +1,5 @@
-//! What filter and routes have to know of the policies: prefixes that are held back, and those that are not.
+//! What filter and routes have to know of the policies: prefixes that are held back, and those that
+//! are not.
 
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeMap;
@@ -11,14 +12,16 @@ pub(crate) struct Protection {
     pub(crate) protected: PrefixSet,
     /// Those of them that configured children hold back, and not SAs alone.
     pub(crate) held: PrefixSet,
-    /// Our own sides, as configured: what comes from there is not "clear text that should have been protected".
+    /// Our own sides, as configured: what comes from there is not "clear text that should have been
+    /// protected".
     pub(crate) local: PrefixSet,
     /// Our own sides of policies for everything, as configured: what comes in clear to there is
     /// held back, whomever it is from.
     pub(crate) selected: PrefixSet,
     /// The same of Child SAs, as far as no prefix tells what they carry.
     pub(crate) selected_by_sas: PrefixSet,
-    /// Prefixes on both sides of one policy, which says nothing then about where a packet comes from.
+    /// Prefixes on both sides of one policy, which says nothing then about where a packet comes
+    /// from.
     pub(crate) both: PrefixSet,
     /// Remote prefixes in which any host may be a peer: also those that are directly connected.
     pub(crate) anybody: PrefixSet,

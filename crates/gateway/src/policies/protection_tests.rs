@@ -131,7 +131,8 @@ fn what_is_given_up_beside_a_tunnel_for_everything_is_abandoned() {
     assert_eq!(policies.take_abandoned(), of(&[], &["10.0.0.0/8"]));
 }
 
-/// 64 ranges of IPv6 whose ends fit no prefix: as many as a peer can put into the selectors of one SA.
+/// 64 ranges of IPv6 whose ends fit no prefix: as many as a peer can put into the selectors of one
+/// SA.
 fn odd_ranges() -> Vec<TrafficSelector> {
     let addr =
         |n: u16, rest: u16| IpAddr::from(Ipv6Addr::new(n, rest, rest, rest, rest, rest, rest, rest ^ 1));

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 
-/// The most prefixes that an SA is about. The filter's room is limited, and a peer chooses the selectors of its SAs.
+/// The most prefixes that an SA is about. The filter's room is limited, and a peer chooses the
+/// selectors of its SAs.
 const MAX_SA_PREFIXES: usize = 32;
 
 /// The prefixes that a policy is about: exactly, if an operator wrote it.
@@ -68,7 +69,8 @@ impl Limit {
 }
 
 impl Scope {
-    /// What of the traffic to the prefix selectors take. Narrower prefixes that they name do not count.
+    /// What of the traffic to the prefix selectors take. Narrower prefixes that they name do not
+    /// count.
     pub(super) fn of(selectors: &SelectorPair, prefix: &Prefix) -> Self {
         let (start, end) = (prefix.addr(), last_address(prefix));
         let is_whole = |ts: &&TrafficSelector| ts.addrs.contains(start) && ts.addrs.contains(end);

@@ -1,9 +1,10 @@
-//! One Child SA takes the place of another that carried something else, because the configuration of its child has changed.
-//! At no moment may what both carry be without an SA, nor anything leave in clear.
+//! One Child SA takes the place of another that carried something else, because the configuration
+//! of its child has changed. At no moment may what both carry be without an SA, nor anything leave
+//! in clear.
 //!
-//! The policy of the new SA stands as soon as it is there, and that of the old one until what goes out changes over: until
-//! then both lead to the old SA. Before that the configured children are the new ones already: what they hold back, and the old SA may carry, it carries in
-//! their place.
+//! The policy of the new SA stands as soon as it is there, and that of the old one until what goes
+//! out changes over: until then both lead to the old SA. Before that the configured children are
+//! the new ones already: what they hold back, and the old SA may carry, it carries in their place.
 
 use super::table::PolicyEntry;
 use super::{Action, Policies, SelectorPair};
@@ -12,7 +13,8 @@ use testudo_ike::output::ChildSaId;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{PolicyId, Rank};
 
-/// A place in the SPD from which traffic goes through a Child SA until that of the child which holds it back is there.
+/// A place in the SPD from which traffic goes through a Child SA until that of the child which
+/// holds it back is there.
 #[derive(Debug)]
 pub(super) struct StandIn {
     pub(super) rank: Rank,
@@ -55,8 +57,9 @@ impl StandIns {
 }
 
 impl Policies {
-    /// What goes out changes over from one Child SA to another: the policy of the old one is not to be in the way of what the
-    /// new one carries. `is_current`: the new one was made by the configuration as it is now.
+    /// What goes out changes over from one Child SA to another: the policy of the old one is not to
+    /// be in the way of what the new one carries. `is_current`: the new one was made by the
+    /// configuration as it is now.
     pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId, is_current: bool) {
         let Some(new) = self.installed.get(&to).copied() else { return };
         let old = self.installed.get(&from).copied().filter(|old| *old != new);
@@ -69,9 +72,10 @@ impl Policies {
         }
     }
 
-    /// Child SAs of a connection that has changed, and whose children have others to come: until these are there, what the
-    /// children hold back goes through the old SAs as far as those carry it. Otherwise a child that is looked at before such
-    /// an SA, because its selectors are narrower now, would drop what the SA could carry.
+    /// Child SAs of a connection that has changed, and whose children have others to come: until
+    /// these are there, what the children hold back goes through the old SAs as far as those carry
+    /// it. Otherwise a child that is looked at before such an SA, because its selectors are
+    /// narrower now, would drop what the SA could carry.
     pub(crate) fn stand_in(&mut self, connection: &str, outdated: &[ChildSaId]) {
         for sa in outdated {
             let Some(id) = self.installed.get(sa).copied() else { continue };
@@ -90,7 +94,8 @@ impl Policies {
         }
     }
 
-    /// Right before each child of the connection that comes before the SA and did not when the SA was made.
+    /// Right before each child of the connection that comes before the SA and did not when the SA
+    /// was made.
     fn places_for(&self, connection: &str, sa: PolicyId) -> Vec<StandIn> {
         let Some(sa) = self.table.get(sa) else { return Vec::new() };
         let children = self.of_connection(connection);

@@ -102,7 +102,8 @@ fn only_what_the_old_sa_carries_goes_through_it() {
     assert!(standing(&policies).is_empty());
 }
 
-/// Children for one network of the peer's, of equal priority: what stands in for them stands under one prefix.
+/// Children for one network of the peer's, of equal priority: what stands in for them stands under
+/// one prefix.
 #[test]
 fn what_stands_in_for_several_children_of_one_network_stands_and_goes() {
     let (mut policies, old) = changed("10.2.0.0/16", "10.2.0.0/24");
@@ -181,8 +182,8 @@ fn another_priority_is_another_policy() {
     assert_eq!(standing(&policies), [Action::Protect(new)]);
 }
 
-/// An SA of the new policy is with the worker before the SPD is: a number that the worker's SPD still names would send
-/// through it what is another's.
+/// An SA of the new policy is with the worker before the SPD is: a number that the worker's SPD
+/// still names would send through it what is another's.
 #[test]
 fn a_number_rests_until_the_worker_has_forgotten_it() {
     let mut policies = Policies::default();

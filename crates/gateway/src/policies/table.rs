@@ -10,7 +10,8 @@ use testudo_ipsec::spd::{Action, PolicyId, Rank};
 /// The most ranges of our side that count of one SA: the peer has a say in its selectors.
 const MAX_SA_RANGES: usize = 16;
 
-/// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay small.
+/// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay
+/// small.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Boxed, because there are very many and a list grows by doubling.
@@ -24,7 +25,8 @@ pub(super) struct PolicyEntry {
     pub(super) selectors: SelectorPair,
     pub(super) rank: Rank,
     pub(super) mode: ChildMode,
-    /// It is for ESP of our own, around which it puts AH: see [`Spd::insert_around`](testudo_ipsec::spd::Spd::insert_around).
+    /// It is for ESP of our own, around which it puts AH: see
+    /// [`Spd::insert_around`](testudo_ipsec::spd::Spd::insert_around).
     pub(super) is_around: bool,
     /// Child SAs that share it: one that is renewed, and the one that takes its place.
     pub(super) sas: u32,
@@ -42,7 +44,8 @@ pub(super) struct PolicyEntry {
 #[derive(Debug)]
 pub(super) struct Configured {
     pub(super) name: ChildName,
-    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says nothing.
+    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says
+    /// nothing.
     pub(super) named: Box<[AddrRange]>,
     /// Its peer is whatever host a packet is for.
     pub(super) is_for_anybody: bool,
@@ -96,8 +99,8 @@ impl Table {
     }
 }
 
-/// True for a child whose SA goes around those of other children: it is for AH, between the gateways themselves, and for nothing
-/// but ESP.
+/// True for a child whose SA goes around those of other children: it is for AH, between the
+/// gateways themselves, and for nothing but ESP.
 fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
     let is_ah = !child.proposals.is_empty() && child.proposals.iter().all(EspProposal::is_ah);
     child.mode == ChildMode::Transport && is_ah && selectors.take_esp_alone()

@@ -1,4 +1,5 @@
-//! ESP inside AH: two Child SAs of one IKE SA, of which the second protects what the first has made.
+//! ESP inside AH: two Child SAs of one IKE SA, of which the second protects what the first has
+//! made.
 
 use crate::common::{Arrivals, Pair, SOON, Scenario, UP_LIMIT};
 use crate::esp_suites::{INNER_MTU, sizes_are_answered};
@@ -171,7 +172,8 @@ fn hosts_learn_what_fits_both() {
     let scenario = Scenario::new("bundle", Kind::Testudo).outer_mtu(OUTER_MTU);
     let pair = scenario.start_with(|_, connection| bundled(connection, &[]));
     up(&pair);
-    // The IP header and AH, then ESP: header, IV and ICV around words of text with two octets of trailer.
+    // The IP header and AH, then ESP: header, IV and ICV around words of text with two octets of
+    // trailer.
     let mtu = (u32::from(OUTER_MTU) - 20 - 28 - 32) / 4 * 4 - 2;
     for from in SIDES {
         for inner in [Family::V4, Family::V6] {
@@ -192,8 +194,9 @@ fn after<'t>(text: &'t str, word: &str) -> &'t str {
     words.nth(1).unwrap_or_else(|| panic!("no {word}: {text}"))
 }
 
-/// The SAs of AH as charon has installed them, for nothing but packets between the gateways: what the kernel asks about it
-/// is what is inside of both. They are made again without that; no packet has used them.
+/// The SAs of AH as charon has installed them, for nothing but packets between the gateways: what
+/// the kernel asks about it is what is inside of both. They are made again without that; no packet
+/// has used them.
 fn for_anything(pair: &Pair, states: &str) {
     let blocks = states.replace("\nsrc ", "\n\nsrc ");
     for ah in blocks.split("\n\n").filter(|sa| sa.contains("proto ah ") && sa.contains("\n\tsel ")) {
@@ -215,7 +218,8 @@ fn for_anything(pair: &Pair, states: &str) {
     }
 }
 
-/// A Linux kernel has a bundle as one policy with two templates, which charon does not make: it is told here.
+/// A Linux kernel has a bundle as one policy with two templates, which charon does not make: it is
+/// told here.
 fn bundle_of_guest(pair: &Pair, outer: Family) {
     let states = guest(pair).run("ip xfrm state").unwrap();
     for_anything(pair, &states);

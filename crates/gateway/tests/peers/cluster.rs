@@ -1,4 +1,5 @@
-//! Three nodes as one gateway: corosync, Testudo on each, one address, and a peer that knows nothing of it.
+//! Three nodes as one gateway: corosync, Testudo on each, one address, and a peer that knows
+//! nothing of it.
 
 use crate::common::SOON;
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! Keys go from node to node, and stay with the nodes: corosync and what it shares with its clients never have one.
+//! Keys go from node to node, and stay with the nodes: corosync and what it shares with its clients
+//! never have one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use testudo_lab::strongswan::Strongswan;
 use testudo_lab::topology::Family;
 use testudo_lab::wait_until;
 
-/// How a message of an update begins (`cluster::group::frame`: magic, version, kind): what follows it is sealed.
+/// How a message of an update begins (`cluster::group::frame`: magic, version, kind): what follows
+/// it is sealed.
 const SEALED: &[u8] = b"Tg\x02\x02\0\0\0\0";
 const LIMIT: Duration = Duration::from_secs(120);
 const SHARED: &str = "/dev/shm";
@@ -43,11 +45,13 @@ fn no_key_is_in_corosync_or_in_what_it_shares() {
     bed.bring_up(1).unwrap();
     let pong = Ping::new(Cluster::behind(1, Family::V4, 2)).count(5).run(&bed.cluster.client).unwrap();
     assert_eq!(pong.received, 5);
-    // So that what brings a node up to date is among what went through corosync, and not only what made the SAs.
+    // So that what brings a node up to date is among what went through corosync, and not only what
+    // made the SAs.
     bed.nodes[2].process().kill();
     bed.nodes[2].restart().unwrap();
 
-    // The states go to all nodes, and a search finds them where they may be: what it does not find elsewhere is not there.
+    // The states go to all nodes, and a search finds them where they may be: what it does not find
+    // elsewhere is not there.
     let mut sought = secrets(&bed);
     sought.push(Needle::new("sealed", SEALED).unwrap());
     for node in &mut bed.nodes {

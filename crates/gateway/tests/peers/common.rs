@@ -1,5 +1,5 @@
-//! What every scenario needs: two gateways with a connection loaded, traffic between their hosts, and an eye on the
-//! untrusted network.
+//! What every scenario needs: two gateways with a connection loaded, traffic between their hosts,
+//! and an eye on the untrusted network.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -170,7 +170,8 @@ impl Pair {
     /// Brings the tunnel up from that side; both sides have exactly one then.
     pub(crate) fn up(&self, initiator: Side) {
         self.swanctl(initiator).initiate("lab", UP_LIMIT).unwrap();
-        // The responder installs its Child SA before it answers; a charon that initiates, before swanctl ends.
+        // The responder installs its Child SA before it answers; a charon that initiates, before
+        // swanctl ends.
         for side in [Side::One, Side::Two] {
             let sas = self.sas(side);
             assert!(matches!(sas.as_slice(), [sa] if sa.is_up()), "{side:?}: {sas:?}");
@@ -249,7 +250,8 @@ impl Pair {
     }
 }
 
-/// What watches the untrusted network for clear text, by two means that do not depend on each other.
+/// What watches the untrusted network for clear text, by two means that do not depend on each
+/// other.
 pub(crate) struct Watch {
     capture: Capture,
     counters: Counters,

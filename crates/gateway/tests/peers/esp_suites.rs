@@ -1,4 +1,5 @@
-//! Every suite of ESP with Debian's strongSwan, whose libipsec has no extended sequence numbers, and with ourselves.
+//! Every suite of ESP with Debian's strongSwan, whose libipsec has no extended sequence numbers,
+//! and with ourselves.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use std::time::Duration;
@@ -63,8 +64,8 @@ pub(crate) fn is_agreed(pair: &Pair, (proposal, expected): Suite) {
     }
 }
 
-/// Packets of many sizes, of every remainder by a cipher's block; each is answered with one of its size. Either side asks, in one of
-/// the families.
+/// Packets of many sizes, of every remainder by a cipher's block; each is answered with one of its
+/// size. Either side asks, in one of the families.
 pub(crate) fn sizes_are_answered(pair: &Pair, family: Family) {
     let from = if family == Family::V4 { Side::One } else { Side::Two };
     for size in (1..=32).chain((33..=1400).step_by(171)) {

@@ -1,5 +1,6 @@
-//! Clear text never leaves a protected path: not before the tunnel is there, not while the daemon dies under traffic, not
-//! after its death, not while a new one takes over. And the instruments do see clear text where there is some.
+//! Clear text never leaves a protected path: not before the tunnel is there, not while the daemon
+//! dies under traffic, not after its death, not while a new one takes over. And the instruments do
+//! see clear text where there is some.
 
 use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch, nothing_is_left};
 use testudo_lab::capture::Capture;
@@ -98,8 +99,8 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
     watch.saw_nothing();
 }
 
-/// A connection that cannot be used, and is refused, takes nothing with it: neither what the one in its place protects nor
-/// what an earlier run protected.
+/// A connection that cannot be used, and is refused, takes nothing with it: neither what the one in
+/// its place protects nor what an earlier run protected.
 #[test]
 fn a_refused_connection_opens_nothing() {
     let mut pair = Scenario::new("refused", Kind::Testudo).start();
@@ -126,8 +127,9 @@ fn a_refused_connection_opens_nothing() {
     watch.saw_nothing();
 }
 
-/// After a restart our own side is no more shut than before, though the peer's lies around it: a host behind another
-/// router, which no connected prefix covers, gets through as soon as the tunnel is up again.
+/// After a restart our own side is no more shut than before, though the peer's lies around it: a
+/// host behind another router, which no connected prefix covers, gets through as soon as the tunnel
+/// is up again.
 #[test]
 fn a_restart_remembers_which_side_is_ours() {
     let mut pair = Scenario::new("own-side", Kind::Testudo).start_empty();
@@ -160,7 +162,8 @@ fn a_restart_remembers_which_side_is_ours() {
     watch.saw_nothing();
 }
 
-/// Whoever takes our rules or routes away by hand, as a network manager does, finds them back within a second or two.
+/// Whoever takes our rules or routes away by hand, as a network manager does, finds them back
+/// within a second or two.
 #[test]
 fn rules_and_routes_that_are_deleted_come_back() {
     let mut pair = Scenario::new("reassert", Kind::Testudo).start();
@@ -213,11 +216,13 @@ fn nothing_is_turned_round_when_the_link_inside_goes_down() {
     watch.saw_nothing();
 }
 
-/// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE goes on.
+/// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE
+/// goes on.
 #[test]
 fn an_sa_that_cannot_be_guarded_is_taken_down() {
     let pair = Scenario::new("unguarded", Kind::Testudo).start_empty();
-    // A peer from anywhere: what its SA takes is known when it comes, and has to be held back from then on.
+    // A peer from anywhere: what its SA takes is known when it comes, and has to be held back from
+    // then on.
     let roaming = |side: Side, selectors: &str| {
         let connection = Connection::of(side, Family::V4).to_string();
         let child = format!("children {{\n roaming {{\n {selectors}\n esp_proposals = aes128gcm16\n }}\n");
@@ -261,7 +266,8 @@ fn an_sa_that_cannot_be_guarded_is_taken_down() {
     watch.saw_nothing();
 }
 
-/// A mistake in its file makes swanctl unload a connection: that opens nothing. A connection that lets the prefix pass does.
+/// A mistake in its file makes swanctl unload a connection: that opens nothing. A connection that
+/// lets the prefix pass does.
 #[test]
 fn an_unloaded_connection_opens_nothing() {
     let mut pair = Scenario::new("unloaded", Kind::Testudo).start();

@@ -1,4 +1,5 @@
-//! Fragments: IKE messages in such (RFC 7383) with Debian's strongSwan, ESP in such, and what hosts send in such.
+//! Fragments: IKE messages in such (RFC 7383) with Debian's strongSwan, ESP in such, and what hosts
+//! send in such.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use crate::mtu::{headers, ping};
@@ -30,11 +31,13 @@ fn strongswan_and_we_send_fragments() {
     }
 }
 
-/// The way between the gateways takes less than they know: ESP arrives in fragments, whoever made them.
+/// The way between the gateways takes less than they know: ESP arrives in fragments, whoever made
+/// them.
 fn esp_arrives_in_fragments(peer: Kind, outer: Family) {
     let pair = Scenario::new("fragments", peer).outer(outer).start();
     pair.up(Side::One);
-    // A peer that knows better makes the fragments itself; we would not make them, but ask for smaller packets.
+    // A peer that knows better makes the fragments itself; we would not make them, but ask for
+    // smaller packets.
     let to = format!("{}/{}", Side::One.outer(outer), if outer == Family::V4 { 32 } else { 128 });
     let family = if outer == Family::V4 { "-4" } else { "-6" };
     pair.t.gw2.ip(&format!("{family} route add {to} dev outer0 mtu lock 1300")).unwrap();
@@ -73,7 +76,8 @@ fn socket(host: &Namespace, address: (IpAddr, u16)) -> UdpSocket {
     socket
 }
 
-/// Hosts send fragments, of which only the first has ports, through a tunnel for one port; there is none for others.
+/// Hosts send fragments, of which only the first has ports, through a tunnel for one port; there is
+/// none for others.
 #[test]
 fn datagrams_in_fragments_go_through_a_tunnel_for_one_port() {
     let pair = Scenario::new("frag-ports", Kind::Testudo).start_with(|side, connection| {

@@ -1,5 +1,5 @@
-//! Fragments over several workers: what hosts send in fragments, what is split before it is encrypted and what is after, and what is put
-//! together again, by whichever worker has it in hand.
+//! Fragments over several workers: what hosts send in fragments, what is split before it is
+//! encrypted and what is after, and what is put together again, by whichever worker has it in hand.
 
 use crate::common::{Pair, SOON, Scenario};
 use crate::workers::{is_balanced, number};
@@ -13,12 +13,13 @@ use testudo_lab::wait_until;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-/// The least that IPv6 crosses: its packets of that size are split outside, and those of IPv4 inside.
+/// The least that IPv6 crosses: its packets of that size are split outside, and those of IPv4
+/// inside.
 const OUTER_MTU: u16 = 1280;
 /// Of a datagram: six fragments of each family.
 const OCTETS: usize = 7000;
-/// Datagrams that are on their way at a time: bursts that fill a port. A kernel gives a datagram up when more than 64 fragments have come
-/// between two of its own (`ipfrag_max_dist`).
+/// Datagrams that are on their way at a time: bursts that fill a port. A kernel gives a datagram up
+/// when more than 64 fragments have come between two of its own (`ipfrag_max_dist`).
 const AT_A_TIME: u32 = 24;
 const ROOM: usize = 16 << 20;
 /// How long the hosts talk before somebody looks whether workers have helped each other.
@@ -93,7 +94,8 @@ fn total(pair: &Pair, side: Side, name: &str) -> u64 {
     number(&pair.status(side)["counters"]["totals"][name])
 }
 
-/// Everything that was dropped at that side but what nobody has anything to do with: the kernel's own packets.
+/// Everything that was dropped at that side but what nobody has anything to do with: the kernel's
+/// own packets.
 fn drops(pair: &Pair, side: Side) -> Vec<(String, u64)> {
     let all = pair.drops(side).into_iter();
     all.filter(|(reason, count)| *count > 0 && !reason.starts_with("filter_")).collect()
@@ -116,7 +118,8 @@ fn talk(pair: &Pair, lines: &[&Line]) {
 /// seldom rests, and helps little.
 const ENOUGH: u64 = 20;
 
-/// One flow of each family in each direction, for which one worker has the packets and the other helps.
+/// One flow of each family in each direction, for which one worker has the packets and the other
+/// helps.
 #[test]
 fn large_datagrams_cross_two_workers() {
     let scenario = Scenario::new("frag-shared", Kind::Testudo).queues([2; 2]).outer(Family::V6);
@@ -128,7 +131,8 @@ fn large_datagrams_cross_two_workers() {
         SIDES.iter().flat_map(|side| FAMILIES.map(|family| Line::new(&pair, *side, family))).collect();
     lines.iter().for_each(Line::warm_up);
     let before = SIDES.map(|side| drops(&pair, side));
-    // Packets of IPv6 are split outside, which helpers do not mind; those of IPv4 inside, and then each worker is on its own.
+    // Packets of IPv6 are split outside, which helpers do not mind; those of IPv4 inside, and then
+    // each worker is on its own.
     let [six, four] =
         [true, false].map(|v6| lines.iter().filter(|line| line.is_v6() == v6).collect::<Vec<_>>());
     let have = |what: &[&str], lines: &[&Line]| {

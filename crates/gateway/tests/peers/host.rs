@@ -54,7 +54,8 @@ fn pings_of_all_sizes_are_answered(pair: &Pair) {
     }
 }
 
-/// Octet by octet the same, with the checksums that the kernel has left to us; the large ones in fragments.
+/// Octet by octet the same, with the checksums that the kernel has left to us; the large ones in
+/// fragments.
 fn datagrams_come_back_as_they_were(pair: &Pair) {
     for from in [Side::One, Side::Two] {
         for family in FAMILIES {

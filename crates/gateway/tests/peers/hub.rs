@@ -1,5 +1,5 @@
-//! Hub and spoke: Testudo between two peers that reach each other through it. What comes out of one tunnel goes into the
-//! other, or nowhere.
+//! Hub and spoke: Testudo between two peers that reach each other through it. What comes out of one
+//! tunnel goes into the other, or nowhere.
 
 use crate::common::{Arrivals, SOON, UP_LIMIT};
 use testudo_lab::gateway::{Gateway, Kind};
@@ -48,8 +48,8 @@ impl Star {
     }
 }
 
-/// A third gateway in the untrusted network, and the host behind it. It has routes to both protected networks, so that it
-/// could forward in clear.
+/// A third gateway in the untrusted network, and the host behind it. It has routes to both
+/// protected networks, so that it could forward in clear.
 fn join(t: &Topology) -> (Namespace, Namespace) {
     let hub = t.wire.lab().namespace("hub").unwrap();
     let behind = t.wire.lab().namespace("behind").unwrap();

@@ -1,4 +1,5 @@
-//! Debian's strongSwan on a Linux kernel as the peer: what is on the wire is the kernel's ESP (XFRM), without UDP.
+//! Debian's strongSwan on a Linux kernel as the peer: what is on the wire is the kernel's ESP
+//! (XFRM), without UDP.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use crate::rekeying::{renew, under_traffic};
@@ -21,8 +22,8 @@ enum Numbers {
 
 /// Little enough for an emulated processor, and more than a window of TCP.
 const TRANSFER: u64 = 256 << 10;
-/// What leaves room for ESP: Linux puts a packet without DF that is too large into fragments of ESP, not into ESP of
-/// fragments.
+/// What leaves room for ESP: Linux puts a packet without DF that is too large into fragments of
+/// ESP, not into ESP of fragments.
 const INNER_MTU: u16 = 1400;
 
 fn guest(pair: &Pair) -> &Guest {
@@ -103,7 +104,8 @@ fn repetitions_are_refused(pair: &Pair) {
     assert!(refused.0 >= 20 && refused.1 >= 20, "replays dropped by us and by the kernel: {refused:?}");
 }
 
-/// A tunnel with numbers of each kind, one after the other: we initiate the first, the kernel's charon the second.
+/// A tunnel with numbers of each kind, one after the other: we initiate the first, the kernel's
+/// charon the second.
 fn plain_esp(outer: Family) {
     let pair = Scenario::new("kernel", Kind::Guest).outer(outer).inner_mtu(INNER_MTU).start_empty();
     for (numbers, initiator) in [(Numbers::Extended, Side::One), (Numbers::Plain, Side::Two)] {
@@ -121,7 +123,8 @@ fn plain_esp(outer: Family) {
     }
 }
 
-/// New keys for both kinds of SA, from either side, under traffic: the kernel loses no packet, and neither do we.
+/// New keys for both kinds of SA, from either side, under traffic: the kernel loses no packet, and
+/// neither do we.
 #[test]
 #[ignore = "make test-all: the other peer"]
 fn a_linux_kernel_gets_new_keys() {

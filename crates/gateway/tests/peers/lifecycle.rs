@@ -1,4 +1,5 @@
-//! How tunnels come and go: by command, with a daemon's end, with a peer's death, by traffic, by themselves.
+//! How tunnels come and go: by command, with a daemon's end, with a peer's death, by traffic, by
+//! themselves.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use std::time::{Duration, Instant};
@@ -249,7 +250,8 @@ fn start_is_tried_until_it_succeeds() {
     pair.ping_both_ways();
 }
 
-/// `start_action = trap`: the first packet asks for the tunnel, whoever sends it, also after the tunnel has gone.
+/// `start_action = trap`: the first packet asks for the tunnel, whoever sends it, also after the
+/// tunnel has gone.
 #[test]
 fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
     let pair = Scenario::new("trap", Kind::Strongswan).start_with(|side, connection| {

@@ -1,5 +1,6 @@
-//! Sizes: an untrusted network that takes less than the protected ones. What must not be fragmented is answered with the
-//! size that would have fitted; the rest is fragmented; TCP never gets that far.
+//! Sizes: an untrusted network that takes less than the protected ones. What must not be fragmented
+//! is answered with the size that would have fitted; the rest is fragmented; TCP never gets that
+//! far.
 
 use crate::common::{ANSWERED, Arrivals, Pair, SOON, Scenario, Watch};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -16,8 +17,8 @@ use testudo_lab::wait_until;
 
 const OUTER_MTU: u16 = 1400;
 
-/// The largest packet that fits into one ESP packet of [`OUTER_MTU`] octets: 8 octets of header, 8 of IV, 16 of ICV, and
-/// 2 of trailer after padding to a multiple of 4 (RFC 4303 §2.4, RFC 4106).
+/// The largest packet that fits into one ESP packet of [`OUTER_MTU`] octets: 8 octets of header, 8
+/// of IV, 16 of ICV, and 2 of trailer after padding to a multiple of 4 (RFC 4303 §2.4, RFC 4106).
 fn largest(outer: Family) -> u32 {
     let header = match outer {
         Family::V4 => 20,
@@ -125,8 +126,9 @@ fn sizes_over_ipv6() {
     sizes(Family::V6);
 }
 
-/// An inner IPv6 packet of 1280 octets must pass (RFC 8200 §5), also where the outer path takes no more: the outer packet
-/// is fragmented, and the kernel at the other end puts it together. It answers with fragments of its own, which we put together.
+/// An inner IPv6 packet of 1280 octets must pass (RFC 8200 §5), also where the outer path takes no
+/// more: the outer packet is fragmented, and the kernel at the other end puts it together. It
+/// answers with fragments of its own, which we put together.
 #[test]
 fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
     let pair = Scenario::new("mtu", Kind::Strongswan).outer(Family::V6).outer_mtu(1280).start();
@@ -145,7 +147,8 @@ fn the_smallest_ipv6_mtu_passes_a_path_of_the_same() {
     assert_eq!(pair.dropped("link_too_big"), 0);
 }
 
-/// A router on the way takes less than the port does, and says so: the first packet is lost, the next is answered.
+/// A router on the way takes less than the port does, and says so: the first packet is lost, the
+/// next is answered.
 #[test]
 fn a_path_mtu_is_learned_from_a_router() {
     let pair = Scenario::new("pmtu", Kind::Strongswan).nat(Side::One).start();
@@ -183,8 +186,8 @@ fn made_up(spi: u32, number: u32, protocol: u8) -> Vec<u8> {
     message
 }
 
-/// Somebody makes up many thousand such messages a second, as they quote ESP or something else, while a router has something to
-/// say.
+/// Somebody makes up many thousand such messages a second, as they quote ESP or something else,
+/// while a router has something to say.
 #[test]
 fn junk_does_not_keep_a_router_from_being_heard() {
     let pair = Scenario::new("pmtu-junk", Kind::Strongswan).start();
@@ -278,7 +281,8 @@ fn a_download_passes_a_smaller_path_in_udp() {
     a_download_goes_on(&pair, || pair.t.nat.as_ref().unwrap().limit(1300).unwrap());
 }
 
-/// The MSS of a new connection is made to fit, in both directions, so that nothing has to be refused or fragmented.
+/// The MSS of a new connection is made to fit, in both directions, so that nothing has to be
+/// refused or fragmented.
 #[test]
 fn tcp_is_clamped_to_what_fits() {
     for outer in [Family::V4, Family::V6] {

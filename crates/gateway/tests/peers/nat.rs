@@ -1,4 +1,5 @@
-//! A NAT on the way to Debian's strongSwan (RFC 7296 §2.23, RFC 3947, RFC 3948), before either side.
+//! A NAT on the way to Debian's strongSwan (RFC 7296 §2.23, RFC 3947, RFC 3948), before either
+//! side.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use testudo_lab::capture::Capture;
@@ -8,7 +9,8 @@ use testudo_lab::swanctl::IkeSa;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// Whoever is behind the NAT reminds it after a second, and looks for the peer after two; gives it up after seven.
+/// Whoever is behind the NAT reminds it after a second, and looks for the peer after two; gives it
+/// up after seven.
 const REMINDING: &str =
     "\n[ike]\nkeepalive_interval = 1\nretransmit_timeout_ms = 500\nretransmit_tries = 4\n";
 
@@ -39,7 +41,8 @@ fn crosses_the_nat(hidden: Side) {
     let pair = behind_nat(Kind::Strongswan, hidden);
     let watch = Watch::start(&pair.t);
     pair.ping_both_ways();
-    // charon's own ESP makes it always say that it is behind a NAT; but about us it tells the truth.
+    // charon's own ESP makes it always say that it is behind a NAT; but about us it tells the
+    // truth.
     let ours = sa(&pair, Side::One);
     assert_eq!(ours.get("nat-local").is_some(), hidden == Side::One, "{ours:?}");
     assert_eq!(sa(&pair, Side::Two).get("nat-remote").is_some(), hidden == Side::One);
@@ -58,7 +61,8 @@ fn the_peer_initiates_from_behind_a_nat() {
     crosses_the_nat(Side::Two);
 }
 
-/// RFC 3948 §4: in silence a keepalive goes out in each interval, from whoever is behind the NAT and nobody else.
+/// RFC 3948 §4: in silence a keepalive goes out in each interval, from whoever is behind the NAT
+/// and nobody else.
 fn is_kept_open(hidden: Side) {
     let pair = behind_nat(Kind::Strongswan, hidden);
     let keepalives = Capture::keepalives(&pair.t.wire).unwrap();
@@ -81,8 +85,8 @@ fn the_peer_keeps_a_nat_open() {
     is_kept_open(Side::Two);
 }
 
-/// The NAT forgets the mapping and makes another: traffic goes on, both ways, on the new port, and so do the SAs. Only
-/// charon's user-space ESP cannot move them: it makes new ones.
+/// The NAT forgets the mapping and makes another: traffic goes on, both ways, on the new port, and
+/// so do the SAs. Only charon's user-space ESP cannot move them: it makes new ones.
 fn survives_a_new_mapping(peer: Kind, hidden: Side) {
     let pair = behind_nat(peer, hidden);
     let watch = Watch::start(&pair.t);
@@ -90,8 +94,8 @@ fn survives_a_new_mapping(peer: Kind, hidden: Side) {
     let before = spis(Side::One);
     for ports in [30_000..=30_999, 40_000..=40_999] {
         pair.t.nat.as_ref().unwrap().remap(ports.clone()).unwrap();
-        // Packets of the hidden side alone are enough, where ESP is followed; else its next liveness check is. Who makes new
-        // SAs then may lose a few packets more.
+        // Packets of the hidden side alone are enough, where ESP is followed; else its next
+        // liveness check is. Who makes new SAs then may lose a few packets more.
         for from in [hidden, hidden.other()] {
             wait_until("traffic on the new port", UP_LIMIT, || {
                 let pong = Ping::new(from.other().host(Family::V4)).run(pair.t.host(from))?;
@@ -124,8 +128,8 @@ fn testudo_finds_testudo_again_behind_a_new_mapping() {
     survives_a_new_mapping(Kind::Testudo, Side::One);
 }
 
-/// The old IKE SA goes from another mapping than the one that it came up with: what its children have handed on does not come
-/// back to them, and what the other side sends finds the new ones.
+/// The old IKE SA goes from another mapping than the one that it came up with: what its children
+/// have handed on does not come back to them, and what the other side sends finds the new ones.
 #[test]
 fn a_peer_that_reauthenticates_from_a_new_mapping_is_reached() {
     let pair = behind_nat(Kind::Testudo, Side::One);

@@ -1,5 +1,5 @@
-//! Post-quantum key exchange (RFC 9370 with ML-KEM): between Testudos, and beside a strongSwan that has none of it; and
-//! post-quantum pre-shared keys (RFC 8784), with both.
+//! Post-quantum key exchange (RFC 9370 with ML-KEM): between Testudos, and beside a strongSwan that
+//! has none of it; and post-quantum pre-shared keys (RFC 8784), with both.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch};
 use crate::rekeying::renew_everything;

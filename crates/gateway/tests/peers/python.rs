@@ -1,4 +1,5 @@
-//! strongSwan's Python client, from PyPI: what automation and monitoring use in the place of swanctl.
+//! strongSwan's Python client, from PyPI: what automation and monitoring use in the place of
+//! swanctl.
 
 use crate::common::Scenario;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A new IKE SA from scratch takes the place of the old one while traffic runs, and no packet is lost (RFC 7296 §2.8.3).
+//! A new IKE SA from scratch takes the place of the old one while traffic runs, and no packet is
+//! lost (RFC 7296 §2.8.3).
 
 use crate::common::{Scenario, Watch};
 use crate::rekeying::{renew, under_traffic_losing};
@@ -10,7 +11,8 @@ use testudo_lab::topology::Side;
 /// A reply comes every 5 ms in each direction; seen once, on a busy machine: one of 800.
 const CUT_OFF: u32 = 4;
 
-/// One side reauthenticates by command, under traffic both ways. charon has `make_before_break = yes`.
+/// One side reauthenticates by command, under traffic both ways. charon has
+/// `make_before_break = yes`.
 fn by_command(peer: Kind, side: Side) {
     let pair = Scenario::new("reauth", peer).start();
     let watch = Watch::start(&pair.t);

@@ -21,8 +21,8 @@ fn failed(done: Finished) -> String {
     said
 }
 
-/// Refusals of one kind, by one peer: how the configurations differ, and what we must say of it as initiator (to
-/// swanctl and in the log) and as responder (in the log).
+/// Refusals of one kind, by one peer: how the configurations differ, and what we must say of it as
+/// initiator (to swanctl and in the log) and as responder (in the log).
 struct Case {
     name: &'static str,
     spoil: fn(&mut Connection),
@@ -131,7 +131,8 @@ fn an_unreachable_peer_is_named() {
     assert_eq!(pair.sas(Side::One), []);
 }
 
-/// What this host cannot send is no silence of the peer's: swanctl hears it with every attempt, and in the end.
+/// What this host cannot send is no silence of the peer's: swanctl hears it with every attempt, and
+/// in the end.
 #[test]
 fn what_cannot_be_sent_is_told() {
     let mut pair = Scenario::new("unsent", Kind::Testudo).impatient().start();
@@ -174,7 +175,8 @@ fn a_timeout_of_swanctl_says_so() {
     assert_eq!(pair.sas(Side::One)[0].state, "CONNECTING");
 }
 
-/// A connection with a mistake changes nothing; a peer's own mistake in the other role is its own business.
+/// A connection with a mistake changes nothing; a peer's own mistake in the other role is its own
+/// business.
 #[test]
 fn a_connection_is_refused_by_key_and_changes_nothing() {
     let pair = Scenario::new("config", Kind::Testudo).start();

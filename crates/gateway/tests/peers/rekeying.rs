@@ -1,4 +1,5 @@
-//! New keys while traffic runs: by the word of either side, by time, by what an SA has carried. No packet may be lost.
+//! New keys while traffic runs: by the word of either side, by time, by what an SA has carried. No
+//! packet may be lost.
 
 use crate::common::{Pair, Scenario, Watch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,8 @@ const SETTLED: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(5);
 const AROUND: Duration = Duration::from_millis(500);
 
-/// Pings from that side's host, a second's worth at a time, until a whole one has gone behind the end of the work.
+/// Pings from that side's host, a second's worth at a time, until a whole one has gone behind the
+/// end of the work.
 fn traffic(pair: &Pair, from: Side, ended: &AtomicBool) -> Vec<Pong> {
     let ping = Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(200).patient() };
     let mut pongs = Vec::new();

@@ -1,5 +1,5 @@
-//! A changed swanctl.conf is loaded while traffic runs: what did not change keeps its SAs, the rest is replaced, and no packet
-//! is lost.
+//! A changed swanctl.conf is loaded while traffic runs: what did not change keeps its SAs, the rest
+//! is replaced, and no packet is lost.
 
 use crate::common::{Pair, Scenario, Watch};
 use crate::rekeying::under_traffic;
@@ -42,7 +42,8 @@ fn load(pair: &Pair, side: Side, edit: impl Fn(Side, &mut Connection)) {
     pair.swanctl(side).load(&text(side, edit)).unwrap();
 }
 
-/// One IKE SA at that side, and of each child one Child SA in use: the IKE SA's SPI, and the inbound one of both children.
+/// One IKE SA at that side, and of each child one Child SA in use: the IKE SA's SPI, and the
+/// inbound one of both children.
 fn spis(pair: &Pair, side: Side) -> Result<[String; 3], String> {
     let sas = pair.sas(side);
     let [sa] = sas.as_slice() else { return Err(format!("{sas:?}")) };
@@ -56,7 +57,8 @@ fn spis(pair: &Pair, side: Side) -> Result<[String; 3], String> {
     Ok([sa.get("initiator-spi").unwrap_or_default().to_owned(), of("lab")?, of("six")?])
 }
 
-/// Waits until each side has one IKE SA with both children, of which exactly those are others than before that should be.
+/// Waits until each side has one IKE SA with both children, of which exactly those are others than
+/// before that should be.
 fn await_changed(pair: &Pair, before: &[[String; 3]; 2], changed: [bool; 3]) {
     for (side, before) in [Side::One, Side::Two].into_iter().zip(before) {
         wait_until(&format!("what changed at side {side:?}"), SETTLED, || {
@@ -117,7 +119,8 @@ fn other_selectors(peer: Kind) {
     pair.await_log("connection lab changed: children lab replaced, six kept");
 }
 
-/// What was protected and is not any more does not leave in clear, also when the last SA that carried it is gone.
+/// What was protected and is not any more does not leave in clear, also when the last SA that
+/// carried it is gone.
 fn no_longer_covered(pair: &Pair) {
     wait_until("the end of what the old SA protected", SETTLED, || {
         let shut = pair.one.status()?["counters"]["inherited"].to_string();
@@ -171,7 +174,8 @@ fn another_ike_sa() {
         change(&pair, [true, true, true], renamed);
         assert_eq!(pair.sas(Side::Two)[0].get("remote-id"), Some("gw1.other.example"));
         pair.await_log("connection lab changed: IKE_SAs set up anew because of local");
-        // strongSwan rekeys an IKE SA by the configuration that it was made by: then it is set up anew.
+        // strongSwan rekeys an IKE SA by the configuration that it was made by: then it is set up
+        // anew.
         let anew = peer == Kind::Strongswan;
         change(&pair, [true, anew, anew], |side, connection| {
             renamed(side, connection);

@@ -109,7 +109,8 @@ fn leases(pair: &Pair, pool: &str) -> Result<(String, String)> {
     }
 }
 
-/// Every client gets addresses that no other has; those of some carry traffic; all come back, and are kept for their owners.
+/// Every client gets addresses that no other has; those of some carry traffic; all come back, and
+/// are kept for their owners.
 #[test]
 fn a_hundred_clients_get_an_address_each() {
     let pair = Scenario::new("road", Kind::Strongswan).start_empty();
@@ -151,7 +152,8 @@ fn a_hundred_clients_get_an_address_each() {
     watch.saw_nothing();
 }
 
-/// charon gives us addresses: what the gateway itself sends carries them, and they go with the IKE SA.
+/// charon gives us addresses: what the gateway itself sends carries them, and they go with the IKE
+/// SA.
 #[test]
 fn we_get_an_address_from_strongswan() {
     let pair = Scenario::new("client", Kind::Strongswan).start_empty();

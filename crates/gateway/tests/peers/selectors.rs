@@ -53,7 +53,8 @@ fn ping_in_vain(pair: &Pair, from: Side, family: Family) {
     assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {from:?}");
 }
 
-/// A child for one port carries that port alone, both ways; everything else is discarded where it would enter.
+/// A child for one port carries that port alone, both ways; everything else is discarded where it
+/// would enter.
 fn one_port_alone(peer: Kind) {
     let pair =
         Scenario::new("port", peer).start_with(|side, connection| restrict(side, connection, "[tcp/80]"));
@@ -61,7 +62,8 @@ fn one_port_alone(peer: Kind) {
     pair.up(Side::One);
     let nginx = Nginx::start(&pair.t.server).unwrap();
     nginx.add_file("file", 1 << 20, 1).unwrap();
-    // What strongSwan does with what it has no policy for is its own business: it forwards it in clear.
+    // What strongSwan does with what it has no policy for is its own business: it forwards it in
+    // clear.
     let sides = if peer == Kind::Testudo { &[Side::One, Side::Two][..] } else { &[Side::One] };
     // The kernel tells the TUN which groups it listens to; no policy is about that either.
     let discarded = |side: &Side| {
@@ -94,7 +96,8 @@ fn one_port_alone_with_testudo() {
     one_port_alone(Kind::Testudo);
 }
 
-/// The peer takes less than we offer (RFC 7296 §2.9): the rest of our policy has no SA, and does not pass.
+/// The peer takes less than we offer (RFC 7296 §2.9): the rest of our policy has no SA, and does
+/// not pass.
 #[test]
 fn what_the_peer_narrows_away_does_not_pass() {
     for peer in [Kind::Strongswan, Kind::Testudo] {
@@ -148,8 +151,8 @@ fn what_is_to_be_dropped_is_dropped() {
     watch.saw_nothing();
 }
 
-/// A part of what is protected may pass in clear: the answers come back, also to the gateway itself, and the rest stays
-/// protected.
+/// A part of what is protected may pass in clear: the answers come back, also to the gateway
+/// itself, and the rest stays protected.
 #[test]
 fn what_may_pass_is_answered() {
     let pair = Scenario::new("pass", Kind::Testudo).start_empty();

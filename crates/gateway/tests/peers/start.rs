@@ -39,7 +39,8 @@ impl<'a> Trial<'a> {
         fs::write(&self.config, text).unwrap();
     }
 
-    /// Runs it behind the words of `wrapper`; it must fail with exit code 1, say all this, and leave nothing.
+    /// Runs it behind the words of `wrapper`; it must fail with exit code 1, say all this, and
+    /// leave nothing.
     fn fails(&self, wrapper: &[&str], expected: &[&str]) {
         let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
         words.push(binary("testudod").unwrap().display().to_string());

@@ -6,7 +6,8 @@ use testudo_lab::swanctl::IkeSa;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 
-/// A proposal, and what `--list-sas` calls cipher, key size, integrity algorithm, PRF and key exchange.
+/// A proposal, and what `--list-sas` calls cipher, key size, integrity algorithm, PRF and key
+/// exchange.
 type Suite = (&'static str, [Option<&'static str>; 5]);
 
 const fn aead(

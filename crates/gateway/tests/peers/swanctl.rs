@@ -1,4 +1,5 @@
-//! What an operator types beside `--initiate` and `--list-sas`: Debian's swanctl against a running gateway.
+//! What an operator types beside `--initiate` and `--list-sas`: Debian's swanctl against a running
+//! gateway.
 
 use crate::common::{Pair, SOON, Scenario};
 use nix::sys::signal::Signal;

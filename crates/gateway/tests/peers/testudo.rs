@@ -74,14 +74,16 @@ fn encapsulation_can_be_forced_over_ipv4() {
     forced_encapsulation(Family::V4);
 }
 
-/// RFC 3948 §2.1 leaves the checksum out; IPv6 does not allow that (RFC 8200 §8.1), and the peer would refuse it.
+/// RFC 3948 §2.1 leaves the checksum out; IPv6 does not allow that (RFC 8200 §8.1), and the peer
+/// would refuse it.
 #[test]
 #[ignore = "make test-all: the other family"]
 fn encapsulation_can_be_forced_over_ipv6() {
     forced_encapsulation(Family::V6);
 }
 
-/// Two gateways that initiate at the same moment end up with tunnels that both know, and traffic passes.
+/// Two gateways that initiate at the same moment end up with tunnels that both know, and traffic
+/// passes.
 #[test]
 fn both_may_initiate_at_once() {
     let pair = Scenario::new("both", Kind::Testudo).start();

@@ -1,4 +1,5 @@
-//! Transport mode between the gateways themselves: the IP header that is on the wire is the host's own.
+//! Transport mode between the gateways themselves: the IP header that is on the wire is the host's
+//! own.
 
 use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch};
 use crate::mtu::headers;
@@ -47,7 +48,8 @@ fn is_in(pair: &Pair, mode: &str) {
 
 /// What leaves whole.
 pub(crate) const SMALL: &[u32] = &[1, 56, 1200, 1300];
-/// What leaves in fragments, of which the later ones do not show what they are; or what the host's kernel sends in fragments.
+/// What leaves in fragments, of which the later ones do not show what they are; or what the host's
+/// kernel sends in fragments.
 pub(crate) const LARGE: &[u32] = &[1400, 1450, 1472, 4000];
 
 pub(crate) fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[Side], &[u32])) {
@@ -245,7 +247,8 @@ fn ping_from_guest(pair: &Pair, to: IpAddr, size: usize) {
     assert!(said.contains(" 0% packet loss"), "{said}");
 }
 
-/// The peer's ESP is that of a Linux kernel: transport mode of either side's asking, with both kinds of numbers.
+/// The peer's ESP is that of a Linux kernel: transport mode of either side's asking, with both
+/// kinds of numbers.
 fn a_kernel_agrees(outer: Family) {
     let pair = Scenario::new("transport-kernel", Kind::Guest).outer(outer).start_empty();
     let proposals = ["aes128gcm16-esn", "aes128gcm16-noesn", "aes256-sha256-esn"];

@@ -22,8 +22,8 @@ fn tunnel(side: Side, family: Family) -> Connection {
     let mut tunnel = Connection::of(side, Family::V4);
     tunnel.local_ts = vec![side.network(family)];
     tunnel.remote_ts = vec![side.other().network(family)];
-    // Packets of one SA overtake each other, the more so where workers are more than processors. TCP takes that for loss, and
-    // slows down.
+    // Packets of one SA overtake each other, the more so where workers are more than processors.
+    // TCP takes that for loss, and slows down.
     tunnel.more_child = vec!["replay_window = 8192".into()];
     if family == Family::V6 {
         tunnel.name = "six".into();
@@ -72,7 +72,8 @@ fn sum<'a>(values: impl IntoIterator<Item = &'a Value>) -> u64 {
     values.into_iter().map(number).sum()
 }
 
-/// In + generated + split = out + dropped + merged + joined + held + away, over all workers of that side.
+/// In + generated + split = out + dropped + merged + joined + held + away, over all workers of that
+/// side.
 pub(crate) fn is_balanced(pair: &Pair, side: Side) -> Result<(), String> {
     let status = pair.status(side);
     let counters = &status["counters"];
@@ -85,8 +86,8 @@ pub(crate) fn is_balanced(pair: &Pair, side: Side) -> Result<(), String> {
     if came == went { Ok(()) } else { Err(format!("{came} came, {went} went: {counters}")) }
 }
 
-/// So many workers have carried packets, `all` are there, and no packet is unaccounted for or was dropped for a reason that only
-/// workers who get in each other's way can give.
+/// So many workers have carried packets, `all` are there, and no packet is unaccounted for or was
+/// dropped for a reason that only workers who get in each other's way can give.
 fn all_have_worked(pair: &Pair, busy: usize, all: usize) {
     wait_until("balanced counters", SOON, || Ok(is_balanced(pair, Side::One))).unwrap();
     let status = pair.status(Side::One);
@@ -143,7 +144,8 @@ fn four_workers_share_tunnels_with_four() {
     let pair = start("workers", Kind::Testudo, "\n[worker]\ncount = 4\n");
     carry_many_flows(&pair);
     all_have_worked(&pair, 4, 4);
-    // What all workers on both sides number and take in is renewed, while no more is on its way than a window spans.
+    // What all workers on both sides number and take in is renewed, while no more is on its way
+    // than a window spans.
     under_traffic(&pair, || {
         for side in [Side::One, Side::Two, Side::One] {
             renew_both(&pair, side);
@@ -173,7 +175,8 @@ fn flood(pair: &Pair) -> testudo_lab::Result<()> {
     })
 }
 
-/// One flow of one SA by one queue: two workers carry it together, and its packets keep their order, which a window of 32 would show.
+/// One flow of one SA by one queue: two workers carry it together, and its packets keep their
+/// order, which a window of 32 would show.
 #[test]
 fn a_worker_without_a_queue_helps_with_one_sa() {
     let scenario = Scenario::new("helper", Kind::Testudo).queues([1; 2]);

@@ -1,8 +1,9 @@
 //! The slots of ESP SPIs: at random out of as few blocks as will do, resting after use.
 //!
-//! Where a shard's blocks begin is random, and so is the slot within a block: after a restart, or on another node, an SPI of
-//! before leads to another SA no more often than by chance. That blocks are filled before another is begun keeps the tables
-//! small that are indexed by slots, here and in the data plane.
+//! Where a shard's blocks begin is random, and so is the slot within a block: after a restart, or
+//! on another node, an SPI of before leads to another SA no more often than by chance. That blocks
+//! are filled before another is begun keeps the tables small that are indexed by slots, here and in
+//! the data plane.
 
 use crate::output::Time;
 use crate::suite::Entropy;
@@ -38,7 +39,8 @@ struct SlotBlock {
 }
 
 impl EspSlots {
-    /// How long a slot rests after use: packets of the old SA that are still under way must not meet a new one.
+    /// How long a slot rests after use: packets of the old SA that are still under way must not
+    /// meet a new one.
     pub const REST: Duration = Duration::from_secs(300);
 
     /// Takes a free slot of `shard`. `None` if all are in use or resting.
@@ -55,8 +57,9 @@ impl EspSlots {
         Some(spi)
     }
 
-    /// Marks the slot of an SPI that another node chose as in use. False if it is in use already. One that rests does so no
-    /// longer: another node has completed what this one had given up, and the end of the rest must not free it.
+    /// Marks the slot of an SPI that another node chose as in use. False if it is in use already.
+    /// One that rests does so no longer: another node has completed what this one had given up, and
+    /// the end of the rest must not free it.
     pub fn claim(&mut self, spi: Spi) -> bool {
         let block =
             self.shards.entry(spi.shard().0).or_default().blocks.entry(number(spi.slot())).or_default();
@@ -72,7 +75,8 @@ impl EspSlots {
         claimed
     }
 
-    /// Gives a slot back; it becomes free after [`EspSlots::REST`]. An SPI that is not in use is ignored.
+    /// Gives a slot back; it becomes free after [`EspSlots::REST`]. An SPI that is not in use is
+    /// ignored.
     pub fn release(&mut self, now: Time, spi: Spi) {
         let Some(block) = self.block_mut(spi) else { return };
         let slot = bit(spi.slot());
@@ -97,8 +101,8 @@ impl EspSlots {
 }
 
 impl ShardSlots {
-    /// A free slot of the first block from `start` on that has one, which one by `choice`. None is among the reserved values,
-    /// whatever the tag (slot 0 of shard 0 reaches below 256).
+    /// A free slot of the first block from `start` on that has one, which one by `choice`. None is
+    /// among the reserved values, whatever the tag (slot 0 of shard 0 reaches below 256).
     fn free(&self, shard: Shard, start: u16, choice: u16) -> Option<u16> {
         (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
             let taken = self.blocks.get(&number).map_or(0, |block| block.taken);

@@ -1,8 +1,8 @@
-//! Where an [`crate::endpoint::Endpoint`] gets everything that must come from outside: entropy, SPIs, the sender ID
-//! and the secrets of cookies.
+//! Where an [`crate::endpoint::Endpoint`] gets everything that must come from outside: entropy,
+//! SPIs, the sender ID and the secrets of cookies.
 //!
-//! The endpoint makes no such choice itself, so that a cluster can make it for several nodes at once, a test can
-//! repeat it, and a fuzzer can steer it.
+//! The endpoint makes no such choice itself, so that a cluster can make it for several nodes at
+//! once, a test can repeat it, and a fuzzer can steer it.
 
 mod esp_slots;
 mod single_node;
@@ -16,7 +16,8 @@ use crate::suite::Entropy;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in the cookie.
+/// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in
+/// the cookie.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct CookieSecret {
     /// Which secret it is.
@@ -34,12 +35,13 @@ impl std::fmt::Debug for CookieSecret {
 /// What decides the home shard of a new IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home<'a> {
-    /// We respond: the initiator's SPI. Its first request finds the shard by it, before there is an SPI of ours.
+    /// We respond: the initiator's SPI. Its first request finds the shard by it, before there is an
+    /// SPI of ours.
     Responding(IkeSpi),
     /// We initiate: the connection's name.
     Initiating(&'a str),
-    /// It takes the place of another, or comes beside it, and stays in its shard: the Child SAs that move, or the addresses
-    /// that both have, have one owner.
+    /// It takes the place of another, or comes beside it, and stays in its shard: the Child SAs
+    /// that move, or the addresses that both have, have one owner.
     Renewing(Shard),
 }
 
@@ -48,7 +50,8 @@ pub trait Allocator: Entropy {
     /// An SPI for a new IKE SA whose home shard is decided by that.
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi;
 
-    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the shard has no free slot.
+    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the shard has no free
+    /// slot.
     fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi>;
 
     /// The SPI is in use: it came with an SA that another node established.

@@ -218,8 +218,8 @@ impl Certificate {
         }
     }
 
-    /// True if the certificate says that its key is that party's: by its subject or by one of its alternative names
-    /// (RFC 4945 §3.1, §5.1.3.6).
+    /// True if the certificate says that its key is that party's: by its subject or by one of its
+    /// alternative names (RFC 4945 §3.1, §5.1.3.6).
     pub fn confirms(&self, identity: &Identity) -> bool {
         let is_subject = matches!(identity, Identity::Dn(name) if self.0.subject == *name);
         is_subject || self.0.extensions.names.iter().any(|name| name.matches(identity))

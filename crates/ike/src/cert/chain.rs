@@ -9,8 +9,8 @@ use std::cell::Cell;
 
 /// Certificates of the longest chain that is followed, the trusted CA's included.
 const MAX_LENGTH: usize = 10;
-/// Signatures that are checked for one message: CAs that have signed each other lead to many ways, and a peer sends the
-/// certificates that lead there.
+/// Signatures that are checked for one message: CAs that have signed each other lead to many ways,
+/// and a peer sends the certificates that lead there.
 const MAX_SIGNATURES: usize = 32;
 
 /// How many signatures have been checked for a message.
@@ -185,8 +185,9 @@ impl<'a> Search<'a, '_> {
         Err(format!("no CA up to '{}' has the identity {wanted}", anchor.subject()))
     }
 
-    /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that no list is looked at for
-    /// the sake of a CA that a peer has made up. A list may have megabytes to be hashed.
+    /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that
+    /// no list is looked at for the sake of a CA that a peer has made up. A list may have megabytes
+    /// to be hashed.
     fn not_revoked(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), String> {
         let mut issuer = anchor;
         for certificate in path.iter().rev() {
@@ -255,7 +256,8 @@ fn allows_ike(certificate: &Certificate) -> Result<(), String> {
     }
 }
 
-/// By name, and by key identifiers where both have them: whether it is worth to check the signature.
+/// By name, and by key identifiers where both have them: whether it is worth to check the
+/// signature.
 fn may_have_signed(issuer: &Certificate, certificate: &Certificate) -> bool {
     let key_fits = match (&certificate.extensions().authority_key, &issuer.extensions().subject_key) {
         (Some(wanted), Some(found)) => wanted == found,

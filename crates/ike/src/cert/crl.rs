@@ -16,7 +16,8 @@ use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
 
-/// A list of revoked certificates, cheap to clone: jobs hold what was loaded, and a list may have megabytes.
+/// A list of revoked certificates, cheap to clone: jobs hold what was loaded, and a list may have
+/// megabytes.
 #[derive(Clone)]
 pub struct Crl(Arc<List>);
 
@@ -31,7 +32,8 @@ struct List {
     next_update: Option<UnixTime>,
     /// When each was revoked, by its serial number.
     revoked: BTreeMap<Vec<u8>, UnixTime>,
-    /// The key that was found to have signed it: to hash megabytes for each peer would be an invitation.
+    /// The key that was found to have signed it: to hash megabytes for each peer would be an
+    /// invitation.
     signer: OnceLock<Box<PublicKey>>,
 }
 
@@ -74,7 +76,8 @@ impl Crl {
                     AuthorityKeyIdentifier::from_der(extension.extn_value.as_bytes()).map_err(malformed)?;
                 authority_key = id.key_identifier.map(|id| id.as_bytes().to_vec());
             } else if extension.critical {
-                // A list of changes, or of a part: not all that there is to know (RFC 5280 §5.2.4, §5.2.5).
+                // A list of changes, or of a part: not all that there is to know (RFC 5280 §5.2.4,
+                // §5.2.5).
                 return Err(CertError::malformed(
                     "CRL",
                     format!("critical extension {}: only complete lists are taken", extension.extn_id),
@@ -84,7 +87,8 @@ impl Crl {
         let seconds = |time: x509_cert::time::Time| UnixTime(time.to_unix_duration().as_secs());
         let mut revoked = BTreeMap::new();
         for entry in list.revoked_certificates.iter().flatten() {
-            // An entry may belong to another issuer, and say so in a critical extension (RFC 5280 §5.3.3).
+            // An entry may belong to another issuer, and say so in a critical extension (RFC 5280
+            // §5.3.3).
             if entry.crl_entry_extensions.iter().flatten().any(|extension| extension.critical) {
                 return Err(CertError::malformed("CRL", "a critical extension of an entry: not supported"));
             }
@@ -114,8 +118,9 @@ impl Crl {
         &self.0.issuer
     }
 
-    /// True if it is a list of the same issuer, with the same key, from before. One whose signature is right gives way only
-    /// to another of which this is true: whoever writes a file with a later date must not undo a revocation.
+    /// True if it is a list of the same issuer, with the same key, from before. One whose signature
+    /// is right gives way only to another of which this is true: whoever writes a file with a later
+    /// date must not undo a revocation.
     pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
         self.0.issuer == newer.0.issuer
             && self.0.authority_key == newer.0.authority_key

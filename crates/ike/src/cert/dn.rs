@@ -18,7 +18,8 @@ const LIMIT: usize = 4096;
 const MAX_ATTRIBUTES: usize = 64;
 /// A value that stands for any, in a pattern.
 const WILDCARD: &[u8] = b"*";
-/// In front of the type of an attribute in canonical form: its value is text, whatever its encoding, or it is not.
+/// In front of the type of an attribute in canonical form: its value is text, whatever its
+/// encoding, or it is not.
 const TEXT: u8 = 0;
 const OTHER: u8 = 1;
 
@@ -59,8 +60,8 @@ const TYPES: [(&str, &str); 31] = [
 const EMAIL: &str = "1.2.840.113549.1.9.1";
 const DOMAIN_COMPONENT: &str = "0.9.2342.19200300.100.1.25";
 
-/// A distinguished name, cheap to clone. Two are equal if they name the same: letters count alike in both cases, and so
-/// do the encodings of text (RFC 5280 §7.1).
+/// A distinguished name, cheap to clone. Two are equal if they name the same: letters count alike
+/// in both cases, and so do the encodings of text (RFC 5280 §7.1).
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct DistinguishedName(Arc<ParsedName>);
@@ -68,7 +69,8 @@ pub struct DistinguishedName(Arc<ParsedName>);
 struct ParsedName {
     /// The octets in which it came.
     der: Vec<u8>,
-    /// What is equal for equal names. A peer sends names by the thousand to be compared: each is read only once.
+    /// What is equal for equal names. A peer sends names by the thousand to be compared: each is
+    /// read only once.
     canonical: Vec<u8>,
     has_wildcards: bool,
 }
@@ -269,8 +271,8 @@ impl fmt::Debug for DistinguishedName {
     }
 }
 
-/// From strongSwan's way of writing: attributes behind commas, or all of them behind slashes. A backslash takes the
-/// meaning from the character behind it.
+/// From strongSwan's way of writing: attributes behind commas, or all of them behind slashes. A
+/// backslash takes the meaning from the character behind it.
 impl FromStr for DistinguishedName {
     type Err = CertError;
 
@@ -385,7 +387,8 @@ mod tests {
         assert!(!dn("CN=sun").covers(&dn("CN=*")), "a wildcard in what is compared is a letter like others");
     }
 
-    /// The same two attributes in one relative name: how text is encoded decides in which order DER has them.
+    /// The same two attributes in one relative name: how text is encoded decides in which order DER
+    /// has them.
     #[test]
     fn the_order_within_a_relative_name_does_not_count() {
         let pair = |one: (&str, Tag), other: (&str, Tag)| {

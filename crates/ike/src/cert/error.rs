@@ -1,4 +1,5 @@
-//! What is wrong with a certificate, a list of revoked ones, or a key. The texts are for logs and for who loads them.
+//! What is wrong with a certificate, a list of revoked ones, or a key. The texts are for logs and
+//! for who loads them.
 
 /// Why something cannot be read or loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! The extensions of a certificate that count for IKE; a critical one that does not is a reason to refuse it.
+//! The extensions of a certificate that count for IKE; a critical one that does not is a reason to
+//! refuse it.
 
 use super::dn::DistinguishedName;
 use super::error::CertError;
@@ -124,7 +125,8 @@ impl Extensions {
                 EXTENDED_KEY_USAGE => found.purposes = Some(purposes(extension)?),
                 // We ask for no policy, so it takes nothing away.
                 CERTIFICATE_POLICIES => {}
-                // It limits whom the CA may name. To pass it over would give the CA more than it was given, critical or not.
+                // It limits whom the CA may name. To pass it over would give the CA more than it
+                // was given, critical or not.
                 NAME_CONSTRAINTS => found.unknown_critical = Some("name constraints".into()),
                 _ if extension.critical => {
                     found.unknown_critical.get_or_insert_with(|| format!("critical extension {oid}"));

@@ -17,8 +17,9 @@ fn length(block: &[u8]) -> usize {
     line.map_or(block.len(), |line| end + line + 1)
 }
 
-/// The DER in `data`: as it stands, or from the first PEM block with one of the labels. Others in front of it are passed
-/// over, such as the parameters of a curve. What is decoded may be a key, so it is wiped.
+/// The DER in `data`: as it stands, or from the first PEM block with one of the labels. Others in
+/// front of it are passed over, such as the parameters of a curve. What is decoded may be a key, so
+/// it is wiped.
 pub(super) fn decode(
     data: &[u8],
     labels: &[&str],

@@ -60,8 +60,9 @@ impl PrivateKey {
         public.is(self.kind, self.public())
     }
 
-    /// The best scheme for this key that is allowed and that the peer can hash for (RFC 7427 §4). The hash is to be about as
-    /// strong as the key; a larger key takes a larger hash first, as charon does.
+    /// The best scheme for this key that is allowed and that the peer can hash for (RFC 7427 §4).
+    /// The hash is to be about as strong as the key; a larger key takes a larger hash first, as
+    /// charon does.
     pub fn choose(&self, allowed: Schemes, peer: Hashes) -> Option<SignatureScheme> {
         use SignatureScheme::*;
         let preferred: &[SignatureScheme] = match self.kind {
@@ -83,8 +84,8 @@ impl PrivateKey {
         preferred.iter().copied().find(|scheme| allowed.contains(*scheme) && peer.contains(scheme.hash()))
     }
 
-    /// Signs a message. Depends on nothing but its arguments, so that it can be done on any thread; the library takes the
-    /// random numbers that ECDSA and RSASSA-PSS need from its own source.
+    /// Signs a message. Depends on nothing but its arguments, so that it can be done on any thread;
+    /// the library takes the random numbers that ECDSA and RSASSA-PSS need from its own source.
     pub fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CertError> {
         let failed = || CertError::Sign(scheme);
         let random = SystemRandom::new();

@@ -136,15 +136,15 @@ impl PublicKey {
         self.kind == kind && self.key == key
     }
 
-    /// True if the key has signed the message by that scheme. Depends on nothing but its arguments, so that it can be done
-    /// on any thread.
+    /// True if the key has signed the message by that scheme. Depends on nothing but its arguments,
+    /// so that it can be done on any thread.
     pub fn verify(&self, scheme: SignatureScheme, message: &[u8], signature: &[u8]) -> bool {
         algorithm(self.kind, scheme)
             .is_some_and(|a| UnparsedPublicKey::new(a, &self.key).verify(message, signature).is_ok())
     }
 
-    /// The same for the methods of RFC 4754, where curve and hash belong together and the signature is r and s one after
-    /// the other.
+    /// The same for the methods of RFC 4754, where curve and hash belong together and the signature
+    /// is r and s one after the other.
     pub fn verify_fixed(&self, scheme: SignatureScheme, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match (self.kind, scheme) {
             (KeyKind::P256, SignatureScheme::EcdsaSha256) => &signature::ECDSA_P256_SHA256_FIXED,

@@ -176,7 +176,8 @@ impl SignatureScheme {
         }
     }
 
-    /// The DER of the AlgorithmIdentifier that goes before the signature (RFC 7427 §3 and appendix A).
+    /// The DER of the AlgorithmIdentifier that goes before the signature (RFC 7427 §3 and appendix
+    /// A).
     pub fn algorithm_identifier(self) -> Result<Vec<u8>, CertError> {
         self.identifier()
             .and_then(|id| id.to_der())

@@ -59,7 +59,8 @@ impl Candidate<'_> {
 }
 
 impl Credentials {
-    /// Takes a certificate. One of a CA becomes a trusted CA, wherever it comes from, as with charon; `ca`: it must be one.
+    /// Takes a certificate. One of a CA becomes a trusted CA, wherever it comes from, as with
+    /// charon; `ca`: it must be one.
     pub fn load_certificate(&mut self, certificate: Certificate, ca: bool) -> Result<(), CertError> {
         if ca && !certificate.is_ca() {
             return Err(CertError::NoCa(certificate.subject().to_string()));
@@ -71,9 +72,11 @@ impl Credentials {
         Ok(())
     }
 
-    /// Takes a list of revoked certificates in the place of older ones. False if a newer one is here already.
+    /// Takes a list of revoked certificates in the place of older ones. False if a newer one is
+    /// here already.
     pub fn load_crl(&mut self, crl: Crl) -> bool {
-        // A list remembers whose key it was found to be signed with, and what replaces what hangs on that.
+        // A list remembers whose key it was found to be signed with, and what replaces what hangs
+        // on that.
         for list in self.crls.iter().chain([&crl]) {
             let _ = self.cas().find(|ca| list.is_of(ca));
         }

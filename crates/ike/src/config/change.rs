@@ -1,8 +1,8 @@
 //! What a changed connection asks of the SAs that were made by it as it was, field by field.
 //!
-//! Three classes: what an SA was negotiated by, which only another SA can have; deadlines that are ours alone, which change
-//! at once; and what is looked up when it is needed, which changes by itself. Each type is taken apart to the last field, so
-//! that no new one can be forgotten.
+//! Three classes: what an SA was negotiated by, which only another SA can have; deadlines that are
+//! ours alone, which change at once; and what is looked up when it is needed, which changes by
+//! itself. Each type is taken apart to the last field, so that no new one can be forgotten.
 
 use super::{Child, ChildLifetime, Connection};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,8 @@ pub enum IkeChange {
     None,
     /// New keys, negotiated by the new proposals (RFC 7296 §1.3.2).
     Rekey,
-    /// Another IKE SA, set up from scratch: what differs is agreed on in IKE_SA_INIT or IKE_AUTH and nowhere else.
+    /// Another IKE SA, set up from scratch: what differs is agreed on in IKE_SA_INIT or IKE_AUTH
+    /// and nowhere else.
     Reauthenticate,
 }
 

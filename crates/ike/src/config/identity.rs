@@ -21,7 +21,8 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// True if both name the same party: the letters of names and mail addresses count alike in both cases.
+    /// True if both name the same party: the letters of names and mail addresses count alike in
+    /// both cases.
     pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
@@ -29,8 +30,8 @@ impl Identity {
         }
     }
 
-    /// The same for all that name the same party: what SAs and leases are found by. Whoever could be two by how it writes
-    /// its name would be nobody's twin, and could empty a pool.
+    /// The same for all that name the same party: what SAs and leases are found by. Whoever could
+    /// be two by how it writes its name would be nobody's twin, and could empty a pool.
     pub fn canonical(&self) -> Self {
         match self {
             Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
@@ -40,7 +41,8 @@ impl Identity {
         }
     }
 
-    /// True if `other` is what this pattern describes: `*.example.org`, `*@example.org`, `C=CH, CN=*`, or the same party.
+    /// True if `other` is what this pattern describes: `*.example.org`, `*@example.org`,
+    /// `C=CH, CN=*`, or the same party.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) if a.starts_with('*') => {
@@ -65,7 +67,8 @@ impl Identity {
     }
 }
 
-/// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot forge log lines.
+/// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot
+/// forge log lines.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,19 +3,22 @@
 use crate::suite::Entropy;
 use serde::{Deserialize, Serialize};
 
-/// `rekey_*`, `life_*` and `rand_*` of one measure: seconds, octets or packets. 0 is never, as in strongSwan.
+/// `rekey_*`, `life_*` and `rand_*` of one measure: seconds, octets or packets. 0 is never, as in
+/// strongSwan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifetime {
     /// When the SA is renewed.
     pub rekey: u64,
     /// When it ends, renewed or not.
     pub life: u64,
-    /// By how much at most it is renewed earlier, at random: so that not all SAs, nor both sides, begin at once.
+    /// By how much at most it is renewed earlier, at random: so that not all SAs, nor both sides,
+    /// begin at once.
     pub rand: u64,
 }
 
 impl Lifetime {
-    /// What is left out follows from `rekey`: life is a tenth longer, and the spread is the difference.
+    /// What is left out follows from `rekey`: life is a tenth longer, and the spread is the
+    /// difference.
     pub fn new(rekey: u64, life: Option<u64>, rand: Option<u64>) -> Self {
         let life = life.unwrap_or_else(|| rekey.saturating_add(rekey / 10));
         Self { rekey, life, rand: rand.unwrap_or_else(|| life.saturating_sub(rekey)) }
@@ -41,8 +44,8 @@ impl Lifetime {
     }
 }
 
-/// `rekey_time`, `reauth_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA that is not renewed ends
-/// `over` after its time.
+/// `rekey_time`, `reauth_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA
+/// that is not renewed ends `over` after its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeLifetime {
     /// `rekey_time`; 0 is never.
@@ -61,8 +64,8 @@ impl IkeLifetime {
         Self::with_reauth(rekey, 0, over, rand)
     }
 
-    /// What is left out follows from the longer of both times: a tenth of it over, and that as the spread, though not more
-    /// than half the time.
+    /// What is left out follows from the longer of both times: a tenth of it over, and that as the
+    /// spread, though not more than half the time.
     pub fn with_reauth(rekey: u64, reauth: u64, over: Option<u64>, rand: Option<u64>) -> Self {
         let longer = rekey.max(reauth);
         let over = over.unwrap_or(longer / 10);

@@ -29,7 +29,8 @@ pub enum IkeEncryption {
 }
 
 impl IkeEncryption {
-    /// True for a cipher that protects the integrity too, so that there is no [`Integrity`] beside it (RFC 5282 §8).
+    /// True for a cipher that protects the integrity too, so that there is no [`Integrity`] beside
+    /// it (RFC 5282 §8).
     pub fn is_aead(self) -> bool {
         !matches!(self, Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc)
     }
@@ -95,7 +96,8 @@ pub enum KeyExchange {
 /// How many additional key exchanges there can be (RFC 9370 §2.2.1).
 pub const ADDITIONAL_KE: usize = 7;
 
-/// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones preferred.
+/// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones
+/// preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeProposal {
     /// Encryption: AEADs only, or none of them.
@@ -106,8 +108,8 @@ pub struct IkeProposal {
     pub prf: Vec<Prf>,
     /// Key exchange methods.
     pub ke: Vec<KeyExchange>,
-    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`) stands for an exchange
-    /// that may be left out; where the list is empty, there is none.
+    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`)
+    /// stands for an exchange that may be left out; where the list is empty, there is none.
     pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
 }
 
@@ -135,7 +137,8 @@ pub enum EspEncryption {
 }
 
 impl EspEncryption {
-    /// True for a cipher that protects the integrity too, so that there is no [`Mac`] beside it (RFC 8221 §6).
+    /// True for a cipher that protects the integrity too, so that there is no [`Mac`] beside it
+    /// (RFC 8221 §6).
     pub fn is_aead(self) -> bool {
         !matches!(self, Self::Separate(_))
     }
@@ -157,18 +160,21 @@ impl EspEncryption {
     }
 }
 
-/// One ESP proposal, or of AH: any combination of the listed transforms is acceptable, earlier ones preferred.
+/// One ESP proposal, or of AH: any combination of the listed transforms is acceptable, earlier ones
+/// preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EspProposal {
     /// Encryption: AEADs only, or none of them. Empty for AH, which encrypts nothing.
     pub encryption: Vec<EspEncryption>,
     /// Integrity algorithms; empty exactly where the ciphers are AEADs.
     pub integrity: Vec<Mac>,
-    /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH (RFC 7296 §1.2).
+    /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH
+    /// (RFC 7296 §1.2).
     pub ke: Vec<KeyExchange>,
     /// `ke1_` to `ke7_`: as in [`IkeProposal`], beside a method in `ke` (RFC 9370 §2.2.4).
     pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
-    /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN preferred.
+    /// Extended sequence numbers, in order of preference; `[true, false]` offers both, ESN
+    /// preferred.
     pub esn: Vec<bool>,
 }
 

@@ -11,11 +11,13 @@ pub enum SecretKind {
     /// `secrets.ike<suffix>`: authentication.
     #[default]
     Ike,
-    /// `secrets.ppk<suffix>`: a post-quantum pre-shared key, whose owners are its PPK_IDs (RFC 8784).
+    /// `secrets.ppk<suffix>`: a post-quantum pre-shared key, whose owners are its PPK_IDs (RFC
+    /// 8784).
     Ppk,
 }
 
-/// A `secrets.ike<suffix>` or `secrets.ppk<suffix>` section: a pre-shared key and the identities that own it (none: anybody).
+/// A `secrets.ike<suffix>` or `secrets.ppk<suffix>` section: a pre-shared key and the identities
+/// that own it (none: anybody).
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct SharedSecret {
     /// Unique name of the secret, as VICI gives it.

@@ -1,6 +1,8 @@
-//! What becomes of a child whose SA went although nobody here wanted it to: `dpd_action` and `close_action`.
+//! What becomes of a child whose SA went although nobody here wanted it to: `dpd_action` and
+//! `close_action`.
 //!
-//! As in strongSwan, except that a `start` goes on trying until the tunnel is up: a peer that was cut off may be for long.
+//! As in strongSwan, except that a `start` goes on trying until the tunnel is up: a peer that was
+//! cut off may be for long.
 
 use crate::config::StartAction;
 use crate::endpoint::Endpoint;
@@ -51,8 +53,8 @@ impl Environment {
         }
     }
 
-    /// A Child SA is lost, and another is asked for at once. Should the peer refuse that to the end, it goes on as with any
-    /// that is lost.
+    /// A Child SA is lost, and another is asked for at once. Should the peer refuse that to the
+    /// end, it goes on as with any that is lost.
     pub(crate) fn act_on_refusal(&mut self, sa: &IkeSa, child: &str) {
         let connection = self.loaded.connections.get(&sa.connection);
         let Some(config) = connection.as_ref().and_then(|connection| connection.child(child)) else { return };

@@ -1,13 +1,14 @@
 //! Computations that are handed out.
 //!
-//! The public-key cryptography of a handshake takes longer than all the rest of it. The endpoint packs it into jobs that
-//! depend on nothing but what they hold: the host runs them on whatever thread it likes, in any order, and gives back what
-//! came of them. Where it does not want that, the endpoint runs them itself at the end of the call that led to them. The
-//! exchanges know no difference.
+//! The public-key cryptography of a handshake takes longer than all the rest of it. The endpoint
+//! packs it into jobs that depend on nothing but what they hold: the host runs them on whatever
+//! thread it likes, in any order, and gives back what came of them. Where it does not want that,
+//! the endpoint runs them itself at the end of the call that led to them. The exchanges know no
+//! difference.
 //!
-//! A job is no part of the state of an IKE SA. While one is out the SA stands as if the message that it is for had not come,
-//! and does not take the message again. If the job is lost, with the node that had it or because there are too many, the
-//! message comes again: nobody has answered it.
+//! A job is no part of the state of an IKE SA. While one is out the SA stands as if the message
+//! that it is for had not come, and does not take the message again. If the job is lost, with the
+//! node that had it or because there are too many, the message comes again: nobody has answered it.
 
 use crate::endpoint::environment::Environment;
 use crate::endpoint::half_open::{Claimant, of_strangers};
@@ -63,7 +64,8 @@ pub(crate) struct Jobs {
     strangers: usize,
     /// Of peers that have an identity.
     peers: BTreeMap<Peer, usize>,
-    /// Of those, the ones that the host has not fetched. Strangers have to wait for peers that have come further.
+    /// Of those, the ones that the host has not fetched. Strangers have to wait for peers that have
+    /// come further.
     of_sas: Turns,
     of_strangers: VecDeque<Job>,
 }
@@ -136,8 +138,8 @@ impl Job {
         self.id
     }
 
-    /// True where it may take milliseconds, false where it is some ten microseconds: a host may want to report what is done
-    /// before it begins with the former.
+    /// True where it may take milliseconds, false where it is some ten microseconds: a host may
+    /// want to report what is done before it begins with the former.
     pub fn takes_long(&self) -> bool {
         self.takes_long
     }
@@ -220,8 +222,9 @@ impl Jobs {
 }
 
 impl Endpoint {
-    /// The next job for the host to run. To be called until there is none, after every call that may change something,
-    /// where [`super::EndpointConfig::hand_out_jobs`] says that the host runs them.
+    /// The next job for the host to run. To be called until there is none, after every call that
+    /// may change something, where [`super::EndpointConfig::hand_out_jobs`] says that the host runs
+    /// them.
     pub fn take_job(&mut self) -> Option<Job> {
         self.env.config.hand_out_jobs.then(|| self.env.jobs.take()).flatten()
     }
@@ -232,7 +235,8 @@ impl Endpoint {
         self.run_jobs(now);
     }
 
-    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings it to another.
+    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings
+    /// it to another.
     pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
         if let Some(out) = self.env.jobs.end(id) {
             self.env.no_longer_computing(out.owner);
@@ -286,7 +290,8 @@ impl Environment {
         });
     }
 
-    /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one that is half open.
+    /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one
+    /// that is half open.
     pub(crate) fn compute_for_stranger<T: Send + 'static>(
         &mut self,
         takes_long: bool,

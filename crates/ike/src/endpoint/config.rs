@@ -34,13 +34,14 @@ pub struct EndpointConfig {
     /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One
     /// more takes the place of the oldest of the network that has the most.
     pub half_open_limit: usize,
-    /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself, within the call that led to
-    /// them.
+    /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself,
+    /// within the call that led to them.
     pub hand_out_jobs: bool,
-    /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a message that needs one more is
-    /// dropped.
+    /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a
+    /// message that needs one more is dropped.
     pub job_limit: usize,
-    /// Keep a list of the IKE SAs that have changed, for [`super::Endpoint::take_changed`]. Who sets this empties it.
+    /// Keep a list of the IKE SAs that have changed, for [`super::Endpoint::take_changed`]. Who
+    /// sets this empties it.
     pub track_changes: bool,
     /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).
     pub counter_sync: bool,
@@ -49,28 +50,33 @@ pub struct EndpointConfig {
     pub legacy_signatures: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,
-    /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296 §2.21.1).
+    /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296
+    /// §2.21.1).
     pub unauthenticated_error_wait: Duration,
-    /// After how long what a peer could not take at the time is asked again, less up to half of it at random.
+    /// After how long what a peer could not take at the time is asked again, less up to half of it
+    /// at random.
     pub rekey_retry: Duration,
-    /// How long the SAs of a changed connection wait for one another: with many peers each is replaced in its turn, so that
-    /// neither this host nor the network has to do with nothing else.
+    /// How long the SAs of a changed connection wait for one another: with many peers each is
+    /// replaced in its turn, so that neither this host nor the network has to do with nothing else.
     pub replacement_pace: Duration,
-    /// How long packets under way are taken in through a Child SA that another has replaced and that both sides have deleted.
+    /// How long packets under way are taken in through a Child SA that another has replaced and
+    /// that both sides have deleted.
     pub rekeyed_linger: Duration,
-    /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have several; one that sets up more is
-    /// refused. `None`: no limit.
+    /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have
+    /// several; one that sets up more is refused. `None`: no limit.
     pub twin_limit: Option<NonZeroUsize>,
     /// Child SAs of one IKE SA; a peer that asks for more is refused.
     pub child_limit: usize,
-    /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared with.
+    /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared
+    /// with.
     pub selector_limit: usize,
-    /// SAs that a peer may make at once by CREATE_CHILD_SA, through an IKE SA and those that renew it.
+    /// SAs that a peer may make at once by CREATE_CHILD_SA, through an IKE SA and those that renew
+    /// it.
     pub creation_burst: u32,
     /// After how long it may make one more.
     pub creation_pace: Duration,
-    /// How long an IKE SA stays that has never had a child. It holds memory, and an address of a pool, for a peer whose
-    /// configuration does not fit ours.
+    /// How long an IKE SA stays that has never had a child. It holds memory, and an address of a
+    /// pool, for a peer whose configuration does not fit ours.
     pub childless_timeout: Duration,
     /// How long an IKE SA that is gone still repeats its last response.
     pub linger: Duration,

@@ -154,7 +154,8 @@ impl Connections {
         self.by_name.values().map(|loaded| &loaded.connection)
     }
 
-    /// The connection of a child to negotiate; without a connection's name the first that has such a child.
+    /// The connection of a child to negotiate; without a connection's name the first that has such
+    /// a child.
     pub(crate) fn child(
         &self,
         connection: Option<&str>,
@@ -207,7 +208,8 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
     if connection.proposals.is_empty() || connection.proposals.iter().any(lacks) {
         return empty(connection.name.clone(), "proposals, or a kind of algorithm in one,");
     }
-    // An AEAD has no integrity algorithm beside it, any other cipher needs one (RFC 5282 §8, RFC 7296 §3.3).
+    // An AEAD has no integrity algorithm beside it, any other cipher needs one (RFC 5282 §8, RFC
+    // 7296 §3.3).
     let unfit = |p: &IkeProposal| p.encryption.iter().any(|e| e.is_aead() != p.integrity.is_empty());
     if connection.proposals.iter().any(unfit) {
         return Err(LoadError::Integrity(connection.name.clone()));
@@ -297,7 +299,8 @@ impl Connection {
         if offered.remote_ts.is_empty() { child.clone() } else { offered }
     }
 
-    /// How well the connection fits a pair of addresses, 0 (any to any) to 4 (both single); `None`: not at all.
+    /// How well the connection fits a pair of addresses, 0 (any to any) to 4 (both single); `None`:
+    /// not at all.
     pub(crate) fn address_fit(&self, local: IpAddr, remote: IpAddr) -> Option<u8> {
         let side = |hosts: Hosts<'_>, addr| {
             if hosts.is_any() {

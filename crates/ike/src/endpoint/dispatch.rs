@@ -53,8 +53,8 @@ impl Endpoint {
         self.env.with_sa(now, id, |session| session.of_sa(datagram, &message));
     }
 
-    /// What cannot be read as a message. Only a higher major version is answered (RFC 7296 §2.5), for nobody vouches
-    /// for the rest.
+    /// What cannot be read as a message. Only a higher major version is answered (RFC 7296 §2.5),
+    /// for nobody vouches for the rest.
     fn unreadable(&mut self, datagram: Datagram<'_>, error: &ParseError) {
         let Datagram { now, path, bytes } = datagram;
         if let ParseError::MajorVersion { found, header } = *error {
@@ -70,8 +70,8 @@ impl Endpoint {
         });
     }
 
-    /// A message that names no IKE SA of ours. After a crash of ours the peer learns by the answer that it should look
-    /// (RFC 7296 §2.21.4).
+    /// A message that names no IKE SA of ours. After a crash of ours the peer learns by the answer
+    /// that it should look (RFC 7296 §2.21.4).
     fn unknown(&mut self, datagram: Datagram<'_>, header: Header) {
         if !header.response {
             self.answer_with(datagram, header, Notify::new(NotifyType::InvalidIkeSpi, Vec::new()));
@@ -158,7 +158,8 @@ fn check_response(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disc
 
 fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let last = sa.incoming.last.as_ref().filter(|last| last.id == header.message_id);
-    // Repeated fragments need not be the same: the peer may have made them smaller (RFC 7383 §2.5.2).
+    // Repeated fragments need not be the same: the peer may have made them smaller (RFC 7383
+    // §2.5.2).
     if last.is_some_and(|last| is_fragment(bytes) || last.digest == digest(bytes)) {
         return Ok(());
     }

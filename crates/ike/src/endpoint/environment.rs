@@ -1,4 +1,5 @@
-//! What the sessions of an endpoint share: all that an exchange of one IKE SA may use beside that IKE SA.
+//! What the sessions of an endpoint share: all that an exchange of one IKE SA may use beside that
+//! IKE SA.
 
 use crate::alloc::{Allocator, Home};
 use crate::endpoint::EndpointConfig;
@@ -18,8 +19,8 @@ use crate::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, T
 use crate::sa::{IkeSa, Phase};
 use crate::suite::Entropy;
 
-/// Everything of an endpoint but what its host asks it by. A session has it while it works on an IKE SA, which is not in the
-/// table then.
+/// Everything of an endpoint but what its host asks it by. A session has it while it works on an
+/// IKE SA, which is not in the table then.
 pub(crate) struct Environment {
     pub(crate) config: EndpointConfig,
     pub(crate) alloc: Box<dyn Allocator + Send>,
@@ -98,8 +99,8 @@ impl Environment {
         self.homes.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(connection)))
     }
 
-    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the peer had chosen the shard.
-    /// `None`: on another node.
+    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the
+    /// peer had chosen the shard. `None`: on another node.
     pub(super) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
         if self.is_home(connection) {
             return Some(Home::Initiating(connection));
@@ -128,8 +129,8 @@ impl Environment {
         self.changed(sa.id);
     }
 
-    /// Answers somebody with whom we share no state, if that is no gain to an attacker with a forged address: never
-    /// with more octets than the request had.
+    /// Answers somebody with whom we share no state, if that is no gain to an attacker with a
+    /// forged address: never with more octets than the request had.
     pub(crate) fn answer_stranger(&mut self, path: Path, request: &[u8], message: &MessageBuilder) {
         let Ok(bytes) = message.finish() else { return };
         if bytes.len() <= request.len() {
@@ -143,7 +144,8 @@ impl Environment {
         }
     }
 
-    /// Octets of an IKE message that leave room in an IP datagram for the headers of IP and UDP, and for the non-ESP marker.
+    /// Octets of an IKE message that leave room in an IP datagram for the headers of IP and UDP,
+    /// and for the non-ESP marker.
     pub(crate) fn datagram_limit(&self, path: Path) -> usize {
         let headers = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
         self.config.fragment_size.saturating_sub(headers)
@@ -180,7 +182,8 @@ impl Environment {
         self.table.of_connection(connection).next().is_some()
     }
 
-    /// An IKE SA of the connection is gone: after the last one, nobody asks what an unloaded connection was.
+    /// An IKE SA of the connection is gone: after the last one, nobody asks what an unloaded
+    /// connection was.
     pub(super) fn forget_former(&mut self, connection: &str) {
         if !self.loaded.former.is_empty() && !self.has_made_sas(connection) {
             self.loaded.former.remove(connection);

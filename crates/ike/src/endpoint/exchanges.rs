@@ -1,7 +1,7 @@
 //! Counters of exchanges under charon's names: of the whole endpoint, and of each connection.
 //!
-//! As in charon a message counts once, when it is made or understood: repetitions do not, and what belongs to no
-//! connection yet counts for the endpoint alone.
+//! As in charon a message counts once, when it is made or understood: repetitions do not, and what
+//! belongs to no connection yet counts for the endpoint alone.
 
 use crate::endpoint::Endpoint;
 use crate::message::ExchangeType;
@@ -167,7 +167,8 @@ impl ExchangeCounters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchanges {
     total: ExchangeCounters,
-    /// Only of what has been authenticated or initiated: the names are the operator's, so their number is bounded.
+    /// Only of what has been authenticated or initiated: the names are the operator's, so their
+    /// number is bounded.
     connections: BTreeMap<String, ExchangeCounters>,
 }
 

@@ -28,8 +28,8 @@ pub(crate) struct HalfOpens {
     refused: Refused,
 }
 
-/// Requests that led to no IKE SA at all, in this second and, by halves, before it. They too take a look at the
-/// connections.
+/// Requests that led to no IKE SA at all, in this second and, by halves, before it. They too take a
+/// look at the connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
     second: u64,
@@ -223,8 +223,8 @@ pub(super) fn of_strangers(limit: usize) -> usize {
 impl HalfOpens {
     /// Decides about a request.
     ///
-    /// Requests without a cookie may be forged. They count towards the demand for cookies only, so that nobody can
-    /// use up another's shard of the limit, and they take nobody's place.
+    /// Requests without a cookie may be forged. They count towards the demand for cookies only, so
+    /// that nobody can use up another's shard of the limit, and they take nobody's place.
     pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, claimant: Claimant) -> Admission {
         let (keys, limit) = (claimant.keys(), config.source_half_open_limit);
         let room = self.room(config, claimant);

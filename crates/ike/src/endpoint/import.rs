@@ -17,13 +17,14 @@ pub(super) struct DrawnNumbers<'a> {
 }
 
 impl Endpoint {
-    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`: when that was, by the
-    /// clock here; whoever keeps the octets must keep the time at which they came. What happened before the clock here
-    /// began counts as if it had happened then.
+    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`:
+    /// when that was, by the clock here; whoever keeps the octets must keep the time at which they
+    /// came. What happened before the clock here began counts as if it had happened then.
     ///
-    /// An IKE SA is known by its SPIs: the state takes the place of what is here of the same IKE SA, and must not be older.
-    /// Local numbers stay as they are, unless an SA here has them: then the newcomer gets new ones. The data plane is the
-    /// host's to prepare, by what [`Endpoint::sa`] then tells.
+    /// An IKE SA is known by its SPIs: the state takes the place of what is here of the same IKE
+    /// SA, and must not be older. Local numbers stay as they are, unless an SA here has them: then
+    /// the newcomer gets new ones. The data plane is the host's to prepare, by what
+    /// [`Endpoint::sa`] then tells.
     pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
         self.take_over(exported, bytes, None)
     }
@@ -65,8 +66,9 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets free ones. Where numbers were
-    /// drawn for SAs that are not in the table (`known`), a number that the table does not have may be one of those.
+    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets
+    /// free ones. Where numbers were drawn for SAs that are not in the table (`known`), a number
+    /// that the table does not have may be one of those.
     fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<DrawnNumbers<'_>>) {
         let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.env.table.get(*id).is_none());
         sa.id = match here.map(|here| here.id).or(drawn) {
@@ -112,8 +114,8 @@ impl Endpoint {
         }
     }
 
-    /// The leases of the state that comes are its, and those of the state that goes are free again. An address that another
-    /// peer has got here meanwhile stays the other's.
+    /// The leases of the state that comes are its, and those of the state that goes are free again.
+    /// An address that another peer has got here meanwhile stays the other's.
     fn claim_addresses(&mut self, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
         let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
         for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {

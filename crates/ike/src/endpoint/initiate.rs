@@ -19,12 +19,13 @@ enum Present {
 }
 
 impl Endpoint {
-    /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first connection that has
-    /// such a child is meant.
+    /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first
+    /// connection that has such a child is meant.
     ///
-    /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and `InitiateDone` follows all the
-    /// same. Another is made on the IKE SA that the connection has. Without one, or where the peer makes no further child
-    /// on it (`InitiateMoved` tells so), it gets an IKE SA of its own, whose IKE_AUTH makes it.
+    /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and
+    /// `InitiateDone` follows all the same. Another is made on the IKE SA that the connection has.
+    /// Without one, or where the peer makes no further child on it (`InitiateMoved` tells so), it
+    /// gets an IKE SA of its own, whose IKE_AUTH makes it.
     pub fn initiate(
         &mut self,
         now: Time,
@@ -39,9 +40,9 @@ impl Endpoint {
         Ok(ike)
     }
 
-    /// A packet between these addresses, ours first, wants a child that has no SA: like [`Endpoint::initiate`], but silent
-    /// about what is already up. Where a child takes whatever peer there is ([`Connection::takes_anybody`]), the packet says
-    /// which one is meant.
+    /// A packet between these addresses, ours first, wants a child that has no SA: like
+    /// [`Endpoint::initiate`], but silent about what is already up. Where a child takes whatever
+    /// peer there is ([`Connection::takes_anybody`]), the packet says which one is meant.
     pub fn acquire_for(
         &mut self,
         now: Time,
@@ -63,8 +64,8 @@ impl Endpoint {
         self.bring_up(now, &connection, child, ends).map(|(ike, _)| ike)
     }
 
-    /// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our address and the peer's, where
-    /// the connection does not say them.
+    /// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our
+    /// address and the peer's, where the connection does not say them.
     fn bring_up(
         &mut self,
         now: Time,

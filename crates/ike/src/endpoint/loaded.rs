@@ -1,4 +1,5 @@
-//! What was loaded: connections, and what both sides prove by who they are; and what the host has told of itself.
+//! What was loaded: connections, and what both sides prove by who they are; and what the host has
+//! told of itself.
 
 use crate::cert::{Certificate, Credentials};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SharedSecret};
@@ -82,8 +83,8 @@ impl Loaded {
         connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
     }
 
-    /// True if a new Child SA of the same name carries what this one does, or some of it; or if nothing of that is configured any
-    /// more, so that any is as good.
+    /// True if a new Child SA of the same name carries what this one does, or some of it; or if
+    /// nothing of that is configured any more, so that any is as good.
     pub(crate) fn is_displaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
         let overlaps = Selectors::of(&old.params).narrow(&Selectors::of(new)).is_some();
         overlaps || old.outdated.is_some() && self.still_configured(sa, old).is_none()
@@ -170,8 +171,9 @@ impl Loaded {
         Ok(connection.path(sa.path.local.ip(), sa.path.remote.ip()))
     }
 
-    /// The first address that the connection names and the host has, else the host's first that it allows. If the host has
-    /// none of them, the first named all the same: that it cannot be used will show.
+    /// The first address that the connection names and the host has, else the host's first that it
+    /// allows. If the host has none of them, the first named all the same: that it cannot be used
+    /// will show.
     fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
         let hosts = connection.local_hosts();
         let allowed = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));

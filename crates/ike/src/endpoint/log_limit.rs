@@ -6,7 +6,8 @@ use crate::output::Time;
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Refusals told apart by what they say: the misconfigured peer must not hide behind one that guesses keys.
+/// Refusals told apart by what they say: the misconfigured peer must not hide behind one that
+/// guesses keys.
 const TEXTS: usize = 16;
 
 /// When each reason was last logged, and how many lines were left out since.
@@ -40,8 +41,8 @@ impl LogLimit {
         self.reasons.get_mut(reason as usize)?.admit(now)
     }
 
-    /// The same for an initiator that is refused, where each text counts for itself. When a second has brought too many,
-    /// which a stranger can see to, the others share one line.
+    /// The same for an initiator that is refused, where each text counts for itself. When a second
+    /// has brought too many, which a stranger can see to, the others share one line.
     pub(crate) fn admit_refusal(&mut self, now: Time, why: &str) -> Option<u64> {
         let hash = hash(&why);
         if let Some((_, slot)) = self.texts.iter_mut().find(|(text, _)| *text == hash) {
@@ -60,7 +61,8 @@ impl LogLimit {
     }
 }
 
-/// At most so many answers a second to messages of unknown IKE SAs and versions, to all together (RFC 7296 §2.21.4).
+/// At most so many answers a second to messages of unknown IKE SAs and versions, to all together
+/// (RFC 7296 §2.21.4).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerLimit {
     second: u64,

@@ -1,7 +1,7 @@
 //! The IKE endpoint of a node: connections, secrets and all IKE SAs.
 //!
-//! Sans-IO: the host hands in datagrams and the time, and takes out what is to be sent and done. All calls are
-//! deterministic: the same calls with the same allocator give the same outputs.
+//! Sans-IO: the host hands in datagrams and the time, and takes out what is to be sent and done.
+//! All calls are deterministic: the same calls with the same allocator give the same outputs.
 
 mod actions;
 pub(crate) mod begin;
@@ -108,8 +108,8 @@ impl Endpoint {
         Self { env: Environment::new(config, alloc), snapshot: SnapshotVersion::NEWEST }
     }
 
-    /// The host's own addresses, preferred ones first: where a connection leaves `local_addrs` open, an initiation
-    /// leaves from the first that fits.
+    /// The host's own addresses, preferred ones first: where a connection leaves `local_addrs`
+    /// open, an initiation leaves from the first that fits.
     pub fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
         self.env.loaded.local_addrs = addrs;
     }
@@ -120,8 +120,8 @@ impl Endpoint {
         self.env.loaded.reserved = ranges;
     }
 
-    /// Tells what time of day it is: certificates are valid by it, and before this is told none is. It may be told as often
-    /// as the host likes; in between it goes on with the other clock.
+    /// Tells what time of day it is: certificates are valid by it, and before this is told none is.
+    /// It may be told as often as the host likes; in between it goes on with the other clock.
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
         self.env.loaded.clock = (unix, now);
     }
@@ -141,12 +141,14 @@ impl Endpoint {
         Arc::make_mut(&mut self.env.loaded.credentials)
     }
 
-    /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things before they load it.
+    /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things
+    /// before they load it.
     pub fn check_connection(connection: &Connection) -> Result<(), LoadError> {
         connections::check(connection)
     }
 
-    /// What the SAs of a connection were made by: the connection, or, once it is unloaded, what it was.
+    /// What the SAs of a connection were made by: the connection, or, once it is unloaded, what it
+    /// was.
     pub fn made_by(&self, name: &str) -> Option<&Connection> {
         self.connection(name).or_else(|| self.env.loaded.former.get(name).map(|former| &**former))
     }
@@ -190,7 +192,8 @@ impl Endpoint {
         change(&mut self.env.config);
     }
 
-    /// The next thing for the host to do. To be called until there is none, after every call that may change something.
+    /// The next thing for the host to do. To be called until there is none, after every call that
+    /// may change something.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.env.effects.outputs.pop_front()
     }
@@ -230,21 +233,22 @@ impl Endpoint {
         &self.env.effects.stats
     }
 
-    /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those whose first answer is being
-    /// computed.
+    /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those
+    /// whose first answer is being computed.
     pub fn half_open(&self) -> usize {
         self.env.half_opens.total()
     }
 
-    /// All IKE SAs whose state is to be kept, with the last change of each; also those that are not listed by
-    /// [`Endpoint::sas`], because nothing is left of them but their last response.
+    /// All IKE SAs whose state is to be kept, with the last change of each; also those that are not
+    /// listed by [`Endpoint::sas`], because nothing is left of them but their last response.
     pub fn states(&self) -> impl Iterator<Item = (IkeSaId, CommitId)> + '_ {
         self.env.table.iter().map(|sa| (sa.id, sa.commit))
     }
 
-    /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no such IKE SA. It
-    /// holds keys: whoever stores or sends it must protect it. Times are kept as they lie around `now`: of two exports for the
-    /// same `now`, whenever they are made, only that differs which has changed.
+    /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no
+    /// such IKE SA. It holds keys: whoever stores or sends it must protect it. Times are kept as
+    /// they lie around `now`: of two exports for the same `now`, whenever they are made, only that
+    /// differs which has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
         self.env.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
     }
@@ -255,8 +259,8 @@ impl Endpoint {
         self.snapshot = version;
     }
 
-    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment. `None`: they are as they should be, or
-    /// cannot be read.
+    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment.
+    /// `None`: they are as they should be, or cannot be read.
     pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         translated(bytes, self.snapshot)
     }

@@ -1,4 +1,5 @@
-//! The numbers that an endpoint gives out: of state changes, of SAs, and of the children of connections.
+//! The numbers that an endpoint gives out: of state changes, of SAs, and of the children of
+//! connections.
 
 use crate::output::{ChildSaId, CommitId, IkeSaId};
 use std::collections::BTreeMap;
@@ -9,7 +10,8 @@ pub(crate) struct Numbers {
     pub(crate) commit: CommitId,
     pub(crate) last_ike: u64,
     pub(crate) last_child: u64,
-    /// By connection, then by child, in order: most have one, for which a tree would take room for eleven.
+    /// By connection, then by child, in order: most have one, for which a tree would take room for
+    /// eleven.
     reqids: BTreeMap<String, Vec<(String, u32)>>,
     last_reqid: u32,
 }

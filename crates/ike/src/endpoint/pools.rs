@@ -1,8 +1,9 @@
 //! Pools of virtual addresses and their leases.
 //!
-//! An identity has one lease of a pool with a connection, whichever of its IKE SAs asks, and gets the same address again
-//! when it comes back. With another connection it is another: there another CA may vouch for the name.
-//! Nothing here grows with a pool, only with its leases: a pool may be a whole IPv6 /64.
+//! An identity has one lease of a pool with a connection, whichever of its IKE SAs asks, and gets
+//! the same address again when it comes back. With another connection it is another: there another
+//! CA may vouch for the name. Nothing here grows with a pool, only with its leases: a pool may be a
+//! whole IPv6 /64.
 
 use crate::config::{Identity, Pool};
 use crate::endpoint::Endpoint;
@@ -13,7 +14,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that a pool keeps for identities that are not there. Whoever may take any name could fill the memory otherwise.
+/// Addresses that a pool keeps for identities that are not there. Whoever may take any name could
+/// fill the memory otherwise.
 const MAX_OFFLINE: usize = 1 << 16;
 
 /// What an operator sees of a pool.
@@ -50,7 +52,8 @@ pub(crate) struct Pools(BTreeMap<String, Leases>);
 #[derive(Debug)]
 pub(crate) struct Leases {
     pool: Pool,
-    /// Distance from the first address to those that were never handed out in turn; past the end if there are none.
+    /// Distance from the first address to those that were never handed out in turn; past the end if
+    /// there are none.
     next: Option<u128>,
     by_addr: BTreeMap<IpAddr, Holder>,
     by_owner: BTreeMap<LeaseOwner, IpAddr>,
@@ -131,8 +134,8 @@ impl Pools {
         self.0.iter()
     }
 
-    /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is free. One that the owner
-    /// does not have yet must be one that `may_lease` allows.
+    /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is
+    /// free. One that the owner does not have yet must be one that `may_lease` allows.
     pub(crate) fn lease(
         &mut self,
         names: &[String],
@@ -166,7 +169,8 @@ impl Pools {
         each.collect::<Vec<_>>().join("; ")
     }
 
-    /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got it.
+    /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got
+    /// it.
     pub(crate) fn claim(&mut self, lease: &Lease, owner: &LeaseOwner, ike: IkeSaId) -> bool {
         // The pool may come later.
         let Some(leases) = self.0.get_mut(&lease.pool) else { return true };
@@ -232,8 +236,8 @@ impl Leases {
         }
     }
 
-    /// The next in turn. Each address that somebody asked for out of turn, or that is another node's to lease, is passed once, so
-    /// this is quick on average.
+    /// The next in turn. Each address that somebody asked for out of turn, or that is another
+    /// node's to lease, is passed once, so this is quick on average.
     fn next_free(&mut self, may_lease: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         loop {
             let distance = self.next?;
@@ -318,7 +322,8 @@ fn plus(first: IpAddr, distance: u128) -> Option<IpAddr> {
 }
 
 impl Endpoint {
-    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be changed.
+    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be
+    /// changed.
     pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
         let name = pool.name.clone();
         self.env.pools.load(pool)?;

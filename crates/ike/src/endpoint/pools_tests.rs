@@ -73,7 +73,8 @@ fn an_identity_has_one_address() {
     assert_eq!(pools.0["a"].online(), 3);
 }
 
-/// Of another connection another CA may be trusted: what it says of a name gives no right to what is another's.
+/// Of another connection another CA may be trusted: what it says of a name gives no right to what
+/// is another's.
 #[test]
 fn the_same_name_with_another_connection_is_another() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.2")]);
@@ -180,7 +181,8 @@ fn a_claim_takes_what_is_free_and_nothing_else() {
     assert_eq!(pools.0["a"].online(), 2);
 }
 
-/// What identities that are not there can hold is bounded, however large the pool, and whatever addresses they wish for.
+/// What identities that are not there can hold is bounded, however large the pool, and whatever
+/// addresses they wish for.
 #[test]
 fn absent_identities_are_forgotten_in_the_end() {
     let wishes: [fn(u64) -> Ipv6Addr; 2] = [
@@ -263,7 +265,8 @@ proptest! {
     }
 }
 
-/// Two nodes lease out of one pool, each what is its own. What becomes a node's is found although it was passed before.
+/// Two nodes lease out of one pool, each what is its own. What becomes a node's is found although
+/// it was passed before.
 #[test]
 fn a_node_leases_what_is_its_own_and_knows_again_who_comes_back() {
     let mut pools = loaded([pool("p", "10.3.0.1", "10.3.0.4")]);

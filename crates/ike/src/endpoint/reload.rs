@@ -8,9 +8,10 @@ use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;
 
 impl Endpoint {
-    /// Takes a connection in the place of one of the same name, and initiates its children with `start_action =
-    /// start`, again after failures. If nothing has changed, nothing happens. SAs of what has changed are replaced
-    /// ([`Difference`](crate::config::Difference) tells which), each as soon as the new one is there.
+    /// Takes a connection in the place of one of the same name, and initiates its children with
+    /// `start_action = start`, again after failures. If nothing has changed, nothing happens. SAs
+    /// of what has changed are replaced ([`Difference`](crate::config::Difference) tells which),
+    /// each as soon as the new one is there.
     pub fn load_connection(&mut self, now: Time, mut connection: Connection) -> Result<(), LoadError> {
         let name = connection.name.clone();
         self.fill_names(&mut connection);
@@ -37,7 +38,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Forgets a connection; its SAs stay up, and end with their time. False if there is none of that name.
+    /// Forgets a connection; its SAs stay up, and end with their time. False if there is none of
+    /// that name.
     pub fn unload_connection(&mut self, name: &str) -> bool {
         self.env.starts.forget(name);
         let Some(connection) = self.env.loaded.connections.unload(name) else { return false };
@@ -48,7 +50,8 @@ impl Endpoint {
         true
     }
 
-    /// The Child SAs of a connection that were made by what it was before it changed: others are to take their place.
+    /// The Child SAs of a connection that were made by what it was before it changed: others are to
+    /// take their place.
     pub fn outdated_children(&self, connection: &str) -> Vec<ChildSaId> {
         let children = self.env.table.of_connection(connection).flat_map(|sa| &sa.children);
         children

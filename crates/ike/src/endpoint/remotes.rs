@@ -1,4 +1,5 @@
-//! Connections by the addresses of their peers: a request finds those that could be meant, however many are loaded.
+//! Connections by the addresses of their peers: a request finds those that could be meant, however
+//! many are loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +12,8 @@ pub(crate) struct Remotes {
     prefixes: BTreeMap<Prefix, BTreeSet<String>>,
     /// How many entries of `prefixes` have that length.
     lengths: BTreeMap<(Family, u8), usize>,
-    /// Those that any address fits, or that have a range which is no prefix: few, or the same for everybody.
+    /// Those that any address fits, or that have a range which is no prefix: few, or the same for
+    /// everybody.
     others: BTreeSet<String>,
     /// By single address: names, not a count, so that a second removal changes nothing.
     singles: BTreeMap<IpAddr, BTreeSet<String>>,

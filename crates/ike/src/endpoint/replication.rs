@@ -1,5 +1,6 @@
-//! What a cluster needs of an endpoint: which IKE SAs have changed, how one leaves without a word because another node has it
-//! now, how it comes with the numbers that were drawn for it, and which connections are this node's to initiate.
+//! What a cluster needs of an endpoint: which IKE SAs have changed, how one leaves without a word
+//! because another node has it now, how it comes with the numbers that were drawn for it, and which
+//! connections are this node's to initiate.
 
 use crate::config::Identity;
 use crate::endpoint::import::DrawnNumbers;
@@ -20,7 +21,8 @@ pub trait Homes: Send {
     /// True if this node owns the shard.
     fn owns(&self, shard: Shard) -> bool;
 
-    /// True if this node hands the address out of a pool. For no address two nodes may say so at a time.
+    /// True if this node hands the address out of a pool. For no address two nodes may say so at a
+    /// time.
     fn leases(&self, addr: IpAddr) -> bool;
 }
 
@@ -42,8 +44,8 @@ pub struct Outline {
 }
 
 impl Endpoint {
-    /// The IKE SAs whose state has changed since this was last called, by number; those for which there is no
-    /// [`Endpoint::outline`] have gone. Costs as much as there are changes. Only with
+    /// The IKE SAs whose state has changed since this was last called, by number; those for which
+    /// there is no [`Endpoint::outline`] have gone. Costs as much as there are changes. Only with
     /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_changed(&mut self) -> Vec<IkeSaId> {
         std::mem::take(&mut self.env.effects.changed).into_iter().collect()
@@ -66,12 +68,14 @@ impl Endpoint {
         self.env.table.by_spi(ours).map(|sa| sa.id)
     }
 
-    /// How far both windows of an IKE SA have moved: the number of our next request, and that of the peer's.
+    /// How far both windows of an IKE SA have moved: the number of our next request, and that of
+    /// the peer's.
     pub fn message_ids(&self, id: IkeSaId) -> Option<(MessageId, MessageId)> {
         self.env.table.get(id).map(|sa| (sa.outgoing.next, sa.incoming.expected))
     }
 
-    /// The number of the last request of the peer that was answered in the IKE SA for which we chose that SPI.
+    /// The number of the last request of the peer that was answered in the IKE SA for which we
+    /// chose that SPI.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         self.env.table.by_spi(ours).and_then(IkeSa::last_answered)
     }
@@ -81,8 +85,9 @@ impl Endpoint {
         decode(state, Time::default()).ok().as_ref().and_then(IkeSa::last_answered)
     }
 
-    /// What operators see of a state from [`Endpoint::export_sa`] that nobody here has taken over; `taken`, `ike` and `child` as
-    /// [`Endpoint::import_sa_as`] has them. Of Child SAs without a number there is nothing.
+    /// What operators see of a state from [`Endpoint::export_sa`] that nobody here has taken over;
+    /// `taken`, `ike` and `child` as [`Endpoint::import_sa_as`] has them. Of Child SAs without a
+    /// number there is nothing.
     pub fn status_in(
         state: &[u8],
         taken: Time,
@@ -106,8 +111,9 @@ impl Endpoint {
         self.env.numbers.new_child_id()
     }
 
-    /// Like [`Endpoint::import_sa`], under numbers that were drawn before: `ike`, and `child` by the SPI that we chose. What
-    /// has none gets a new one, never that of the state. Virtual addresses of ours are told to the host.
+    /// Like [`Endpoint::import_sa`], under numbers that were drawn before: `ike`, and `child` by
+    /// the SPI that we chose. What has none gets a new one, never that of the state. Virtual
+    /// addresses of ours are told to the host.
     pub fn import_sa_as(
         &mut self,
         exported: Time,
@@ -124,16 +130,17 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Forgets an IKE SA that another node has: no word to the peer, nothing taken from the data plane. SPIs of its Child SAs
-    /// stay taken, and so do addresses of its peer, until [`Endpoint::release_spi`] and [`Endpoint::drop_lease`]. False: no
-    /// such IKE SA.
+    /// Forgets an IKE SA that another node has: no word to the peer, nothing taken from the data
+    /// plane. SPIs of its Child SAs stay taken, and so do addresses of its peer, until
+    /// [`Endpoint::release_spi`] and [`Endpoint::drop_lease`]. False: no such IKE SA.
     pub fn evict(&mut self, now: Time, id: IkeSaId) -> bool {
         let Some(sa) = self.env.table.take(id) else { return false };
         self.env.forget_jobs(id);
         self.env.effects.changed.remove(&id);
         self.env.half_opens.leave(id);
-        // What was asked for under these SPIs is for the other node to make. Nobody would say here that it came to nothing, so
-        // they only rest; once there is a Child SA of theirs, they are claimed again.
+        // What was asked for under these SPIs is for the other node to make. Nobody would say here
+        // that it came to nothing, so they only rest; once there is a Child SA of theirs, they are
+        // claimed again.
         for spi in pending_spis(&sa) {
             self.env.alloc.release_esp_spi(now, spi);
         }
@@ -159,12 +166,14 @@ impl Endpoint {
         self.env.alloc.claim_esp_spi(spi);
     }
 
-    /// A Child SA of another node is gone: its SPI rests before it is given out again, here as there.
+    /// A Child SA of another node is gone: its SPI rests before it is given out again, here as
+    /// there.
     pub fn release_spi(&mut self, now: Time, spi: Spi) {
         self.env.alloc.release_esp_spi(now, spi);
     }
 
-    /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody else's.
+    /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody
+    /// else's.
     pub fn hold_lease(&mut self, ike: IkeSaId, outline: &Outline, pool: &str, addr: IpAddr) -> bool {
         let Some(identity) = &outline.identity else { return false };
         let owner = LeaseOwner::new(&outline.connection, identity);
@@ -176,8 +185,9 @@ impl Endpoint {
         self.env.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
     }
 
-    /// Tells which shards this node owns from now on. Children that start by themselves and whose home it has become are
-    /// started, unless they are up. Without a word everything is at home here.
+    /// Tells which shards this node owns from now on. Children that start by themselves and whose
+    /// home it has become are started, unless they are up. Without a word everything is at home
+    /// here.
     pub fn set_homes(&mut self, now: Time, homes: Box<dyn Homes>) {
         let before = self.env.homes.replace(homes);
         self.env.pools.begin_again();

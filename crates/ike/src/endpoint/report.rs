@@ -81,7 +81,8 @@ impl Effects {
         }
     }
 
-    /// Counts an initiator that is refused, and says why, at most once a second for each reason there is.
+    /// Counts an initiator that is refused, and says why, at most once a second for each reason
+    /// there is.
     pub(crate) fn discard_initiator(&mut self, now: Time, sa: &IkeSa, from: &str, why: &str) {
         self.stats.discard(Discard::Refused);
         if let Some(left_out) = self.log_limit.admit_refusal(now, why) {

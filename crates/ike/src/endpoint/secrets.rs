@@ -5,7 +5,8 @@ use crate::message::IdPayload;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All shared keys. Found without a walk through them: a gateway may have one for each of its peers.
+/// All shared keys. Found without a walk through them: a gateway may have one for each of its
+/// peers.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     /// By the unique name that VICI gives them.
@@ -100,9 +101,10 @@ impl Secrets {
         names.and_then(BTreeSet::first).and_then(|name| self.by_name.get(name))
     }
 
-    /// The secret that fits best; among equals the first by name. Owners that name both ends beat the one that is the peer,
-    /// and that beats those that are us alone, and those a secret without owners. A secret owned by us and others must name
-    /// the peer too: else one of the others could call itself anything.
+    /// The secret that fits best; among equals the first by name. Owners that name both ends beat
+    /// the one that is the peer, and that beats those that are us alone, and those a secret without
+    /// owners. A secret owned by us and others must name the peer too: else one of the others could
+    /// call itself anything.
     pub(crate) fn find(&self, local: Option<&Identity>, remote: Option<&Identity>) -> Option<&SharedSecret> {
         let local = local.map(Identity::canonical);
         let peers = remote.and_then(|remote| self.owned.get(&remote.canonical()));

@@ -1,4 +1,5 @@
-//! Children that are to come up by themselves: tried at once and again after a failure, or at the next packet.
+//! Children that are to come up by themselves: tried at once and again after a failure, or at the
+//! next packet.
 
 use crate::config::{Child, Connection};
 use crate::output::{ChildSaId, Reason, Time};
@@ -6,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_base::spi::Shard;
 
-/// How often a lost child is started again at once, before it has to wait. Two tunnels that displace each other would do
-/// nothing else otherwise.
+/// How often a lost child is started again at once, before it has to wait. Two tunnels that
+/// displace each other would do nothing else otherwise.
 const MOST_AT_ONCE: u32 = 3;
 
 /// Tries begun in one go. Each takes a key exchange's first half, and with thousands everything
@@ -56,7 +57,8 @@ impl Starts {
         self.wanted.entry((connection.to_owned(), child.to_owned())).or_insert(None);
     }
 
-    /// The child was lost in that shard, and is to be tried: at once, unless it was lost too often within `pause`.
+    /// The child was lost in that shard, and is to be tried: at once, unless it was lost too often
+    /// within `pause`.
     pub(crate) fn restart(
         &mut self,
         (connection, child): (&str, &str),
@@ -110,7 +112,8 @@ impl Starts {
         self.trapped.contains(&(connection.to_owned(), child.to_owned()))
     }
 
-    /// Forgets of a connection what it does not want any more, and how often its children were lost.
+    /// Forgets of a connection what it does not want any more, and how often its children were
+    /// lost.
     pub(crate) fn keep(&mut self, connection: &Connection) {
         let wanted = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
             let child = connection.child(name).filter(|child| child.mode.is_negotiated());
@@ -129,7 +132,8 @@ impl Starts {
         self.forget_those(connection, |_| (true, true));
     }
 
-    /// Forgets children of a connection: whether to start them, and whether a packet does. And how often they were lost.
+    /// Forgets children of a connection: whether to start them, and whether a packet does. And how
+    /// often they were lost.
     fn forget_those(&mut self, connection: &str, which: impl Fn(&str) -> (bool, bool)) {
         for name in of(connection, self.wanted.range(first(connection)..).map(|(name, _)| name)) {
             if which(&name.1).0

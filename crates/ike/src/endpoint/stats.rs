@@ -50,7 +50,8 @@ pub enum Discard {
     Exhausted,
     /// The answer to a stranger did not leave this host.
     NotSent,
-    /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is one too many.
+    /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is one
+    /// too many.
     Fragment,
     /// Fragments whose others did not come in time.
     FragmentsExpired,
@@ -60,7 +61,8 @@ pub enum Discard {
     Overload,
     /// The computation that it needed failed.
     Computation,
-    /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311 §5.1).
+    /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311
+    /// §5.1).
     CounterSync,
 }
 

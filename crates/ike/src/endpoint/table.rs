@@ -1,4 +1,5 @@
-//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child, peer, deadline.
+//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child,
+//! peer, deadline.
 
 use super::EndpointConfig;
 use crate::config::Identity;
@@ -11,7 +12,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are always right.
+/// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are
+/// always right.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// Each in a place of its own: the nodes of the tree have room for eleven, and are half empty.
@@ -30,7 +32,8 @@ pub(crate) struct Table {
     timers: BTreeSet<(Moment, IkeSaId)>,
 }
 
-/// A [`Time`] in half the memory: nanoseconds. What lies further ahead than they reach, centuries, never comes.
+/// A [`Time`] in half the memory: nanoseconds. What lies further ahead than they reach, centuries,
+/// never comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(u64);
 
@@ -134,7 +137,8 @@ impl Table {
         found.filter(move |sa| sa.connection == connection)
     }
 
-    /// The IKE SAs whose peer is authenticated as that identity, however it is spelt and of whatever connection.
+    /// The IKE SAs whose peer is authenticated as that identity, however it is spelt and of
+    /// whatever connection.
     pub(crate) fn by_identity(&self, identity: &Identity) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let identity = identity.canonical();
         let found = of(&self.by_identity, hash(&identity)).filter_map(|id| self.get(id));

@@ -9,8 +9,9 @@ use std::time::Duration;
 const LAST_TRANSMISSIONS: u32 = 6;
 
 impl Endpoint {
-    /// The end: forgets the connections, so that nothing new comes up, and takes every SA down within that time. There is
-    /// no time for the usual patience, so requests, also those under way already, are repeated at short intervals.
+    /// The end: forgets the connections, so that nothing new comes up, and takes every SA down
+    /// within that time. There is no time for the usual patience, so requests, also those under way
+    /// already, are repeated at short intervals.
     pub fn shut_down(&mut self, now: Time, within: Duration) {
         let names: Vec<String> = self.connections().map(|connection| connection.name.clone()).collect();
         for name in names {
@@ -24,7 +25,8 @@ impl Endpoint {
         let ids: Vec<IkeSaId> = self.env.table.iter().filter(|sa| !sa.is_gone()).map(|sa| sa.id).collect();
         for id in ids {
             self.env.with_sa(now, id, |session| {
-                // A delete has to wait for the answer to the request under way: the window is one (RFC 7296 §2.3).
+                // A delete has to wait for the answer to the request under way: the window is one
+                // (RFC 7296 §2.3).
                 if let Some(pending) = &mut session.sa.outgoing.pending {
                     pending.next = pending.next.min(session.now.plus(wait));
                 }
@@ -33,8 +35,9 @@ impl Endpoint {
         }
     }
 
-    /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer has answered, or
-    /// after the timeout. With `force` they are gone at once, and the peer is told as far as that needs no waiting.
+    /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer
+    /// has answered, or after the timeout. With `force` they are gone at once, and the peer is told
+    /// as far as that needs no waiting.
     pub fn terminate(
         &mut self,
         now: Time,

@@ -9,8 +9,9 @@ use crate::suite::Role;
 use std::net::SocketAddr;
 
 impl Endpoint {
-    /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is evidence of a move as good as
-    /// an IKE message: a peer behind a NAT is followed (RFC 7296 §2.23).
+    /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is
+    /// evidence of a move as good as an IKE message: a peer behind a NAT is followed (RFC 7296
+    /// §2.23).
     pub fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
@@ -27,9 +28,9 @@ impl Endpoint {
         });
     }
 
-    /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness check for a while.
-    /// Unless it came from where ours do not go ([`Endpoint::esp_source`]): then only a check tells whether the peer still
-    /// hears us.
+    /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness
+    /// check for a while. Unless it came from where ours do not go ([`Endpoint::esp_source`]): then
+    /// only a check tells whether the peer still hears us.
     pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
@@ -41,8 +42,9 @@ impl Endpoint {
         });
     }
 
-    /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost on the way; but who
-    /// waits for the IKE SA sees why, and so does the reason if it comes to nothing.
+    /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost
+    /// on the way; but who waits for the IKE SA sees why, and so does the reason if it comes to
+    /// nothing.
     pub fn not_sent(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
         let Path { local, remote } = path;
         let has_address =

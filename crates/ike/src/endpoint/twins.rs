@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
 
-/// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers share one identity, the
-/// time that an SA takes must not grow with them.
+/// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers
+/// share one identity, the time that an SA takes must not grow with them.
 const TWINS: usize = 8;
 
 impl Environment {
@@ -26,8 +26,9 @@ impl Environment {
         self.table.by_spi(spi).filter(|old| !old.is_gone())
     }
 
-    /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what the side that reauthenticates
-    /// knows, and the other can see. One that is used, by the same name, and carries some of what the new one does.
+    /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what
+    /// the side that reauthenticates knows, and the other can see. One that is used, by the same
+    /// name, and carries some of what the new one does.
     pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
         let of = |other: &IkeSa| {
             let same = |child: &&ChildSa| {
@@ -47,8 +48,9 @@ impl Environment {
         self.twins_of(sa).filter(older).find_map(of)
     }
 
-    /// Through which Child SA goes what `old` is to carry, or will soon. By sending through a new one of its own the peer may
-    /// have given that the place already (RFC 7296 §2.8.1). `None`: nothing does, so that there is nothing to wait for.
+    /// Through which Child SA goes what `old` is to carry, or will soon. By sending through a new
+    /// one of its own the peer may have given that the place already (RFC 7296 §2.8.1). `None`:
+    /// nothing does, so that there is nothing to wait for.
     pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
         let Some(named) = sa.child(old) else { return Some(old) };
         let same = |child: &&ChildSa| {
@@ -106,7 +108,8 @@ impl Environment {
         stopped.is_some()
     }
 
-    /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does not.
+    /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does
+    /// not.
     pub(crate) fn stays_beside(&self, sa: &IkeSa, old: ChildSaId, new: &ChildSaParams) -> bool {
         let here = sa.child(old).map(|old| (sa, old));
         let found = here.or_else(|| self.table.by_child(old).and_then(|sa| Some((sa, sa.child(old)?))));
@@ -139,15 +142,15 @@ impl Environment {
         child.outbound == Outbound::Retired || self.standby(sa, child.params.spi_in).is_some()
     }
 
-    /// True if the peer may not have another IKE SA beside the one it has. From the same place it may: it reauthenticates,
-    /// as charon takes it, and deletes the old one itself.
+    /// True if the peer may not have another IKE SA beside the one it has. From the same place it
+    /// may: it reauthenticates, as charon takes it, and deletes the old one itself.
     pub(crate) fn is_surplus(&self, sa: &IkeSa, connection: &Connection) -> bool {
         let elsewhere = |id| self.table.get(id).is_some_and(|other| other.path.remote != sa.path.remote);
         connection.unique == Unique::Keep && self.twins(sa).any(elsewhere)
     }
 
-    /// How many IKE SAs the peer has, if it may have no other: each may have as many Child SAs as one is allowed. Those that
-    /// go for the new one do not count.
+    /// How many IKE SAs the peer has, if it may have no other: each may have as many Child SAs as
+    /// one is allowed. Those that go for the new one do not count.
     pub(crate) fn is_sated(&self, sa: &IkeSa, connection: &Connection) -> Option<usize> {
         let limit = self.config.twin_limit?.get();
         let stays = |id: &IkeSaId| {

@@ -9,7 +9,8 @@ use crate::sa::IkeSa;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// A peer has a new IKE SA, beside which it is to have no older ones: for those that other nodes of a cluster speak for.
+/// A peer has a new IKE SA, beside which it is to have no older ones: for those that other nodes of
+/// a cluster speak for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
     /// The SPI that we chose for the new one.
@@ -53,15 +54,16 @@ impl Endpoint {
         self.env.loaded.are_alike(one, other)
     }
 
-    /// What peers' new IKE SAs mean for those that other nodes have, since this was last called. Only with
-    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
+    /// What peers' new IKE SAs mean for those that other nodes have, since this was last called.
+    /// Only with [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_contacts(&mut self) -> Vec<Contact> {
         std::mem::take(&mut self.env.effects.contacts)
     }
 
-    /// A peer has a new IKE SA, at whichever node: the older ones that are here go as if it had come to this node. `older` tells of
-    /// an IKE SA, by the SPI that we chose, whether it is older, in the order that is the same for all nodes. Gives those that end
-    /// without a word to the peer.
+    /// A peer has a new IKE SA, at whichever node: the older ones that are here go as if it had
+    /// come to this node. `older` tells of an IKE SA, by the SPI that we chose, whether it is
+    /// older, in the order that is the same for all nodes. Gives those that end without a word to
+    /// the peer.
     pub fn contacted(
         &mut self,
         now: Time,

@@ -1,9 +1,10 @@
 //! A connection is loaded, loaded again, or unloaded, and what becomes of the SAs that it made.
 //!
-//! What [`Difference`] finds is followed SA by SA, make-before-break: the SAs that are to go are marked ([`Outdated`]), and
-//! their IKE SA replaces them in its own time, so that a renewal under way, a peer that is busy or another reload do no harm.
-//! Nothing is computed while the connection is loaded, and one with many peers has its turn with each after the other.
-//! A peer that refuses what is new is asked a few times; then the old SA stays until its end.
+//! What [`Difference`] finds is followed SA by SA, make-before-break: the SAs that are to go are
+//! marked ([`Outdated`]), and their IKE SA replaces them in its own time, so that a renewal under
+//! way, a peer that is busy or another reload do no harm. Nothing is computed while the connection
+//! is loaded, and one with many peers has its turn with each after the other. A peer that refuses
+//! what is new is asked a few times; then the old SA stays until its end.
 
 use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
@@ -116,8 +117,8 @@ fn follow_on_established(
     follow_on_what_is_being_made(session, difference);
 }
 
-/// What we are making was offered by what the connection was: it is replaced once it is there. What the peer is making in
-/// several exchanges it begins once more, and it is agreed on anew.
+/// What we are making was offered by what the connection was: it is replaced once it is there. What
+/// the peer is making in several exchanges it begins once more, and it is agreed on anew.
 fn follow_on_what_is_being_made(session: &mut Session<'_>, difference: &Difference) {
     let replaced = |child: &str| {
         let change = difference.children.get(child);
@@ -146,7 +147,8 @@ pub(crate) fn outdate_ike(session: &mut Session<'_>, now: Time, change: IkeChang
     }
     let before = session.sa.outdated.as_ref().map(|outdated| outdated.change).unwrap_or_default();
     let change = change.max(before);
-    // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that began begins again.
+    // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that
+    // began begins again.
     let at = match (change, session.sa.role) {
         (IkeChange::Reauthenticate, Role::Responder) => session.env.retry_at(now),
         _ => now,
@@ -247,8 +249,8 @@ fn set_up_by_new_configuration(session: &mut Session<'_>) -> Result<(), Reason> 
     Ok(())
 }
 
-/// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration that it was made by: another
-/// IKE SA may succeed all the same.
+/// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration
+/// that it was made by: another IKE SA may succeed all the same.
 pub(crate) fn rekey_is_not_enough(session: &mut Session<'_>) {
     let now = session.now;
     outdate_ike(session, now, IkeChange::Reauthenticate);

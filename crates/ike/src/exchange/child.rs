@@ -1,4 +1,5 @@
-//! Negotiation of a Child SA and its life: the responder's choice, the initiator's check, installation and removal.
+//! Negotiation of a Child SA and its life: the responder's choice, the initiator's check,
+//! installation and removal.
 
 use crate::config::{Child, ChildMode, Connection};
 use crate::endpoint::report::{FAILURE, IMPORTANT, level_of_end};
@@ -52,8 +53,8 @@ impl NoChild {
     }
 }
 
-/// The initiator's check of the answer, which the child as it was offered decides: an operator may have loaded another
-/// meanwhile. The error is for the log.
+/// The initiator's check of the answer, which the child as it was offered decides: an operator may
+/// have loaded another meanwhile. The error is for the log.
 pub(crate) fn accept_child(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -165,8 +166,8 @@ pub(crate) fn make_child(
     })
 }
 
-/// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in, until
-/// [`Endpoint::switch_outbound`].
+/// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in,
+/// until [`Endpoint::switch_outbound`].
 pub(crate) fn install(
     session: &mut Session<'_>,
     child: &Child,
@@ -179,8 +180,8 @@ pub(crate) fn install(
     let id = session.env.numbers.new_child_id();
     let reqid = child.reqid.map(NonZeroU32::get);
     let reqid = reqid.unwrap_or_else(|| session.env.numbers.reqid(&session.sa.connection, &child.name));
-    // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for everybody but the data
-    // plane.
+    // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for
+    // everybody but the data plane.
     let beside = sibling(session, &child.name, &params).filter(|_| origin.role == Role::Responder);
     let elsewhere = session.env.predecessor(session.sa, &child.name, &params).or(beside);
     let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
@@ -254,8 +255,8 @@ pub(crate) fn install(
     Ok(id)
 }
 
-/// The Child SA beside which the peer has made another of the same name: it is sent through until the peer shows that it
-/// has the other.
+/// The Child SA beside which the peer has made another of the same name: it is sent through until
+/// the peer shows that it has the other.
 fn sibling(session: &Session<'_>, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
     let alike = |child: &&ChildSa| {
         child.name == name && child.is_proven() && session.env.loaded.is_displaced_by(session.sa, child, new)
@@ -297,7 +298,8 @@ fn params(
     })
 }
 
-/// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place, if there is one.
+/// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place,
+/// if there is one.
 pub(crate) fn remove_child(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
     create_child::switch_to_successor(session, id);
     let Some(at) = session.sa.children.iter().position(|child| child.id == id) else { return };
@@ -323,7 +325,8 @@ pub(crate) fn remove_child(session: &mut Session<'_>, id: ChildSaId, reason: &Re
     session.env.effects.event(Event::ChildDown(session.sa.id, id, reason.clone()));
 }
 
-/// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948 §2.1).
+/// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948
+/// §2.1).
 fn esp_path(session: &Session<'_>) -> (Path, Encapsulation) {
     let encapsulation = if session.sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
     (super::nat::float(session.sa.path, &session.env.config), encapsulation)
@@ -357,7 +360,8 @@ fn reinstate(sa: &mut IkeSa, old: Spi) {
     }
 }
 
-/// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`. The error is for the log.
+/// The initiator's check that the answer is a choice from its offer, and no wider than `wanted`.
+/// The error is for the log.
 pub(crate) fn judge(
     child: &Child,
     spi_in: Spi,
@@ -409,7 +413,8 @@ pub(crate) struct Match<'a> {
     whole: bool,
 }
 
-/// The child that fits best: one whose selectors are wanted as they stand beats one that must be narrowed.
+/// The child that fits best: one whose selectors are wanted as they stand beats one that must be
+/// narrowed.
 pub(crate) fn matching_child<'a>(
     connection: &'a Connection,
     sa: &IkeSa,

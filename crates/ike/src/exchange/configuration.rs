@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
 
-/// What an initiator asks for: `vips`, and the name servers that go with them. Where any address will do, the one that it
-/// has already.
+/// What an initiator asks for: `vips`, and the name servers that go with them. Where any address
+/// will do, the one that it has already.
 pub(super) fn request(connection: &Connection, held: &[IpAddr]) -> Option<Payload> {
     let wanted = |vip: &IpAddr| {
         let of_family = held.iter().find(|addr| vip.is_unspecified() && addr.is_ipv4() == vip.is_ipv4());
@@ -42,8 +42,8 @@ pub(super) fn dynamic_before_reply(sa: &IkeSa, connection: &Connection) -> Vec<A
     connection.vips.iter().filter_map(range).collect()
 }
 
-/// Of connections that fit equally well, those for who asks for an address, or for who does not. An address is of one
-/// connection's pools, and so is the child.
+/// Of connections that fit equally well, those for who asks for an address, or for who does not. An
+/// address is of one connection's pools, and so is the child.
 pub(super) fn serving(connections: Vec<Arc<Connection>>, request: &Payloads) -> Vec<Arc<Connection>> {
     let asks = !wanted(request).is_empty();
     let serves = |connection: &&Arc<Connection>| connection.pools.is_empty() != asks;
@@ -71,7 +71,8 @@ pub(crate) fn is_host(addr: &IpAddr) -> bool {
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }
 
-/// True if the range is there for that address: one that holds every address is there for what nobody else names.
+/// True if the range is there for that address: one that holds every address is there for what
+/// nobody else names.
 fn names(range: &AddrRange, addr: IpAddr) -> bool {
     let last = match addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::BROADCAST),
@@ -80,8 +81,9 @@ fn names(range: &AddrRange, addr: IpAddr) -> bool {
     range.contains(addr) && !(range.start().is_unspecified() && range.end() == last)
 }
 
-/// Gives the peer what it asks for, and the payload that says so. The error is the notify that takes the place of a
-/// Child SA: nothing is left for it, or it should have asked (RFC 7296 §3.15.4, §2.19).
+/// Gives the peer what it asks for, and the payload that says so. The error is the notify that
+/// takes the place of a Child SA: nothing is left for it, or it should have asked (RFC 7296
+/// §3.15.4, §2.19).
 pub(crate) fn answer_configuration(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -117,7 +119,8 @@ pub(crate) fn answer_configuration(
     Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
 }
 
-/// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do without.
+/// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do
+/// without.
 pub(crate) fn accept_configuration(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -151,8 +154,8 @@ pub(crate) fn accept_configuration(
     Ok(())
 }
 
-/// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing that belongs to this host
-/// or to other peers: an address of ours takes the traffic to it.
+/// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing
+/// that belongs to this host or to other peers: an address of ours takes the traffic to it.
 fn refusal_of_address(session: &Session<'_>, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
     if !is_host(&addr) {
         return Some("no host can have it");

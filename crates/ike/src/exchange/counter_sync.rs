@@ -1,8 +1,9 @@
 //! Counters that a cluster and its peer set right after a failover (RFC 6311).
 //!
-//! Message IDs are synchronized by an INFORMATIONAL exchange beside the windows, always with Message ID 0: each side says what it
-//! will send next and what it expects. So either side here can be the cluster. Nothing that such a message says counts before all
-//! of it fits, not even where it comes from: an old one may be replayed by anybody.
+//! Message IDs are synchronized by an INFORMATIONAL exchange beside the windows, always with
+//! Message ID 0: each side says what it will send next and what it expects. So either side here can
+//! be the cluster. Nothing that such a message says counts before all of it fits, not even where it
+//! comes from: an old one may be replayed by anybody.
 
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::ORDINARY;
@@ -112,7 +113,8 @@ pub(crate) fn sync_message(
     })
 }
 
-/// A cluster goes on at another node: what is under way either way is not waited for any more (RFC 6311 §5.1, §9).
+/// A cluster goes on at another node: what is under way either way is not waited for any more (RFC
+/// 6311 §5.1, §9).
 fn answer_sync(session: &mut Session<'_>, request: &Request, asked: SyncRequest) -> Result<(), Reason> {
     let SyncRequest { sync, skip } = asked;
     sync_taken(session, request.path, Counted::InRequest)?;
@@ -197,7 +199,8 @@ pub(crate) fn ask_replay_sync(session: &mut Session<'_>, by: u64) -> Result<bool
     Ok(true)
 }
 
-/// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any case.
+/// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any
+/// case.
 pub(crate) fn advance_if_asked(session: &mut Session<'_>, payloads: &Payloads) {
     let Some(notify) = payloads.notify(NotifyType::ReplayCounterSync) else { return };
     match skip_of(session.sa, notify) {
@@ -276,7 +279,8 @@ fn read(payloads: &Payloads) -> Result<(MessageIdSync, Option<&Notify>), &'stati
     Ok((sync, skip))
 }
 
-/// How many numbers are to be left out. Of Child SAs with extended numbers and others none can be (RFC 6311 §6.4).
+/// How many numbers are to be left out. Of Child SAs with extended numbers and others none can be
+/// (RFC 6311 §6.4).
 fn skip_of(sa: &IkeSa, notify: &Notify) -> Result<u64, &'static str> {
     if !sa.extensions.counter_sync.replay_counters {
         return Err("a synchronization of replay counters, on which we had not agreed,");

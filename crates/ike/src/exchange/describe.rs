@@ -69,7 +69,8 @@ fn attributes(configuration: &Configuration) -> String {
     format!("{}{}", configuration.kind, kinds.collect::<String>())
 }
 
-/// An offer or answer as charon writes it, such as `IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519`.
+/// An offer or answer as charon writes it, such as
+/// `IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519`.
 pub(crate) fn sa(payload: &SaPayload) -> String {
     let mut text = String::new();
     let mut words = 0;

@@ -62,8 +62,8 @@ impl Session<'_> {
         }
     }
 
-    /// A fragment of a request that was answered. The first one gets the answer again, all others nothing (RFC 7383
-    /// §2.6.1); one of another size is known by being authentic.
+    /// A fragment of a request that was answered. The first one gets the answer again, all others
+    /// nothing (RFC 7383 §2.6.1); one of another size is known by being authentic.
     pub(super) fn repeated_fragment(
         &mut self,
         datagram: Datagram<'_>,

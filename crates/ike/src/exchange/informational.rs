@@ -45,8 +45,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The peer lets its halves of Child SAs go, and so do we. Gives ours, to be named in the answer; but not where our own
-    /// delete is under way, whose answer then finds nothing (RFC 7296 §1.4.1).
+    /// The peer lets its halves of Child SAs go, and so do we. Gives ours, to be named in the
+    /// answer; but not where our own delete is under way, whose answer then finds nothing (RFC 7296
+    /// §1.4.1).
     fn deleted_by_peer(&mut self, protocol: Protocol, spis: &[Spi]) -> Vec<Spi> {
         let mut ours = Vec::new();
         for spi in spis {
@@ -70,8 +71,8 @@ impl Session<'_> {
         ours
     }
 
-    /// Begins to delete the IKE SA: at once, or when the request under way is answered, and at `deadline` without the
-    /// peer's consent.
+    /// Begins to delete the IKE SA: at once, or when the request under way is answered, and at
+    /// `deadline` without the peer's consent.
     pub(crate) fn delete_ike(&mut self, reason: Reason, deadline: Time) -> Result<(), Reason> {
         // The wish counts, even where nothing can be sent yet.
         self.commit();
@@ -124,8 +125,8 @@ impl Session<'_> {
         reauth::end_reauth(self)
     }
 
-    /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows what it would have been: it is
-    /// named as each that it can be (RFC 7296 §1.4.1).
+    /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows
+    /// what it would have been: it is named as each that it can be (RFC 7296 §1.4.1).
     fn deletes_of(&self, spi: Spi) -> Vec<Delete> {
         match self.sa.child_by_spi(spi).map(ChildSa::protocol) {
             Some(Protocol::Ah) => vec![Delete::Ah(vec![spi])],
@@ -190,8 +191,8 @@ impl Session<'_> {
         self.next_task()
     }
 
-    /// A protected request that cannot be read: fatal on both sides, except for a critical payload that we do not know
-    /// (RFC 7296 §2.21.3, §2.5).
+    /// A protected request that cannot be read: fatal on both sides, except for a critical payload
+    /// that we do not know (RFC 7296 §2.21.3, §2.5).
     pub(crate) fn unreadable_request(
         &mut self,
         request: &Request,

@@ -8,9 +8,9 @@ use crate::sa::{Attempt, IkeSa, Phase, What};
 use crate::suite::Role;
 
 impl Session<'_> {
-    /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for a while, because
-    /// the peer may have missed it; and it goes on counting as half open if it was, or whoever fails in IKE_AUTH would be
-    /// free to fill the table.
+    /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for
+    /// a while, because the peer may have missed it; and it goes on counting as half open if it
+    /// was, or whoever fails in IKE_AUTH would be free to fill the table.
     pub(crate) fn retire(&mut self, reason: Reason) {
         if self.sa.is_gone() {
             return;
@@ -95,8 +95,9 @@ impl Session<'_> {
         self.sa.phase.attempt().cloned()
     }
 
-    /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296 §2.4). Not those that
-    /// came up while the new one did: the peer may have spoken before it knew of them.
+    /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296
+    /// §2.4). Not those that came up while the new one did: the peer may have spoken before it knew
+    /// of them.
     pub(crate) fn supersede(&mut self) {
         let older = |other: &&IkeSa| other.is_established() && other.established < Some(self.sa.created);
         let dead: Vec<IkeSaId> =

@@ -1,8 +1,10 @@
-//! Transport mode: asked for by USE_TRANSPORT_MODE, and taken where both sides say so (RFC 7296 §1.3.1). Otherwise it is a tunnel.
+//! Transport mode: asked for by USE_TRANSPORT_MODE, and taken where both sides say so (RFC 7296
+//! §1.3.1). Otherwise it is a tunnel.
 //!
-//! Only for what the two ends of the IKE SA themselves exchange: both sides' selectors are the addresses that the packets have on
-//! the way. Where a NAT changes one, the ends see different addresses, and at least one of them finds another in the selectors than
-//! it sees. So checksums never need mending (RFC 3948 §3.1.2).
+//! Only for what the two ends of the IKE SA themselves exchange: both sides' selectors are the
+//! addresses that the packets have on the way. Where a NAT changes one, the ends see different
+//! addresses, and at least one of them finds another in the selectors than it sees. So checksums
+//! never need mending (RFC 3948 §3.1.2).
 
 use super::narrow::Selectors;
 use crate::config::{Child, ChildMode};
@@ -12,8 +14,9 @@ use std::net::IpAddr;
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::TrafficSelector;
 
-/// What an initiator asks for. `renews`: the mode of the SA that is renewed, which the new one keeps. A responder behind a NAT
-/// might agree all the same and mend checksums (RFC 7296 §2.23.1), which we do not.
+/// What an initiator asks for. `renews`: the mode of the SA that is renewed, which the new one
+/// keeps. A responder behind a NAT might agree all the same and mend checksums (RFC 7296 §2.23.1),
+/// which we do not.
 pub(crate) fn to_ask(sa: &IkeSa, child: &Child, wanted: &Selectors, renews: Option<Mode>) -> Mode {
     let no_nat = !sa.nat.local && !sa.nat.remote;
     let asks = match renews {

@@ -1,11 +1,13 @@
-//! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296 §2.9).
+//! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296
+//! §2.9).
 
 use crate::config::{Child, TsSpec};
 use crate::message::Payloads;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
-/// The most selectors of one side that we answer with. More would be more policies than anybody wants for one SA.
+/// The most selectors of one side that we answer with. More would be more policies than anybody
+/// wants for one SA.
 const MAX_SELECTORS: usize = 64;
 
 /// The selectors of an SA.
@@ -72,8 +74,8 @@ fn resolve(specs: &[TsSpec], dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
     specs.iter().flat_map(one).collect()
 }
 
-/// Every non-empty intersection, without those that lie within another. The order of `theirs` is kept, because the
-/// initiator's first choice stands first (RFC 7296 §2.9).
+/// Every non-empty intersection, without those that lie within another. The order of `theirs` is
+/// kept, because the initiator's first choice stands first (RFC 7296 §2.9).
 fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
     let mut found: Vec<TrafficSelector> = Vec::new();
     for selector in theirs.iter().flat_map(|their| ours.iter().filter_map(|our| our.intersection(their))) {

@@ -7,8 +7,9 @@ use crate::suite::{IkeSpis, nat_detection_hash};
 use std::net::{Ipv4Addr, SocketAddr};
 use subtle::ConstantTimeEq;
 
-/// The two notifies about the path that the message takes. With `force` the source is one that cannot be right, so that
-/// the peer takes us to be behind a NAT and encapsulates ESP in UDP (strongSwan's `encap`).
+/// The two notifies about the path that the message takes. With `force` the source is one that
+/// cannot be right, so that the peer takes us to be behind a NAT and encapsulates ESP in UDP
+/// (strongSwan's `encap`).
 pub(crate) fn notifies(spis: IkeSpis, path: Path, force: bool) -> [Payload; 2] {
     let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
     let source = if force { nowhere } else { path.local };
@@ -22,7 +23,8 @@ pub(crate) fn spoken(payloads: &Payloads) -> bool {
         && payloads.notify(NotifyType::NatDetectionDestinationIp).is_some()
 }
 
-/// What the notifies of a received message say. `spis` as in its header; `fake`: we pretend to be behind a NAT.
+/// What the notifies of a received message say. `spis` as in its header; `fake`: we pretend to be
+/// behind a NAT.
 pub(crate) fn detect(payloads: &Payloads, spis: IkeSpis, path: Path, fake: bool) -> NatStatus {
     if !spoken(payloads) {
         return NatStatus::default();

@@ -1,5 +1,6 @@
-//! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch beside the old one, with Child
-//! SAs for all of its children, each of which takes over what goes out as soon as it is there. Then the old one goes.
+//! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch
+//! beside the old one, with Child SAs for all of its children, each of which takes over what goes
+//! out as soon as it is there. Then the old one goes.
 
 use crate::alloc::Home;
 use crate::config::{Childless, Connection};
@@ -16,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is under way, and a peer that
-/// began is given time to move its Child SAs. As in charon.
+/// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is
+/// under way, and a peer that began is given time to move its Child SAs. As in charon.
 const OUTLIVED: Duration = Duration::from_secs(10);
 
 /// Sets up another IKE SA in the place of this one.
@@ -99,8 +100,8 @@ pub(crate) fn end_reauth(session: &mut Session<'_>) -> Result<(), Reason> {
             return Ok(());
         }
         Some(Reauth::Of(spi)) => {
-            // The peer may wait for a sign that we have the answers, which no packet need give; and our delete of the
-            // old one may be lost.
+            // The peer may wait for a sign that we have the answers, which no packet need give; and
+            // our delete of the old one may be lost.
             session.sa.reauth = Some(Reauth::Shown(spi));
             return session.check_liveness();
         }
@@ -174,8 +175,9 @@ fn reauth_later(session: &mut Session<'_>) {
     }
 }
 
-/// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again; if another was being
-/// set up in its place, an operator who takes it down does not want that either.
+/// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again;
+/// if another was being set up in its place, an operator who takes it down does not want that
+/// either.
 pub(crate) fn reauth_ended(session: &mut Session<'_>, reason: &Reason) {
     match session.sa.reauth.take() {
         Some(Reauth::Of(spi) | Reauth::Shown(spi)) => {
@@ -200,7 +202,8 @@ pub(crate) fn reauth_ended(session: &mut Session<'_>, reason: &Reason) {
     }
 }
 
-/// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child SAs.
+/// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child
+/// SAs.
 pub(crate) fn peer_is_ready(session: &mut Session<'_>) {
     let elsewhere = |new: ChildSaId| {
         let waits = session.sa.child(new).and_then(ChildSa::waits_for);
@@ -230,8 +233,9 @@ pub(crate) fn wait_no_longer(session: &mut Session<'_>) {
     }
 }
 
-/// What went out through one Child SA goes out through another now. Those of other IKE SAs that waited for its place wait
-/// for that of its successor, if they are newer than that; else their turn is over.
+/// What went out through one Child SA goes out through another now. Those of other IKE SAs that
+/// waited for its place wait for that of its successor, if they are newer than that; else their
+/// turn is over.
 pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId) {
     let inherited = session.sa.child_by_spi(old).is_some();
     let Some(new) = session.sa.child(new) else { return };
@@ -247,7 +251,8 @@ pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId)
     }
 }
 
-/// What went out through a Child SA that ends goes out through the one of another IKE SA that waits for its place.
+/// What went out through a Child SA that ends goes out through the one of another IKE SA that waits
+/// for its place.
 pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     let Some(place) = session.sa.child(old).map(|old| old.params.spi_in) else { return };
     let Some((ike, new)) = session.env.standby(session.sa, place) else { return };
@@ -262,14 +267,14 @@ pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     }
 }
 
-/// How long a responder waits for a sign that the peer has a Child SA in the place of one of another IKE SA: as long as a
-/// peer repeats its request because the answer was lost.
+/// How long a responder waits for a sign that the peer has a Child SA in the place of one of
+/// another IKE SA: as long as a peer repeats its request because the answer was lost.
 fn sign_due(installed: Time, config: &EndpointConfig) -> Time {
     installed.plus(config.retransmit.patience())
 }
 
-/// The Child SAs that wait for the place of one that the peer has not renewed by them: mostly one of another IKE SA. And
-/// since when.
+/// The Child SAs that wait for the place of one that the peer has not renewed by them: mostly one
+/// of another IKE SA. And since when.
 fn waiting_for_another(sa: &IkeSa) -> Vec<(ChildSaId, Time)> {
     let another = |old| sa.child_by_spi(old).is_none_or(ChildSa::is_installed);
     let waits = |child: &&ChildSa| child.waits_for().is_some_and(another);

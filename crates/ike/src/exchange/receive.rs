@@ -163,8 +163,9 @@ impl Session<'_> {
         self.informational_response(kind, &payloads)
     }
 
-    /// An answered request comes again: the answer goes out again, octet for octet. To where the request comes from, for a
-    /// NAT may have changed that; but where there is none, another address is that of a victim.
+    /// An answered request comes again: the answer goes out again, octet for octet. To where the
+    /// request comes from, for a NAT may have changed that; but where there is none, another
+    /// address is that of a victim.
     pub(crate) fn repeat(&mut self, datagram: Datagram<'_>, digest: [u8; 32]) -> Result<(), Reason> {
         let Datagram { path, .. } = datagram;
         let elsewhere = path.remote.ip() != self.sa.path.remote.ip();
@@ -193,8 +194,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A message in clear within an IKE SA changes nothing. One that says that the peer has lost the SA makes us ask,
-    /// now and then (RFC 7296 §2.21.4).
+    /// A message in clear within an IKE SA changes nothing. One that says that the peer has lost
+    /// the SA makes us ask, now and then (RFC 7296 §2.21.4).
     fn unprotected(&mut self, datagram: Datagram<'_>, message: &Message<'_>) {
         let Datagram { path, .. } = datagram;
         let hint = message.payloads.notify(NotifyType::InvalidIkeSpi).is_some();
@@ -204,7 +205,8 @@ impl Session<'_> {
             && self.now >= self.sa.next_hint
         {
             self.sa.next_hint = self.now.plus(HINT_INTERVAL);
-            // The request can fail to be sealed only when no IV is left; then nothing else can be sent either.
+            // The request can fail to be sealed only when no IV is left; then nothing else can be
+            // sent either.
             if self.check_liveness().is_err() {
                 self.env.effects.stats.discard(Discard::Exhausted);
             }
@@ -231,8 +233,8 @@ fn ends_ike_sa(payloads: &Payloads) -> bool {
     payloads.deletes().any(|delete| *delete == Delete::IkeSa)
 }
 
-/// What AUTH covers with the message: as it came, and with the keys under which it came (RFC 9242 §3.3.2). The SA takes it
-/// over once the message has had its effect.
+/// What AUTH covers with the message: as it came, and with the keys under which it came (RFC 9242
+/// §3.3.2). The SA takes it over once the message has had its effect.
 fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth, Reason> {
     let mut int_auth = sa.phase.int_auth().cloned().unwrap_or_default();
     if let Some(keys) = &sa.keys {
@@ -241,7 +243,8 @@ fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth
     Ok(int_auth)
 }
 
-/// What a message holds that has its place beside the windows. One that may be of the window too is known by what it holds.
+/// What a message holds that has its place beside the windows. One that may be of the window too is
+/// known by what it holds.
 fn beside_window(place: WindowPlace, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
     let payloads = || opened.payloads().unwrap_or_default();
     let syncs = |payloads: &Payloads| payloads.notify(NotifyType::MessageIdSync).is_some();

@@ -19,7 +19,8 @@ impl Session<'_> {
                 let deadline = self.now.plus(self.env.config.delete_timeout);
                 let reauthenticated = self.sa.reauth == Some(Reauth::Done);
                 if reauthenticated {
-                    // The peer lets its halves go before it answers: nothing may go out through them then.
+                    // The peer lets its halves go before it answers: nothing may go out through
+                    // them then.
                     let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
                     children.into_iter().for_each(|child| create_child::switch_to_successor(self, child));
                 }
@@ -60,8 +61,8 @@ impl Session<'_> {
         }
     }
 
-    /// The lifetime of a Child SA is over: nothing is carried by it from now on, whatever the peer says to that (RFC 7296 §2.8).
-    /// One that is still needed is renewed all the same.
+    /// The lifetime of a Child SA is over: nothing is carried by it from now on, whatever the peer
+    /// says to that (RFC 7296 §2.8). One that is still needed is renewed all the same.
     fn expire(&mut self, id: ChildSaId, what: &str) -> Result<(), Reason> {
         self.commit();
         // Who made it in the place of another has had a lifetime to show that it uses it.

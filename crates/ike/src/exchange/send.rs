@@ -1,4 +1,5 @@
-//! The ways in which messages leave: requests that are repeated, responses that are kept, answers to strangers.
+//! The ways in which messages leave: requests that are repeated, responses that are kept, answers
+//! to strangers.
 
 use crate::endpoint::exchanges::Counted;
 use crate::endpoint::report::Way;
@@ -28,8 +29,9 @@ impl Session<'_> {
         }));
     }
 
-    /// Encrypts a message under the keys of the SA, in fragments where it is too large for `path` and the peer knows how
-    /// to put them together. Every call uses up IVs, so every call changes the state.
+    /// Encrypts a message under the keys of the SA, in fragments where it is too large for `path`
+    /// and the peer knows how to put them together. Every call uses up IVs, so every call changes
+    /// the state.
     fn seal(&mut self, path: Path, message: &MessageBuilder) -> Result<Vec<Vec<u8>>, SuiteError> {
         self.commit();
         self.env.show(self.sa, Way::Sent, message.header(), message.payloads());
@@ -74,7 +76,8 @@ impl Session<'_> {
         self.await_response((exchange, id), kind, datagrams);
     }
 
-    /// Sends a request with Message ID 0, which takes no place in the window (RFC 6311 §5.1), and keeps it for repetition.
+    /// Sends a request with Message ID 0, which takes no place in the window (RFC 6311 §5.1), and
+    /// keeps it for repetition.
     pub(crate) fn request_beside_window(
         &mut self,
         kind: RequestKind,
@@ -113,7 +116,8 @@ impl Session<'_> {
         self.send(self.sa.path, datagrams);
     }
 
-    /// Answers the peer's request, to where it came from (RFC 7296 §2.11), and keeps the answer for repetition.
+    /// Answers the peer's request, to where it came from (RFC 7296 §2.11), and keeps the answer for
+    /// repetition.
     pub(crate) fn respond(&mut self, request: &Request, payloads: Vec<Payload>) -> Result<(), Reason> {
         if request.id == LAST_ID {
             return Err(Reason::Refused("the peer has used up its Message IDs".into()));

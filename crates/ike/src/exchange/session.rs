@@ -4,8 +4,9 @@ use crate::endpoint::environment::Environment;
 use crate::output::{LogLevel, Reason, Time};
 use crate::sa::IkeSa;
 
-/// Works on one IKE SA, which was taken out of the endpoint's table. What it does to the outside world it leaves with the
-/// [`Effects`](crate::endpoint::report::Effects) of its environment, in order.
+/// Works on one IKE SA, which was taken out of the endpoint's table. What it does to the outside
+/// world it leaves with the [`Effects`](crate::endpoint::report::Effects) of its environment, in
+/// order.
 pub(crate) struct Session<'e> {
     pub(crate) now: Time,
     pub(crate) sa: &'e mut IkeSa,
@@ -40,7 +41,8 @@ impl Session<'_> {
         self.env.compute_for_sa(self.now, (self.sa, response), work, then);
     }
 
-    /// The same, if the computation takes long. Else it is done at once: to hand it over would take longer.
+    /// The same, if the computation takes long. Else it is done at once: to hand it over would take
+    /// longer.
     pub(crate) fn compute_if<T: Send + 'static>(
         &mut self,
         takes_long: bool,

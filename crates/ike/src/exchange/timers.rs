@@ -1,4 +1,5 @@
-//! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations that are due.
+//! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations
+//! that are due.
 
 use crate::alloc::Home;
 use crate::endpoint::Discard;

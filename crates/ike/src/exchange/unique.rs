@@ -25,8 +25,8 @@ pub(crate) fn tell_contact(session: &mut Session<'_>, connection: &Connection, a
     }
 }
 
-/// The peer has too many IKE SAs. It may have forgotten those that were silent for longest: then there is room when it
-/// comes again.
+/// The peer has too many IKE SAs. It may have forgotten those that were silent for longest: then
+/// there is room when it comes again.
 pub(crate) fn doubt_twins(session: &mut Session<'_>) {
     let doubtful = |id| {
         let twin = session.env.table.get(id)?;
@@ -42,8 +42,8 @@ pub(crate) fn doubt_twins(session: &mut Session<'_>) {
     }
 }
 
-/// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place goes later, for the
-/// peer seems to reauthenticate, and has Child SAs to move.
+/// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place
+/// goes later, for the peer seems to reauthenticate, and has Child SAs to move.
 pub(crate) fn enforce_uniqueness(session: &mut Session<'_>, connection: &Connection) {
     if connection.unique != Unique::Replace {
         return;

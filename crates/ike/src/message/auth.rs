@@ -15,8 +15,8 @@ pub struct AuthPayload {
 }
 
 impl AuthPayload {
-    /// A digital signature, with the DER of its AlgorithmIdentifier in front (RFC 7427 §3). `None`: that is too long for its
-    /// length octet.
+    /// A digital signature, with the DER of its AlgorithmIdentifier in front (RFC 7427 §3). `None`:
+    /// that is too long for its length octet.
     pub fn signature(algorithm: &[u8], signature: &[u8]) -> Option<Self> {
         let length = u8::try_from(algorithm.len()).ok()?;
         Some(Self {
@@ -25,7 +25,8 @@ impl AuthPayload {
         })
     }
 
-    /// The DER of the AlgorithmIdentifier of a digital signature, and the signature. `None`: there is not as much.
+    /// The DER of the AlgorithmIdentifier of a digital signature, and the signature. `None`: there
+    /// is not as much.
     pub fn signature_parts(&self) -> Option<(&[u8], &[u8])> {
         let (length, rest) = self.data.split_first()?;
         rest.split_at_checked(usize::from(*length))

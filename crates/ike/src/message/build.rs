@@ -7,7 +7,8 @@ use super::parse::{Fragment, GENERIC_HEADER};
 use super::payload::Payload;
 use super::writer::{narrow_u16, with_length};
 
-/// Collects payloads and writes the message around them. The critical bit is never set (RFC 7296 §3.2).
+/// Collects payloads and writes the message around them. The critical bit is never set (RFC 7296
+/// §3.2).
 #[derive(Clone, Debug)]
 pub struct MessageBuilder {
     header: Header,
@@ -17,8 +18,8 @@ pub struct MessageBuilder {
 /// A message whose Encrypted payload is still to be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    /// The message up to and with the generic header of the Encrypted payload, with all lengths as they will
-    /// be.
+    /// The message up to and with the generic header of the Encrypted payload, with all lengths as
+    /// they will be.
     pub aad: Vec<u8>,
     /// The payloads to encrypt, without padding.
     pub plaintext: Vec<u8>,
@@ -64,8 +65,8 @@ impl MessageBuilder {
         Ok(message)
     }
 
-    /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to them, that
-    /// is IV, padding with its length, and integrity check value.
+    /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to
+    /// them, that is IV, padding with its length, and integrity check value.
     pub fn draft(&self, overhead: usize) -> Result<Draft, EncodeError> {
         let plaintext = self.plaintext()?;
         let aad = self.aad(plaintext.len().saturating_add(overhead))?;
@@ -79,13 +80,14 @@ impl MessageBuilder {
         Ok(plaintext)
     }
 
-    /// The message up to and with the generic header of an Encrypted payload with a body of so many octets.
+    /// The message up to and with the generic header of an Encrypted payload with a body of so many
+    /// octets.
     pub fn aad(&self, body: usize) -> Result<Vec<u8>, EncodeError> {
         self.protected(PayloadType::Encrypted, self.first(), body)
     }
 
-    /// The message up to and with the fixed fields of an Encrypted Fragment payload, behind which so many octets follow
-    /// (RFC 7383 §2.5).
+    /// The message up to and with the fixed fields of an Encrypted Fragment payload, behind which
+    /// so many octets follow (RFC 7383 §2.5).
     pub fn fragment_aad(&self, fragment: Fragment, body: usize) -> Result<Vec<u8>, EncodeError> {
         let first = if fragment.is_first() { self.first() } else { PayloadType::None };
         let place = [fragment.number.to_be_bytes(), fragment.total.to_be_bytes()].concat();

@@ -38,8 +38,8 @@ impl MessageIdSync {
 pub struct ReplayCounterSync(pub u64);
 
 impl ReplayCounterSync {
-    /// `esn`: whether the Child SAs have extended numbers, which decides the size. `None` if the notify is another, or
-    /// malformed.
+    /// `esn`: whether the Child SAs have extended numbers, which decides the size. `None` if the
+    /// notify is another, or malformed.
     pub fn read(notify: &Notify, esn: bool) -> Option<Self> {
         if notify.kind != NotifyType::ReplayCounterSync || notify.sa.is_some() {
             return None;

@@ -7,8 +7,8 @@ use super::writer::narrow_u16;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The most attributes that a payload may have. Honest ones have a dozen; the limit bounds what a datagram of empty
-/// attributes can make us allocate.
+/// The most attributes that a payload may have. Honest ones have a dozen; the limit bounds what a
+/// datagram of empty attributes can make us allocate.
 const MAX_ATTRIBUTES: usize = 256;
 /// The first bit of an attribute's type is reserved, and means nothing (RFC 7296 §3.15.1).
 const RESERVED: u16 = 0x8000;
@@ -29,7 +29,8 @@ pub struct Configuration {
 pub struct CfgAttribute {
     /// What the value is.
     pub kind: CfgAttributeType,
-    /// The value, of any length: what does not fit the type is left to be ignored (RFC 7296 §3.15.1).
+    /// The value, of any length: what does not fit the type is left to be ignored (RFC 7296
+    /// §3.15.1).
     pub value: Vec<u8>,
 }
 
@@ -66,7 +67,8 @@ impl Configuration {
         Ok(())
     }
 
-    /// What it says of inner addresses, in order: of a request, the address that is asked for, unspecified for any.
+    /// What it says of inner addresses, in order: of a request, the address that is asked for,
+    /// unspecified for any.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.attributes.iter().filter_map(CfgAttribute::address)
     }
@@ -119,7 +121,8 @@ impl CfgAttribute {
         }
     }
 
-    /// The inner address that it is about. Behind an IPv6 address stands a prefix length, which some leave out.
+    /// The inner address that it is about. Behind an IPv6 address stands a prefix length, which
+    /// some leave out.
     fn address(&self) -> Option<IpAddr> {
         match (self.kind, self.value.as_slice()) {
             (CfgAttributeType::Ip4Address, []) => Some(Ipv4Addr::UNSPECIFIED.into()),

@@ -4,8 +4,8 @@ use super::header::Header;
 use super::number::{NotifyType, PayloadType};
 use std::fmt;
 
-/// Where in the octets a problem was found. Offsets count from the start of what was parsed: the message, or
-/// the content of its Encrypted payload.
+/// Where in the octets a problem was found. Offsets count from the start of what was parsed: the
+/// message, or the content of its Encrypted payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The payload being read; `None` stands for the message itself.
@@ -82,7 +82,8 @@ pub enum ParseError {
         /// The rest of the header, as far as it can be trusted to mean the same.
         header: Header,
     },
-    /// A payload that we do not know and must not ignore: UNSUPPORTED_CRITICAL_PAYLOAD (RFC 7296 §2.5).
+    /// A payload that we do not know and must not ignore: UNSUPPORTED_CRITICAL_PAYLOAD (RFC 7296
+    /// §2.5).
     #[error("payload {0} is unknown and marked critical")]
     Critical(PayloadType),
     /// More payloads than any honest message has.

@@ -1,5 +1,5 @@
-//! What of a received message RFC 9242 §3.3.2 authenticates before its content: everything up to and with the generic
-//! header of the Encrypted payload, as if the message had come whole.
+//! What of a received message RFC 9242 §3.3.2 authenticates before its content: everything up to
+//! and with the generic header of the Encrypted payload, as if the message had come whole.
 
 use super::error::EncodeError;
 use super::header::Header;
@@ -15,8 +15,8 @@ const NEXT_PAYLOAD: usize = 16;
 const LENGTH: usize = 24;
 
 impl Encrypted<'_> {
-    /// IntAuth_A of the message, if this is a whole one or its first fragment, with the lengths yet to be
-    /// [`adjusted`].
+    /// IntAuth_A of the message, if this is a whole one or its first fragment, with the lengths yet
+    /// to be [`adjusted`].
     pub fn head(&self) -> Vec<u8> {
         if self.fragment.is_none() {
             return self.aad.to_vec();
@@ -30,7 +30,8 @@ impl Encrypted<'_> {
     }
 }
 
-/// Where the octet stands that announces the Encrypted Fragment payload: in the header, or in a payload in clear.
+/// Where the octet stands that announces the Encrypted Fragment payload: in the header, or in a
+/// payload in clear.
 fn announcement(head: &[u8]) -> Option<usize> {
     let mut at = NEXT_PAYLOAD;
     let mut payload = Header::LENGTH;
@@ -43,7 +44,8 @@ fn announcement(head: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// The same head with the lengths that the message has if so many octets of content follow, and nothing else.
+/// The same head with the lengths that the message has if so many octets of content follow, and
+/// nothing else.
 pub(crate) fn adjusted(head: &[u8], content: usize) -> Result<Vec<u8>, EncodeError> {
     let length = u32::from(narrow_u16("length of the message", head.len().saturating_add(content))?);
     let payload = narrow_u16("length of a payload", content.saturating_add(GENERIC_HEADER))?;

@@ -20,7 +20,8 @@ impl IkeSpi {
         self.0 == 0
     }
 
-    /// The shard that is home to the IKE SA, if this SPI is ours: its layout is shard:8 | random:56.
+    /// The shard that is home to the IKE SA, if this SPI is ours: its layout is shard:8 |
+    /// random:56.
     pub fn shard(self) -> Shard {
         Shard((self.0 >> 56) as u8)
     }
@@ -78,8 +79,8 @@ impl Header {
     /// Octets of the header.
     pub const LENGTH: usize = 28;
 
-    /// Reads the header of a whole message and checks version and length. The minor version, the V flag and
-    /// the reserved flags are ignored, as they must be.
+    /// Reads the header of a whole message and checks version and length. The minor version, the V
+    /// flag and the reserved flags are ignored, as they must be.
     pub fn parse(message: &[u8]) -> Result<Self, ParseError> {
         Self::read(&mut Reader::new(message, 0, PayloadType::None)).map(|(header, _)| header)
     }

@@ -33,16 +33,16 @@ impl IdPayload {
         &self.data
     }
 
-    /// The payload without its generic header: the RestOfInitIDPayload and RestOfRespIDPayload of RFC 7296
-    /// §2.15.
+    /// The payload without its generic header: the RestOfInitIDPayload and RestOfRespIDPayload of
+    /// RFC 7296 §2.15.
     pub fn body(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.data.len().saturating_add(4));
         self.write(&mut body);
         body
     }
 
-    /// The identity in the words of the configuration. `None` if there is none for its type, or if the data
-    /// is not what the type says.
+    /// The identity in the words of the configuration. `None` if there is none for its type, or if
+    /// the data is not what the type says.
     pub fn identity(&self) -> Option<Identity> {
         let text = || String::from_utf8(self.data.clone()).ok();
         match self.kind {

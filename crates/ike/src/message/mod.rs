@@ -1,12 +1,13 @@
 //! The IKEv2 wire format (RFC 7296 §3): octets to typed payloads and back.
 //!
-//! Everything here comes from the wire or goes to it, so this module may not panic, may not allocate more
-//! than a small multiple of what it was given, and knows no key and no state. What is well formed but unknown
-//! is kept ([`Payload::Unknown`], unknown numbers, unknown transforms) so that its reader can skip it as the
-//! RFC asks.
+//! Everything here comes from the wire or goes to it, so this module may not panic, may not
+//! allocate more than a small multiple of what it was given, and knows no key and no state. What is
+//! well formed but unknown is kept ([`Payload::Unknown`], unknown numbers, unknown transforms) so
+//! that its reader can skip it as the RFC asks.
 //!
-//! - [`Message::parse`] reads a datagram. Where it ends in an Encrypted payload, [`Message::encrypted`] is
-//!   what `suite::sk` opens; the payloads inside are read by [`Payloads::parse`].
+//! - [`Message::parse`] reads a datagram. Where it ends in an Encrypted payload,
+//!   [`Message::encrypted`] is what `suite::sk` opens; the payloads inside are read by
+//!   [`Payloads::parse`].
 //! - [`MessageBuilder`] writes one, either in clear or as a [`Draft`] for `suite::sk` to seal.
 
 mod auth;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Nonce(Vec<u8>);
 
 impl Nonce {
-    /// What we send: as long as the key of our longest PRF is strong, and then some (RFC 7296 §2.10 asks for
-    /// half).
+    /// What we send: as long as the key of our longest PRF is strong, and then some (RFC 7296 §2.10
+    /// asks for half).
     pub const OUR_LENGTH: usize = 32;
 
     /// `None` unless there are 16 to 256 octets.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Notify {
     /// What is told.
     pub kind: NotifyType,
-    /// The SA concerned, where it is not the IKE SA that carries the message. A protocol without SPI is not
-    /// kept: it must be ignored.
+    /// The SA concerned, where it is not the IKE SA that carries the message. A protocol without
+    /// SPI is not kept: it must be ignored.
     pub sa: Option<NotifySa>,
     /// Data whose meaning depends on the kind.
     pub data: Vec<u8>,

@@ -4,8 +4,8 @@ use crate::config::ADDITIONAL_KE;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values with `From`,
-/// which never gives `Unknown` for a number that has a name.
+/// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values
+/// with `From`, which never gives `Unknown` for a number that has a name.
 macro_rules! registry {
     (
         $(#[$about:meta])* $name:ident: $repr:ty {
@@ -112,8 +112,8 @@ registry! {
 }
 
 impl PayloadType {
-    /// True for the types of RFC 7296 itself. Every implementation knows these, so their critical bit says
-    /// nothing (RFC 7296 §3.2).
+    /// True for the types of RFC 7296 itself. Every implementation knows these, so their critical
+    /// bit says nothing (RFC 7296 §3.2).
     pub fn is_base(self) -> bool {
         (33..=48).contains(&u8::from(self))
     }
@@ -297,7 +297,8 @@ registry! {
 }
 
 registry! {
-    /// Notify message types: errors below 16384, status from there on (RFC 7296 §3.10.1 and later RFCs).
+    /// Notify message types: errors below 16384, status from there on (RFC 7296 §3.10.1 and later
+    /// RFCs).
     NotifyType: u16 {
         /// RFC 7296 §2.5; the data is the payload type.
         UnsupportedCriticalPayload = 1 "UNSUPPORTED_CRITICAL_PAYLOAD",
@@ -423,7 +424,8 @@ registry! {
 }
 
 impl NotifyType {
-    /// True for error types; an unknown one in a response means that the request failed (RFC 7296 §3.10.1).
+    /// True for error types; an unknown one in a response means that the request failed (RFC 7296
+    /// §3.10.1).
     pub fn is_error(self) -> bool {
         u16::from(self) < 16384
     }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VendorId(pub Vec<u8>);
 
-/// A payload without a type of its own here. It was not critical, or it is of RFC 7296 (CERT, CERTREQ,
-/// EAP), where the critical bit says nothing.
+/// A payload without a type of its own here. It was not critical, or it is of RFC 7296 (CERT,
+/// CERTREQ, EAP), where the critical bit says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownPayload {
     /// Its type.

@@ -6,8 +6,8 @@ use super::number::PayloadType;
 use super::payload::{Payload, Payloads};
 use super::reader::{Reader, bad_value};
 
-/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds what a
-/// datagram of empty payloads can make us allocate.
+/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds
+/// what a datagram of empty payloads can make us allocate.
 pub const MAX_PAYLOADS: usize = 128;
 
 /// Octets of the generic payload header.
@@ -19,20 +19,21 @@ const CRITICAL: u8 = 0x80;
 pub struct Message<'a> {
     /// The header.
     pub header: Header,
-    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and nobody vouches
-    /// for them.
+    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and
+    /// nobody vouches for them.
     pub payloads: Payloads,
     /// The Encrypted payload that ends the message.
     pub encrypted: Option<Encrypted<'a>>,
 }
 
-/// An Encrypted payload, not yet opened (RFC 7296 §3.14), or an Encrypted Fragment payload (RFC 7383 §2.5).
+/// An Encrypted payload, not yet opened (RFC 7296 §3.14), or an Encrypted Fragment payload (RFC
+/// 7383 §2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encrypted<'a> {
     /// Type of the first payload inside.
     pub first: PayloadType,
-    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC 5282
-    /// §5.1).
+    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC
+    /// 5282 §5.1).
     pub aad: &'a [u8],
     /// Initialisation vector, ciphertext, integrity check value.
     pub body: &'a [u8],
@@ -89,8 +90,8 @@ struct Last<'a> {
 /// The payloads before the Encrypted payload, and this.
 type Walked<'a> = (Payloads, Option<Last<'a>>);
 
-/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is false, there
-/// must be none.
+/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is
+/// false, there must be none.
 fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Result<Walked<'a>, ParseError> {
     let mut payloads = Vec::new();
     while kind != PayloadType::None {

@@ -114,8 +114,8 @@ impl Payload {
     }
 }
 
-/// The payloads of a message or of its Encrypted payload, in order. SA, KE, IDi, IDr, AUTH, Nonce, TSi, TSr
-/// and CP stand at most once.
+/// The payloads of a message or of its Encrypted payload, in order. SA, KE, IDi, IDr, AUTH, Nonce,
+/// TSi, TSr and CP stand at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payloads(pub(super) Vec<Payload>);
 

@@ -1,7 +1,8 @@
 //! Security Association payload (RFC 7296 §3.3): proposals, transforms, attributes.
 //!
-//! Nothing is judged here. Unknown protocols, transforms and attributes are kept, because the RFC wants the
-//! proposal or transform that holds them skipped, and the rest of the payload looked at as usual (§3.3.6).
+//! Nothing is judged here. Unknown protocols, transforms and attributes are kept, because the RFC
+//! wants the proposal or transform that holds them skipped, and the rest of the payload looked at
+//! as usual (§3.3.6).
 
 use super::error::{EncodeError, ParseError};
 use super::number::{KeMethod, Protocol, TransformType};
@@ -159,8 +160,8 @@ impl SaPayload {
     }
 }
 
-/// Reads the four octets that proposals and transforms begin with. Gives a reader of the rest, and whether
-/// another follows.
+/// Reads the four octets that proposals and transforms begin with. Gives a reader of the rest, and
+/// whether another follows.
 fn substructure<'a>(
     reader: &mut Reader<'a>,
     what: &'static str,

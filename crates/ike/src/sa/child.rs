@@ -25,7 +25,8 @@ pub(crate) struct ChildSa {
     pub(crate) phase: ChildPhase,
     pub(crate) outbound: Outbound,
     pub(crate) limits: ChildLimits,
-    /// Where its authentic packets come from, once that was another place than where ours go. Few have it.
+    /// Where its authentic packets come from, once that was another place than where ours go. Few
+    /// have it.
     pub(crate) source: Option<Box<SocketAddr>>,
     /// It was made by a configuration that has changed.
     pub(crate) outdated: Option<Box<Outdated>>,
@@ -88,13 +89,13 @@ pub(crate) enum ChildPhase {
 pub(crate) enum Outbound {
     /// All that its selectors say.
     Active,
-    /// Nothing yet: the peer, which renewed this SA, has not shown that it is ready for what comes through the new one
-    /// (RFC 7296 §2.8). The SA, perhaps of another IKE SA, goes by the SPI that we chose for it: numbers differ from node to
-    /// node.
+    /// Nothing yet: the peer, which renewed this SA, has not shown that it is ready for what comes
+    /// through the new one (RFC 7296 §2.8). The SA, perhaps of another IKE SA, goes by the SPI that
+    /// we chose for it: numbers differ from node to node.
     Waiting(Spi),
     /// Nothing any more.
     Retired,
-    /// Nothing, nor does anything come in: its lifetime is over, and the data plane has it no more (RFC 7296 §2.8). What is
-    /// left can be renewed or deleted, as the peer still knows it.
+    /// Nothing, nor does anything come in: its lifetime is over, and the data plane has it no more
+    /// (RFC 7296 §2.8). What is left can be renewed or deleted, as the peer still knows it.
     Expired,
 }

@@ -1,5 +1,5 @@
-//! What a CREATE_CHILD_SA request of ours must remember until it is answered (RFC 7296 §1.3), and the IKE_FOLLOWUP_KE
-//! requests after it (RFC 9370 §2.2.4).
+//! What a CREATE_CHILD_SA request of ours must remember until it is answered (RFC 7296 §1.3), and
+//! the IKE_FOLLOWUP_KE requests after it (RFC 9370 §2.2.4).
 
 use super::series::{AgreedChild, AgreedIke, Series};
 use crate::config::{Child, IkeProposal, KeyExchange};
@@ -18,10 +18,11 @@ pub(crate) struct Creating {
     pub(crate) ke: Option<KePrivate>,
     /// Key exchange methods sent so far: a responder that asks for one twice leads us in circles.
     pub(crate) tried: Vec<KeyExchange>,
-    /// What was offered: an operator may load something else before the peer, which has the SA with its answer, has chosen.
+    /// What was offered: an operator may load something else before the peer, which has the SA with
+    /// its answer, has chosen.
     pub(crate) offered: Offered,
-    /// A Child SA by the configuration as it is now, which takes the place of one made by what it was: for the peer a
-    /// further one.
+    /// A Child SA by the configuration as it is now, which takes the place of one made by what it
+    /// was: for the peer a further one.
     pub(crate) anew: bool,
     /// The configuration has changed since we asked.
     pub(crate) outdated: bool,
@@ -66,7 +67,8 @@ pub(crate) struct WantedIke {
     pub(crate) series: Option<Series<AgreedIke>>,
 }
 
-/// The outcome of an exchange in which the peer renewed the same SA at the same time (RFC 7296 §2.8.1, §2.8.2).
+/// The outcome of an exchange in which the peer renewed the same SA at the same time (RFC 7296
+/// §2.8.1, §2.8.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rival {
     /// The lower nonce of that exchange.
@@ -124,7 +126,8 @@ impl Creating {
         }
     }
 
-    /// True if the peer's exchange for the same SA is the one that counts (RFC 7296 §2.8.1, §2.8.2). `nonces`: of ours.
+    /// True if the peer's exchange for the same SA is the one that counts (RFC 7296 §2.8.1,
+    /// §2.8.2). `nonces`: of ours.
     pub(crate) fn is_outdone(&self, nonces: &Nonces) -> bool {
         self.rival.as_ref().is_some_and(|rival| lowest(nonces).as_ref() < rival.lowest.as_ref())
     }
@@ -171,7 +174,8 @@ impl Creating {
     }
 }
 
-/// The lower nonce of an exchange. The exchange that has the lowest of all is the one that was for nothing.
+/// The lower nonce of an exchange. The exchange that has the lowest of all is the one that was for
+/// nothing.
 pub(crate) fn lowest(nonces: &Nonces) -> &Nonce {
     let Nonces { initiator, responder } = nonces;
     if initiator.as_ref() < responder.as_ref() { initiator } else { responder }

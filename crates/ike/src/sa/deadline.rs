@@ -54,7 +54,8 @@ impl IkeSa {
         wanted.then(|| self.last_heard.plus(self.dpd_delay))
     }
 
-    /// When an SA is to be renewed or to end, what was put off is to be taken up, or an SA that is gone to be forgotten.
+    /// When an SA is to be renewed or to end, what was put off is to be taken up, or an SA that is
+    /// gone to be forgotten.
     fn renewal_due(&self, config: &EndpointConfig) -> Option<Time> {
         let of_child = |child: &ChildSa| match child.phase {
             ChildPhase::Installed => child.limits.times.first(),

@@ -51,8 +51,9 @@ impl Times {
         Self { rekey, end: first.map(|at| at.plus(Duration::from_secs(over))) }
     }
 
-    /// Of an SA that came up then, by other times than those that it has. One that is older than they allow counts as so much
-    /// younger that it is renewed within the spread: a thousand SAs whose times become shorter are not all due at once.
+    /// Of an SA that came up then, by other times than those that it has. One that is older than
+    /// they allow counts as so much younger that it is renewed within the spread: a thousand SAs
+    /// whose times become shorter are not all due at once.
     pub(crate) fn again(lifetime: &Lifetime, came_up: Time, now: Time, entropy: &mut dyn Entropy) -> Self {
         let Lifetime { rekey, life, rand } = *lifetime;
         let earliest = if rekey == 0 { life } else { rekey.saturating_sub(rand) };

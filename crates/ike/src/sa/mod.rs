@@ -54,7 +54,8 @@ pub(crate) struct IkeSa {
     pub(crate) commit: CommitId,
     pub(crate) role: Role,
     pub(crate) spis: IkeSpis,
-    /// `connections.<name>`; for a responder that of the proposal choice until IKE_AUTH names the peer.
+    /// `connections.<name>`; for a responder that of the proposal choice until IKE_AUTH names the
+    /// peer.
     pub(crate) connection: String,
     pub(crate) path: Path,
     /// Where the two ends were in IKE_SA_INIT, if they are elsewhere now. Behind the rest in a
@@ -82,15 +83,16 @@ pub(crate) struct IkeSa {
     pub(crate) followup: Option<Box<Followup>>,
     /// How often in a row the peer had forgotten an SA that we were making in several exchanges.
     pub(crate) forgotten: u8,
-    /// The IKE SA (by the SPI that we chose) that the peer has renewed by this one while we were at renewing it too: it is
-    /// not decided yet which one stays.
+    /// The IKE SA (by the SPI that we chose) that the peer has renewed by this one while we were at
+    /// renewing it too: it is not decided yet which one stays.
     pub(crate) rival_of: Option<IkeSpi>,
     /// When it is renewed, and when it ends.
     pub(crate) times: Times,
-    /// When it ends if it has had no child by then. `None` once it has had one: what the last delete leaves stays, as charon's
-    /// does.
+    /// When it ends if it has had no child by then. `None` once it has had one: what the last
+    /// delete leaves stays, as charon's does.
     pub(crate) childless: Option<Time>,
-    /// By when the peer would have asked for all SAs that it has asked for, had it done so at the pace that is allowed.
+    /// By when the peer would have asked for all SAs that it has asked for, had it done so at the
+    /// pace that is allowed.
     pub(crate) creations_until: Time,
     /// When the peer is to be authenticated anew; `None`: never, or that has begun.
     pub(crate) reauth_at: Option<Time>,
@@ -136,7 +138,8 @@ pub(crate) struct Extensions {
     pub(crate) counter_sync: CounterSync,
 }
 
-/// Which counters can be set right after a failover (RFC 6311 §5): what both sides have said in IKE_AUTH.
+/// Which counters can be set right after a failover (RFC 6311 §5): what both sides have said in
+/// IKE_AUTH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CounterSync {
     /// Message IDs.
@@ -154,7 +157,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// What `role` protects its messages with, and opens the peer's with. To be made once: see [`IkeKeys::sealer`].
+    /// What `role` protects its messages with, and opens the peer's with. To be made once: see
+    /// [`IkeKeys::sealer`].
     pub(crate) fn new(ike: IkeKeys, role: Role, sender: SenderId) -> Self {
         Self { sealer: ike.sealer(role, sender), opener: ike.opener(role.peer()), ike }
     }
@@ -165,8 +169,8 @@ impl Keys {
     }
 }
 
-/// Where an IKE_SA_INIT request came from and what it was: half of a SHA-256 digest of both. Every IKE SA keeps it, and who
-/// finds two requests with the same one has gained nothing.
+/// Where an IKE_SA_INIT request came from and what it was: half of a SHA-256 digest of both. Every
+/// IKE SA keeps it, and who finds two requests with the same one has gained nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct InitKey([u8; 16]);
 
@@ -307,7 +311,8 @@ impl IkeSa {
         matches!(self.phase, Phase::Gone { .. })
     }
 
-    /// Every moment in the state. Each type is taken apart to the last field, so that no new one can be forgotten.
+    /// Every moment in the state. Each type is taken apart to the last field, so that no new one
+    /// can be forgotten.
     pub(crate) fn for_each_time(&mut self, mut visit: impl FnMut(&mut Time)) {
         let Self {
             id: _,

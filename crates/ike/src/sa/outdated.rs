@@ -5,8 +5,8 @@ use crate::config::IkeChange;
 use crate::output::Time;
 use serde::{Deserialize, Serialize};
 
-/// How often a peer is asked for an SA by the new configuration. One that has the old one still, or for good, keeps what it
-/// has.
+/// How often a peer is asked for an SA by the new configuration. One that has the old one still, or
+/// for good, keeps what it has.
 pub(crate) const MAX_TRIES: u8 = 3;
 
 /// What a Child SA has that is to be replaced.

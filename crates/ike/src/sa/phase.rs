@@ -141,14 +141,16 @@ pub(crate) struct InitSent {
     pub(crate) ke: KePrivate,
     pub(crate) nonce: Nonce,
     pub(crate) cookie: Option<Vec<u8>>,
-    /// Key exchange methods sent so far in this attempt: a responder that asks for one twice leads us in circles.
+    /// Key exchange methods sent so far in this attempt: a responder that asks for one twice leads
+    /// us in circles.
     pub(crate) tried: Vec<KeyExchange>,
     /// Cookies taken so far in this attempt.
     pub(crate) cookies: u8,
     pub(crate) error: Option<UnauthenticatedError>,
 }
 
-/// An error notify that may be forged (RFC 7296 §2.21.1): believed if nothing better comes before `until`.
+/// An error notify that may be forged (RFC 7296 §2.21.1): believed if nothing better comes before
+/// `until`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnauthenticatedError {
     pub(crate) text: String,

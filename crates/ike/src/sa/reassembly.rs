@@ -1,5 +1,5 @@
-//! Fragments of a message that wait for the others (RFC 7383 §2.6). Only authentic ones get here, and no more of them than a
-//! message has at most; after a while they are forgotten.
+//! Fragments of a message that wait for the others (RFC 7383 §2.6). Only authentic ones get here,
+//! and no more of them than a message has at most; after a while they are forgotten.
 
 use crate::message::{ExchangeType, Fragment, MessageId, PayloadType};
 use crate::output::Time;
@@ -82,8 +82,8 @@ impl Reassembly {
         }
     }
 
-    /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message, or of the same in
-    /// smaller fragments (RFC 7383 §2.5.2).
+    /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message,
+    /// or of the same in smaller fragments (RFC 7383 §2.5.2).
     pub(crate) fn collect(
         slot: &mut Option<Box<Self>>,
         kind: MessageKind,

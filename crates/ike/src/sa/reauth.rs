@@ -1,4 +1,5 @@
-//! Reauthentication (RFC 7296 §2.8.3): a new IKE SA, set up from scratch, takes the place of another.
+//! Reauthentication (RFC 7296 §2.8.3): a new IKE SA, set up from scratch, takes the place of
+//! another.
 
 use crate::message::IkeSpi;
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Reauth {
     /// Another is being set up in its place.
     Begun,
-    /// Another has its place, and this one is deleted when nothing can be under way through its Child SAs.
+    /// Another has its place, and this one is deleted when nothing can be under way through its
+    /// Child SAs.
     Done,
     /// It is to take the place of the one for which we chose that SPI.
     Of(IkeSpi),

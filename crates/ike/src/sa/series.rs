@@ -1,5 +1,5 @@
-//! An SA that is there only after a series of exchanges: CREATE_CHILD_SA, and an IKE_FOLLOWUP_KE for each additional key
-//! exchange (RFC 9370 §2.2.4).
+//! An SA that is there only after a series of exchanges: CREATE_CHILD_SA, and an IKE_FOLLOWUP_KE
+//! for each additional key exchange (RFC 9370 §2.2.4).
 
 use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
@@ -13,7 +13,8 @@ use testudo_ipsec::selector::TrafficSelector;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyExchanges {
     pub(crate) nonces: Nonces,
-    /// SK(0) of CREATE_CHILD_SA, if it had a key exchange, and one of each additional key exchange so far.
+    /// SK(0) of CREATE_CHILD_SA, if it had a key exchange, and one of each additional key exchange
+    /// so far.
     pub(crate) shared: Vec<Secret>,
     additional: [Option<KeyExchange>; ADDITIONAL_KE],
     /// Of the additional ones the first that has not taken place, counted from 0.
@@ -94,7 +95,8 @@ pub(crate) enum FollowupSa {
 }
 
 impl FollowupSa {
-    /// True if the other is to be what this one is: whoever begins it once more has given up the first.
+    /// True if the other is to be what this one is: whoever begins it once more has given up the
+    /// first.
     pub(crate) fn is_another_try_of(&self, first: &Self) -> bool {
         match (self, first) {
             (Self::Child { name, replaces, .. }, Self::Child { name: first, replaces: old, .. }) => {

@@ -1,7 +1,7 @@
 //! IKE SAs as octets, with the version of the format in front.
 //!
-//! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood at [`TAKEN`] when the
-//! snapshot was made.
+//! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood
+//! at [`TAKEN`] when the snapshot was made.
 
 use super::{Anchor, CounterSync, Ends, IkeSa, Synced};
 use crate::endpoint::SnapshotError;
@@ -51,7 +51,8 @@ type Counters = (CounterSync, Option<Box<Synced>>);
 /// What [`SnapshotVersion::V28`] has behind that.
 type Origin = (Option<Box<Ends>>, Option<Box<Anchor>>);
 
-/// The SA as octets of that version, keys included, `now` being the time. `None` if it is larger than an SA can be.
+/// The SA as octets of that version, keys included, `now` being the time. `None` if it is larger
+/// than an SA can be.
 pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<Zeroizing<Vec<u8>>> {
     let mut sa = sa.clone();
     sa.for_each_time(|time| *time = moved(*time, now, TAKEN));
@@ -120,8 +121,8 @@ pub(crate) fn translated(bytes: &[u8], version: SnapshotVersion) -> Option<Zeroi
     encode(&decode(bytes, TAKEN).ok()?, TAKEN, version)
 }
 
-/// The same moment on another clock: where one stands at `from`, the other stands at `to`. What lies before the other
-/// clock began is its beginning.
+/// The same moment on another clock: where one stands at `from`, the other stands at `to`. What
+/// lies before the other clock began is its beginning.
 fn moved(time: Time, from: Time, to: Time) -> Time {
     if time >= from { to.plus(time.since(from)) } else { Time(to.since(Time(from.since(time)))) }
 }

@@ -22,7 +22,8 @@ pub(crate) struct Outgoing {
     pub(crate) later: Vec<Delayed>,
 }
 
-/// A request that waits for its response. Its octets are repeated as they are, never encrypted again.
+/// A request that waits for its response. Its octets are repeated as they are, never encrypted
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pub(crate) id: MessageId,
@@ -53,7 +54,8 @@ pub(crate) enum RequestKind {
     CreateChild,
     /// AUTHENTICATION_FAILED about the responder (RFC 7296 §2.21.2).
     AuthFailed,
-    /// What both sides take for the next Message IDs (RFC 6311 §5.1): beside the windows, with Message ID 0.
+    /// What both sides take for the next Message IDs (RFC 6311 §5.1): beside the windows, with
+    /// Message ID 0.
     SyncMessageIds {
         nonce: [u8; 4],
         /// Of our next request: M1.
@@ -158,7 +160,8 @@ pub(crate) struct Incoming {
     pub(crate) last: Option<Answered>,
     /// Fragments of the next one.
     pub(crate) fragments: Option<Box<Reassembly>>,
-    /// The last one that set the window right after a failover of the peer. Behind the rest in a snapshot.
+    /// The last one that set the window right after a failover of the peer. Behind the rest in a
+    /// snapshot.
     #[serde(skip)]
     pub(crate) sync: Option<Box<Synced>>,
 }
@@ -178,7 +181,8 @@ impl Incoming {
         self.last.iter_mut().chain(synced).find(|answered| answered.digest == *digest)
     }
 
-    /// True if M1 is higher than all that the peer has used, earlier synchronizations and their Message ID 0 included.
+    /// True if M1 is higher than all that the peer has used, earlier synchronizations and their
+    /// Message ID 0 included.
     pub(crate) fn is_ahead(&self, send: MessageId) -> bool {
         let synced = self.sync.as_ref().map_or(MessageId(0), |sync| sync.send);
         send >= self.expected && send > synced
@@ -206,13 +210,14 @@ pub(crate) struct Answered {
 impl Answered {
     /// Repetitions at once to where the peer is: more than an honest one can need.
     const BURST: u32 = 16;
-    /// The same to another address. A peer may have moved, but by then it seldom waits for an answer.
+    /// The same to another address. A peer may have moved, but by then it seldom waits for an
+    /// answer.
     const BURST_ELSEWHERE: u32 = 3;
     /// After how long there may be one more.
     const PACE: Duration = Duration::from_secs(10);
 
-    /// Whoever has seen the request can send it, from any address, and the answer may be much larger: without a limit that
-    /// would be a way to shower somebody.
+    /// Whoever has seen the request can send it, from any address, and the answer may be much
+    /// larger: without a limit that would be a way to shower somebody.
     pub(crate) fn is_repeated_too_often(&self, now: Time, elsewhere: bool) -> bool {
         let burst = if elsewhere { Self::BURST_ELSEWHERE } else { Self::BURST };
         self.repeated_until.since(now) > Self::PACE.saturating_mul(burst.saturating_sub(1))
@@ -224,7 +229,8 @@ impl Answered {
     }
 }
 
-/// The datagrams of an answer. Every IKE SA keeps its last one, and as a rule that is not in fragments.
+/// The datagrams of an answer. Every IKE SA keeps its last one, and as a rule that is not in
+/// fragments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Response {
     Whole(Box<[u8]>),

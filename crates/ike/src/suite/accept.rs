@@ -8,8 +8,8 @@ use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, Tr
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and the
-/// responder's new SPI when an IKE SA is rekeyed.
+/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and
+/// the responder's new SPI when an IKE SA is rekeyed.
 pub fn ike(
     offer: &SaPayload,
     ours: &[IkeProposal],
@@ -32,8 +32,8 @@ pub fn ike(
     Ok((IkeSuite { encryption, integrity, prf, ke, additional }, spi))
 }
 
-/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and the
-/// responder's SPI.
+/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and
+/// the responder's SPI.
 pub fn esp(
     offer: &SaPayload,
     ours: &[EspProposal],
@@ -95,13 +95,14 @@ fn chosen<'a>(
     Ok((chosen, offered))
 }
 
-/// True for a transform type of which we offer NONE: to leave it out is to choose that, as strongSwan does.
+/// True for a transform type of which we offer NONE: to leave it out is to choose that, as
+/// strongSwan does.
 fn may_leave_out(offered: &Proposal, kind: TransformType) -> bool {
     is_additional(kind) && offered.transforms.contains(&Transform::new(kind, TransformId::NONE))
 }
 
-/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out (RFC 7296
-/// §3.3.3).
+/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out
+/// (RFC 7296 §3.3.3).
 fn says_none(offered: &Proposal, transform: &Transform) -> bool {
     (matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
         || is_additional(transform.kind))

@@ -1,4 +1,5 @@
-//! Additional key exchanges in proposals (RFC 9370 §2.2.1): a transform type each, and NONE for one that may be left out.
+//! Additional key exchanges in proposals (RFC 9370 §2.2.1): a transform type each, and NONE for one
+//! that may be left out.
 
 use super::algorithm::Wire;
 use super::error::SuiteError;
@@ -22,8 +23,8 @@ pub(super) fn of(configured: &Configured) -> Vec<Transform> {
     places.flat_map(|(kind, methods)| methods.iter().map(move |method| transform(kind, *method))).collect()
 }
 
-/// The offer as one reads it who has not agreed on IKE_INTERMEDIATE: to him these transform types are unknown, and the
-/// proposals that hold them unacceptable.
+/// The offer as one reads it who has not agreed on IKE_INTERMEDIATE: to him these transform types
+/// are unknown, and the proposals that hold them unacceptable.
 pub fn without_additional(offered: &SaPayload) -> SaPayload {
     let plain =
         |proposal: &&Proposal| !proposal.transforms.iter().any(|transform| is_additional(transform.kind));
@@ -34,8 +35,9 @@ pub(super) fn is_additional(kind: TransformType) -> bool {
     TransformType::ADDITIONAL_KE.contains(&kind)
 }
 
-/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method is used twice, and where
-/// there is no first key exchange there is no additional one (RFC 9370 §2.2.4).
+/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method
+/// is used twice, and where there is no first key exchange there is no additional one (RFC 9370
+/// §2.2.4).
 pub(super) fn choose(
     offer: &Proposal,
     own: &Configured,
@@ -56,8 +58,9 @@ pub(super) fn choose(
     Some((agreed, answer))
 }
 
-/// Adds a method for each place behind those in `taken`: the first combination in our order of preference. A method
-/// that an earlier place could have as well may be the only one for a later place.
+/// Adds a method for each place behind those in `taken`: the first combination in our order of
+/// preference. A method that an earlier place could have as well may be the only one for a later
+/// place.
 fn search(
     offer: &Proposal,
     own: &Configured,

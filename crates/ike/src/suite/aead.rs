@@ -1,4 +1,5 @@
-//! The AEADs of IKE (RFC 5282, RFC 7634): AES-GCM and ChaCha20-Poly1305 of aws-lc-rs, AES-CCM of RustCrypto.
+//! The AEADs of IKE (RFC 5282, RFC 7634): AES-GCM and ChaCha20-Poly1305 of aws-lc-rs, AES-CCM of
+//! RustCrypto.
 
 use super::error::SuiteError;
 use crate::config::IkeEncryption;

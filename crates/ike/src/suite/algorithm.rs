@@ -6,8 +6,8 @@ use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::{CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac};
 
-/// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or asked to
-/// rekey.
+/// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or
+/// asked to rekey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The initiator.
@@ -55,7 +55,8 @@ pub struct EspSuite {
     pub additional: [Option<KeyExchange>; ADDITIONAL_KE],
 }
 
-/// Octets of salt that AES-GCM and ChaCha20-Poly1305 take behind their keys (RFC 5282 §7.1, RFC 7634 §2).
+/// Octets of salt that AES-GCM and ChaCha20-Poly1305 take behind their keys (RFC 5282 §7.1, RFC
+/// 7634 §2).
 const GCM_SALT: usize = 4;
 /// Octets of salt that AES-CCM takes behind its key (RFC 5282 §7.1).
 const CCM_SALT: usize = 3;
@@ -268,7 +269,8 @@ impl Integrity {
 }
 
 impl IkeSuite {
-    /// The first additional key exchange that takes place from place `from` on, counted from 0, with its place.
+    /// The first additional key exchange that takes place from place `from` on, counted from 0,
+    /// with its place.
     pub(crate) fn next_additional(&self, from: usize) -> Option<(usize, KeyExchange)> {
         next_additional(&self.additional, from)
     }

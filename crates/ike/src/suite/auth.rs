@@ -11,7 +11,8 @@ const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
 /// What one side signs, before its identity is bound to it with SK_p.
 #[derive(Clone, Copy, Debug)]
 pub struct SignedOctets<'a> {
-    /// The signer's own IKE_SA_INIT message: the last one, if it was repeated with a cookie or another KE.
+    /// The signer's own IKE_SA_INIT message: the last one, if it was repeated with a cookie or
+    /// another KE.
     pub message: &'a [u8],
     /// The other side's nonce.
     pub peer_nonce: &'a Nonce,

@@ -56,8 +56,8 @@ impl MessageKey {
         }
     }
 
-    /// Octets of padding behind so many of payloads, without the pad length. An AEAD needs none, and the length of our
-    /// messages tells nobody anything new.
+    /// Octets of padding behind so many of payloads, without the pad length. An AEAD needs none,
+    /// and the length of our messages tells nobody anything new.
     fn padding(&self, plaintext: usize) -> usize {
         match self.integrity {
             None => 0,
@@ -71,7 +71,8 @@ impl MessageKey {
         [iv, plaintext, self.padding(plaintext), 1, icv].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Most octets of payloads whose body has at most so many octets; `None` if there is no room for any.
+    /// Most octets of payloads whose body has at most so many octets; `None` if there is no room
+    /// for any.
     pub(super) fn plaintext_within(&self, body: usize) -> Option<usize> {
         let (iv, icv) = self.around();
         let room = body.checked_sub(iv)?.checked_sub(icv)?;
@@ -101,8 +102,8 @@ impl MessageKey {
         Ok([iv.octets(), &content, &icv].concat())
     }
 
-    /// Checks and decrypts the body of an Encrypted payload. Nothing is decrypted, and no padding looked at, before the
-    /// integrity check has passed.
+    /// Checks and decrypts the body of an Encrypted payload. Nothing is decrypted, and no padding
+    /// looked at, before the integrity check has passed.
     pub(super) fn open(&self, aad: &[u8], body: &[u8]) -> Result<Zeroizing<Vec<u8>>, SuiteError> {
         let short = SuiteError::Short { found: body.len(), needed: self.sealed_len(0) };
         if body.len() < self.sealed_len(0) {

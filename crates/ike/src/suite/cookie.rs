@@ -1,4 +1,5 @@
-//! Stateless cookies (RFC 7296 §2.6): version of the secret | MAC(secret, version | SPIi | IPi | Ni).
+//! Stateless cookies (RFC 7296 §2.6): version of the secret | MAC(secret, version | SPIi | IPi |
+//! Ni).
 //!
 //! The fields of fixed length stand first, so that no two inputs give the same octets.
 
@@ -32,7 +33,8 @@ pub fn make(version: u32, key: &[u8], claim: &Claim<'_>) -> Result<Vec<u8>, Suit
     Ok([version.as_slice(), mac.expose()].concat())
 }
 
-/// The number of the secret that a cookie claims to be made with. `None` if no cookie of ours is so short.
+/// The number of the secret that a cookie claims to be made with. `None` if no cookie of ours is so
+/// short.
 pub fn version(cookie: &[u8]) -> Option<u32> {
     cookie.first_chunk().map(|version| u32::from_be_bytes(*version))
 }

@@ -1,7 +1,7 @@
 //! Where randomness comes in.
 
-/// A source of secret random octets. Nothing in this crate makes randomness of its own, so that tests and the
-/// simulator can repeat a run.
+/// A source of secret random octets. Nothing in this crate makes randomness of its own, so that
+/// tests and the simulator can repeat a run.
 pub trait Entropy {
     /// Fills `out` with octets that nobody can predict.
     fn fill(&mut self, out: &mut [u8]);

@@ -30,8 +30,8 @@ pub enum SuiteError {
         /// Octets that the method has.
         expected: usize,
     },
-    /// The public value is no point of the curve, lies outside of the group (RFC 6989 §2.1), or leads to the all-zero
-    /// secret (RFC 5903 §5, RFC 8031 §5).
+    /// The public value is no point of the curve, lies outside of the group (RFC 6989 §2.1), or
+    /// leads to the all-zero secret (RFC 5903 §5, RFC 8031 §5).
     #[error("public value for {0} is not valid")]
     KePublic(KeMethod),
     /// A private key that was stored is none.

@@ -7,7 +7,8 @@ use super::sk::Opened;
 use crate::message::{MessageBuilder, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// The chains over the messages of both sides, so far. Each link is made with the keys that protected the message.
+/// The chains over the messages of both sides, so far. Each link is made with the keys that
+/// protected the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntAuth {
     /// IntAuth_i; empty before the first exchange.
@@ -24,7 +25,8 @@ impl IntAuth {
         self.link(keys, sender, &draft.aad, &draft.plaintext)
     }
 
-    /// Adds a message of the peer. `head` is [`crate::message::Encrypted::head`] of it, or of its first fragment.
+    /// Adds a message of the peer. `head` is [`crate::message::Encrypted::head`] of it, or of its
+    /// first fragment.
     pub fn received(
         &mut self,
         keys: &IkeKeys,
@@ -48,7 +50,8 @@ impl IntAuth {
         Ok(())
     }
 
-    /// IntAuth itself, for an IKE_AUTH whose first request has that Message ID: empty if no exchange came before it.
+    /// IntAuth itself, for an IKE_AUTH whose first request has that Message ID: empty if no
+    /// exchange came before it.
     pub fn octets(&self, auth: MessageId) -> Vec<u8> {
         if self.initiator.is_empty() {
             return Vec::new();

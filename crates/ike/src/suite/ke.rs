@@ -1,4 +1,5 @@
-//! Key exchange: X25519 (RFC 8031), ECP groups (RFC 5903), MODP groups (RFC 3526) and ML-KEM (FIPS 203).
+//! Key exchange: X25519 (RFC 8031), ECP groups (RFC 5903), MODP groups (RFC 3526) and ML-KEM (FIPS
+//! 203).
 
 use super::entropy::Entropy;
 use super::error::SuiteError;
@@ -18,7 +19,8 @@ pub struct KePrivate {
     public: Vec<u8>,
 }
 
-/// Draws of an ECP group fail with probability 2^-32 at most; a source that fails this often is broken.
+/// Draws of an ECP group fail with probability 2^-32 at most; a source that fails this often is
+/// broken.
 const DRAWS: usize = 16;
 /// What SEC 1 puts before an uncompressed point, and RFC 5903 §7 does not.
 const UNCOMPRESSED: u8 = 4;
@@ -27,7 +29,8 @@ impl KePrivate {
     /// Makes a new private key.
     pub fn generate(method: KeyExchange, entropy: &mut dyn Entropy) -> Result<Self, SuiteError> {
         let mut keys = (0..DRAWS).map(|_| Self::of(method, draw_private(method, entropy)));
-        // For ECP zero and what is not below the order are no keys. To draw again keeps the rest uniform.
+        // For ECP zero and what is not below the order are no keys. To draw again keeps the rest
+        // uniform.
         keys.find_map(Result::ok).ok_or(SuiteError::Entropy(method))
     }
 
@@ -46,7 +49,8 @@ impl KePrivate {
         KePayload { method: self.method.into(), data: self.public.clone() }
     }
 
-    /// The shared secret, from what the responder answered. Refuses values that are not valid, and the all-zero secret.
+    /// The shared secret, from what the responder answered. Refuses values that are not valid, and
+    /// the all-zero secret.
     pub fn agree(&self, answer: &KePayload) -> Result<Secret, SuiteError> {
         check(self.method, answer, answer_length(self.method))?;
         if is_kem(self.method) {
@@ -63,16 +67,16 @@ impl KePrivate {
         let public = [prefix, peer].concat();
         let key = load(self.method, algorithm, &self.private)?;
         let invalid = SuiteError::KePublic(self.method.into());
-        // The library checks that the point is on the curve and not at infinity, and that X25519 gives not
-        // zero.
+        // The library checks that the point is on the curve and not at infinity, and that X25519
+        // gives not zero.
         agreement::agree(&key, UnparsedPublicKey::new(algorithm, public), invalid, |shared| {
             Ok(Secret::new(shared.to_vec()))
         })
     }
 }
 
-/// All that is random in a responder's part of a key exchange. The rest is computation that depends on nothing else, so that
-/// it can be done on any thread.
+/// All that is random in a responder's part of a key exchange. The rest is computation that depends
+/// on nothing else, so that it can be done on any thread.
 #[derive(Debug)]
 pub struct KeDraw {
     method: KeyExchange,
@@ -93,8 +97,8 @@ impl KeDraw {
         Self { method, octets, spare }
     }
 
-    /// The whole of a responder's part: the KE payload that answers `request`, and the shared secret. A KEM leaves it no
-    /// other order: what it sends depends on what it got.
+    /// The whole of a responder's part: the KE payload that answers `request`, and the shared
+    /// secret. A KEM leaves it no other order: what it sends depends on what it got.
     pub fn respond(self, request: &KePayload) -> Result<(KePayload, Secret), SuiteError> {
         let Self { method, octets, spare } = self;
         check(method, request, public_length(method))?;

@@ -34,8 +34,9 @@ pub struct IkeSpis {
 pub struct IkeKeys {
     suite: IkeSuite,
     d: Secret,
-    /// SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr, one behind the other; empty once they are forgotten. In one place,
-    /// because a gateway has tens of thousands of IKE SAs and most of them need these no more.
+    /// SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr, one behind the other; empty once they are
+    /// forgotten. In one place, because a gateway has tens of thousands of IKE SAs and most of them
+    /// need these no more.
     others: Secret,
 }
 
@@ -57,7 +58,8 @@ impl IkeKeys {
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
         let (initiator, responder) = (nonces.initiator.as_ref(), nonces.responder.as_ref());
-        // A PRF whose key once had a fixed length takes half of it from each nonce (RFC 7296 §2.14).
+        // A PRF whose key once had a fixed length takes half of it from each nonce (RFC 7296
+        // §2.14).
         let half = |nonce: &'_ [u8]| match suite.prf {
             Prf::AesXcbc => nonce.get(..suite.prf.length() / 2).unwrap_or(nonce).to_vec(),
             Prf::HmacSha1 | Prf::HmacSha256 | Prf::HmacSha384 | Prf::HmacSha512 => nonce.to_vec(),
@@ -67,8 +69,9 @@ impl IkeKeys {
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
-    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old PRF, the
-    /// rest from the new. `shared`: what its key exchanges have given, in their order (RFC 9370 §2.2.4).
+    /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old
+    /// PRF, the rest from the new. `shared`: what its key exchanges have given, in their order (RFC
+    /// 9370 §2.2.4).
     pub fn derive_rekeyed(
         &self,
         suite: IkeSuite,
@@ -83,8 +86,8 @@ impl IkeKeys {
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
-    /// The keys that follow an additional key exchange, of the same IKE SA (RFC 9370 §2.2.2). `nonces` and `spis` are
-    /// those of IKE_SA_INIT.
+    /// The keys that follow an additional key exchange, of the same IKE SA (RFC 9370 §2.2.2).
+    /// `nonces` and `spis` are those of IKE_SA_INIT.
     pub fn derive_additional(
         &self,
         shared: &Secret,
@@ -94,7 +97,8 @@ impl IkeKeys {
         self.derive_rekeyed(self.suite, std::slice::from_ref(shared), nonces, spis)
     }
 
-    /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected as before.
+    /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected
+    /// as before.
     pub fn with_ppk(&self, ppk: &[u8]) -> Result<Self, SuiteError> {
         let mix = |key: &[u8]| self.suite.prf.plus(ppk, &[key], key.len());
         let [pi, pr] = [Role::Initiator, Role::Responder].map(|role| self.identity_key(role).and_then(mix));
@@ -140,7 +144,8 @@ impl IkeKeys {
 
     /// SK_e and SK_a of `role`.
     fn message_keys(&self, role: Role) -> (Secret, Secret) {
-        // Once they are forgotten nothing is sealed nor opened with what is left: it has not the right length.
+        // Once they are forgotten nothing is sealed nor opened with what is left: it has not the
+        // right length.
         let [ai, ar, ei, er, ..] = self.others().unwrap_or_default();
         let (encryption, integrity) = match role {
             Role::Initiator => (ei, ai),
@@ -171,13 +176,14 @@ impl IkeKeys {
         SkOpener::new(self.suite, encryption, integrity)
     }
 
-    /// Wipes the keys that are of no use once there are sealer and opener and both sides are authenticated: all but SK_d.
+    /// Wipes the keys that are of no use once there are sealer and opener and both sides are
+    /// authenticated: all but SK_d.
     pub fn forget_all_but_root(&mut self) {
         self.others = Secret::new(Vec::new());
     }
 
-    /// The keys of a Child SA. `shared`: what key exchanges of its own have given, in their order, if CREATE_CHILD_SA had
-    /// any (RFC 9370 §2.2.4).
+    /// The keys of a Child SA. `shared`: what key exchanges of its own have given, in their order,
+    /// if CREATE_CHILD_SA had any (RFC 9370 §2.2.4).
     pub fn child(
         &self,
         algorithm: EspAlgorithm,

@@ -1,6 +1,8 @@
-//! ML-KEM (FIPS 203, draft-ietf-ipsecme-ikev2-mlkem): the initiator sends an encapsulation key, the responder a ciphertext.
+//! ML-KEM (FIPS 203, draft-ietf-ipsecme-ikev2-mlkem): the initiator sends an encapsulation key, the
+//! responder a ciphertext.
 //!
-//! Keys come from a seed of the injected source, and the seed is all that is kept of one: aws-lc-rs draws its own.
+//! Keys come from a seed of the injected source, and the seed is all that is kept of one: aws-lc-rs
+//! draws its own.
 
 use super::error::SuiteError;
 use super::secret::Secret;
@@ -44,8 +46,8 @@ pub(super) fn public_value(method: KeyExchange, seed: &Secret) -> Result<Vec<u8>
     .unwrap_or(Err(SuiteError::KePrivate(method.into())))
 }
 
-/// The ciphertext of a random message for an encapsulation key, and the shared secret. Refuses a key of another length, and one with a
-/// coefficient that is not below the modulus (FIPS 203 §7.2).
+/// The ciphertext of a random message for an encapsulation key, and the shared secret. Refuses a
+/// key of another length, and one with a coefficient that is not below the modulus (FIPS 203 §7.2).
 pub(super) fn encapsulate(
     method: KeyExchange,
     key: &[u8],
@@ -67,8 +69,8 @@ pub(super) fn encapsulate(
     .unwrap_or(Err(invalid))
 }
 
-/// The shared secret in a ciphertext, which has the right length. One that was not made for our key gives a secret that
-/// nobody knows (FIPS 203 §6.3), so that only the next message shows it.
+/// The shared secret in a ciphertext, which has the right length. One that was not made for our key
+/// gives a secret that nobody knows (FIPS 203 §6.3), so that only the next message shows it.
 pub(super) fn decapsulate(
     method: KeyExchange,
     seed: &Secret,

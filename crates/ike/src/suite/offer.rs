@@ -1,7 +1,7 @@
 //! From the configuration to proposals on the wire.
 //!
-//! One proposal structure for each configured proposal, in the configured order. Beside an AEAD there is no integrity
-//! transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one.
+//! One proposal structure for each configured proposal, in the configured order. Beside an AEAD
+//! there is no integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one.
 
 use super::additional;
 use super::algorithm::Wire;
@@ -54,7 +54,8 @@ fn transforms<T: Wire>(algorithms: &[T]) -> Vec<Transform> {
     algorithms.iter().map(|algorithm| algorithm.transform()).collect()
 }
 
-/// Numbers proposals from 1 (RFC 7296 §3.3.1). There are no more numbers than 255, so no more proposals.
+/// Numbers proposals from 1 (RFC 7296 §3.3.1). There are no more numbers than 255, so no more
+/// proposals.
 fn numbered(proposals: impl Iterator<Item = (Protocol, SaSpi, Vec<Transform>)>) -> SaPayload {
     let proposals = (1..=u8::MAX).zip(proposals);
     SaPayload {

@@ -21,7 +21,8 @@ impl Prf {
 
     /// prf(key, the parts one after the other).
     pub fn compute(self, key: &[u8], parts: &[&[u8]]) -> Result<Secret, SuiteError> {
-        // With the final capacity at once, so that no copy of a secret part stays behind in freed memory.
+        // With the final capacity at once, so that no copy of a secret part stays behind in freed
+        // memory.
         let mut input = Zeroizing::new(Vec::with_capacity(
             parts.iter().fold(0, |sum, part| part.len().saturating_add(sum)),
         ));

@@ -1,8 +1,9 @@
 //! The responder's choice (RFC 7296 §2.7, §3.3.6).
 //!
-//! Our order decides, as with strongSwan: the first configured proposal that matches any that is offered, and
-//! in it, for each type, our first transform that is offered. What we do not know makes a proposal (unknown
-//! transform type) or a transform (unknown ID or attribute) unacceptable, never the payload.
+//! Our order decides, as with strongSwan: the first configured proposal that matches any that is
+//! offered, and in it, for each type, our first transform that is offered. What we do not know
+//! makes a proposal (unknown transform type) or a transform (unknown ID or attribute) unacceptable,
+//! never the payload.
 
 use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
@@ -51,8 +52,8 @@ fn answer(chosen: &Proposal, spi: SaSpi) -> SaPayload {
     SaPayload { proposals: vec![Proposal { spi, ..chosen.clone() }] }
 }
 
-/// Chooses for an IKE SA. The KE payload may yet be of another method than the one chosen: then the answer is
-/// INVALID_KE_PAYLOAD (RFC 7296 §1.2).
+/// Chooses for an IKE SA. The KE payload may yet be of another method than the one chosen: then the
+/// answer is INVALID_KE_PAYLOAD (RFC 7296 §1.2).
 pub fn ike(offered: &SaPayload, ours: &[IkeProposal]) -> Result<IkeChoice, SuiteError> {
     for own in ours {
         for offer in offered.proposals.iter().filter(|offer| offer.protocol == Protocol::Ike) {
@@ -130,8 +131,8 @@ fn match_esp(
     let esn = pick(offer, &own.esn)?;
     transforms.extend(answer);
     let ke = match exchange {
-        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2). Nor have those of
-        // additional key exchanges, which need the first.
+        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2).
+        // Nor have those of additional key exchanges, which need the first.
         ChildExchange::IkeAuth => None,
         ChildExchange::CreateChildSa if own.ke.is_empty() => {
             transforms.extend(without(offer, TransformType::KeyExchange)?);
@@ -161,8 +162,8 @@ fn match_integrity<T: Wire>(offer: &Proposal, own: &[T]) -> Option<(Option<T>, O
     Some((Some(integrity), Some(integrity.transform())))
 }
 
-/// True if all transforms are of types that we understand for the protocol, additional key exchanges included; else the
-/// proposal is unacceptable (RFC 7296 §3.3.6).
+/// True if all transforms are of types that we understand for the protocol, additional key
+/// exchanges included; else the proposal is unacceptable (RFC 7296 §3.3.6).
 fn holds_only(offer: &Proposal, known: &[TransformType]) -> bool {
     let mut kinds = offer.transforms.iter().map(|transform| transform.kind);
     kinds.all(|kind| known.contains(&kind) || is_additional(kind))
@@ -173,8 +174,8 @@ fn pick<T: Wire>(offer: &Proposal, own: &[T]) -> Option<T> {
     own.iter().copied().find(|algorithm| offer.transforms.contains(&algorithm.transform()))
 }
 
-/// For a type that we want none of: what to answer where the type is absent (nothing) or may be none (NONE).
-/// `None` where the initiator insists on one.
+/// For a type that we want none of: what to answer where the type is absent (nothing) or may be
+/// none (NONE). `None` where the initiator insists on one.
 fn without(offer: &Proposal, kind: TransformType) -> Option<Option<Transform>> {
     let none = Transform::new(kind, TransformId::NONE);
     if offer.transforms_of(kind).next().is_none() {

@@ -1,9 +1,10 @@
 //! The Encrypted payload (RFC 7296 §3.14, RFC 5282).
 //!
-//! IV of an AEAD: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different sender IDs, so that not
-//! even a split brain can make them use an IV twice under one key. The counter is part of the SA's state. The IV of
-//! AES-CBC is random, as it must be (RFC 3602 §3): members draw from sources of their own. Each fragment of a message
-//! (RFC 7383) is sealed by itself, with an IV of its own.
+//! IV of an AEAD: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different
+//! sender IDs, so that not even a split brain can make them use an IV twice under one key. The
+//! counter is part of the SA's state. The IV of AES-CBC is random, as it must be (RFC 3602 §3):
+//! members draw from sources of their own. Each fragment of a message (RFC 7383) is sealed by
+//! itself, with an IV of its own.
 
 use super::algorithm::{IkeSuite, Role};
 use super::cbc;
@@ -39,8 +40,8 @@ impl SkSealer {
         Self { key: MessageKey::new(suite, material, integrity_key), sender, next: 0 }
     }
 
-    /// What seals with other keys from now on. The IVs count on, so that none is used twice by one IKE SA, whatever
-    /// becomes of its keys.
+    /// What seals with other keys from now on. The IVs count on, so that none is used twice by one
+    /// IKE SA, whatever becomes of its keys.
     #[must_use]
     pub fn with_keys(&self, keys: &IkeKeys, role: Role) -> Self {
         Self { next: self.next, ..keys.sealer(role, self.sender) }
@@ -64,8 +65,8 @@ impl SkSealer {
         Ok([aad, body].concat())
     }
 
-    /// The same in fragments, none of them longer than `limit` (RFC 7383 §2.5); whole if that fits, or if the limit
-    /// leaves no room for any content.
+    /// The same in fragments, none of them longer than `limit` (RFC 7383 §2.5); whole if that fits,
+    /// or if the limit leaves no room for any content.
     pub fn seal_fragments(
         &mut self,
         message: &MessageBuilder,
@@ -117,7 +118,8 @@ impl SkOpener {
         Self { key: MessageKey::new(suite, material, integrity_key) }
     }
 
-    /// Checks and decrypts. After `Ok` the message is authentic, whatever its content turns out to be.
+    /// Checks and decrypts. After `Ok` the message is authentic, whatever its content turns out to
+    /// be.
     pub fn open(&self, encrypted: &Encrypted<'_>) -> Result<Opened, SuiteError> {
         let content = self.key.open(encrypted.aad, encrypted.body)?;
         Ok(Opened { first: encrypted.first, content })

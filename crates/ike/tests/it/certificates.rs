@@ -8,7 +8,8 @@ use testudo_ike::cert::{
 use testudo_ike::config::{Eku, Identity, Revocation};
 use testudo_ike::output::UnixTime;
 
-/// Whether `end` leads to one of `anchors` by way of `intermediates`; `adjust` changes what it is judged by.
+/// Whether `end` leads to one of `anchors` by way of `intermediates`; `adjust` changes what it is
+/// judged by.
 fn judge_with(
     end: &str,
     anchors: &[&str],
@@ -247,7 +248,8 @@ fn without_a_valid_list_the_policy_decides() {
         assert!(with("sun-uri", lists, Revocation::Relaxed).is_ok());
     }
     assert!(with("sun-P-256", &["old.crl", "empty.crl"], Revocation::Strict).is_ok());
-    // A trusted CA is among those that may stand in between, too, and nobody asks whether it is revoked.
+    // A trusted CA is among those that may stand in between, too, and nobody asks whether it is
+    // revoked.
     let beyond = judge_with("sun-P-256", &["root"], &["root"], &[], |trust| {
         trust.revocation = Revocation::Strict;
     });
@@ -433,7 +435,8 @@ fn what_is_no_certificate_is_refused() {
     assert_eq!(error, "certificate 'C=CH, O=Testudo, CN=sun' lacks the CA basic constraint");
 }
 
-/// Whoever loads something while others still hold what was there copies no list: it may have megabytes.
+/// Whoever loads something while others still hold what was there copies no list: it may have
+/// megabytes.
 #[test]
 fn a_copy_of_the_credentials_shares_their_lists() {
     let mut credentials = Credentials::default();

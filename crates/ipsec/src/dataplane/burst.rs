@@ -14,9 +14,11 @@ pub const BURST: usize = 64;
 pub enum Ingress {
     /// Through a port: we are a hop on its way.
     Port,
-    /// The same, and it has reached every node of the cluster, because only the policies tell whose it is: one node keeps it.
+    /// The same, and it has reached every node of the cluster, because only the policies tell whose
+    /// it is: one node keeps it.
     Flooded,
-    /// As [`Ingress::Port`], and it came in fragments that were put together: its sender cannot make it smaller than they were.
+    /// As [`Ingress::Port`], and it came in fragments that were put together: its sender cannot
+    /// make it smaller than they were.
     PortJoined,
     /// As [`Ingress::Flooded`], in such fragments.
     FloodedJoined,
@@ -24,8 +26,9 @@ pub enum Ingress {
     Host,
     /// As [`Ingress::Host`], in such fragments.
     HostJoined,
-    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), what comes behind such ([`Verdict::Behind`]), or an ICMP
-    /// error that was made here: as [`Ingress::Host`], but what becomes of its fragments has been decided.
+    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), what comes behind such
+    /// ([`Verdict::Behind`]), or an ICMP error that was made here: as [`Ingress::Host`], but what
+    /// becomes of its fragments has been decided.
     Piece,
 }
 
@@ -54,39 +57,46 @@ impl Ingress {
 pub enum Verdict {
     /// Not decided yet.
     Pending,
-    /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner one after decryption.
+    /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner
+    /// one after decryption.
     Forward,
-    /// The same with an IPv6 packet of our own, or with one that came to a gateway in fragments, that is larger than its path takes, in
-    /// fragments (`wire::ipv6::fragment`): nobody else on its way would make them (RFC 8200 §4.5).
+    /// The same with an IPv6 packet of our own, or with one that came to a gateway in fragments,
+    /// that is larger than its path takes, in fragments (`wire::ipv6::fragment`): nobody else on
+    /// its way would make them (RFC 8200 §4.5).
     ForwardInPieces {
         /// The largest piece, if the link takes that.
         mtu: u16,
     },
     /// Give it to the kernel, through the TUN.
     ToHost,
-    /// The buffer now holds an ICMP error about the packet: send it back to where the packet came from. After
-    /// `inbound` that is through the tunnel: give it to `outbound` as [`Ingress::Host`].
+    /// The buffer now holds an ICMP error about the packet: send it back to where the packet came
+    /// from. After `inbound` that is through the tunnel: give it to `outbound` as
+    /// [`Ingress::Host`].
     Reply,
-    /// Decrypted, and a policy wants it protected on its way on: we are the hub between two tunnels. Give it to
-    /// `outbound`, as [`Ingress::Host`], because the TTL has been taken care of.
+    /// Decrypted, and a policy wants it protected on its way on: we are the hub between two
+    /// tunnels. Give it to `outbound`, as [`Ingress::Host`], because the TTL has been taken care
+    /// of.
     Onward,
-    /// Too big, and its pieces may go: split it (`wire::ipv4::fragment`) and give the pieces to `outbound` again, as
-    /// [`Ingress::Piece`].
+    /// Too big, and its pieces may go: split it (`wire::ipv4::fragment`) and give the pieces to
+    /// `outbound` again, as [`Ingress::Piece`].
     Fragment {
         /// The largest piece.
         mtu: u16,
     },
-    /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it to `outbound` again behind them,
-    /// as [`Ingress::Piece`]. A datagram whose last fragment came long before the others would not be put together.
+    /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it
+    /// to `outbound` again behind them, as [`Ingress::Piece`]. A datagram whose last fragment came
+    /// long before the others would not be put together.
     Behind,
-    /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it for a moment, and give it to the pipeline again,
-    /// the same way, once the shard has come.
+    /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it for a
+    /// moment, and give it to the pipeline again, the same way, once the shard has come.
     Held,
-    /// A fragment, of which nothing can be said before the others are there: put them together ([`crate::reassembly`]), and
-    /// give the whole packet back the same way, as [`Ingress::PortJoined`] and the like.
+    /// A fragment, of which nothing can be said before the others are there: put them together
+    /// ([`crate::reassembly`]), and give the whole packet back the same way, as
+    /// [`Ingress::PortJoined`] and the like.
     Reassemble,
-    /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet: keep it for a moment, and
-    /// give it to `inbound` again if the SA comes, or else say so by `Dataplane::give_up_early`.
+    /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet:
+    /// keep it for a moment, and give it to `inbound` again if the SA comes, or else say so by
+    /// `Dataplane::give_up_early`.
     Early(Spi),
     /// Let it go. It has been counted.
     Drop(DropReason),
@@ -95,7 +105,8 @@ pub enum Verdict {
 /// A packet on its way through the pipeline.
 #[derive(Debug)]
 pub struct Item<'a> {
-    /// From the IP header on; the Ethernet header is stripped. Octets behind the IP packet's end are cut off.
+    /// From the IP header on; the Ethernet header is stripped. Octets behind the IP packet's end
+    /// are cut off.
     pub buf: PacketBuf<'a>,
     /// How it reached us.
     pub ingress: Ingress,

@@ -10,8 +10,8 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 
-/// A change, applied between two bursts. Everything that needs memory brings it along: where there are several workers, control
-/// makes a copy for each.
+/// A change, applied between two bursts. Everything that needs memory brings it along: where there
+/// are several workers, control makes a copy for each.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Adds slots for inbound SAs. Needed once, before the first SA of one of them.
@@ -22,38 +22,45 @@ pub enum Command {
     RemoveInbound(Spi),
     /// Sends a policy's traffic through this SA from now on.
     SetOutbound(PolicyId, Arc<OutboundSa>),
-    /// Leaves a policy without SA, if it still uses the one whose inbound half has this SPI: a rekeyed SA may have taken its
-    /// place. Of the outbound SPI, which the peer chose, there may be two for a moment: the answer to its request was lost with
-    /// the node that made the first.
+    /// Leaves a policy without SA, if it still uses the one whose inbound half has this SPI: a
+    /// rekeyed SA may have taken its place. Of the outbound SPI, which the peer chose, there may be
+    /// two for a moment: the answer to its request was lost with the node that made the first.
     ClearOutbound(PolicyId, Spi),
-    /// Gives policies their places for outbound SAs. Needed once, before the first SA of one of them.
+    /// Gives policies their places for outbound SAs. Needed once, before the first SA of one of
+    /// them.
     AddPolicies(Box<PolicyBlock>),
-    /// Changes the policies. Those that keep their number keep their SA; that of one that goes must be cleared.
+    /// Changes the policies. Those that keep their number keep their SA; that of one that goes must
+    /// be cleared.
     SetSpd(Arc<Spd>),
     /// Goes on with a sender ID that was never used before under the present keys.
     SetSenderId(SenderId),
-    /// Stops sending what needs an IV, until there is a sender ID later than any before: the present one may be in use elsewhere.
+    /// Stops sending what needs an IV, until there is a sender ID later than any before: the
+    /// present one may be in use elsewhere.
     ForgetSenderId,
     /// Changes the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
     /// From now on this node carries these shards and no others.
     SetShards(ShardSet),
-    /// Packets of these shards, which another node still carries, come back as [`super::Verdict::Held`].
+    /// Packets of these shards, which another node still carries, come back as
+    /// [`super::Verdict::Held`].
     Hold(ShardSet),
-    /// Of these shards, which are to go to another node, clear packets that are worked on are noted in the list: the latest, as many as
-    /// there is room for.
+    /// Of these shards, which are to go to another node, clear packets that are worked on are noted
+    /// in the list: the latest, as many as there is room for.
     Note(ShardSet, Box<[Note]>),
     /// Ends that; the notes come back.
     TakeNotes,
-    /// Clear packets of these shards that others have worked on, by the hashes that they noted, false for each: the shards come here with
-    /// the next [`Command::SetShards`]. None of the packets is worked on again.
+    /// Clear packets of these shards that others have worked on, by the hashes that they noted,
+    /// false for each: the shards come here with the next [`Command::SetShards`]. None of the
+    /// packets is worked on again.
     Handled(ShardSet, Box<[(u64, bool)]>),
-    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all of them; one that strangers
-    /// know lets them choose the node, no more.
+    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all
+    /// of them; one that strangers know lets them choose the node, no more.
     SetHashKey(SipKey),
-    /// SAs that another node has received for: all numbers up to these count as seen. To be applied before their shards are added.
+    /// SAs that another node has received for: all numbers up to these count as seen. To be applied
+    /// before their shards are added.
     TakeIn(Box<[(Spi, u64)]>),
-    /// In which shard packets of a policy are at home while it has no SA; only the node that carries it asks for one. `None`: here.
+    /// In which shard packets of a policy are at home while it has no SA; only the node that
+    /// carries it asks for one. `None`: here.
     SetHome(PolicyId, Option<Shard>),
 }
 
@@ -64,13 +71,15 @@ pub enum Garbage {
     Slots(Box<SlotBlock>),
     /// An SA that has been removed, or whose slot another has taken.
     Inbound(Arc<InboundSa>),
-    /// An SA that was not added, because its slot is not there: [`Command::AddSlots`] was forgotten.
+    /// An SA that was not added, because its slot is not there: [`Command::AddSlots`] was
+    /// forgotten.
     NotAdded(Arc<InboundSa>),
     /// An SA that its policy no longer uses.
     Outbound(Arc<OutboundSa>),
     /// The places were not needed: the policies have some.
     Policies(Box<PolicyBlock>),
-    /// An SA that was not taken, because its policy has no place: [`Command::AddPolicies`] was forgotten.
+    /// An SA that was not taken, because its policy has no place: [`Command::AddPolicies`] was
+    /// forgotten.
     NotSet(Arc<OutboundSa>),
     /// The former policies.
     Spd(Arc<Spd>),
@@ -86,7 +95,8 @@ pub enum Garbage {
     Noted(Box<[Note]>, usize),
     /// What others have worked on has been put out of use by what is told later.
     Handled(Box<[(u64, bool)]>),
-    /// The home was not set, because its policy has no place: [`Command::AddPolicies`] was forgotten.
+    /// The home was not set, because its policy has no place: [`Command::AddPolicies`] was
+    /// forgotten.
     Home(PolicyId),
 }
 

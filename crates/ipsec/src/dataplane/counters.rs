@@ -106,7 +106,8 @@ pub struct Counters {
 /// One direction at one moment, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
-    /// Given to the pipeline; pieces of a split packet count again, as do what comes behind them, packets made of fragments, and early ones that their SA has come for.
+    /// Given to the pipeline; pieces of a split packet count again, as do what comes behind them,
+    /// packets made of fragments, and early ones that their SA has come for.
     pub received: u64,
     /// Octets of these, as they came.
     pub received_bytes: u64,

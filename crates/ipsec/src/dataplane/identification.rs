@@ -1,5 +1,5 @@
-//! Identifications of outer IPv4 headers. Fragments of two packets under one would not be told apart: each worker has some that
-//! no other has, and comes to one again as late as can be.
+//! Identifications of outer IPv4 headers. Fragments of two packets under one would not be told
+//! apart: each worker has some that no other has, and comes to one again as late as can be.
 
 use super::BURST;
 

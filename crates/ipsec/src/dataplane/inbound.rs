@@ -1,5 +1,6 @@
-//! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301 §5.2 and RFC 4303 §3.4 ask
-//! of the packet inside. Stage by stage over the whole burst, as in `outbound`.
+//! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301
+//! §5.2 and RFC 4303 §3.4 ask of the packet inside. Stage by stage over the whole burst, as in
+//! `outbound`.
 
 mod ah;
 mod bundle;
@@ -42,14 +43,16 @@ struct InboundPlan<'s> {
     at: u8,
     /// What cipher and replay window have said.
     verdict: Result<(), DropReason>,
-    /// Its number was the highest of all when the window took it in. Asked for SAs that follow a NAT alone.
+    /// Its number was the highest of all when the window took it in. Asked for SAs that follow a
+    /// NAT alone.
     is_newest: bool,
 }
 
 type Burst<T> = ArrayVec<T, BURST>;
 
 impl Dataplane {
-    /// Works on a burst of packets addressed to us. Bursts longer than [`BURST`] are worked off in parts.
+    /// Works on a burst of packets addressed to us. Bursts longer than [`BURST`] are worked off in
+    /// parts.
     pub fn inbound(&mut self, burst: &mut [Item<'_>]) {
         if !self.open {
             return fence::refuse(burst, &self.counters.inbound);
@@ -59,7 +62,8 @@ impl Dataplane {
         }
     }
 
-    /// The same while other workers have bursts in hand that came before and after: what depends on their order comes in turn.
+    /// The same while other workers have bursts in hand that came before and after: what depends on
+    /// their order comes in turn.
     pub fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
         if !self.open {
             return fence::refuse(burst, &self.counters.inbound);
@@ -69,13 +73,15 @@ impl Dataplane {
         }
     }
 
-    /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their SPI.
+    /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their
+    /// SPI.
     pub fn give_up_early(&mut self, packets: u64) {
         self.counters.inbound.early.subtract(packets);
         self.counters.inbound.drop_many(DropReason::UnknownSpi, packets);
     }
 
-    /// So many packets with the verdict [`Verdict::Early`], of so many octets, go through another worker's data plane instead.
+    /// So many packets with the verdict [`Verdict::Early`], of so many octets, go through another
+    /// worker's data plane instead.
     pub fn pass_early(&mut self, packets: u64, octets: u64) {
         let counters = &self.counters.inbound;
         counters.early.subtract(packets);
@@ -120,7 +126,8 @@ impl Dataplane {
             flows: &mut self.flows,
             spd: &self.spd,
             outbound: &self.outbound,
-            // From the offending packet's destination, so that the errors fit the tunnel that it came through.
+            // From the offending packet's destination, so that the errors fit the tunnel that it
+            // came through.
             replier: Replier {
                 sources: &Sources { v4: None, v6: None },
                 limit: &mut self.icmp_limit,
@@ -193,7 +200,8 @@ fn sort(
         };
         match demux::sort(packet, local, udp_port, arrived) {
             Ok(OuterKind::Esp) => {
-                // From the second on: where each packet is of another SA, to compare them would be in vain.
+                // From the second on: where each packet is of another SA, to compare them would be
+                // in vain.
                 let is_train = arrived.form == Form::Esp && spi == Some(arrived.spi);
                 spi = Some(arrived.spi);
                 last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, *arrived));
@@ -221,7 +229,8 @@ fn sort(
     found
 }
 
-/// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is the SPI.
+/// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is
+/// the SPI.
 #[inline]
 fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<FoundEsp> {
     demux::next_of_train(packet, like.accepts(packet)?, before)
@@ -285,8 +294,8 @@ fn fetch(arrived: &[(u8, FoundEsp)], sad: &Sad) {
     }
 }
 
-/// Both sides have the keys of an SA at different times: the one that answers has them first, and may send before its answer
-/// has been worked on here (RFC 7296 §2.8).
+/// Both sides have the keys of an SA at different times: the one that answers has them first, and
+/// may send before its answer has been worked on here (RFC 7296 §2.8).
 #[cold]
 fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
     counters.early.add(1);
@@ -351,7 +360,8 @@ fn accept_all(plans: &mut [InboundPlan<'_>]) {
     plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)).for_each(accept);
 }
 
-/// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is so for all algorithms.
+/// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is
+/// so for all algorithms.
 #[inline]
 fn job<'a>(packet: &'a mut [u8], plan: &InboundPlan<'a>, key: &'a AeadKey) -> Option<OpenJob<'a>> {
     let InboundPlan { sa, sequence, arrived, .. } = plan;

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The host's own addresses: ESP must be addressed to one of them, and inner packets for them go to the kernel.
+/// The host's own addresses: ESP must be addressed to one of them, and inner packets for them go to
+/// the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalAddrs {
     v4: Vec<Ipv4Addr>,

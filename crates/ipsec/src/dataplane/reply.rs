@@ -14,8 +14,8 @@ pub(super) struct Replier<'a> {
 }
 
 impl Replier<'_> {
-    /// Drops the packet, counted under `reason`, and puts an ICMP error about it into its place, where that is allowed
-    /// (RFC 1122 §3.2.2, RFC 4443 §2.4) and not too often.
+    /// Drops the packet, counted under `reason`, and puts an ICMP error about it into its place,
+    /// where that is allowed (RFC 1122 §3.2.2, RFC 4443 §2.4) and not too often.
     #[cold]
     pub(super) fn refuse(
         &mut self,

@@ -11,8 +11,8 @@ use testudo_crypto::prefetch;
 const POLICIES_PER_BLOCK: usize = 1024;
 const BLOCKS: usize = PolicyId::LIMIT as usize / POLICIES_PER_BLOCK;
 
-/// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by a worker: a worker has as
-/// many blocks as the numbers in use need, and never all of them moves.
+/// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by
+/// a worker: a worker has as many blocks as the numbers in use need, and never all of them moves.
 #[derive(Clone, Debug)]
 pub struct PolicyBlock {
     number: usize,
@@ -23,7 +23,8 @@ pub struct PolicyBlock {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PolicyPlace {
     pub(super) sa: Option<Arc<OutboundSa>>,
-    /// When control was last told that the SA is missing, or, if it is there, that its sequence numbers run low.
+    /// When control was last told that the SA is missing, or, if it is there, that its sequence
+    /// numbers run low.
     pub(super) told: Cell<Option<u64>>,
     /// What the SA's rate is counted from.
     pub(super) sampled: Cell<Sample>,
@@ -91,8 +92,8 @@ impl OutboundTable {
         block.places.get(policy.index() % POLICIES_PER_BLOCK)
     }
 
-    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before the first of it is needed. Beside each
-    /// stand the octets of its packet.
+    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before
+    /// the first of it is needed. Beside each stand the octets of its packet.
     #[inline]
     pub(super) fn prefetch(&self, policies: &[(PolicyId, u16)]) {
         policies

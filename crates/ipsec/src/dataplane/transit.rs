@@ -1,7 +1,9 @@
-//! Shards on their way from one node of a cluster to another, with both of them alive. Both have every packet: the new node keeps those back
-//! that come before the shard does, and the old one notes which it has worked on, so that none is lost and none goes twice.
+//! Shards on their way from one node of a cluster to another, with both of them alive. Both have
+//! every packet: the new node keeps those back that come before the shard does, and the old one
+//! notes which it has worked on, so that none is lost and none goes twice.
 //!
-//! Of what comes in, the replay window says that already. So only clear packets are noted, by a keyed hash of their octets.
+//! Of what comes in, the replay window says that already. So only clear packets are noted, by a
+//! keyed hash of their octets.
 
 use super::burst::{Ingress, Item, Verdict};
 use super::counters::DirectionCounters;
@@ -10,7 +12,8 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
 
-/// For so many milliseconds after a shard has come a packet may still lie before the worker that came when the old node had the shard.
+/// For so many milliseconds after a shard has come a packet may still lie before the worker that
+/// came when the old node had the shard.
 const FORMER_OWNER_MS: u64 = 300;
 
 /// A clear packet that a node has worked on.
@@ -86,8 +89,9 @@ impl Transit {
         std::mem::replace(&mut self.handled, digests)
     }
 
-    /// True if a clear packet of that shard is to be worked on now; else it has its verdict. `here`: this node carries the shard, so that
-    /// it will be. What is noted and not worked on would be lost.
+    /// True if a clear packet of that shard is to be worked on now; else it has its verdict.
+    /// `here`: this node carries the shard, so that it will be. What is noted and not worked on
+    /// would be lost.
     #[cold]
     pub(super) fn lets_pass(
         &mut self,

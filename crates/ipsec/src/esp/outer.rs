@@ -1,4 +1,5 @@
-//! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that follows from it.
+//! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that
+//! follows from it.
 
 use crate::error::Error;
 use crate::sa::{ChildSaParams, Encapsulation, EspAlgorithm, Mac, Mode, Sizes};
@@ -15,8 +16,8 @@ const OUTER_TTL: u8 = 64;
 const MAX_AEAD_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
 /// The longest prefix, with a block for the IV.
 const MAX_PREFIX: usize = MAX_AEAD_PREFIX + 8;
-/// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that a router is believed, so that
-/// none makes an SA impossible, whatever its algorithms.
+/// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that
+/// a router is believed, so that none makes an SA impossible, whatever its algorithms.
 const MIN_INNER_MTU: u16 = 478;
 
 /// What each packet puts into its outer header.
@@ -118,7 +119,8 @@ impl Outer {
         self.mode == Mode::Transport
     }
 
-    /// Octets that it puts before the ciphertext: outer header (not in transport mode), UDP, ESP header, IV.
+    /// Octets that it puts before the ciphertext: outer header (not in transport mode), UDP, ESP
+    /// header, IV.
     #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
         usize::from(self.prefix)
@@ -159,12 +161,14 @@ impl Outer {
         Overhead { octets, clear: self.clear_len() as u16, align: align.into(), trailer }
     }
 
-    /// Octets of a packet that stay as they are, and so are not padded: in transport mode an IP header without options.
+    /// Octets of a packet that stay as they are, and so are not padded: in transport mode an IP
+    /// header without options.
     fn clear_len(&self) -> usize {
         if self.is_transport() { self.header_len() } else { 0 }
     }
 
-    /// The largest packet of which so many octets stay in clear, where `mtu` is the largest one without options.
+    /// The largest packet of which so many octets stay in clear, where `mtu` is the largest one
+    /// without options.
     pub(crate) fn mtu_behind(&self, clear: usize, mtu: u16) -> u16 {
         let trailer = usize::from(self.sizes.behind - self.sizes.icv);
         let room = usize::from(mtu) + trailer;
@@ -183,14 +187,15 @@ impl Outer {
         self.family == Family::V6
     }
 
-    /// True if the outer header is IPv6 and there is a UDP header whose checksum is to be computed at the end.
+    /// True if the outer header is IPv6 and there is a UDP header whose checksum is to be computed
+    /// at the end.
     #[inline]
     pub(crate) fn needs_checksum(&self) -> bool {
         self.udp && self.is_ipv6()
     }
 
-    /// What stands behind the IP header in transport mode: writes [`Self::prefix_len`] octets for a payload that makes the datagram
-    /// `len` octets long.
+    /// What stands behind the IP header in transport mode: writes [`Self::prefix_len`] octets for a
+    /// payload that makes the datagram `len` octets long.
     pub(crate) fn write_behind_header(&self, prefix: &mut [u8], len: u16, marks: &Marks) {
         let own = self.bytes.get(self.header_len()..).unwrap_or_default();
         prefix.fill(0);
@@ -218,7 +223,8 @@ impl Outer {
         }
     }
 
-    /// Writes the prefix of an AEAD. `prefix` is [`Self::prefix_len`] octets, `total` those of the outer packet.
+    /// Writes the prefix of an AEAD. `prefix` is [`Self::prefix_len`] octets, `total` those of the
+    /// outer packet.
     #[inline(always)]
     pub(crate) fn write(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
         match (self.family, self.udp) {
@@ -229,7 +235,8 @@ impl Outer {
         }
     }
 
-    /// The same whatever the IV: where it is longer than an AEAD's, it ends with zeros, and where it is shorter, it is cut off.
+    /// The same whatever the IV: where it is longer than an AEAD's, it ends with zeros, and where
+    /// it is shorter, it is cut off.
     pub(crate) fn write_any(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
         let mut bytes = [0; MAX_PREFIX];
         self.write(&mut bytes, total, marks);
@@ -303,7 +310,8 @@ pub(crate) struct Overhead {
 }
 
 impl Overhead {
-    /// The same where less is left than any path leaves, because other headers stand around it: the least that is worth it.
+    /// The same where less is left than any path leaves, because other headers stand around it: the
+    /// least that is worth it.
     pub(crate) fn inner_mtu_within(self, path_mtu: u16) -> u16 {
         self.inner_mtu(path_mtu).unwrap_or(MIN_INNER_MTU)
     }

@@ -1,4 +1,5 @@
-//! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries is encrypted.
+//! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries
+//! is encrypted.
 
 use super::{Marks, Outer};
 use crate::demux::{Form, FoundEsp};
@@ -10,8 +11,9 @@ use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 use testudo_wire::{esp, udp};
 
-/// Puts ESP behind the IP header of a packet that has grown for it, at both ends, to `total` octets; answers where what is encrypted
-/// begins. `None` if it is no packet, which the planner has ruled out.
+/// Puts ESP behind the IP header of a packet that has grown for it, at both ends, to `total`
+/// octets; answers where what is encrypted begins. `None` if it is no packet, which the planner has
+/// ruled out.
 #[cold]
 pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &Marks) -> Option<usize> {
     let own = outer.prefix_len();
@@ -26,7 +28,8 @@ pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &
     Some(head + own)
 }
 
-/// Takes ESP out of a decrypted packet, so that it is again what its sender protected; answers its version as in a tunnel's trailer.
+/// Takes ESP out of a decrypted packet, so that it is again what its sender protected; answers its
+/// version as in a tunnel's trailer.
 #[cold]
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,

@@ -5,7 +5,8 @@ use testudo_wire::ip::Ecn;
 
 const DSCP_MASK: u8 = 0xfc;
 
-/// Traffic class of the outer header (RFC 6040 §4.1: normal mode copies ECN, compatibility mode sends Not-ECT).
+/// Traffic class of the outer header (RFC 6040 §4.1: normal mode copies ECN, compatibility mode
+/// sends Not-ECT).
 #[inline]
 pub(crate) fn outer_class(copy: HeaderCopy, inner: u8) -> u8 {
     let dscp = if copy.dscp_out { inner & DSCP_MASK } else { 0 };
@@ -13,8 +14,8 @@ pub(crate) fn outer_class(copy: HeaderCopy, inner: u8) -> u8 {
     dscp | ecn
 }
 
-/// Traffic class of the inner header after decapsulation. `None`: drop the packet, because congestion was marked and the
-/// inner packet cannot tell it on (RFC 6040 §4.2).
+/// Traffic class of the inner header after decapsulation. `None`: drop the packet, because
+/// congestion was marked and the inner packet cannot tell it on (RFC 6040 §4.2).
 #[inline]
 pub(crate) fn inner_class(copy: HeaderCopy, outer: u8, inner: u8) -> Option<u8> {
     let dscp = if copy.dscp_in { outer & DSCP_MASK } else { inner & DSCP_MASK };

@@ -25,7 +25,8 @@ const COUNTER_END: u64 = 1 << COUNTER_BITS;
 /// When seven eighths of the counter are used, control should ask for a new sender ID.
 const COUNTER_LOW: u64 = COUNTER_END / 8 * 7;
 
-/// Hands out the IVs of one worker (RFC 6054): sender ID:16 | worker:6 | counter:42, for all SAs together.
+/// Hands out the IVs of one worker (RFC 6054): sender ID:16 | worker:6 | counter:42, for all SAs
+/// together.
 #[derive(Debug)]
 pub struct IvAllocator {
     /// The latest, also if it has been given up: no earlier one is taken again.
@@ -49,8 +50,8 @@ pub struct ReservedIvs {
 const NO_SENDER: u64 = u64::MAX;
 
 impl IvAllocator {
-    /// Begins at counter 0 of a sender ID that no one, not even this worker, has used before under the present keys. Without one
-    /// there are no IVs.
+    /// Begins at counter 0 of a sender ID that no one, not even this worker, has used before under
+    /// the present keys. Without one there are no IVs.
     pub fn new(sender: Option<SenderId>, worker: WorkerId) -> Self {
         Self { sender, worker, next: if sender.is_some() { 0 } else { NO_SENDER } }
     }
@@ -72,7 +73,8 @@ impl IvAllocator {
         u64::from(count).min(COUNTER_END.saturating_sub(self.next)) as u32
     }
 
-    /// Goes on with a new sender ID. False, and nothing changed, if it is not later than the last: its counter must not begin again.
+    /// Goes on with a new sender ID. False, and nothing changed, if it is not later than the last:
+    /// its counter must not begin again.
     #[must_use]
     pub fn set_sender(&mut self, sender: SenderId) -> bool {
         let fresh = self.sender.is_none_or(|last| sender.0 > last.0);
@@ -83,7 +85,8 @@ impl IvAllocator {
         fresh
     }
 
-    /// Gives the sender ID up: somebody else may be using it, since the machine was set back to an earlier state.
+    /// Gives the sender ID up: somebody else may be using it, since the machine was set back to an
+    /// earlier state.
     pub fn forget_sender(&mut self) {
         self.next = NO_SENDER;
     }

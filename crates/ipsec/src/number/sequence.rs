@@ -1,7 +1,8 @@
 //! Sequence numbers of an outbound SA, block by block.
 //!
-//! A gateway that stands alone has them all in one block. In a cluster each node has blocks of its own, which no other may use:
-//! an owner goes from one to the next, over those in between that were given to others.
+//! A gateway that stands alone has them all in one block. In a cluster each node has blocks of its
+//! own, which no other may use: an owner goes from one to the next, over those in between that were
+//! given to others.
 
 use crate::atomics::Ordering::{Acquire, Relaxed, Release};
 use crate::atomics::{AtomicBool, AtomicU64};
@@ -47,19 +48,22 @@ impl SequenceBlock {
     }
 }
 
-/// The end of an SA's numbers: they must not cycle (RFC 4303 §3.3.3). With ESN some numbers are left unused, so that a
-/// counter that many workers push beyond the end at once does not cycle either.
+/// The end of an SA's numbers: they must not cycle (RFC 4303 §3.3.3). With ESN some numbers are
+/// left unused, so that a counter that many workers push beyond the end at once does not cycle
+/// either.
 fn limit(esn: bool) -> u64 {
     if esn { u64::MAX - (1 << 32) } else { 1 << 32 }
 }
 
-/// Hands out the sequence numbers of an SA. Any number of workers may ask at once, while control adds blocks.
+/// Hands out the sequence numbers of an SA. Any number of workers may ask at once, while control
+/// adds blocks.
 ///
-/// What keeps two blocks apart from what lies between them is one rule: *whoever sees the end of a block sees a `next` that is not
-/// before its beginning.* All that sets `end` raises `next` first and then publishes `end` (Release); all that takes numbers looks
-/// at `end` first (Acquire) and then adds to `next`. The numbers that it takes are from that block or beyond its end, where
-/// they do not count. In the other order a worker could see the new end with the old `next`, and send with the
-/// numbers in between. Both only ever grow, so that a block that is late changes nothing.
+/// What keeps two blocks apart from what lies between them is one rule: *whoever sees the end of a
+/// block sees a `next` that is not before its beginning.* All that sets `end` raises `next` first
+/// and then publishes `end` (Release); all that takes numbers looks at `end` first (Acquire) and
+/// then adds to `next`. The numbers that it takes are from that block or beyond its end, where they
+/// do not count. In the other order a worker could see the new end with the old `next`, and send
+/// with the numbers in between. Both only ever grow, so that a block that is late changes nothing.
 #[derive(Debug)]
 pub struct SequenceAllocator {
     next: AtomicU64,
@@ -67,7 +71,8 @@ pub struct SequenceAllocator {
     low_water: AtomicU64,
     /// Where the present block began.
     start: AtomicU64,
-    /// The block to go on with when this one is used up; none if its end is not beyond `end`. The rule holds here too.
+    /// The block to go on with when this one is used up; none if its end is not beyond `end`. The
+    /// rule holds here too.
     then_next: AtomicU64,
     then_end: AtomicU64,
     /// Control has been told that the latest block runs low.
@@ -80,7 +85,8 @@ pub struct SequenceAllocator {
 pub struct Reserved {
     /// The first of them.
     pub first: u64,
-    /// How many there are. Fewer than asked for at the end of a block: ask again for the rest, there may be another.
+    /// How many there are. Fewer than asked for at the end of a block: ask again for the rest,
+    /// there may be another.
     pub count: u64,
     /// True from the middle of the last block on: time to get the next.
     pub low: bool,
@@ -108,7 +114,8 @@ impl SequenceAllocator {
         let count = u64::from(count);
         loop {
             let mut end = self.end.load(Acquire);
-            // Beyond the end nothing is added, so that the counter cannot wrap however often it is asked.
+            // Beyond the end nothing is added, so that the counter cannot wrap however often it is
+            // asked.
             if self.next.load(Relaxed) >= end {
                 end = self.go_on();
                 let next = self.next.load(Relaxed);
@@ -126,8 +133,9 @@ impl SequenceAllocator {
         }
     }
 
-    /// Leaves the present block for a later one, from the next number on. What is left of the present one is never used, unless the two
-    /// are neighbours. Nothing happens if the block is not later, so that numbers never go back.
+    /// Leaves the present block for a later one, from the next number on. What is left of the
+    /// present one is never used, unless the two are neighbours. Nothing happens if the block is
+    /// not later, so that numbers never go back.
     pub fn advance(&self, block: SequenceBlock) -> Result<(), Error> {
         let block = block.check(self.esn)?;
         if self.is_later(block) {
@@ -137,7 +145,8 @@ impl SequenceAllocator {
         Ok(())
     }
 
-    /// Goes on with a later block when the present one is used up. One that already waits is passed over.
+    /// Goes on with a later block when the present one is used up. One that already waits is passed
+    /// over.
     pub fn follow(&self, block: SequenceBlock) -> Result<(), Error> {
         let block = block.check(self.esn)?;
         if self.is_later(block) {
@@ -148,8 +157,8 @@ impl SequenceAllocator {
         Ok(())
     }
 
-    /// Leaves so many numbers out: the next one is higher by them. False if there are not as many and one more; then nothing
-    /// happens.
+    /// Leaves so many numbers out: the next one is higher by them. False if there are not as many
+    /// and one more; then nothing happens.
     pub fn skip(&self, count: u64) -> bool {
         let end = self.end.load(Acquire);
         let skipped = |next: u64| next.checked_add(count).filter(|next| *next < end);
@@ -174,8 +183,9 @@ impl SequenceAllocator {
         self.end.fetch_max(end, Release);
     }
 
-    /// Begins the block that waits, if there is one; returns the end that counts then. If control puts another in its place
-    /// meanwhile, this end may meet that one's beginning: then there is no number before it, and the next caller finds the rest.
+    /// Begins the block that waits, if there is one; returns the end that counts then. If control
+    /// puts another in its place meanwhile, this end may meet that one's beginning: then there is
+    /// no number before it, and the next caller finds the rest.
     #[cold]
     fn go_on(&self) -> u64 {
         let end = self.then_end.load(Acquire);

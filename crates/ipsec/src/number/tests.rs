@@ -104,7 +104,8 @@ fn the_block_that_waits_begins_when_the_present_one_is_used_up() {
     numbers.follow(block(40, 42)).unwrap();
     numbers.follow(block(60, 62)).unwrap();
     assert_eq!(all(&numbers, 1), [60, 61]);
-    // One that waits is passed over by one that begins at once and is later, not by one that is earlier.
+    // One that waits is passed over by one that begins at once and is later, not by one that is
+    // earlier.
     numbers.follow(block(100, 102)).unwrap();
     numbers.advance(block(80, 82)).unwrap();
     assert_eq!(all(&numbers, 1), [80, 81, 100, 101]);
@@ -125,8 +126,9 @@ fn while_a_block_waits_numbers_are_not_low() {
     assert!(numbers.reserve(20).low && numbers.take_news(), "it is told again with the next block");
 }
 
-/// Two nodes take turns at blocks of the same numbers, as an owner and its standby do; the worker threads of one of them must
-/// never have a number of the other's, however control and workers meet.
+/// Two nodes take turns at blocks of the same numbers, as an owner and its standby do; the worker
+/// threads of one of them must never have a number of the other's, however control and workers
+/// meet.
 #[test]
 fn threads_never_get_a_number_between_two_blocks() {
     const STEP: u64 = 64;

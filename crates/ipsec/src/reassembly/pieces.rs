@@ -102,7 +102,8 @@ impl<F: AsRef<[u8]>> StoredFragments<F> {
     }
 }
 
-/// True if the fragment has come before. A network may double what it carries: that is no attack (RFC 8200 §4.5).
+/// True if the fragment has come before. A network may double what it carries: that is no attack
+/// (RFC 8200 §4.5).
 fn is_same<F: AsRef<[u8]>>(piece: &StoredFragment<F>, packet: &F, fragment: &Fragment) -> bool {
     let old = &piece.fragment;
     (old.offset, old.len, old.more) == (fragment.offset, fragment.len, fragment.more)

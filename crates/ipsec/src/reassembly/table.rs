@@ -1,5 +1,6 @@
-//! A bounded table whose entries are found by a keyed hash, and lists over its places. Each step takes the same time however
-//! many entries there are, and whoever chose their keys; all memory is there from the start.
+//! A bounded table whose entries are found by a keyed hash, and lists over its places. Each step
+//! takes the same time however many entries there are, and whoever chose their keys; all memory is
+//! there from the start.
 
 use testudo_base::siphash::SipKey;
 

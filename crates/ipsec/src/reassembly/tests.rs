@@ -225,7 +225,8 @@ fn what_does_not_become_whole_is_forgotten() {
     assert!(give(&mut reassembler, &pieces[..1], 15_101, &mut lost).is_empty());
 }
 
-/// RFC 4963: a fast peer comes to the same identification before what was lost of the last time is forgotten.
+/// RFC 4963: a fast peer comes to the same identification before what was lost of the last time is
+/// forgotten.
 #[test]
 fn a_beginning_takes_the_place_of_half_an_older_datagram() {
     for half in [0..1, 1..2, 1..3] {
@@ -243,7 +244,8 @@ fn a_beginning_takes_the_place_of_half_an_older_datagram() {
     assert_eq!(give(&mut reassembler, &pieces, 100, &mut lost), [whole]);
 }
 
-/// The same fragment once more is a copy, however late; and IPv6 has identifications enough for RFC 5722 to hold.
+/// The same fragment once more is a copy, however late; and IPv6 has identifications enough for RFC
+/// 5722 to hold.
 #[test]
 fn what_is_no_other_beginning_takes_no_place() {
     let (whole, pieces, mut reassembler, mut lost) = begin(false, 4000, 1300);
@@ -257,7 +259,8 @@ fn what_is_no_other_beginning_takes_no_place() {
     assert_eq!(reasons(&lost), vec![Loss::Overlap; 2 + others.len()]);
 }
 
-/// A packet has the header of its first fragment, which may come last and be longer than the others'.
+/// A packet has the header of its first fragment, which may come last and be longer than the
+/// others'.
 #[test]
 fn the_first_fragments_header_counts_as_the_packets() {
     let options = |piece: Vec<u8>| {
@@ -399,8 +402,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 proptest! {
-    /// Interleaved datagrams, fragments in any order, some doubled, some lost, some forged: what comes out is what was sent, once,
-    /// or nothing; and nothing is lost without a reason.
+    /// Interleaved datagrams, fragments in any order, some doubled, some lost, some forged: what
+    /// comes out is what was sent, once, or nothing; and nothing is lost without a reason.
     #[test]
     fn out_comes_what_was_sent_or_nothing(
         sent in proptest::collection::vec(sent(), 1..4),

@@ -21,7 +21,8 @@ impl Model {
     fn check(&self, low: u32) -> Result<u64, DropReason> {
         let low = i128::from(low);
         let sequence = if self.esn {
-            // The one number with these low bits among the 2^32 that begin with the window's left edge.
+            // The one number with these low bits among the 2^32 that begin with the window's left
+            // edge.
             let left = self.top - self.size + 1;
             left + (low - left).rem_euclid(1 << 32)
         } else {
@@ -212,7 +213,8 @@ fn a_snapshot_read_while_the_window_is_raised_gives_no_number_away() {
         });
         let mut restored = ReplayWindow::new(1024, true).unwrap();
         while done.load(Acquire) == 0 {
-            // The mark goes first: the number at the mark itself may be accepted only while the snapshot is taken.
+            // The mark goes first: the number at the mark itself may be accepted only while the
+            // snapshot is taken.
             let mark = window.high_water_mark();
             let floor = mark - mark % STEP;
             restored.restore(&window.snapshot()).unwrap();
@@ -262,8 +264,8 @@ fn a_snapshot_read_while_the_window_moves_gives_no_number_away() {
         });
         let mut restored = ReplayWindow::new(1024, true).unwrap();
         while done.load(Acquire) == 0 {
-            // The mark goes first: the number at the mark itself may be accepted only while the snapshot is taken. Those before
-            // it were accepted before.
+            // The mark goes first: the number at the mark itself may be accepted only while the
+            // snapshot is taken. Those before it were accepted before.
             let mark = window.high_water_mark();
             restored.restore(&window.snapshot()).unwrap();
             for sequence in (1..=mark).rev().step_by(STEP).skip(1).take(1024 / STEP) {
@@ -273,7 +275,8 @@ fn a_snapshot_read_while_the_window_moves_gives_no_number_away() {
     });
 }
 
-/// Numbers from `first` on, with one missing now and then, each moved by less than `reach` places; some come twice.
+/// Numbers from `first` on, with one missing now and then, each moved by less than `reach` places;
+/// some come twice.
 fn shuffled(first: u64, count: u64, reach: u64, seed: u64) -> Vec<u64> {
     let mut state = seed | 1;
     let mut random = move || {
@@ -290,7 +293,8 @@ fn shuffled(first: u64, count: u64, reach: u64, seed: u64) -> Vec<u64> {
     keyed.into_iter().map(|(_, number)| number).collect()
 }
 
-/// Four workers take packets in turn, in runs; one falls behind another by less than the window allows.
+/// Four workers take packets in turn, in runs; one falls behind another by less than the window
+/// allows.
 fn accepted_by_four(window: &ReplayWindow, numbers: &[u64]) -> Vec<u64> {
     let begun: [AtomicU64; 4] = std::array::from_fn(|_| AtomicU64::new(0));
     let runs: Vec<&[u64]> = numbers.chunks(7).collect();
@@ -326,7 +330,8 @@ proptest! {
         start in prop_oneof![1u64..10_000, (1u64 << 32) - 10_000..(1 << 32) + 10_000],
         seed in any::<u64>(),
     ) {
-        // What is under way at the four at once and what is out of order stays within the window together.
+        // What is under way at the four at once and what is out of order stays within the window
+        // together.
         let numbers = shuffled(start, 20_000, 700, seed);
         let (window, mut model) = at(size, true, start - 1);
         let mut expected = Vec::new();

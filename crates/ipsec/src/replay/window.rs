@@ -1,19 +1,22 @@
-//! The anti-replay window (RFC 4303 §3.4.3) and the inference of extended sequence numbers (appendix A2).
+//! The anti-replay window (RFC 4303 §3.4.3) and the inference of extended sequence numbers
+//! (appendix A2).
 //!
-//! The bits form a ring of words, a block longer than the window, so that no number inside the window is forgotten before its
-//! word stands for another block (the idea of RFC 6479, but exact). Any number of workers accept at
-//! once, without a lock. A word is 32 bits and the *round* of the ring that they belong to, in one
-//! atomic: a worker accepts a number by setting its bit, or begins a new round in place of an old one,
-//! by one compare-exchange, so that of all that try the same number one succeeds. Nothing clears words
-//! ahead of the high-water mark: a word of an earlier round counts as clear.
+//! The bits form a ring of words, a block longer than the window, so that no number inside the
+//! window is forgotten before its word stands for another block (the idea of RFC 6479, but exact).
+//! Any number of workers accept at once, without a lock. A word is 32 bits and the *round* of the
+//! ring that they belong to, in one atomic: a worker accepts a number by setting its bit, or begins
+//! a new round in place of an old one, by one compare-exchange, so that of all that try the same
+//! number one succeeds. Nothing clears words ahead of the high-water mark: a word of an earlier
+//! round counts as clear.
 //!
 //! Two rules make that exact. *The high-water mark goes first*: it is raised, and then the word is
 //! changed (Release). So a worker that finds a word of another round (Acquire) can tell by the mark
-//! whether it is of an earlier one, to be taken, or of a later one, which means that its own number has
-//! become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never found
-//! clear.
+//! whether it is of an earlier one, to be taken, or of a later one, which means that its own number
+//! has become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never
+//! found clear.
 //!
-//! Packets of one burst are accepted by the run: those of one block cost two locked instructions together.
+//! Packets of one burst are accepted by the run: those of one block cost two locked instructions
+//! together.
 
 use crate::atomics::AtomicU64;
 use crate::atomics::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -27,8 +30,8 @@ use testudo_planted::{Plant, planted};
 /// The largest window, in packets.
 pub const MAX_WINDOW: u32 = 8192;
 
-/// How many numbers behind the high-water mark an extended number may lie where no window is kept: as
-/// many as appendix A2 allows.
+/// How many numbers behind the high-water mark an extended number may lie where no window is kept:
+/// as many as appendix A2 allows.
 const UNCHECKED_REACH: u64 = 1 << 31;
 /// Numbers of a block: those whose bits share a word.
 const NUMBERS_PER_BLOCK: u64 = 32;
@@ -38,7 +41,8 @@ const NUMBERS_PER_BLOCK: u64 = 32;
 pub struct ReplayWindow {
     /// The highest number accepted, or about to be.
     high_water_mark: AtomicU64,
-    /// Numbers that the window spans; for an unchecked SA, how far the inference of high bits reaches back.
+    /// Numbers that the window spans; for an unchecked SA, how far the inference of high bits
+    /// reaches back.
     size: u64,
     esn: bool,
     checked: bool,
@@ -46,21 +50,25 @@ pub struct ReplayWindow {
     ring_bits: u32,
     /// A power of two: round << 32 | bits.
     words: Box<[AtomicU64]>,
-    /// As far as [`Self::raise`] has gone. For snapshots: nobody else needs it, for the words say it too.
+    /// As far as [`Self::raise`] has gone. For snapshots: nobody else needs it, for the words say
+    /// it too.
     floor: AtomicU64,
 }
 
-/// The window as plain data. Restoring it never makes a number acceptable again that was accepted before the snapshot.
+/// The window as plain data. Restoring it never makes a number acceptable again that was accepted
+/// before the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSnapshot {
     /// The highest number accepted.
     pub high_water_mark: u64,
-    /// The bits of 64 numbers each, as a ring: those of the numbers n are in word n / 64, modulo their count.
+    /// The bits of 64 numbers each, as a ring: those of the numbers n are in word n / 64, modulo
+    /// their count.
     pub words: Vec<u64>,
 }
 
 impl ReplayWindow {
-    /// A window of `size` packets, rounded up to a multiple of 64; 0 accepts every number, repeated ones too.
+    /// A window of `size` packets, rounded up to a multiple of 64; 0 accepts every number, repeated
+    /// ones too.
     pub fn new(size: u32, esn: bool) -> Result<Self, Error> {
         if size > MAX_WINDOW {
             return Err(Error::ReplayWindow { found: size });
@@ -92,8 +100,8 @@ impl ReplayWindow {
         self.high_water_mark.load(Acquire)
     }
 
-    /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be asked before decryption;
-    /// nothing changes, because the packet may be forged.
+    /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be asked
+    /// before decryption; nothing changes, because the packet may be forged.
     #[inline]
     pub fn check(&self, low: u32) -> Result<u64, DropReason> {
         let top = self.high_water_mark.load(Relaxed);
@@ -106,16 +114,17 @@ impl ReplayWindow {
         Ok(sequence)
     }
 
-    /// Why a packet whose number could be accepted is not authentic. With ESN a packet that comes too late is taken for
-    /// one that is almost 2^32 numbers ahead (appendix A2), and fails; a real leap that long is far less likely.
+    /// Why a packet whose number could be accepted is not authentic. With ESN a packet that comes
+    /// too late is taken for one that is almost 2^32 numbers ahead (appendix A2), and fails; a real
+    /// leap that long is far less likely.
     #[cold]
     pub fn blame(&self, sequence: u64) -> DropReason {
         let ahead = sequence.saturating_sub(self.high_water_mark.load(Relaxed));
         if self.esn && ahead > 1 << 31 { DropReason::ReplayTooOld } else { DropReason::AuthFailed }
     }
 
-    /// Marks the number of an authentic packet as seen. Asks again first: its double may have come in the same burst, or at
-    /// another worker.
+    /// Marks the number of an authentic packet as seen. Asks again first: its double may have come
+    /// in the same burst, or at another worker.
     #[inline]
     pub fn accept(&self, sequence: u64) -> Result<(), DropReason> {
         let mut verdict = Ok(());
@@ -123,8 +132,8 @@ impl ReplayWindow {
         verdict
     }
 
-    /// Accepts the numbers of a run of packets, in their order; `refuse` is told of those that cannot be. Packets without a
-    /// number are passed over.
+    /// Accepts the numbers of a run of packets, in their order; `refuse` is told of those that
+    /// cannot be. Packets without a number are passed over.
     #[inline]
     pub fn accept_run<T>(
         &self,
@@ -140,7 +149,8 @@ impl ReplayWindow {
         }
     }
 
-    /// Accepts numbers of one block. As a window is longer than a block, the newest of them puts none of the others out of it.
+    /// Accepts numbers of one block. As a window is longer than a block, the newest of them puts
+    /// none of the others out of it.
     #[inline]
     fn accept_group<T>(
         &self,
@@ -174,8 +184,8 @@ impl ReplayWindow {
         }
     }
 
-    /// Sets bits of a block: returns those that were set before, or none if a later round has begun. The
-    /// high-water mark has passed all of them.
+    /// Sets bits of a block: returns those that were set before, or none if a later round has
+    /// begun. The high-water mark has passed all of them.
     #[inline]
     fn mark(&self, block: u64, wanted: u32) -> Option<u32> {
         let place = self.word(block)?;
@@ -200,19 +210,21 @@ impl ReplayWindow {
         }
     }
 
-    /// All numbers up to `floor` count as seen from now on: once this returns, no worker accepts one of them. Whoever takes an SA over
-    /// does not know which of them another node has accepted.
+    /// All numbers up to `floor` count as seen from now on: once this returns, no worker accepts
+    /// one of them. Whoever takes an SA over does not know which of them another node has accepted.
     pub fn raise(&self, floor: u64) {
         if planted(Plant::NoFloor) {
             return;
         }
         let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };
-        // A snapshot that has the new high-water mark has the floor, though not all words say it yet.
+        // A snapshot that has the new high-water mark has the floor, though not all words say it
+        // yet.
         self.floor.fetch_max(floor, Release);
         self.high_water_mark.fetch_max(floor, Release);
         if self.checked {
             let last = floor / NUMBERS_PER_BLOCK;
-            // Every word, so that a worker that has judged a number by the old mark finds its round over.
+            // Every word, so that a worker that has judged a number by the old mark finds its round
+            // over.
             for block in (last + 1).saturating_sub(self.words.len() as u64)..=last {
                 self.mark(block, seen_up_to(floor, block));
             }
@@ -228,7 +240,8 @@ impl ReplayWindow {
             // The window lies within one subspace of 2^32 numbers.
             if low + self.size > top_low { Some(top_high) } else { top_high.checked_add(1) }
         } else if low >= (top_low + (1 << 32) + 1 - self.size) {
-            // The window spans two subspaces and this number lies in the lower one, if there is one.
+            // The window spans two subspaces and this number lies in the lower one, if there is
+            // one.
             match top_high {
                 0 => return Err(DropReason::ReplayTooOld),
                 high => Some(high - 1),
@@ -260,8 +273,9 @@ impl ReplayWindow {
         self.words.get(block as usize & (self.words.len() - 1))
     }
 
-    /// The round of the ring that the block belongs to. One that has the same 32 bits is further away than an SA's numbers go
-    /// without touching the word, and would cost a number, not accept one twice.
+    /// The round of the ring that the block belongs to. One that has the same 32 bits is further
+    /// away than an SA's numbers go without touching the word, and would cost a number, not accept
+    /// one twice.
     #[inline]
     fn round(&self, block: u64) -> u32 {
         (block >> self.ring_bits) as u32
@@ -307,8 +321,8 @@ impl ReplayWindow {
             let bits = if at % 2 == 0 { pair as u32 } else { (pair >> 32) as u32 };
             let value = match latest(top / NUMBERS_PER_BLOCK, at, self.words.len()) {
                 None => 0,
-                // The snapshot may fall between the mark and the bit of its number. Beyond the mark nothing
-                // may be set.
+                // The snapshot may fall between the mark and the bit of its number. Beyond the mark
+                // nothing may be set.
                 Some(block) if block == top / NUMBERS_PER_BLOCK => {
                     self.filled(block, (bits | bit(top)) & seen_up_to(top, block))
                 }

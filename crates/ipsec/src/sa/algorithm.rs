@@ -8,15 +8,16 @@ pub use testudo_crypto::separate::{Cipher, Mac, SeparateAlgorithm};
 use testudo_crypto::{AeadAlgorithm, IV_LEN, SALT_LEN, TAG_LEN};
 use testudo_wire::{ah, esp};
 
-/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals. Stored and sent by their place: new ones come
-/// last.
+/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals. Stored and
+/// sent by their place: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EspAlgorithm {
     /// `aes128gcm16` (RFC 4106): 16 octets of key, 4 of salt.
     Aes128Gcm16,
     /// `aes256gcm16` (RFC 4106): 32 octets of key, 4 of salt.
     Aes256Gcm16,
-    /// One for encryption and one for integrity, such as `aes128-sha256` or `null-sha1` (RFC 4303 §2.4).
+    /// One for encryption and one for integrity, such as `aes128-sha256` or `null-sha1` (RFC 4303
+    /// §2.4).
     Separate(SeparateAlgorithm),
     /// No ESP but AH, which encrypts nothing (RFC 4302): `sha256` of `ah_proposals`.
     Ah(Mac),
@@ -30,7 +31,8 @@ pub enum EspAlgorithm {
     Aes192Gmac,
     /// `aes256gmac` (RFC 4543), which encrypts nothing: 32 octets of key, 4 of salt.
     Aes256Gmac,
-    /// AES-CCM such as `aes128ccm8` (RFC 4309): the key, 3 octets of salt, and an ICV of 8, 12 or 16 octets.
+    /// AES-CCM such as `aes128ccm8` (RFC 4309): the key, 3 octets of salt, and an ICV of 8, 12 or
+    /// 16 octets.
     Ccm(CcmAlgorithm),
 }
 
@@ -48,7 +50,8 @@ impl EspAlgorithm {
         }
     }
 
-    /// The cipher where it protects integrity too and its ICV has 16 octets, or GMAC, which has the same form.
+    /// The cipher where it protects integrity too and its ICV has 16 octets, or GMAC, which has the
+    /// same form.
     pub fn aead(self) -> Option<AeadAlgorithm> {
         match self {
             Self::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
@@ -115,7 +118,8 @@ impl EspAlgorithm {
     }
 }
 
-/// Payload, padding and trailer end on a multiple of this, whatever the cipher asks for (RFC 4303 §2.4).
+/// Payload, padding and trailer end on a multiple of this, whatever the cipher asks for (RFC 4303
+/// §2.4).
 const ALIGN: usize = 4;
 
 /// What an algorithm adds to a packet, in octets.

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The most reasons that one half counts. The other reasons come before there is an SA to count for: with tens of thousands of
-/// SAs, room for them would be megabytes, and so would be room in each half for what only the other one meets.
+/// The most reasons that one half counts. The other reasons come before there is an SA to count
+/// for: with tens of thousands of SAs, room for them would be megabytes, and so would be room in
+/// each half for what only the other one meets.
 const MAX_REASONS: usize = INBOUND_REASONS.len();
 
 /// Why an SA refuses what has come. What both halves may meet stands first, at one place in both.
@@ -50,7 +51,8 @@ fn place_in(reasons: &[DropReason], reason: DropReason) -> Option<usize> {
     reasons.iter().position(|counted| *counted == reason)
 }
 
-/// Where the reason is counted, whichever half it is that counts it: so the place is known where the reason is a constant.
+/// Where the reason is counted, whichever half it is that counts it: so the place is known where
+/// the reason is a constant.
 fn place(reason: DropReason) -> Option<usize> {
     place_in(&INBOUND_REASONS, reason).or_else(|| place_in(&OUTBOUND_REASONS, reason))
 }
@@ -126,8 +128,8 @@ impl SaCounters {
         self.mark_bytes.store(bytes, Relaxed);
     }
 
-    /// Control is being told. Should it not hear that, it is told again when some more has passed: a limit must not depend on
-    /// one event.
+    /// Control is being told. Should it not hear that, it is told again when some more has passed:
+    /// a limit must not depend on one event.
     #[cold]
     pub(crate) fn move_mark(&self) {
         /// Of packets and octets, so that the first few do not each make an event.

@@ -57,7 +57,8 @@ pub struct InboundSnapshot {
 }
 
 impl InboundSa {
-    /// Builds the SA. `path_mtu` is the MTU towards the peer's outer address, as for the outbound half.
+    /// Builds the SA. `path_mtu` is the MTU towards the peer's outer address, as for the outbound
+    /// half.
     pub fn new(
         params: &ChildSaParams,
         policy: PolicyId,
@@ -117,7 +118,8 @@ impl InboundSa {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: window, selectors, and the schedule for so many octets of text. The SA should have come by now.
+    /// Asks for what lies behind it: window, selectors, and the schedule for so many octets of
+    /// text. The SA should have come by now.
     #[inline]
     pub(crate) fn prefetch_state(&self, len: usize) {
         self.window.prefetch();
@@ -159,8 +161,9 @@ impl InboundSa {
         Ok(())
     }
 
-    /// True if packets come from elsewhere than control thinks, and it has not heard that within this second of the clock
-    /// `now`, in milliseconds. What it was told may be lost, and a peer may have a new address each packet.
+    /// True if packets come from elsewhere than control thinks, and it has not heard that within
+    /// this second of the clock `now`, in milliseconds. What it was told may be lost, and a peer
+    /// may have a new address each packet.
     #[inline]
     pub(crate) fn is_news(&self, source: SocketAddr, now: u64) -> bool {
         self.known_source.load(Relaxed) != digest(source) && self.source_told.load(Relaxed) != second(now)
@@ -171,7 +174,8 @@ impl InboundSa {
         self.source_told.store(second(now), Relaxed);
     }
 
-    /// Control knows that packets come from there now, whatever it makes of it: it need not hear it again.
+    /// Control knows that packets come from there now, whatever it makes of it: it need not hear it
+    /// again.
     pub fn set_known_source(&self, source: SocketAddr) {
         self.known_source.store(digest(source), Relaxed);
     }
@@ -181,8 +185,8 @@ impl InboundSa {
         &self.window
     }
 
-    /// The highest number accepted, if it has moved since this was asked last: the owner tells the other
-    /// nodes of a cluster now and then.
+    /// The highest number accepted, if it has moved since this was asked last: the owner tells the
+    /// other nodes of a cluster now and then.
     pub fn take_high_water_mark(&self) -> Option<u64> {
         let mark = self.window.high_water_mark();
         (self.told_high_water_mark.fetch_max(mark, Relaxed) < mark).then_some(mark)

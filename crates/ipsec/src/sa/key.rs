@@ -1,4 +1,5 @@
-//! From KEYMAT to a cipher's key. Its schedule is made when the first packet has come: see [`Event::KeyWanted`].
+//! From KEYMAT to a cipher's key. Its schedule is made when the first packet has come: see
+//! [`Event::KeyWanted`].
 //!
 //! [`Event::KeyWanted`]: crate::dataplane::Event::KeyWanted
 
@@ -20,7 +21,8 @@ pub(crate) enum SaKey {
 }
 
 impl SaKey {
-    /// Splits key from salt (RFC 4106 §8.1, RFC 4309 §7.1), or the cipher's key from the MAC's (RFC 7296 §2.17).
+    /// Splits key from salt (RFC 4106 §8.1, RFC 4309 §7.1), or the cipher's key from the MAC's (RFC
+    /// 7296 §2.17).
     pub(super) fn take(
         algorithm: EspAlgorithm,
         KeyMaterial(material): &KeyMaterial,

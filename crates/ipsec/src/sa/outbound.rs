@@ -36,7 +36,8 @@ pub struct OutboundSa {
     pub(crate) pair: Spi,
 }
 
-/// What an SA has in common with its former self after a move, so that no number is used twice in between.
+/// What an SA has in common with its former self after a move, so that no number is used twice in
+/// between.
 #[derive(Debug)]
 #[repr(C)]
 struct OutboundState {
@@ -106,7 +107,8 @@ impl OutboundSa {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: numbers, counters, and the schedule for so many octets of text. The SA should have come by now.
+    /// Asks for what lies behind it: numbers, counters, and the schedule for so many octets of
+    /// text. The SA should have come by now.
     #[inline]
     pub(crate) fn prefetch_state(&self, len: usize) {
         prefetch(&*self.shared, size_of::<OutboundState>());
@@ -133,7 +135,8 @@ impl OutboundSa {
         self.outer.remote()
     }
 
-    /// Whether what a router quotes was sent here, and lately. What another node has sent, that one knows, and tells.
+    /// Whether what a router quotes was sent here, and lately. What another node has sent, that one
+    /// knows, and tells.
     pub fn has_sent(&self, told: &TooBig) -> bool {
         let ends = (self.outer.local(), self.outer.remote(), self.outer.is_udp());
         self.spi == told.spi
@@ -185,8 +188,8 @@ impl OutboundSa {
         }
     }
 
-    /// Builds the SA again from its parameters and a snapshot. Whoever takes an SA over passes a snapshot whose numbers
-    /// are a new block.
+    /// Builds the SA again from its parameters and a snapshot. Whoever takes an SA over passes a
+    /// snapshot whose numbers are a new block.
     pub fn restore(
         params: &ChildSaParams,
         policy: PolicyId,
@@ -198,8 +201,8 @@ impl OutboundSa {
         Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, counters, library)
     }
 
-    /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former one while the new one
-    /// is on its way, and both draw from the same numbers.
+    /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former
+    /// one while the new one is on its way, and both draw from the same numbers.
     pub fn moved(&self, local: SocketAddr, remote: SocketAddr, path_mtu: u16) -> Result<Self, Error> {
         let outer = self.outer.moved(local, remote, self.key.mac())?;
         let moved = Self {

@@ -1,8 +1,9 @@
 //! Finds the policies that a packet's addresses allow, without walking all.
 //!
-//! Policies stand in tries under prefixes around their address ranges: on the side where they are narrower, else in very
-//! many look-ups they would all be compared; on the side where fewer stand, if both are equally narrow. What stands under a prefix is compared whole, so that a prefix may be wider than
-//! the range.
+//! Policies stand in tries under prefixes around their address ranges: on the side where they are
+//! narrower, else in very many look-ups they would all be compared; on the side where fewer stand,
+//! if both are equally narrow. What stands under a prefix is compared whole, so that a prefix may
+//! be wider than the range.
 
 use super::trie::{Trie, TriePrefix};
 use super::{Rank, RankedPolicy};
@@ -92,8 +93,8 @@ impl Range {
         Self { v6, first: bits(selector.addrs.start()), last: bits(selector.addrs.end()) | below }
     }
 
-    /// One prefix or two that have the range, and no more than as much again beside it: where it lies across a border, a
-    /// single one could be everything.
+    /// One prefix or two that have the range, and no more than as much again beside it: where it
+    /// lies across a border, a single one could be everything.
     fn prefixes(self) -> ArrayVec<TriePrefix, 2> {
         let whole = TriePrefix::around(self.first, self.last);
         // The border in its middle.
@@ -180,8 +181,8 @@ impl Index {
         }
     }
 
-    /// Where a new policy stands. Where both sides are equally narrow, fewer others stand: of many tunnels to one address, each from
-    /// another, all but one stand on ours.
+    /// Where a new policy stands. Where both sides are equally narrow, fewer others stand: of many
+    /// tunnels to one address, each from another, all but one stand on ours.
     fn side(&self, selectors: &SelectorPair) -> SelectorSide {
         narrower(selectors).unwrap_or_else(|| {
             let local = self.local.longest(selectors.local_selectors());
@@ -223,7 +224,8 @@ impl Index {
         best
     }
 
-    /// True if one of those that stand before the first that accepts the packet would accept it with certain ports.
+    /// True if one of those that stand before the first that accepts the packet would accept it
+    /// with certain ports.
     pub(super) fn needs_ports(&self, later: &PacketSelector, counts: impl Fn(&RankedPolicy) -> bool) -> bool {
         let first = self.first(later);
         if first.is_some_and(|first| first.selectors.wants_no_ports(later)) {

@@ -105,7 +105,8 @@ fn probe() -> impl Strategy<Value = Probe> {
     })
 }
 
-/// Whether a packet without ports is one that a policy which stands before its own would want, had it certain ports.
+/// Whether a packet without ports is one that a policy which stands before its own would want, had
+/// it certain ports.
 fn plainly_needs_ports(policies: &[Policy], later: &Probe) -> bool {
     let mut ordered: Vec<&Policy> = policies.iter().collect();
     ordered.sort_by_key(|policy| policy.priority);
@@ -229,7 +230,8 @@ fn narrow_on_our_side_only() {
     assert_eq!(spd.lookup(&probe.selector()), Decision::Act(Action::Protect(PolicyId(4321))));
 }
 
-/// Many tunnels to one address, or from one, that are equally narrow on both sides; then they go, whatever stands where.
+/// Many tunnels to one address, or from one, that are equally narrow on both sides; then they go,
+/// whatever stands where.
 #[test]
 fn many_share_one_address_and_differ_on_the_other_side() {
     const COUNT: u32 = 2_000;

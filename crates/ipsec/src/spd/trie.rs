@@ -1,5 +1,5 @@
-//! A trie of address prefixes whose copies share what is equal in them: to change one costs a few nodes, however large it
-//! is, and who still reads the former one is not disturbed.
+//! A trie of address prefixes whose copies share what is equal in them: to change one costs a few
+//! nodes, however large it is, and who still reads the former one is not disturbed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! AH: what it covers, what it leaves alone, and what it refuses. `scapy.rs` has the same packets made by another implementation.
+//! AH: what it covers, what it leaves alone, and what it refuses. `scapy.rs` has the same packets
+//! made by another implementation.
 
 use crate::harness::{Gateway, HEADROOM, PATH_MTU, TAILROOM, Tunnel, Way, pair, run};
 use crate::packets::{datagram, one_hop_on, sized};
@@ -97,7 +98,8 @@ fn every_bit_is_covered_but_those_that_routers_change() {
     for tunnel in all() {
         let (mut a, mut b) = hosts(&tunnel);
         let sent = one(send(&mut a, &[own(&tunnel, Protocol::UDP, &datagram(40))])).1;
-        // Of IPv4: TOS, flags and offset, TTL, checksum. Of IPv6: traffic class, flow label, hop limit.
+        // Of IPv4: TOS, flags and offset, TTL, checksum. Of IPv6: traffic class, flow label, hop
+        // limit.
         let changes: &[u8] = if tunnel.outer_v6 {
             &[0x0f, 0xff, 0xff, 0xff, 0, 0, 0, 0xff]
         } else {
@@ -148,7 +150,8 @@ fn behind_the_headers_of_the_way() {
         let (mut a, mut b) = hosts(&tunnel);
         let inside = datagram(50);
         let (packet, at, changes) = if tunnel.outer_v6 {
-            // An option that routers change, one that they leave alone; then a routing header that has been used up.
+            // An option that routers change, one that they leave alone; then a routing header that
+            // has been used up.
             let hop = [Protocol::ROUTING.0, 1, 0x3e, 4, 1, 2, 3, 4, 0x1e, 4, 1, 2, 3, 4, 1, 0];
             let routing = [Protocol::DEST_OPTIONS.0, 0, 0, 0, 0, 0, 0, 0];
             let options = [Protocol::UDP.0, 0, 1, 4, 0, 0, 0, 0];
@@ -176,7 +179,8 @@ fn behind_the_headers_of_the_way() {
     }
 }
 
-/// A source route that has not ended, an unknown routing header, a fragment header before AH: nobody can tell what arrives.
+/// A source route that has not ended, an unknown routing header, a fragment header before AH:
+/// nobody can tell what arrives.
 #[test]
 fn what_cannot_be_covered_is_refused_by_name() {
     for (tunnel, packet) in all().map(|tunnel| {
@@ -214,7 +218,8 @@ fn what_cannot_be_covered_is_refused_by_name() {
     }
 }
 
-/// The SAD is asked by SPI alone, which is ours to choose; but AH is AH and ESP is ESP (RFC 4301 §4.1).
+/// The SAD is asked by SPI alone, which is ours to choose; but AH is AH and ESP is ESP (RFC 4301
+/// §4.1).
 #[test]
 fn one_protocol_does_not_pass_for_the_other() {
     for tunnel in all() {
@@ -352,7 +357,8 @@ fn without_room_it_is_dropped() {
 }
 
 proptest! {
-    /// Whatever goes in comes out as it was, or is refused; whatever is changed on the way is refused, or of no account.
+    /// Whatever goes in comes out as it was, or is refused; whatever is changed on the way is
+    /// refused, or of no account.
     #[test]
     fn any_packet_comes_back(
         bits in 0u8..16, next in any::<u8>().prop_filter("a bundle", |next| *next != Protocol::ESP.0), payload in prop::collection::vec(any::<u8>(), 0..300),

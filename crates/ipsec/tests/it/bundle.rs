@@ -251,7 +251,8 @@ fn through_both_and_back() {
     }
 }
 
-/// RFC 4301 §5.2: what a policy wants in both must have come in both, wherever it says that it comes from.
+/// RFC 4301 §5.2: what a policy wants in both must have come in both, wherever it says that it
+/// comes from.
 #[test]
 fn bare_esp_is_refused() {
     for kind in Kind::all() {
@@ -443,7 +444,8 @@ fn without_room_for_both_it_is_dropped() {
     a.is_balanced();
 }
 
-/// Of IPv6, which only its source splits, what is too big and must pass goes in pieces that fit, AH included.
+/// Of IPv6, which only its source splits, what is too big and must pass goes in pieces that fit, AH
+/// included.
 #[test]
 fn what_must_pass_is_split_outside() {
     let esp = Tunnel { outer_v6: true, ..Tunnel::default() };

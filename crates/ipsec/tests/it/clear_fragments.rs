@@ -1,4 +1,5 @@
-//! Fragments of clear packets where ports decide: their datagram is put together first (RFC 4301 §7.3, §7.4).
+//! Fragments of clear packets where ports decide: their datagram is put together first (RFC 4301
+//! §7.3, §7.4).
 
 use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{datagram, one_hop_on, sized, v4_with, v6};
@@ -172,7 +173,8 @@ fn an_sa_for_certain_ports_takes_whole_datagrams() {
     assert_eq!(gateway.plane.counters().dropped_outbound(DropReason::OutsideSa), 0);
 }
 
-/// Pieces of a packet that was split here have been decided about, although a policy before asks for ports.
+/// Pieces of a packet that was split here have been decided about, although a policy before asks
+/// for ports.
 #[test]
 fn pieces_made_here_are_not_put_together_again() {
     let passes = policy(1, only(9), Action::Bypass);

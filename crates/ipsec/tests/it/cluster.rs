@@ -1,4 +1,5 @@
-//! What a node of a cluster lets pass: its own shards, in blocks and under a sender ID that it was granted, unless it is fenced.
+//! What a node of a cluster lets pass: its own shards, in blocks and under a sender ID that it was
+//! granted, unless it is fenced.
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
@@ -230,8 +231,9 @@ fn a_shut_pipeline_touches_nothing() {
     }
 }
 
-/// A router's word counts where it quotes what this node has sent. Those who have a standby's block, and have not begun with it, have sent
-/// nothing; and what they send later makes nothing below that block theirs.
+/// A router's word counts where it quotes what this node has sent. Those who have a standby's
+/// block, and have not begun with it, have sent nothing; and what they send later makes nothing
+/// below that block theirs.
 #[test]
 fn what_others_have_sent_is_not_taken_for_own() {
     let tunnel = Tunnel { esn: false, ..Tunnel::default() };

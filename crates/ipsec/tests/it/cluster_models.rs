@@ -1,4 +1,5 @@
-//! Nodes of a cluster against what may happen to them in any order, and against the one gateway that they are together.
+//! Nodes of a cluster against what may happen to them in any order, and against the one gateway
+//! that they are together.
 
 use crate::cluster::{FENCED, OTHER_NODE, block, verdicts, wide};
 use crate::forge::{around, padded, sealed};
@@ -68,8 +69,8 @@ struct Known {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a floor, in a shard of
-    /// others or behind a fence; and all of it is counted.
+    /// Whatever the order: only what was granted is sent, once; nothing is accepted twice, below a
+    /// floor, in a shard of others or behind a fence; and all of it is counted.
     #[test]
     fn nothing_passes_that_must_not(steps in steps()) {
         let tunnel = Tunnel::default();
@@ -189,8 +190,8 @@ proptest! {
 
 const POLICIES: u32 = 4;
 
-/// A node with these shards, among all of whose policies a packet's home may be: two SAs of different shards, one policy without
-/// an SA, one that lets pass and one that discards.
+/// A node with these shards, among all of whose policies a packet's home may be: two SAs of
+/// different shards, one policy without an SA, one that lets pass and one that discards.
 fn member(shards: ShardSet) -> Dataplane {
     let tunnel = Tunnel::default();
     let mut params = tunnel.params();
@@ -227,7 +228,8 @@ fn reason(verdict: Verdict) -> Option<DropReason> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Packets that reach all nodes: together these do what one gateway alone would do, each packet at one of them.
+    /// Packets that reach all nodes: together these do what one gateway alone would do, each packet
+    /// at one of them.
     #[test]
     fn all_nodes_together_are_one_gateway(
         owners in prop::collection::vec(0usize..3, 256),

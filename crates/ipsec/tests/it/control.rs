@@ -137,7 +137,8 @@ fn clearing_the_old_sa_leaves_the_new_one() {
     let tunnel = Tunnel::default();
     let (mut a, _) = pair(&tunnel);
     let mut params = tunnel.params();
-    // Of two for one SPI of the peer's, too: it has asked twice, and the first answer went down with its node.
+    // Of two for one SPI of the peer's, too: it has asked twice, and the first answer went down
+    // with its node.
     params.spi_in = Spi(params.spi_in.0 + 1);
     let numbers = SequenceBlock::whole(true);
     let new = Arc::new(OutboundSa::new(&params, POLICY, numbers, PATH_MTU, tunnel.library).unwrap());
@@ -220,7 +221,8 @@ fn an_sa_is_used_only_for_what_it_was_negotiated_for() {
     assert_eq!(a.outbound.counters().dropped(DropReason::OutsideSa), 4);
 }
 
-/// What may pass between renewal and end is less than a second's traffic at times: control hears with the packet.
+/// What may pass between renewal and end is less than a second's traffic at times: control hears
+/// with the packet.
 #[test]
 fn control_hears_when_an_sa_has_carried_so_much() {
     let (mut a, mut b) = pair(&Tunnel::default());

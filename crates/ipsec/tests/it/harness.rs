@@ -1,4 +1,5 @@
-//! Two gateways, A and B, with one Child SA pair between them; and what it takes to run packets through them.
+//! Two gateways, A and B, with one Child SA pair between them; and what it takes to run packets
+//! through them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

@@ -90,8 +90,8 @@ fn outer_fragments() {
     assert_eq!(forwarded(b.inbound(&[fragment(0)])).len(), 1);
 }
 
-/// In UDP or not, a peer may change its mind at any time (RFC 7296 §2.23). Only where a NAT was found is the newest source
-/// worth telling.
+/// In UDP or not, a peer may change its mind at any time (RFC 7296 §2.23). Only where a NAT was
+/// found is the newest source worth telling.
 #[test]
 fn either_encapsulation_is_accepted() {
     for tunnel in Tunnel::all() {
@@ -318,8 +318,8 @@ impl Attack {
     }
 }
 
-/// More than ten thousand hostile packets between good ones: no panic, nothing passes that was not sent, each is counted,
-/// and every good packet arrives.
+/// More than ten thousand hostile packets between good ones: no panic, nothing passes that was not
+/// sent, each is counted, and every good packet arrives.
 #[test]
 fn a_tunnel_under_fire_keeps_forwarding() {
     const BURSTS: usize = 48;
@@ -344,7 +344,8 @@ fn a_tunnel_under_fire_keeps_forwarding() {
             let verdicts = b.inbound(&packets);
             let passed: Vec<_> =
                 verdicts.iter().filter(|(verdict, _)| *verdict == Verdict::Forward).map(|(_, p)| p).collect();
-            // Only a packet whose ESP is untouched (changed outer TTL, octets behind the end) can have passed, once.
+            // Only a packet whose ESP is untouched (changed outer TTL, octets behind the end) can
+            // have passed, once.
             let expected: Vec<_> =
                 inner.iter().map(|p| crate::packets::one_hop_on(&crate::packets::one_hop_on(p))).collect();
             assert!(passed.iter().all(|packet| expected.contains(packet)), "{tunnel:?}");

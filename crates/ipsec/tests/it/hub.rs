@@ -1,4 +1,5 @@
-//! A hub between spokes: what comes out of one tunnel and belongs into another never leaves in clear (RFC 4301 §5.1).
+//! A hub between spokes: what comes out of one tunnel and belongs into another never leaves in
+//! clear (RFC 4301 §5.1).
 
 use crate::clear_fragments::fragments;
 use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
@@ -78,8 +79,8 @@ fn bypassed_and_unknown_destinations_are_forwarded() {
     }
 }
 
-/// The other tunnel takes only what comes from the hub's own network: what another spoke sends there is nobody's, and
-/// must not be routed on in clear.
+/// The other tunnel takes only what comes from the hub's own network: what another spoke sends
+/// there is nobody's, and must not be routed on in clear.
 #[test]
 fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
     let own_network =
@@ -92,7 +93,8 @@ fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
     assert_eq!(again[0].0, Verdict::Drop(DropReason::NoPolicy));
 }
 
-/// From one host of a spoke to another address of the same spoke: it goes back where it came from, protected.
+/// From one host of a spoke to another address of the same spoke: it goes back where it came from,
+/// protected.
 #[test]
 fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
     for wide in [net("10.0.0.0", "10.255.255.255"), everything()] {
@@ -111,7 +113,8 @@ fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
     }
 }
 
-/// A spoke whose tunnel takes a range that its own network is a part of: what arrives for that network has arrived.
+/// A spoke whose tunnel takes a range that its own network is a part of: what arrives for that
+/// network has arrived.
 #[test]
 fn a_network_inside_the_peers_range_is_reached() {
     let tunnel = Tunnel::default();
@@ -143,7 +146,8 @@ fn a_tunnel_for_everything_does_not_hide_the_others() {
     assert_eq!(verdicts, [Verdict::Onward, Verdict::Forward]);
 }
 
-/// Selectors that are the same on both sides say nothing about where a packet belongs: it has arrived.
+/// Selectors that are the same on both sides say nothing about where a packet belongs: it has
+/// arrived.
 #[test]
 fn a_packet_does_not_go_back_into_its_own_tunnel() {
     let tunnel = Tunnel::default();

@@ -1,5 +1,5 @@
-//! Instructions that the pipeline takes for a packet, counted by callgrind and held against `instructions.txt`, so that none
-//! creeps in unseen.
+//! Instructions that the pipeline takes for a packet, counted by callgrind and held against
+//! `instructions.txt`, so that none creeps in unseen.
 //!
 //! What is counted is `examples/pipeline.rs`, optimised like a release: the pipeline's own
 //! functions, not the cipher's, of which every processor runs others. So the numbers depend on the
@@ -32,7 +32,8 @@ const COUNTED: [&str; 4] = ["testudo-ipsec", "testudo-crypto", "testudo-planted"
 const LIKE_A_RELEASE: [&str; 4] =
     ["opt-level=3", "codegen-units=1", "debug-assertions=false", "overflow-checks=false"];
 
-/// Builds what is counted, without what the machine may add: flags, and a cipher library that it may lack.
+/// Builds what is counted, without what the machine may add: flags, and a cipher library that it
+/// may lack.
 fn build() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let settings = COUNTED.iter().flat_map(|package| {

@@ -1,4 +1,5 @@
-//! What a Child SA costs in memory, so that tens of thousands fit (4 kB for an IKE SA with a Child SA).
+//! What a Child SA costs in memory, so that tens of thousands fit (4 kB for an IKE SA with a Child
+//! SA).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -96,7 +96,8 @@ fn an_sa_that_moves_goes_on_counting() {
     assert_eq!(sa.counters().totals().packets, 6);
 }
 
-/// Until control has made the schedules of an SA's keys, every packet passes at the cost of one of its own.
+/// Until control has made the schedules of an SA's keys, every packet passes at the cost of one of
+/// its own.
 #[test]
 fn packets_do_not_wait_for_the_schedules_of_keys() {
     for tunnel in Tunnel::all() {

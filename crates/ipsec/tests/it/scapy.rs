@@ -1,4 +1,5 @@
-//! Against another implementation, scapy's: what we protect it opens, and what it protects we open, octet by octet.
+//! Against another implementation, scapy's: what we protect it opens, and what it protects we open,
+//! octet by octet.
 
 use crate::harness::{Gateway, POLICY, Tunnel, Way, run};
 use crate::transport;

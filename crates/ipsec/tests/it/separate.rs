@@ -1,4 +1,5 @@
-//! Separate algorithms for encryption and integrity, and AES-CCM, whose ICV has no one length either.
+//! Separate algorithms for encryption and integrity, and AES-CCM, whose ICV has no one length
+//! either.
 
 use crate::harness::{Gateway, HEADROOM, PATH_MTU, POLICY, TAILROOM, Tunnel, forwarded, net, pair, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
@@ -184,7 +185,8 @@ fn add(gateway: &mut Gateway, params: &ChildSaParams, library: Library) {
     assert!(gateway.plane.apply(Command::SetOutbound(OTHER, outbound)).is_none());
 }
 
-/// Every other packet of a burst is for an AEAD, and some of each are forged: each gets the verdict that is its own.
+/// Every other packet of a burst is for an AEAD, and some of each are forged: each gets the verdict
+/// that is its own.
 #[test]
 fn bursts_may_mix_algorithms() {
     let separate = EspAlgorithm::separate(Cipher::Aes192Cbc, Mac::HmacSha256_128);

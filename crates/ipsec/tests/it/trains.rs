@@ -1,4 +1,5 @@
-//! Packets that follow each other and are alike are read once: a burst must come out as if each packet had come alone.
+//! Packets that follow each other and are alike are read once: a burst must come out as if each
+//! packet had come alone.
 
 use crate::harness::{Gateway, Tunnel, Way, pair, run};
 use crate::packets::{datagram, v4_with, v6_with};
@@ -92,8 +93,8 @@ fn syn(len: usize) -> Vec<u8> {
 
 type Found = Vec<(Verdict, Vec<u8>)>;
 
-/// All at once, and through another gateway one by one. What lies in the buffer of a dropped packet is nobody's business: a double is
-/// found out before it is decrypted, or behind.
+/// All at once, and through another gateway one by one. What lies in the buffer of a dropped packet
+/// is nobody's business: a double is found out before it is decrypted, or behind.
 fn both_ways(gateways: &mut [Gateway; 2], way: Way, packets: &[Vec<u8>]) -> [Found; 2] {
     let [together, alone] = gateways;
     let go = |packets: &[Vec<u8>], gateway: &mut Gateway| -> Found {

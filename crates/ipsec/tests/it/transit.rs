@@ -1,4 +1,5 @@
-//! A shard goes from one node to another, with both of them alive: of what comes meanwhile each packet goes once.
+//! A shard goes from one node to another, with both of them alive: of what comes meanwhile each
+//! packet goes once.
 
 use crate::cluster::{back, block, node, peer, verdicts, without};
 use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run};
@@ -60,8 +61,9 @@ fn hand_over(owner: &mut Gateway, next: &mut Gateway) {
 }
 
 proptest! {
-    /// Each node meets the packets in the same order; the next one begins to keep them back somewhere, and the owner stops somewhere behind
-    /// that. What the one has not worked on by then the other does, as often as it came.
+    /// Each node meets the packets in the same order; the next one begins to keep them back
+    /// somewhere, and the owner stops somewhere behind that. What the one has not worked on by then
+    /// the other does, as often as it came.
     #[test]
     fn each_packet_goes_once(
         kinds in prop::collection::vec(0_usize..200, 1..60),

@@ -304,7 +304,8 @@ fn without_room_it_is_dropped() {
 }
 
 proptest! {
-    /// Whatever a host sends arrives as it was, or is refused; whatever the network makes of it is refused or whole.
+    /// Whatever a host sends arrives as it was, or is refused; whatever the network makes of it is
+    /// refused or whole.
     #[test]
     fn any_packet_comes_back(
         bits in 0u8..8, next: u8, payload in prop::collection::vec(any::<u8>(), 0..300),

@@ -1,4 +1,5 @@
-//! Against tshark, which gets what was on the wire and the keys, and tells what was inside and whether the ICV is right.
+//! Against tshark, which gets what was on the wire and the keys, and tells what was inside and
+//! whether the ICV is right.
 
 use crate::harness::{Gateway, Tunnel, Way, run};
 use crate::packets::{datagram, v4, v6};
@@ -79,7 +80,8 @@ impl Trace {
     }
 }
 
-/// What tshark calls the algorithms, and how much key is the cipher's; `None` for those that Debian's does not know.
+/// What tshark calls the algorithms, and how much key is the cipher's; `None` for those that
+/// Debian's does not know.
 fn names(algorithm: EspAlgorithm) -> Option<(&'static str, &'static str, usize)> {
     let SeparateAlgorithm { cipher, mac } = match algorithm {
         EspAlgorithm::Separate(separate) => separate,
@@ -104,7 +106,8 @@ fn names(algorithm: EspAlgorithm) -> Option<(&'static str, &'static str, usize)>
     Some((name, mac, cipher.key_len()))
 }
 
-/// Datagrams of all sizes through an SA. `inside` makes a packet of each, and what ESP contains of that packet.
+/// Datagrams of all sizes through an SA. `inside` makes a packet of each, and what ESP contains of
+/// that packet.
 fn carry(trace: &mut Trace, params: &ChildSaParams, inside: impl Fn(&[u8]) -> (Vec<u8>, Vec<u8>)) {
     let mut a = Gateway::new(params, testudo_crypto::Library::detect());
     for (at, size) in SIZES.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Bursts of one SA in several hands: whatever overtakes whatever between their turns, they come out as one after the other.
+//! Bursts of one SA in several hands: whatever overtakes whatever between their turns, they come
+//! out as one after the other.
 
 use crate::harness::{Gateway, HEADROOM, TAILROOM, Tunnel, pair};
 use crate::packets::sized;
@@ -18,7 +19,8 @@ const PACKETS: usize = 40;
 pub(crate) type Packets = Vec<Vec<u8>>;
 pub(crate) type Results = Vec<(Verdict, Vec<u8>)>;
 
-/// All that came earlier is done while a burst waits for its turn: what it did before, it did before all of them.
+/// All that came earlier is done while a burst waits for its turn: what it did before, it did
+/// before all of them.
 struct Earlier<F: FnMut()> {
     catch_up: Option<F>,
     begun: bool,
@@ -48,7 +50,8 @@ fn run(burst: &Packets, through: impl FnOnce(&mut [Item<'_>])) -> Results {
     };
     let mut items: Vec<Item<'_>> = frames.iter_mut().zip(burst).map(item).collect();
     through(&mut items);
-    // Why something is dropped may differ: a damaged copy is found to be damaged before its original is accepted.
+    // Why something is dropped may differ: a damaged copy is found to be damaged before its
+    // original is accepted.
     let result = |item: &Item<'_>| match item.verdict {
         Verdict::Drop(_) => (Verdict::Drop(DropReason::Replayed), Vec::new()),
         verdict => (verdict, item.buf.data().to_vec()),
@@ -179,7 +182,8 @@ fn what_is_early_for_one_worker_has_not_been_there() {
     assert!(before.inbound.is_balanced() && after.inbound.is_balanced());
 }
 
-/// Accepts later numbers as soon as a burst has had its turn, as other workers do that have waited for it.
+/// Accepts later numbers as soon as a burst has had its turn, as other workers do that have waited
+/// for it.
 struct Overtaken<'f> {
     far: &'f Gateway,
     turns: u32,

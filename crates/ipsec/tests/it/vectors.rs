@@ -1,4 +1,5 @@
-//! Published vectors through the real inbound code, and packets made by another implementation against the outbound code.
+//! Published vectors through the real inbound code, and packets made by another implementation
+//! against the outbound code.
 
 use crate::forge::around;
 use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, forwarded, net};
@@ -24,7 +25,8 @@ fn libraries() -> impl Iterator<Item = Library> {
     Library::ALL.into_iter().filter(|library| library.available().is_ok())
 }
 
-/// Key, nonce (salt and IV), SPI and sequence number, plaintext with padding and trailer, ciphertext, ICV.
+/// Key, nonce (salt and IV), SPI and sequence number, plaintext with padding and trailer,
+/// ciphertext, ICV.
 struct Vector {
     algorithm: EspAlgorithm,
     key: Vec<u8>,
@@ -63,7 +65,8 @@ impl Vector {
         around(&Tunnel::default(), &esp)
     }
 
-    /// The packet is authentic and decrypts to the plaintext; with any bit of the ICV changed it is not.
+    /// The packet is authentic and decrypts to the plaintext; with any bit of the ICV changed it is
+    /// not.
     fn check(&self) {
         for library in libraries() {
             let mut gateway = self.receiver(library);
@@ -118,8 +121,9 @@ fn rfc_7634() {
     }
 }
 
-/// The ESP test cases of draft-mcgrew-gcm-test-01 with 128 and 256 bits of key. Their trailers name ICMP as the next header
-/// although IP packets are inside, so that a tunnel refuses them, but only after decryption.
+/// The ESP test cases of draft-mcgrew-gcm-test-01 with 128 and 256 bits of key. Their trailers name
+/// ICMP as the next header although IP packets are inside, so that a tunnel refuses them, but only
+/// after decryption.
 #[test]
 fn draft_mcgrew_gcm_test_01() {
     let cases = include_str!("mcgrew.txt");
@@ -171,8 +175,8 @@ fn wycheproof() {
     assert_eq!(count, 5);
 }
 
-/// Sender ID 1, worker 5, counter 0, salt a0a1a2a3, key 00 01 02 ...; the packets were made with another AES-GCM, and
-/// their headers by another program.
+/// Sender ID 1, worker 5, counter 0, salt a0a1a2a3, key 00 01 02 ...; the packets were made with
+/// another AES-GCM, and their headers by another program.
 #[test]
 fn whole_outer_packets() {
     let v4 = v4_with(|f| (f.tos, f.df) = (0xb9, true), Protocol(99), b"Testudo");

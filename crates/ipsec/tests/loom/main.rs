@@ -1,5 +1,5 @@
-//! The state that workers share, in every order of events that the memory model allows: the sources themselves, built on loom's
-//! atomics in place of the processor's.
+//! The state that workers share, in every order of events that the memory model allows: the sources
+//! themselves, built on loom's atomics in place of the processor's.
 //!
 //! A program of its own: those sources stand at its root, and `it` has an allocator that counts.
 
@@ -23,7 +23,8 @@ mod sequence;
 mod numbers;
 mod window;
 
-/// Three threads with few preemptions find what there is to find; all orders of three would take hours.
+/// Three threads with few preemptions find what there is to find; all orders of three would take
+/// hours.
 fn explore(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);

@@ -1,7 +1,7 @@
 //! The octets of VICI: message elements, packets, and the stream of length-prefixed packets.
 //!
-//! Everything here is strict and bounded. A malformed message is an error of the whole connection: whoever sends one
-//! speaks another protocol.
+//! Everything here is strict and bounded. A malformed message is an error of the whole connection:
+//! whoever sends one speaks another protocol.
 
 mod element;
 mod frame;

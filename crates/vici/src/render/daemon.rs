@@ -16,8 +16,8 @@ pub fn version(version: &Version) -> Message {
         .with("machine", version.machine.as_str())
 }
 
-/// The answer to `stats`. charon's priorities of jobs have no like here: all workers count as critical, all queues
-/// are empty, because packets never wait in one.
+/// The answer to `stats`. charon's priorities of jobs have no like here: all workers count as
+/// critical, all queues are empty, because packets never wait in one.
 pub fn stats(stats: &Stats) -> Message {
     let priorities = |critical: u32| {
         Message::new()

@@ -11,7 +11,8 @@ use testudo_ipsec::sa::Mode;
 /// charon's name for an IKE SA whose connection is not known yet.
 const UNNAMED: &str = "(unnamed)";
 
-/// The events for one IKE SA: one, unless its Child SAs do not fit. `node`: which one of a cluster has it.
+/// The events for one IKE SA: one, unless its Child SAs do not fit. `node`: which one of a cluster
+/// has it.
 pub fn list_sa(
     sa: &IkeSaStatus,
     node: Option<u32>,

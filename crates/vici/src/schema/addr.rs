@@ -60,8 +60,8 @@ fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME_OCTETS && named && last.split('.').all(label)
 }
 
-/// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same of IPv6. Host bits of a subnet are cleared, as
-/// strongSwan does.
+/// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same of IPv6. Host bits of a subnet
+/// are cleared, as strongSwan does.
 pub(super) fn range(text: &str) -> Option<AddrRange> {
     if let Some((first, last)) = text.split_once('-') {
         return AddrRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?);

@@ -12,8 +12,8 @@ pub(super) enum Token {
     /// As in `sha256`: beside an AEAD it names the PRF of IKE, if nothing else does (strongSwan).
     Integrity(Integrity),
     Ke(KeyExchange),
-    /// As in `ke1_mlkem768`: which of the additional key exchanges, from 0, and a method; none for one that may be left
-    /// out.
+    /// As in `ke1_mlkem768`: which of the additional key exchanges, from 0, and a method; none for
+    /// one that may be left out.
     AdditionalKe(usize, Option<KeyExchange>),
     Esn(bool),
     /// What ESP alone has.
@@ -82,8 +82,10 @@ const fn ccm(key: AesKey, icv: IcvLen) -> Token {
     Token::EspEncryption(EspEncryption::Ccm(CcmAlgorithm { key, icv }))
 }
 
-/// What ESP and AH alone take; what is weak stands among [`WEAK`] too, for IKE. RFC 8221 §6 lets HMAC-SHA1 be, which is safe so far: what is known
-/// against SHA-1 are collisions. It asks for AES-CCM with 8 octets of ICV, which small devices have (§5). NULL and GMAC protect integrity only, as whoever writes it wants (RFC 8221 §5).
+/// What ESP and AH alone take; what is weak stands among [`WEAK`] too, for IKE. RFC 8221 §6 lets
+/// HMAC-SHA1 be, which is safe so far: what is known against SHA-1 are collisions. It asks for
+/// AES-CCM with 8 octets of ICV, which small devices have (§5). NULL and GMAC protect integrity
+/// only, as whoever writes it wants (RFC 8221 §5).
 const ESP: &[(&[&str], Token)] = &[
     (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
     (&["aes128gmac"], Token::EspEncryption(EspEncryption::Aes128Gmac)),
@@ -100,8 +102,8 @@ const ESP: &[(&[&str], Token)] = &[
     (&["aescmac"], Token::EspIntegrity(Mac::AesCmac96)),
 ];
 
-/// What ESP and AH alone take with [`Policy::Legacy`]; all stand among [`WEAK`]. DES is refused always: its keys were found by trying
-/// in 1998.
+/// What ESP and AH alone take with [`Policy::Legacy`]; all stand among [`WEAK`]. DES is refused
+/// always: its keys were found by trying in 1998.
 const LEGACY_ESP: &[(&[&str], Token)] = &[
     (&["3des"], Token::EspEncryption(EspEncryption::Separate(Cipher::TripleDesCbc))),
     (&["md5"], Token::EspIntegrity(Mac::HmacMd5_96)),

@@ -120,8 +120,9 @@ fn eku(text: &str) -> Result<Eku, Why> {
     }
 }
 
-/// `psk`, or `pubkey` and what narrows it: `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, and hash algorithms behind hyphens. Hash
-/// algorithms bind the certificates, too, unless `ike:` stands in front.
+/// `psk`, or `pubkey` and what narrows it: `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, and hash
+/// algorithms behind hyphens. Hash algorithms bind the certificates, too, unless `ike:` stands in
+/// front.
 fn method(text: &str) -> Result<AuthMethod, Why> {
     let text = text.to_ascii_lowercase();
     if text == "psk" {

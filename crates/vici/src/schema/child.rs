@@ -10,7 +10,8 @@ use std::num::NonZeroU32;
 use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::{Cipher, HeaderCopy};
 
-/// Anti-replay window where none is given. strongSwan's 32 packets are too few for many queues and processors.
+/// Anti-replay window where none is given. strongSwan's 32 packets are too few for many queues and
+/// processors.
 const REPLAY_WINDOW: u32 = 1024;
 /// Largest anti-replay window.
 const MAX_REPLAY_WINDOW: u32 = 8192;
@@ -82,7 +83,8 @@ fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction
     Ok(found.unwrap_or(StartAction::None))
 }
 
-/// What is lost needs no action where nothing is negotiated; templates for all children may still name one.
+/// What is lost needs no action where nothing is negotiated; templates for all children may still
+/// name one.
 fn loss_action(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<StartAction, Refusal> {
     let found = section.parsed(name, action)?.unwrap_or(StartAction::None);
     Ok(if mode.is_negotiated() { found } else { StartAction::None })
@@ -104,7 +106,8 @@ fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Resul
     let esp = section.list("esp_proposals", |text| proposal::esp(text, policy))?.unwrap_or_default();
     let named: Vec<EspProposal> = ah.into_iter().chain(esp.into_iter().flatten()).collect();
     let proposals = if named.is_empty() { proposal::default_esp() } else { named };
-    // Without a negotiation there is nothing to propose; templates for all children may still say so.
+    // Without a negotiation there is nothing to propose; templates for all children may still say
+    // so.
     Ok(if mode.is_negotiated() { proposals } else { Vec::new() })
 }
 

@@ -23,8 +23,8 @@ impl<'a> Fields<'a> {
         Ok(Self { path: path.to_owned(), rest })
     }
 
-    /// Refuses a key that stands in no row of `keys`, before anything else is looked at: a misspelt key should be
-    /// named, not missed.
+    /// Refuses a key that stands in no row of `keys`, before anything else is looked at: a misspelt
+    /// key should be named, not missed.
     pub(crate) fn known(self, keys: &[Key]) -> Result<Self, Refusal> {
         match self.rest.iter().find(|element| !keys.iter().any(|key| key.is(element.name()))) {
             Some(unknown) => Err(Refusal::Unknown { path: self.path(unknown.name()) }),

@@ -234,8 +234,8 @@ impl Key {
         let (accepted, what) = match self.rule {
             Rule::Only(accepted, what) => (accepted, what),
             Rule::NoEffect(accepted, _) => (accepted, ""),
-            // Decoded keys are taken before; only sections are taken by prefix, and this is none. What merely begins like
-            // one is a misspelt key.
+            // Decoded keys are taken before; only sections are taken by prefix, and this is none.
+            // What merely begins like one is a misspelt key.
             Rule::Decoded => return Err(Refusal::Unknown { path }),
         };
         let found = match element {

@@ -9,7 +9,8 @@ use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
 const IKE_REKEY_SECONDS: u64 = 4 * 3600;
 /// `rekey_time` of a child where none is given: 1 hour.
 const CHILD_REKEY_SECONDS: u64 = 3600;
-/// `rekey_bytes` of a child with blocks of 64 bits where none is given: one of 2000 such SAs has then two that are alike.
+/// `rekey_bytes` of a child with blocks of 64 bits where none is given: one of 2000 such SAs has
+/// then two that are alike.
 const SMALL_BLOCKS_REKEY_OCTETS: u64 = 1 << 30;
 
 pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {

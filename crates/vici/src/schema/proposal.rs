@@ -83,8 +83,8 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     Ok(vec![proposal])
 }
 
-/// True if all ciphers of a proposal are AEADs, false if none is and there is integrity for them. `needs` tells what would
-/// need some.
+/// True if all ciphers of a proposal are AEADs, false if none is and there is integrity for them.
+/// `needs` tells what would need some.
 fn check_integrity<T>(
     mut aeads: impl Iterator<Item = bool>,
     integrity: &[T],

@@ -1,4 +1,5 @@
-//! `load-shared`: pre-shared keys, post-quantum ones among them. `swanctl` has decoded `0x`, `0s` and quotes before it sends the octets.
+//! `load-shared`: pre-shared keys, post-quantum ones among them. `swanctl` has decoded `0x`, `0s`
+//! and quotes before it sends the octets.
 
 use super::connection::check_name;
 use super::fields::Fields;

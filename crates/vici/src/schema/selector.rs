@@ -125,7 +125,8 @@ fn protocol_and_ports(limit: &str) -> Result<(u8, (u16, u16)), Why> {
     let why =
         || expected("the port as a number, the name of a service such as http, a range n-m, opaque or any");
     let (start, end) = ports(port).ok_or_else(why)?;
-    // RFC 4301 §4.4.1.1: for ICMP the port is type and code; a number below 256 is a type alone, as in strongSwan.
+    // RFC 4301 §4.4.1.1: for ICMP the port is type and code; a number below 256 is a type alone, as
+    // in strongSwan.
     let icmp = |port: u16| if matches!(protocol, ICMP | ICMPV6) && port < 256 { port << 8 } else { port };
     let any = (start, end) == (0, u16::MAX);
     Ok((protocol, if any || start > end { (start, end) } else { (icmp(start), icmp(end)) }))

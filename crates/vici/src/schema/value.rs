@@ -15,7 +15,8 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Why> {
     }
 }
 
-/// Decimal digits. strongSwan reads a leading 0 as octal: refused, so that nobody means another number.
+/// Decimal digits. strongSwan reads a leading 0 as octal: refused, so that nobody means another
+/// number.
 fn digits(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|c| c.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }

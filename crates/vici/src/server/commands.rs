@@ -89,7 +89,8 @@ pub(super) fn failed(errmsg: String) -> Message {
     Message::new().with("success", "no").with("errmsg", errmsg)
 }
 
-/// The answer, or why there is none: no client of VICI takes a longer packet (libvici closes the connection).
+/// The answer, or why there is none: no client of VICI takes a longer packet (libvici closes the
+/// connection).
 pub(super) fn fitting(answer: Message) -> Message {
     let found = 1 + encoded_len(&answer);
     if found <= MAX_PACKET {

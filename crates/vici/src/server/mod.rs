@@ -1,12 +1,14 @@
 //! The server: clients' sessions, commands that take time, streamed answers.
 //!
-//! How a host drives it: [`Server::connect`] for each accepted connection; octets read go to [`Server::receive`]; then,
-//! and after anything else that it does with the server, the host writes what [`Server::poll_output`] gives for each of
-//! [`Server::clients`] and says how much with [`Server::sent`]. An error of either means: close the connection and call
-//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the socket; it reads at most
-//! [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer, which may have held a secret. A long answer is
-//! made in small parts: while [`Server::is_busy`] there is more, and the host comes back after it has looked at its other
-//! duties. At [`Server::next_deadline`] it calls [`Server::handle_deadline`].
+//! How a host drives it: [`Server::connect`] for each accepted connection; octets read go to
+//! [`Server::receive`]; then, and after anything else that it does with the server, the host writes
+//! what [`Server::poll_output`] gives for each of [`Server::clients`] and says how much with
+//! [`Server::sent`]. An error of either means: close the connection and call
+//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the
+//! socket; it reads at most [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer,
+//! which may have held a secret. A long answer is made in small parts: while [`Server::is_busy`]
+//! there is more, and the host comes back after it has looked at its other duties. At
+//! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
 
 mod commands;
 mod counters;
@@ -124,7 +126,8 @@ impl Server {
         self.advance(client, now, control)
     }
 
-    /// Octets to write to a client, empty if there are none now. Continues streamed answers as the client reads.
+    /// Octets to write to a client, empty if there are none now. Continues streamed answers as the
+    /// client reads.
     pub fn poll_output(
         &mut self,
         client: ClientId,
@@ -144,7 +147,8 @@ impl Server {
         }
     }
 
-    /// True if [`Server::poll_output`] can make more of an answer without the client doing anything.
+    /// True if [`Server::poll_output`] can make more of an answer without the client doing
+    /// anything.
     pub fn is_busy(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|client| match &client.work {
             Some(Work::Stream(..)) => Stream::wants_more(&client.session),
@@ -301,8 +305,8 @@ impl Server {
         self.broadcast(Event::ChildRekey, || render::child_rekey(sa, old, new, now, &usage));
     }
 
-    /// True if anybody has registered for SAs that come, go, or take each other's place: then the host has to be able to
-    /// describe those that are gone.
+    /// True if anybody has registered for SAs that come, go, or take each other's place: then the
+    /// host has to be able to describe those that are gone.
     pub fn is_watched(&self) -> bool {
         let events = [Event::IkeUpdown, Event::ChildUpdown, Event::IkeRekey, Event::ChildRekey];
         let watches = |client: &Client| events.into_iter().any(|event| client.session.is_registered(event));

@@ -9,8 +9,8 @@ use testudo_vici::client::Client;
 use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 
-/// A machine that is stopped for a moment, as a virtual one is while its state is written down: reads with a timeout come back then
-/// with nothing done (signal(7)).
+/// A machine that is stopped for a moment, as a virtual one is while its state is written down:
+/// reads with a timeout come back then with nothing done (signal(7)).
 #[test]
 fn who_was_stopped_while_it_waited_goes_on_waiting() {
     let (here, mut there) = UnixStream::pair().unwrap();

@@ -1,4 +1,5 @@
-//! Clients that follow events: `swanctl --monitor-sa`, `--log`, and the habits of the Python package `vici`.
+//! Clients that follow events: `swanctl --monitor-sa`, `--log`, and the habits of the Python
+//! package `vici`.
 
 use crate::support::{TestServer, message, net_sa};
 use testudo_ike::output::Time;
@@ -7,8 +8,8 @@ use testudo_vici::message::Message;
 use testudo_vici::server::Server;
 use testudo_vici::{codec::Deframer, codec::Packet};
 
-/// The package asks for the event, sends the command, reads to the answer, and then wants its unregistration confirmed
-/// although events may still come.
+/// The package asks for the event, sends the command, reads to the answer, and then wants its
+/// unregistration confirmed although events may still come.
 #[test]
 fn every_streamed_command_ends_with_a_confirmed_unregistration() {
     let server = TestServer::start();

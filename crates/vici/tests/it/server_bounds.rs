@@ -22,7 +22,8 @@ fn a_stream_waits_for_a_slow_reader() {
     assert_eq!(packets.last(), Some(&Packet::CmdResponse(Message::new())));
 }
 
-/// A reader as fast as the answer is made must not keep the host from everything else until the end of the answer.
+/// A reader as fast as the answer is made must not keep the host from everything else until the end
+/// of the answer.
 #[test]
 fn a_long_stream_is_made_in_small_parts_however_fast_its_reader() {
     for (events, arguments, most) in [

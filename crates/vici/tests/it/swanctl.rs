@@ -194,7 +194,8 @@ fn pools_are_loaded_listed_with_their_leases_and_unloaded() {
     assert!(server.gateway.lock().unwrap().pools.is_empty());
 }
 
-/// The names of what is loaded do not fit into an answer: what is in the file is loaded all the same.
+/// The names of what is loaded do not fit into an answer: what is in the file is loaded all the
+/// same.
 #[test]
 fn load_all_works_beside_very_many_connections_and_secrets() {
     let server = server_with(CONFIG);

@@ -11,7 +11,8 @@ fn octets(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// A packet, where AH stands in it, the octets of its ICV, and what another implementation (scapy 2.5) takes the ICV over.
+/// A packet, where AH stands in it, the octets of its ICV, and what another implementation (scapy
+/// 2.5) takes the ICV over.
 type Vector = (&'static str, usize, usize, &'static str);
 
 const VECTORS: [Vector; 5] = [
@@ -119,7 +120,8 @@ fn what_cannot_be_told_ahead_is_refused() {
     assert_eq!(edit(4, |p| p[42] = 4), Err(Error::Options));
     assert_eq!(edit(4, |p| p[43] = 4), Err(Error::Options));
     assert_eq!(edit(3, |p| (p[40], p[57]) = (44, 0)), Err(Error::Options));
-    // An option that runs past its header, an ICV longer than the header has room for, AH elsewhere.
+    // An option that runs past its header, an ICV longer than the header has room for, AH
+    // elsewhere.
     assert_eq!(edit(3, |p| p[49] = 7), Err(Error::Options));
     let (packet, at, icv, _) = VECTORS[0];
     let packet = octets(packet);

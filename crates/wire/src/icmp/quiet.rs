@@ -6,8 +6,9 @@ use crate::ipv4::Ipv4;
 use crate::ipv6::Ipv6;
 use std::net::Ipv4Addr;
 
-/// RFC 1122 §3.2.2: no error about an ICMP error, a broadcast or multicast, a fragment other than the first, or a
-/// packet whose source is no single host. (A link-layer broadcast is for the port to sort out.)
+/// RFC 1122 §3.2.2: no error about an ICMP error, a broadcast or multicast, a fragment other than
+/// the first, or a packet whose source is no single host. (A link-layer broadcast is for the port
+/// to sort out.)
 pub(super) fn may_answer_v4(packet: &Ipv4<'_>) -> bool {
     is_host_v4(packet.src())
         && !packet.dst().is_multicast()
@@ -22,14 +23,16 @@ fn is_host_v4(addr: Ipv4Addr) -> bool {
     first != 0 && first != 127 && first < 224
 }
 
-/// ICMP messages are errors unless they are known to be queries; what is too short to tell is not answered.
+/// ICMP messages are errors unless they are known to be queries; what is too short to tell is not
+/// answered.
 fn is_icmp_error(message: &[u8]) -> bool {
     const QUERIES: [u8; 10] = [0, 8, 9, 10, 13, 14, 15, 16, 17, 18];
     message.first().is_none_or(|kind| !QUERIES.contains(kind))
 }
 
-/// RFC 4443 §2.4(e): no error about an ICMPv6 error or redirect, to a multicast (except "packet too big"), or to a source
-/// that is no single host. A later fragment may hide an ICMPv6 error and is not answered either.
+/// RFC 4443 §2.4(e): no error about an ICMPv6 error or redirect, to a multicast (except "packet too
+/// big"), or to a source that is no single host. A later fragment may hide an ICMPv6 error and is
+/// not answered either.
 pub(super) fn may_answer_v6(packet: &Ipv6<'_>, kind: Kind) -> bool {
     const REDIRECT: u8 = 137;
     let too_big = matches!(kind, Kind::TooBig { .. });

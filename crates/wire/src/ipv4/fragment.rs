@@ -50,7 +50,8 @@ impl Fragments<'_> {
         Some(HEADER + self.options_at(self.done).len() + self.payload_at(self.done)?)
     }
 
-    /// Writes the next fragment to the front of `out` and returns its octets; `None` when all are written.
+    /// Writes the next fragment to the front of `out` and returns its octets; `None` when all are
+    /// written.
     ///
     /// If `out` is too small nothing happens, and the same fragment can be asked for again.
     pub fn write_next(&mut self, out: &mut [u8]) -> Result<Option<usize>, Error> {
@@ -79,8 +80,8 @@ impl Fragments<'_> {
     fn header_at(&self, header_len: usize, payload_len: usize) -> [u8; HEADER] {
         let mut fixed = *self.packet.fixed;
         let last = self.done + payload_len == self.packet.payload().len();
-        // At most 8191 units: offset and length of a whole packet fit 16 bits, but a fragment's may lie beyond and wrap,
-        // which a receiver refuses by itself.
+        // At most 8191 units: offset and length of a whole packet fit 16 bits, but a fragment's may
+        // lie beyond and wrap, which a receiver refuses by itself.
         let offset = ((self.packet.fragment_offset() + self.done) / 8) as u16 & super::OFFSET;
         let flags = if !last || self.packet.mf() { MF } else { 0 };
         fixed[0] = 0x40 | (header_len / 4) as u8;

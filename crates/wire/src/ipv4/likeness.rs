@@ -1,19 +1,21 @@
-//! Headers that differ only in what differs from packet to packet: packets of a flow come in trains, and what has been found out about
-//! one of them holds for those behind it.
+//! Headers that differ only in what differs from packet to packet: packets of a flow come in
+//! trains, and what has been found out about one of them holds for those behind it.
 
 use super::{HEADER, MIN_COMPARED, Sum};
 
-/// Length, identification and checksum are its own in each packet; options are not compared, so there are none.
+/// Length, identification and checksum are its own in each packet; options are not compared, so
+/// there are none.
 const FIRST_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff]);
 const SECOND_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff]);
 
-/// What the packets of a train have in common: a header without options, but for length, identification and checksum, and the four
-/// octets behind it: ports, where the protocol has them.
+/// What the packets of a train have in common: a header without options, but for length,
+/// identification and checksum, and the four octets behind it: ports, where the protocol has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Likeness([u64; 3]);
 
 impl Likeness {
-    /// Of a packet that a parser has accepted. `None` if it has options, or less than four octets behind its header.
+    /// Of a packet that a parser has accepted. `None` if it has options, or less than four octets
+    /// behind its header.
     #[inline]
     pub fn of(packet: &[u8]) -> Option<Self> {
         let compared = packet.first_chunk::<MIN_COMPARED>()?;
@@ -28,8 +30,8 @@ impl Likeness {
         Self([first & FIRST_MASK, second & SECOND_MASK, third])
     }
 
-    /// Total length of a packet that is like this one, if its own length and its checksum are right: a parser would accept it, and find
-    /// the same but for length and identification.
+    /// Total length of a packet that is like this one, if its own length and its checksum are
+    /// right: a parser would accept it, and find the same but for length and identification.
     #[inline]
     pub fn accepts(&self, packet: &[u8]) -> Option<u16> {
         let compared = packet.first_chunk::<MIN_COMPARED>()?;

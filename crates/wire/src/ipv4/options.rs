@@ -53,7 +53,8 @@ pub(super) fn check(mut options: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the options that later fragments repeat, padded to words; returns their octets. The options have been checked.
+/// Writes the options that later fragments repeat, padded to words; returns their octets. The
+/// options have been checked.
 pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX_LEN]) -> usize {
     let mut len = 0;
     while let Ok(Some((option, rest))) = next(options) {

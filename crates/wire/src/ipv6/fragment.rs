@@ -11,10 +11,12 @@ const HEADERS: usize = HEADER + FRAGMENT_HEADER;
 /// The flag "more fragments".
 const MORE: u16 = 1;
 
-/// Prepares to split `packet`, one of our own, into pieces of at most `mtu` octets. `id` must differ from that of any
-/// other packet between the same two addresses that may still be on its way.
+/// Prepares to split `packet`, one of our own, into pieces of at most `mtu` octets. `id` must
+/// differ from that of any other packet between the same two addresses that may still be on its
+/// way.
 ///
-/// Refused if the packet has extension headers, as a fragment has, or `mtu` leaves no room for eight octets of payload.
+/// Refused if the packet has extension headers, as a fragment has, or `mtu` leaves no room for
+/// eight octets of payload.
 pub fn fragment(packet: &[u8], mtu: u16, id: u32) -> Result<Fragments<'_>, Error> {
     let packet = Ipv6::parse(packet)?;
     let room = usize::from(mtu).saturating_sub(HEADERS);
@@ -47,7 +49,8 @@ impl Fragments<'_> {
         self.packet.payload().get(self.done..).unwrap_or_default()
     }
 
-    /// Writes the next fragment to the front of `out` and returns its octets; `None` when all are written.
+    /// Writes the next fragment to the front of `out` and returns its octets; `None` when all are
+    /// written.
     ///
     /// If `out` is too small nothing happens, and the same fragment can be asked for again.
     pub fn write_next(&mut self, out: &mut [u8]) -> Result<Option<usize>, Error> {
@@ -66,7 +69,8 @@ impl Fragments<'_> {
         *fixed = *self.packet.fixed;
         fixed[4..6].copy_from_slice(&((FRAGMENT_HEADER + len) as u16).to_be_bytes());
         fixed[6] = Protocol::FRAGMENT.0;
-        // The offset is a multiple of eight, so that it stands where it belongs: offset:13 | 0:2 | M:1.
+        // The offset is a multiple of eight, so that it stands where it belongs: offset:13 | 0:2 |
+        // M:1.
         let field = self.done as u16 | if last { 0 } else { MORE };
         header[..2].copy_from_slice(&[self.packet.next_header().0, 0]);
         header[2..4].copy_from_slice(&field.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Cutting a large TCP segment into those that go out (RFC 9293), as its sender would have made them.
+//! Cutting a large TCP segment into those that go out (RFC 9293), as its sender would have made
+//! them.
 
 use crate::Error;
 use crate::checksum::Sum;
@@ -8,7 +9,8 @@ use crate::ipv6::{self, Ipv6};
 use crate::tcp::{self, CWR, FIN, PSH};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is left of a large segment. It holds no octets: whoever calls keeps the packet as it was given to [`Cutter::new`].
+/// What is left of a large segment. It holds no octets: whoever calls keeps the packet as it was
+/// given to [`Cutter::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cutter {
     addresses: AddressPair,
@@ -59,7 +61,8 @@ impl Cutter {
         self.size.min(self.total - self.headers - self.done)
     }
 
-    /// Writes the next segment of `packet` to the front of `out` and returns its octets; `None` when all are written.
+    /// Writes the next segment of `packet` to the front of `out` and returns its octets; `None`
+    /// when all are written.
     ///
     /// If `out` is too small nothing happens, and the same segment can be asked for again.
     #[inline]
@@ -102,7 +105,8 @@ impl Cutter {
         }
     }
 
-    /// The sequence number counts on; FIN and PSH belong to the end, CWR to the first (RFC 3168 §6.1.2).
+    /// The sequence number counts on; FIN and PSH belong to the end, CWR to the first (RFC 3168
+    /// §6.1.2).
     #[inline]
     fn adjust_tcp(&self, out: &mut [u8], last: bool) {
         let segment = &mut out[self.tcp..];

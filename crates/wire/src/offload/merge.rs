@@ -1,5 +1,6 @@
-//! Merging TCP segments that follow each other into one large one, so that the kernel's stack handles them as one. Cut again, it
-//! gives the same segments: what would be lost by merging is not merged.
+//! Merging TCP segments that follow each other into one large one, so that the kernel's stack
+//! handles them as one. Cut again, it gives the same segments: what would be lost by merging is not
+//! merged.
 
 use super::Offload;
 use crate::checksum::Sum;
@@ -27,8 +28,8 @@ enum FlowAddresses {
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-/// A segment that may be merged with others: it has payload, nothing special, and its checksums are right. A wrong one stays wrong,
-/// because such a segment is not touched.
+/// A segment that may be merged with others: it has payload, nothing special, and its checksums are
+/// right. A wrong one stays wrong, because such a segment is not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Where TCP begins.
@@ -55,7 +56,8 @@ impl Segment {
 pub enum Look {
     /// No TCP, or none that can be told from others.
     Other,
-    /// TCP that stays as it is. What follows in its flow must not be merged with what was before it.
+    /// TCP that stays as it is. What follows in its flow must not be merged with what was before
+    /// it.
     Alone(Flow),
     /// TCP that may be merged.
     Mergeable(Flow, Segment),
@@ -114,7 +116,8 @@ fn segment(bytes: &[u8], pseudo: Sum, tcp: usize, id: Option<u16>) -> Option<Seg
     Some(Segment { tcp, headers: tcp + header, payload, seq, flags, id })
 }
 
-/// Segments that go to the kernel as one. It holds no octets: whoever calls keeps the packets, and shows the first again.
+/// Segments that go to the kernel as one. It holds no octets: whoever calls keeps the packets, and
+/// shows the first again.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
     flow: Flow,
@@ -164,8 +167,9 @@ impl Train {
         self.closed = true;
     }
 
-    /// Adds the segment that `packet` is, if it goes on where the train ends and differs from `head`, the train's first packet, in
-    /// nothing that merging would lose. False, and nothing changed, if not.
+    /// Adds the segment that `packet` is, if it goes on where the train ends and differs from
+    /// `head`, the train's first packet, in nothing that merging would lose. False, and nothing
+    /// changed, if not.
     #[inline]
     #[must_use]
     pub fn append(&mut self, head: &[u8], flow: &Flow, packet: &[u8], segment: &Segment) -> bool {
@@ -193,8 +197,8 @@ impl Train {
         self.closed |= segment.flags & (PSH | FIN) != 0 || segment.payload < self.first.payload;
     }
 
-    /// Headers of the merged packet, made from those of `head`: how many octets of the array they have, and what the kernel has to
-    /// know of it. `None` if `head` is shorter than they are.
+    /// Headers of the merged packet, made from those of `head`: how many octets of the array they
+    /// have, and what the kernel has to know of it. `None` if `head` is shorter than they are.
     #[inline]
     pub fn headers(&self, head: &[u8]) -> Option<([u8; MERGED_HEADERS], usize, Offload)> {
         let Segment { tcp, headers, payload, .. } = self.first;
@@ -224,7 +228,8 @@ impl Train {
     }
 }
 
-/// TOS or traffic class with ECN, flow label, TTL, DF; acknowledgement, window, flags but for those of the end, and options.
+/// TOS or traffic class with ECN, flow label, TTL, DF; acknowledgement, window, flags but for those
+/// of the end, and options.
 #[inline]
 fn has_same_headers(a: &[u8], b: &[u8], of_a: Segment, of_b: Segment) -> bool {
     if of_a.headers != of_b.headers || of_a.tcp != of_b.tcp {

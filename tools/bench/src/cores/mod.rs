@@ -1,8 +1,8 @@
 //! `testudo bench cores`: what one SA, one flow, gets from several workers.
 //!
-//! All its packets come by one port to one worker; the others have none, and help. Beside it as many SAs as there are workers, each
-//! with a port, a worker and a flow of its own: what the machine gives to so many workers that need no help. Rounds of
-//! all cases alternate.
+//! All its packets come by one port to one worker; the others have none, and help. Beside it as
+//! many SAs as there are workers, each with a port, a worker and a flow of its own: what the
+//! machine gives to so many workers that need no help. Rounds of all cases alternate.
 //!
 //! Throughput is that of the wall clock: workers with packets begin each stretch together, and it
 //! lasts until the last of them is done. Where there are more workers than processors it would tell
@@ -105,7 +105,8 @@ struct Row {
     of_one_worker: Option<f64>,
 }
 
-/// Workers and SAs of a case, and what each round has measured of it, one direction after the other.
+/// Workers and SAs of a case, and what each round has measured of it, one direction after the
+/// other.
 struct Case {
     workers: u8,
     sas: u8,

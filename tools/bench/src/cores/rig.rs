@@ -1,4 +1,5 @@
-//! Workers of two gateways on threads of their own: some have packets, each of an SA of its own, the others help.
+//! Workers of two gateways on threads of their own: some have packets, each of an SA of its own,
+//! the others help.
 
 use super::gate::Gate;
 use crate::esp::gateway::{Side, tunnel};
@@ -17,15 +18,18 @@ use testudo_crypto::Library;
 use testudo_fastpath::worker::WorkerPool;
 use testudo_ipsec::dataplane::Command;
 
-/// Bursts that wait at a port together: more than a worker lays out at a time, and than its caches hold, so that packets are as far from
-/// their owner as from a helper. Those that a network card writes are.
+/// Bursts that wait at a port together: more than a worker lays out at a time, and than its caches
+/// hold, so that packets are as far from their owner as from a helper. Those that a network card
+/// writes are.
 const BURSTS: usize = 128;
 /// Packets of one stretch.
 const PACKETS: usize = BURST * BURSTS;
-/// Turns without work after which a worker that helps leaves the processor to others, who may have none.
+/// Turns without work after which a worker that helps leaves the processor to others, who may have
+/// none.
 const IDLE_TURNS: u32 = 64;
 
-/// Nanoseconds without a sign of a helper after which it has no processor: several times what a burst takes it.
+/// Nanoseconds without a sign of a helper after which it has no processor: several times what a
+/// burst takes it.
 const ABSENCE: u64 = 50_000;
 /// An owner without its processor for longer than this within a stretch has been disturbed.
 const AWAY: Duration = Duration::from_nanos(ABSENCE);
@@ -63,7 +67,8 @@ pub(super) fn processors() -> usize {
     allowed().map_or(1, |cpus| cpus.len())
 }
 
-/// What a helper tells of itself. Stretches in which it had no processor do not count: other processes have taken it.
+/// What a helper tells of itself. Stretches in which it had no processor do not count: other
+/// processes have taken it.
 #[derive(Debug, Default)]
 struct Heartbeat {
     /// When it was last seen, in nanoseconds since the round began.
@@ -145,7 +150,8 @@ impl Rig {
         })
     }
 
-    /// Runs for so long, each worker on a processor of its own as far as there are some. Figures are of encryption and of decryption.
+    /// Runs for so long, each worker on a processor of its own as far as there are some. Figures
+    /// are of encryption and of decryption.
     pub(super) fn round(&mut self, time: Duration) -> Result<[Figure; 2], Fault> {
         let Self { owners, helpers, sent, expected } = self;
         let (sas, workers) = (owners.len(), owners.len() + helpers.len());
@@ -230,7 +236,8 @@ impl Round<'_> {
     }
 }
 
-/// Takes a processor for each worker, where there are enough, from the last one on: the first serves most interrupts.
+/// Takes a processor for each worker, where there are enough, from the last one on: the first
+/// serves most interrupts.
 fn settle(place: usize, workers: usize) {
     let cpus = allowed().unwrap_or_default();
     if let Some(cpu) = cpus.iter().rev().nth(place).filter(|_| workers <= cpus.len()) {

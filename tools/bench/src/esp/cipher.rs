@@ -17,8 +17,8 @@ const BURSTS: usize = 4;
 /// Octets of a frame, and of a jumbo frame.
 const SHORT: usize = 2048;
 const JUMBO: usize = 16 << 10;
-/// The text lies as deep in a frame as in the pipeline: caches see the same picture. Ethernet frame at 384, then Ethernet 14, IPv4 20,
-/// ESP 8, IV 8, less what the outer headers grew to the front.
+/// The text lies as deep in a frame as in the pipeline: caches see the same picture. Ethernet frame
+/// at 384, then Ethernet 14, IPv4 20, ESP 8, IV 8, less what the outer headers grew to the front.
 const TEXT_AT: usize = 400;
 /// Texts that are worked on in a run.
 const COUNT: usize = BURST * BURSTS;

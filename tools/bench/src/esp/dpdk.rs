@@ -1,7 +1,8 @@
-//! DPDK's own bench of the bare cipher, run beside where it is installed: what others have on this machine.
+//! DPDK's own bench of the bare cipher, run beside where it is installed: what others have on this
+//! machine.
 //!
-//! It tells means, to which whatever else the machine does adds, and ours are medians. So it runs each size in several short
-//! stretches, and the fastest counts.
+//! It tells means, to which whatever else the machine does adds, and ours are medians. So it runs
+//! each size in several short stretches, and the fastest counts.
 
 use super::Suite;
 use super::traffic::Traffic;
@@ -80,7 +81,8 @@ fn command(cpu: usize, algorithm: AeadAlgorithm, operation: &str, sizes: &[u16])
     command
 }
 
-/// Size and nanoseconds of a line: the core, the size, six more numbers, millions of packets a second, Gb/s, cycles.
+/// Size and nanoseconds of a line: the core, the size, six more numbers, millions of packets a
+/// second, Gb/s, cycles.
 fn figures(line: &str) -> Option<(u16, f64)> {
     let cells: Vec<&str> = line.split(',').collect();
     let [_, size, .., millions, _, _] = cells.as_slice() else { return None };

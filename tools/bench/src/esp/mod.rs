@@ -1,8 +1,9 @@
 //! `testudo bench esp`: the packet pipeline from end to end on one core, beside the bare cipher.
 //!
-//! Rounds of pipeline, cipher and, where it is there, another gateway alternate, so that all see the same machine; the figures are
-//! medians over stretches of a few bursts, so that a disturbed one does not count. Only the pipeline's own work is inside the clock:
-//! packets are written before and checked afterwards.
+//! Rounds of pipeline, cipher and, where it is there, another gateway alternate, so that all see
+//! the same machine; the figures are medians over stretches of a few bursts, so that a disturbed
+//! one does not count. Only the pipeline's own work is inside the clock: packets are written before
+//! and checked afterwards.
 
 mod cipher;
 mod dpdk;
@@ -33,7 +34,8 @@ use traffic::Traffic;
 
 /// Packets in a burst, as in the worker.
 pub(super) const BURST: usize = 64;
-/// Bursts that are prepared together: 256 frames stay in the second-level cache, as freshly received ones do.
+/// Bursts that are prepared together: 256 frames stay in the second-level cache, as freshly
+/// received ones do.
 pub(super) const BURSTS: usize = 4;
 
 /// Options of `testudo bench esp`.
@@ -48,8 +50,8 @@ pub(crate) struct EspArgs {
     /// Also draw nanoseconds a packet as a picture (SVG).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Octets of the inner IP packets; or imix: seven of 64, four of 570 and one of 1420. Those above 1446 cross links with an MTU of
-    /// 9000.
+    /// Octets of the inner IP packets; or imix: seven of 64, four of 570 and one of 1420. Those
+    /// above 1446 cross links with an MTU of 9000.
     #[arg(long, value_delimiter = ',', default_value = "64,256,512,1024,1420,4096,8900,imix")]
     sizes: Vec<Traffic>,
     /// Ciphers, by strongSwan's names, such as aes128gcm16, aes128-sha1 or null-sha256.

@@ -92,7 +92,8 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    /// Alone, or a member of a cluster that carries the tunnel's shard: behind a fence, with numbers that were granted to it.
+    /// Alone, or a member of a cluster that carries the tunnel's shard: behind a fence, with
+    /// numbers that were granted to it.
     pub(crate) fn new(
         side: Side,
         library: Library,
@@ -167,8 +168,8 @@ impl Node {
         self.worker.turn(self.now);
     }
 
-    /// One turn of a worker in a pool: it may be more bursts, or those of another worker. False if there
-    /// was nothing to do.
+    /// One turn of a worker in a pool: it may be more bursts, or those of another worker. False if
+    /// there was nothing to do.
     #[inline]
     pub(crate) fn turn_in_pool(&mut self) -> bool {
         self.worker.turn(self.now)

@@ -1,4 +1,5 @@
-//! The two gateways at work: every packet is encrypted by one, decrypted by the other, and compared with what it was.
+//! The two gateways at work: every packet is encrypted by one, decrypted by the other, and compared
+//! with what it was.
 
 use super::gateway::Side;
 use super::node::{Link, Node, SetupError};
@@ -41,7 +42,8 @@ pub(crate) enum Fault {
 }
 
 impl Rig {
-    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's shard.
+    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's
+    /// shard.
     pub(crate) fn new(
         library: Library,
         suite: Suite,
@@ -110,7 +112,8 @@ impl Rig {
     }
 }
 
-/// Octets that are encrypted of a packet: padding and trailer fill words and blocks (RFC 4303 §2.4).
+/// Octets that are encrypted of a packet: padding and trailer fill words and blocks (RFC 4303
+/// §2.4).
 fn text_len(packet: &[u8], around: Around) -> usize {
     (packet.len() + esp::TRAILER).next_multiple_of(around.align)
 }

@@ -13,12 +13,14 @@ pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 10);
 pub(crate) const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 20);
 /// Hops left when a packet leaves its host.
 pub(crate) const TTL: u8 = 64;
-/// Inner packets from the smallest with a UDP header to the largest that a tunnel of MTU 1500 takes whole.
+/// Inner packets from the smallest with a UDP header to the largest that a tunnel of MTU 1500 takes
+/// whole.
 pub(crate) const SIZES: RangeInclusive<i64> = 28..=1446;
 
 /// The same with an MTU of 9000.
 const LARGEST: u16 = 8946;
-/// Seven short, four middling and one long one: the simple mixture of the Internet, as far as a tunnel of MTU 1500 takes it whole.
+/// Seven short, four middling and one long one: the simple mixture of the Internet, as far as a
+/// tunnel of MTU 1500 takes it whole.
 const IMIX: [u16; 12] = [64, 570, 64, 64, 570, 64, 1420, 64, 570, 64, 64, 570];
 
 /// What packets arrive.

@@ -1,8 +1,9 @@
-//! What a packet costs those that it is not for: the switch copies it to every node, and the filter of each looks at it.
+//! What a packet costs those that it is not for: the switch copies it to every node, and the filter
+//! of each looks at it.
 //!
-//! Datagrams go from the client through the tunnel, with the other nodes at the switch and without them. All of the copying and
-//! filtering happens within the system call that sends one, so the sender's processor time tells. The filters' own time is the
-//! kernel's account of it.
+//! Datagrams go from the client through the tunnel, with the other nodes at the switch and without
+//! them. All of the copying and filtering happens within the system call that sends one, so the
+//! sender's processor time tells. The filters' own time is the kernel's account of it.
 
 use super::figures::Row;
 use super::site::{NODES, Site};

@@ -27,7 +27,8 @@ impl Crash {
         self.failures().iter().try_for_each(|failure| bed.strike(node, *failure))
     }
 
-    /// Puts it right again, and waits until the node is one of the others again, with all that they know.
+    /// Puts it right again, and waits until the node is one of the others again, with all that they
+    /// know.
     pub(super) fn mend(self, bed: &mut Bed, node: u8) -> Result<()> {
         // The engine first, for who needs it.
         self.failures().iter().rev().try_for_each(|failure| bed.mend(node, *failure))?;

@@ -1,8 +1,9 @@
 //! How much longer a download takes in which the node dies that carries it.
 //!
-//! Two downloads one after the other differ by more than a failover costs. So each stands beside one in which nothing fails, first
-//! and second in turns, begun and watched in the same way. By how much the two differ before anything has failed is chance, and
-//! tells how much of the rest is. What the failover itself costs is seen best within one download, against the rest of it.
+//! Two downloads one after the other differ by more than a failover costs. So each stands beside
+//! one in which nothing fails, first and second in turns, begun and watched in the same way. By how
+//! much the two differ before anything has failed is chance, and tells how much of the rest is.
+//! What the failover itself costs is seen best within one download, against the rest of it.
 
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
@@ -106,7 +107,8 @@ impl Measured {
     }
 }
 
-/// When so many octets have come: in which slot, and after how many slots, the last one in proportion.
+/// When so many octets have come: in which slot, and after how many slots, the last one in
+/// proportion.
 fn moment(amounts: &[u64], octets: u64) -> (usize, f64) {
     let mut left = octets;
     for (slot, amount) in amounts.iter().enumerate() {
@@ -118,8 +120,8 @@ fn moment(amounts: &[u64], octets: u64) -> (usize, f64) {
     (amounts.len(), amounts.len() as f64)
 }
 
-/// How many slots more the [`AROUND`] that follow took than as many octets take in the rest of that download. `None` if there is
-/// not as much of a rest.
+/// How many slots more the [`AROUND`] that follow took than as many octets take in the rest of that
+/// download. `None` if there is not as much of a rest.
 fn behind(amounts: &[u64], at: usize, whole: f64) -> Option<f64> {
     let around: u64 = amounts.get(at..at + AROUND)?.iter().sum();
     let rest = amounts.iter().sum::<u64>() - around;
@@ -154,7 +156,8 @@ mod tests {
     use std::time::Instant;
     use testudo_lab::series::Series;
 
-    /// A download of so many slots at one rate that stands still for `still` of them once its part has come.
+    /// A download of so many slots at one rate that stands still for `still` of them once its part
+    /// has come.
     fn download(slots: usize, still: usize) -> Measured {
         const RATE: u64 = 1000;
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! What nodes use that have nothing to do: corosync, and testudod with its heartbeats beside one that stands alone.
+//! What nodes use that have nothing to do: corosync, and testudod with its heartbeats beside one
+//! that stands alone.
 
 use super::figures::Row;
 use super::site::Site;

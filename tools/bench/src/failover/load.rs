@@ -1,4 +1,5 @@
-//! Minutes in which nothing fails, on a machine that has far too much to do: nobody may be taken for dead so that it matters.
+//! Minutes in which nothing fails, on a machine that has far too much to do: nobody may be taken
+//! for dead so that it matters.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};

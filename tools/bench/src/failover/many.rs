@@ -1,4 +1,5 @@
-//! Very many tunnels: any node lists all of them, and a node that has lost its memory is brought up to date while traffic flows.
+//! Very many tunnels: any node lists all of them, and a node that has lost its memory is brought up
+//! to date while traffic flows.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};
@@ -36,7 +37,8 @@ struct Measured {
     /// The same for a client that only reads.
     read: Vec<f64>,
     rejoin: Vec<f64>,
-    /// The 99th percentile of the probe's delay, in milliseconds: in calm, while the node is brought up to date, and the ratio.
+    /// The 99th percentile of the probe's delay, in milliseconds: in calm, while the node is
+    /// brought up to date, and the ratio.
     calm: Vec<f64>,
     busy: Vec<f64>,
     ratio: Vec<f64>,

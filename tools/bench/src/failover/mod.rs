@@ -1,4 +1,5 @@
-//! `testudo bench failover`: what the cluster is worth, on real daemons in the lab: three nodes with corosync, peers, traffic.
+//! `testudo bench failover`: what the cluster is worth, on real daemons in the lab: three nodes
+//! with corosync, peers, traffic.
 //!
 //! Each part is a row or more of the table, beside what others reach, with the source of each such
 //! figure, and what is aimed at. The nodes, the peers and the load share the processors of one
@@ -85,7 +86,8 @@ pub(crate) enum Part {
     Many,
     /// Processor time of nodes that have nothing to do.
     Idle,
-    /// What a packet costs the node that carries it, more than a gateway that stands alone, and what it costs the others.
+    /// What a packet costs the node that carries it, more than a gateway that stands alone, and
+    /// what it costs the others.
     Owner,
     /// Setups with replication.
     Rate,

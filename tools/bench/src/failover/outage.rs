@@ -1,4 +1,5 @@
-//! How long nothing comes through when the node dies that carries a tunnel, and how much of that goes by until the others notice.
+//! How long nothing comes through when the node dies that carries a tunnel, and how much of that
+//! goes by until the others notice.
 
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
@@ -10,7 +11,8 @@ use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
-/// Before a failure the nodes hear each other for so long: who has just come up is late with his heartbeats, and is given more time.
+/// Before a failure the nodes hear each other for so long: who has just come up is late with his
+/// heartbeats, and is given more time.
 const QUIET: Duration = Duration::from_secs(3);
 /// Traffic before the failure, and after it: longer than corosync takes to agree who is left.
 const BEFORE: Duration = Duration::from_millis(300);
@@ -21,7 +23,8 @@ const AFTER: Duration = Duration::from_millis(1500);
 struct Outages {
     noticed: Noticed,
     detection: Vec<f64>,
-    /// The silence after which the others would suspect the node, before anything happens: the mean of both.
+    /// The silence after which the others would suspect the node, before anything happens: the mean
+    /// of both.
     threshold: Vec<f64>,
     /// The rest: what it takes from then on until packets flow.
     rest: Vec<f64>,

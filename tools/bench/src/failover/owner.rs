@@ -1,7 +1,8 @@
 //! What a packet costs the node that carries it, more than a gateway that stands alone.
 //!
-//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one behind a fence, with shards to look
-//! at and numbers that it was granted, the other without. So both see the same machine, and cycles can be compared.
+//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one
+//! behind a fence, with shards to look at and numbers that it was granted, the other without. So
+//! both see the same machine, and cycles can be compared.
 
 use super::figures::{Aim, Row, Source};
 use crate::error::BenchError;

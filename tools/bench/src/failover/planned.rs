@@ -1,4 +1,5 @@
-//! What is planned: a node is drained and gets its shards back, and all nodes are restarted one after another. Nothing may be lost.
+//! What is planned: a node is drained and gets its shards back, and all nodes are restarted one
+//! after another. Nothing may be lost.
 
 use super::figures::{Aim, Row};
 use super::noticed::Noticed;

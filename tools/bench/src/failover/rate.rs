@@ -1,7 +1,9 @@
-//! Setups with replication: what one costs the node that answers it, those that hold its state, and a gateway that stands alone.
+//! Setups with replication: what one costs the node that answers it, those that hold its state, and
+//! a gateway that stands alone.
 //!
-//! Handshakes go to one node at a time: the bench knows the key by which they find their home. So what they cost the owner and
-//! what they cost the others can be told apart. What the daemons use without any is taken off.
+//! Handshakes go to one node at a time: the bench knows the key by which they find their home. So
+//! what they cost the owner and what they cost the others can be told apart. What the daemons use
+//! without any is taken off.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};

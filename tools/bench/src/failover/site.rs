@@ -1,5 +1,5 @@
-//! The hosts of the bench: a cluster, beside it at the same switches a gateway that stands alone, and across a host from which
-//! swarms set up tunnels with either.
+//! The hosts of the bench: a cluster, beside it at the same switches a gateway that stands alone,
+//! and across a host from which swarms set up tunnels with either.
 
 use super::homes::Homes;
 use crate::error::BenchError;

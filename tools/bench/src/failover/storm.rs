@@ -1,7 +1,8 @@
-//! A node dies in the middle of a storm of setups. Whoever has had an answer to his IKE_AUTH has a tunnel, and it must be there.
+//! A node dies in the middle of a storm of setups. Whoever has had an answer to his IKE_AUTH has a
+//! tunnel, and it must be there.
 //!
-//! That is asked of each initiator himself: he makes new keys for his Child SA. Only who has both SAs, and knows which messages
-//! have been exchanged, can answer that.
+//! That is asked of each initiator himself: he makes new keys for his Child SA. Only who has both
+//! SAs, and knows which messages have been exchanged, can answer that.
 
 use super::FailoverArgs;
 use super::crash::Crash;

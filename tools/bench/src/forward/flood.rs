@@ -82,8 +82,8 @@ fn send(
     Ok(used()?.saturating_sub(before))
 }
 
-/// A gateway's answer to an earlier datagram, after which the kernel makes fragments; or no room just now. What does not arrive does not
-/// count.
+/// A gateway's answer to an earlier datagram, after which the kernel makes fragments; or no room
+/// just now. What does not arrive does not count.
 fn is_passing(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EMSGSIZE | Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENOBUFS))

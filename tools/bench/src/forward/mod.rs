@@ -1,8 +1,10 @@
-//! `testudo bench forward`: what two gateways carry between the hosts behind them, through real interfaces, beside other systems.
+//! `testudo bench forward`: what two gateways carry between the hosts behind them, through real
+//! interfaces, beside other systems.
 //!
-//! Each system has two hosts and two gateways in a row, joined by veths. All of them stand at once and take turns, round by round, so
-//! that what else the machine does disturbs them alike. Hosts and gateways share the processors. Both hosts send datagrams as
-//! fast as they can, more than arrives: what arrives counts.
+//! Each system has two hosts and two gateways in a row, joined by veths. All of them stand at once
+//! and take turns, round by round, so that what else the machine does disturbs them alike. Hosts
+//! and gateways share the processors. Both hosts send datagrams as fast as they can, more than
+//! arrives: what arrives counts.
 
 pub(super) mod flood;
 pub(super) mod site;
@@ -85,7 +87,8 @@ struct Row {
     system: System,
     /// The size, or `tcp`.
     traffic: String,
-    /// Octets of a packet, which rates count; of TCP those of a full one, and rates count its payload.
+    /// Octets of a packet, which rates count; of TCP those of a full one, and rates count its
+    /// payload.
     size: u16,
     gbps: f64,
     mpps: f64,

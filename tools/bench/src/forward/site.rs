@@ -55,8 +55,8 @@ impl System {
         }
     }
 
-    /// An AF_XDP port would see checksums that nobody has filled in; and what is compared with it gets whole frames too, where it
-    /// does not encrypt.
+    /// An AF_XDP port would see checksums that nobody has filled in; and what is compared with it
+    /// gets whole frames too, where it does not encrypt.
     fn offloads(self) -> Offloads {
         match self {
             Self::Kernel | Self::Testudo => Offloads::None,
@@ -122,8 +122,8 @@ impl Site {
         }
         let daemons = daemons(lab, system, &gateways, tunnels)?;
         let server = IperfServer::start(&hosts[1])?;
-        // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's handshake begins with the first packet,
-        // and a flood keeps it from ending.
+        // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's
+        // handshake begins with the first packet, and a flood keeps it from ending.
         Ping::new(Self::address(Side::Two)).count(3).run(&hosts[0])?;
         let addresses = SIDES.map(|side| (0..addresses).map(|number| Self::numbered(side, number)).collect());
         Ok(Self { system, addresses, hosts, gateways, _server: server, daemons })

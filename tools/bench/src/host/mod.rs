@@ -1,8 +1,10 @@
-//! `testudo bench host`: two machines' own stacks talk by TCP through a tunnel, and through what others make of one.
+//! `testudo bench host`: two machines' own stacks talk by TCP through a tunnel, and through what
+//! others make of one.
 //!
-//! Each system has two network namespaces, joined by a veth. All of them stand at once and take turns, round by round, so that what
-//! else the machine does disturbs them alike. Clients, servers and daemons share the processors, and a packet's whole way costs the
-//! same processors: a real link has two machines.
+//! Each system has two network namespaces, joined by a veth. All of them stand at once and take
+//! turns, round by round, so that what else the machine does disturbs them alike. Clients, servers
+//! and daemons share the processors, and a packet's whole way costs the same processors: a real
+//! link has two machines.
 
 mod system;
 

@@ -21,7 +21,8 @@ const SIDES: [Side; 2] = [Side::One, Side::Two];
 pub(crate) enum System {
     /// testudod on both machines.
     Testudo,
-    /// Nothing: the veth as the kernel makes it, which carries segments of 64 kB uncut and computes no checksums.
+    /// Nothing: the veth as the kernel makes it, which carries segments of 64 kB uncut and computes
+    /// no checksums.
     VethOffloads,
     /// Nothing: the veth with each frame complete, as on a wire.
     Veth,

@@ -11,13 +11,14 @@ use std::fmt;
 use std::time::Duration;
 use testudo_crypto::{AeadKey, Library};
 
-/// What charon 5.9.8 needs for the same on this kind of machine, without a kernel, in milliseconds. Measured once with its
-/// own load-tester; it is not part of the run.
+/// What charon 5.9.8 needs for the same on this kind of machine, without a kernel, in milliseconds.
+/// Measured once with its own load-tester; it is not part of the run.
 pub(super) const CHARON_QUOTED_MS: [f64; 2] = [0.54, 0.61];
 /// Octets of an IKE SA with a Child SA in charon, measured likewise.
 pub(super) const CHARON_QUOTED_BYTES: u64 = 12_700;
 
-/// Tunnels of which the memory of one can be told: that of a process comes in pages, and some it has in store.
+/// Tunnels of which the memory of one can be told: that of a process comes in pages, and some it
+/// has in store.
 const ENOUGH: u32 = 50;
 
 /// One round of setups.
@@ -68,11 +69,13 @@ pub(super) struct Row {
     /// Medians over the rounds.
     setups_per_s: f64,
     responder_cpu_ms: f64,
-    /// Processor time of a setup in the last round, divided by that in the first: 1 if it does not grow with what is there.
+    /// Processor time of a setup in the last round, divided by that in the first: 1 if it does not
+    /// grow with what is there.
     growth: f64,
     limit_cpu_ms: f64,
     limit: Limit,
-    /// Memory that the daemon has taken, divided by the tunnels; unknown for so few of them that it takes no more than it had.
+    /// Memory that the daemon has taken, divided by the tunnels; unknown for so few of them that it
+    /// takes no more than it had.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_tunnel: Option<f64>,
     charon_quoted_cpu_ms: [f64; 2],

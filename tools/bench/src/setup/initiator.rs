@@ -15,7 +15,8 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_vici::message::Message;
 use testudo_vici::schema;
 
-/// Where the responder is, and from where the swarm sends: every initiator has an address of its own, and they share the port.
+/// Where the responder is, and from where the swarm sends: every initiator has an address of its
+/// own, and they share the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The responder's address.
@@ -152,7 +153,8 @@ pub(crate) struct Initiator {
     endpoint: Endpoint,
     /// Its first message, until it is sent.
     first: VecDeque<Output>,
-    /// When it was set to work: its clock stands still before, however long the others take to be prepared.
+    /// When it was set to work: its clock stands still before, however long the others take to be
+    /// prepared.
     begun: Option<Instant>,
     /// What it has brought up.
     tunnel: Option<(IkeSaId, ChildSaId)>,
@@ -182,7 +184,8 @@ impl Initiator {
         })
     }
 
-    /// Makes new keys for its Child SA next. Only who has both SAs, and knows what was said last, answers.
+    /// Makes new keys for its Child SA next. Only who has both SAs, and knows what was said last,
+    /// answers.
     pub(crate) fn renew(&mut self) {
         let now = self.now();
         if let Some((_, child)) = self.tunnel {

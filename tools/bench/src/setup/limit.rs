@@ -1,5 +1,6 @@
-//! The bare cost of what a responder must compute, whatever it is written in: the curve, the PRF, the messages' cipher. It
-//! is measured with the library that the daemon uses, without anything around it.
+//! The bare cost of what a responder must compute, whatever it is written in: the curve, the PRF,
+//! the messages' cipher. It is measured with the library that the daemon uses, without anything
+//! around it.
 
 use crate::stopwatch::Stopwatch;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -27,8 +28,8 @@ impl Limit {
     }
 }
 
-/// SKEYSEED; prf+ of 136 octets for SK_d, SK_ei, SK_er, SK_pi, SK_pr; AUTH of either side, three each (RFC 7296 §2.15);
-/// prf+ of 40 octets for the Child SA: each with the octets that go in.
+/// SKEYSEED; prf+ of 136 octets for SK_d, SK_ei, SK_er, SK_pi, SK_pr; AUTH of either side, three
+/// each (RFC 7296 §2.15); prf+ of 40 octets for the Child SA: each with the octets that go in.
 const PRF_CALLS: [usize; 14] = [32, 81, 113, 113, 113, 113, 17, 24, 450, 17, 24, 330, 65, 97];
 /// Octets of the content of IKE_AUTH, about.
 const CONTENT: usize = 200;

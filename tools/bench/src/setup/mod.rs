@@ -1,8 +1,9 @@
-//! `testudo bench setup`: a swarm of initiators against a real `testudod`, over the loopback of a namespace.
+//! `testudo bench setup`: a swarm of initiators against a real `testudod`, over the loopback of a
+//! namespace.
 //!
-//! Every setup is a whole one: IKE_SA_INIT and IKE_AUTH with a Child SA that the daemon's worker has in the end. What counts
-//! is the processor time that the daemon uses for it, all threads together: the swarm shares the machine with it, so the rate
-//! says as much about the swarm.
+//! Every setup is a whole one: IKE_SA_INIT and IKE_AUTH with a Child SA that the daemon's worker
+//! has in the end. What counts is the processor time that the daemon uses for it, all threads
+//! together: the swarm shares the machine with it, so the rate says as much about the swarm.
 
 mod figures;
 pub(super) mod initiator;
@@ -35,8 +36,8 @@ pub(crate) struct SetupArgs {
     /// Tunnels to set up, and to hold in the end.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tunnels: u32,
-    /// The same once more with so many peers of whom each has a connection and a secret of its own at the responder; 0: do
-    /// not.
+    /// The same once more with so many peers of whom each has a connection and a secret of its own
+    /// at the responder; 0: do not.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     connections: u32,
     /// Rounds that they are divided into, one figure each; fewer if there are fewer tunnels.
@@ -45,7 +46,8 @@ pub(crate) struct SetupArgs {
     /// Handshakes under way at a time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     width: u32,
-    /// Then forward TCP for so many seconds without a storm of handshakes, with one, and without; 0: do not.
+    /// Then forward TCP for so many seconds without a storm of handshakes, with one, and without;
+    /// 0: do not.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
     forward: u64,
 }

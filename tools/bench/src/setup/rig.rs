@@ -65,7 +65,8 @@ impl Rig {
         memory(self.pid())
     }
 
-    /// What it has, when the worker has heard of as many Child SAs as are expected, or has had time enough.
+    /// What it has, when the worker has heard of as many Child SAs as are expected, or has had time
+    /// enough.
     pub(super) fn found(&self, expected: u64) -> std::result::Result<Found, BenchError> {
         let mut client = self.client().map_err(BenchError::Vici)?;
         let begun = Instant::now();

@@ -1,7 +1,8 @@
-//! What a storm of handshakes costs those whose tunnel is up: TCP through the gateway, with and without the storm.
+//! What a storm of handshakes costs those whose tunnel is up: TCP through the gateway, with and
+//! without the storm.
 //!
-//! All of it shares the processors of one machine, the swarm too, so the throughput says as much about them as about the
-//! gateway. What a gigabit costs the gateway's worker does not.
+//! All of it shares the processors of one machine, the swarm too, so the throughput says as much
+//! about them as about the gateway. What a gigabit costs the gateway's worker does not.
 
 use super::initiator::{Initiator, Place, Template};
 use super::rig::{connections, limits};
@@ -23,8 +24,8 @@ use testudo_terminal::progress::Progress;
 
 /// Enough streams that the loss of a segment does not idle the path.
 const STREAMS: u32 = 4;
-/// Initiators that are ready before the clock starts, and kept ready by a thread of their own: making keys is not the
-/// storm's business.
+/// Initiators that are ready before the clock starts, and kept ready by a thread of their own:
+/// making keys is not the storm's business.
 const READY: usize = 4096;
 const UP_LIMIT: Duration = Duration::from_secs(15);
 
@@ -145,7 +146,8 @@ impl Site {
     }
 }
 
-/// Keeps initiators ready until nobody takes them any more; says when the channel has been filled once.
+/// Keeps initiators ready until nobody takes them any more; says when the channel has been filled
+/// once.
 fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), BenchError> {
     let template = Template::new(Shape::OneForAll, Place::LOOPBACK)?;
     for number in 0.. {

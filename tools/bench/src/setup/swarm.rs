@@ -1,5 +1,5 @@
-//! Many initiators on one socket, so many of them at work at a time. Each has a loopback address of its own, as a peer has:
-//! the responder's limits by source see what they would see.
+//! Many initiators on one socket, so many of them at work at a time. Each has a loopback address of
+//! its own, as a peer has: the responder's limits by source see what they would see.
 
 use super::initiator::{Initiator, Place, Progress, Template, number_of};
 use super::shape::Shape;
@@ -86,7 +86,8 @@ impl Swarm {
         numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
     }
 
-    /// Brings up what comes through the channel until it is over, always `width` at a time if there are so many.
+    /// Brings up what comes through the channel until it is over, always `width` at a time if there
+    /// are so many.
     pub(crate) fn run_until(
         &mut self,
         prepared: &Receiver<(u32, Initiator)>,
@@ -121,7 +122,8 @@ impl Swarm {
         Ok(stretch)
     }
 
-    /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up; the responder keeps his.
+    /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up;
+    /// the responder keeps his.
     pub(crate) fn run(
         &mut self,
         initiators: Vec<(u32, Initiator)>,
@@ -147,8 +149,9 @@ impl Swarm {
         }
     }
 
-    /// Lets all of them go on, at most `width` at a time, until they have what they are after, have failed, or `limit` has passed;
-    /// `look` is shown again and again what has come to an end. The rest counts as failed.
+    /// Lets all of them go on, at most `width` at a time, until they have what they are after, have
+    /// failed, or `limit` has passed; `look` is shown again and again what has come to an end. The
+    /// rest counts as failed.
     pub(crate) fn follow(
         &mut self,
         initiators: Vec<(u32, Initiator)>,

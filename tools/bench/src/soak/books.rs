@@ -94,7 +94,8 @@ impl Books {
         rows
     }
 
-    /// Of what this side's gateway has sent to the other: neither lost by the kernel nor seen at the other's port.
+    /// Of what this side's gateway has sent to the other: neither lost by the kernel nor seen at
+    /// the other's port.
     fn missing_behind(&self, side: Side) -> i64 {
         let [from, to] = [side, side.other()].map(|side| &self.sides[side.index()]);
         let PortCounters { rx_packets, drops, .. } = to.port(OUTER);
@@ -113,7 +114,8 @@ impl Book {
         self.counters.totals.iter().find(|(total, _)| total == name).map_or(0, |(_, count)| *count)
     }
 
-    /// Packets that came in, or that the gateway made, and that have not gone out, and are neither dropped nor kept.
+    /// Packets that came in, or that the gateway made, and that have not gone out, and are neither
+    /// dropped nor kept.
     fn missing(&self) -> i64 {
         let totals = |names: &[&str]| names.iter().map(|name| self.total(name)).sum::<u64>();
         let ports = |of: fn(&PortCounters) -> u64| self.counters.ports.iter().map(of).sum::<u64>();

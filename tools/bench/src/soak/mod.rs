@@ -1,9 +1,10 @@
-//! `testudo bench soak`: two gateways fully loaded for minutes, in both directions, while their SAs are renewed without end; and then
-//! every packet must be accounted for.
+//! `testudo bench soak`: two gateways fully loaded for minutes, in both directions, while their SAs
+//! are renewed without end; and then every packet must be accounted for.
 //!
-//! The hosts send more than the gateways carry, so packets are lost: in the rings that the kernel fills, and nowhere else. What came
-//! into a gateway has left it, or is counted as dropped with its reason; what one gateway sent has come to the other, or the kernel has
-//! counted it as lost on the way; and in the end there are as many SAs as in the beginning.
+//! The hosts send more than the gateways carry, so packets are lost: in the rings that the kernel
+//! fills, and nowhere else. What came into a gateway has left it, or is counted as dropped with its
+//! reason; what one gateway sent has come to the other, or the kernel has counted it as lost on the
+//! way; and in the end there are as many SAs as in the beginning.
 
 mod books;
 mod renewals;
@@ -133,8 +134,9 @@ fn name(number: u8) -> String {
     format!("soak-{number}")
 }
 
-/// Floods as long as was asked for. Answers what arrived in each slice of that time, in Gb/s, and by how many octets the daemons'
-/// memory grew after the first half, in which all that they need has been called for.
+/// Floods as long as was asked for. Answers what arrived in each slice of that time, in Gb/s, and
+/// by how many octets the daemons' memory grew after the first half, in which all that they need
+/// has been called for.
 fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, f64), BenchError> {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(args.minutes * 60.0));
     let (mut rates, mut at_half) = (Vec::new(), None);
@@ -153,7 +155,8 @@ fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, 
     Ok((rates, after as f64 - at_half.unwrap_or(after) as f64))
 }
 
-/// Waits until nothing is on its way any more, and no SA is left that another has replaced; as long as that may take.
+/// Waits until nothing is on its way any more, and no SA is left that another has replaced; as long
+/// as that may take.
 ///
 /// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a
 /// while leaves what has come in its ring. So the books must also add up since `before`. What is

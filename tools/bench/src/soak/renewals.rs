@@ -12,7 +12,8 @@ use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
-/// Each tunnel once in so long: a peer that makes SAs faster than they are let go is put off (`creation_pace`).
+/// Each tunnel once in so long: a peer that makes SAs faster than they are let go is put off
+/// (`creation_pace`).
 const PACE: Duration = Duration::from_secs(1);
 /// The most that a daemon with that much to do may take to answer.
 const ANSWER: Duration = Duration::from_secs(10);

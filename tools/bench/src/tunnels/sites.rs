@@ -52,7 +52,8 @@ impl Spoke {
         PolicyId(self.0)
     }
 
-    /// The SPI that either end chose: the shards are used alike, and the slots of each one after the other.
+    /// The SPI that either end chose: the shards are used alike, and the slots of each one after
+    /// the other.
     fn spi(self) -> Spi {
         let (shard, slot) = (Shard(self.0 as u8), (self.0 >> 8) as u16);
         let tag = (self.0.wrapping_mul(0x9e37_79b9) >> 22) as u16 | 0x100;

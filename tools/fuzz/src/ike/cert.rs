@@ -1,4 +1,5 @@
-//! What `swanctl` and peers send of certificates: X.509, lists of revoked ones, keys, names, algorithms.
+//! What `swanctl` and peers send of certificates: X.509, lists of revoked ones, keys, names,
+//! algorithms.
 
 use testudo_ike::cert::{Certificate, Crl, DistinguishedName, Hashes, PrivateKey, SignatureScheme, Trust};
 use testudo_ike::config::{Eku, Identity, Revocation};

@@ -1,4 +1,5 @@
-//! Two sides with certificates, ML-KEM and virtual addresses, of whom each reauthenticates the other.
+//! Two sides with certificates, ML-KEM and virtual addresses, of whom each reauthenticates the
+//! other.
 
 use super::config::side;
 use std::net::IpAddr;

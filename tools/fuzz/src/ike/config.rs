@@ -61,8 +61,8 @@ remote_ts:dynamic
 ",
 ];
 
-/// One side of a conversation, `$` being its own and `%` the other's number. SAs are renewed while the network is calm, on
-/// both sides at the same time.
+/// One side of a conversation, `$` being its own and `%` the other's number. SAs are renewed while
+/// the network is calm, on both sides at the same time.
 const SIDE: &str = ">site
 local_addrs:192.0.2.$
 remote_addrs:192.0.2.%

@@ -1,5 +1,6 @@
-//! Two endpoints that talk to each other, over a network that the fuzzer is: it drops, doubles, reorders, delays and
-//! changes what they say, while operators and clocks do as they like. Once it stops, both sides must agree.
+//! Two endpoints that talk to each other, over a network that the fuzzer is: it drops, doubles,
+//! reorders, delays and changes what they say, while operators and clocks do as they like. Once it
+//! stops, both sides must agree.
 
 use super::certified;
 use super::config::{limits, pair, secret};
@@ -273,7 +274,8 @@ impl Side {
         }
     }
 
-    /// An IV is used for one message only, and a Message ID for one request and one response (RFC 7296 §2.2).
+    /// An IV is used for one message only, and a Message ID for one request and one response (RFC
+    /// 7296 §2.2).
     fn check_sent(&mut self, bytes: &[u8]) {
         let message = Message::parse(bytes).expect("what we send is well formed");
         let Some(encrypted) = message.encrypted else { return };

@@ -1,4 +1,5 @@
-//! The endpoint in any phase, with a peer that says anything: in clear, or sealed with the right keys.
+//! The endpoint in any phase, with a peer that says anything: in clear, or sealed with the right
+//! keys.
 
 use super::node::Node;
 use super::peer::{AUTH, Draft, Peer};
@@ -115,7 +116,8 @@ impl Rig {
         head
     }
 
-    /// What an honest peer would say next, with edits: `count:8`, then `offset:16 | removed:8 | inserted`.
+    /// What an honest peer would say next, with edits: `count:8`, then
+    /// `offset:16 | removed:8 | inserted`.
     fn edited(&mut self, from: Path, input: &mut Input<'_>) {
         let Some(draft) = self.peer.next() else { return };
         let mut payloads = draft.payloads.clone();

@@ -6,8 +6,8 @@ use testudo_ike::message::{Header, Message, MessageBuilder, ParseError, Payload,
 /// Octets that GCM adds to the payloads of a message: IV, pad length, ICV.
 const OVERHEAD: usize = 8 + 1 + 16;
 
-/// A datagram; and, from its second octet on, the content of an Encrypted payload of which the first octet is the type of
-/// the first payload.
+/// A datagram; and, from its second octet on, the content of an Encrypted payload of which the
+/// first octet is the type of the first payload.
 pub fn target(data: &[u8]) {
     match Message::parse(data) {
         Ok(message) => check_message(&message, data),

@@ -153,7 +153,8 @@ impl Node {
         let first = self.sealed.entry((spis, direction, iv)).or_insert_with(|| bytes.to_vec());
         assert_eq!(first, bytes, "an IV is used for one message only");
         if message.header.response {
-            // Our first answer is to IKE_AUTH, or to the first request of a responder (RFC 7296 §2.2).
+            // Our first answer is to IKE_AUTH, or to the first request of a responder (RFC 7296
+            // §2.2).
             let (id, first) = (message.header.message_id.0, u32::from(!direction));
             let last = self.seen.answered.insert(spis, id);
             let in_turn = last.map_or(id == first, |last| id == last || id == last + 1);

@@ -1,4 +1,5 @@
-//! The peer: an honest one by itself, whose next message the fuzzer may edit before it is sealed and sent.
+//! The peer: an honest one by itself, whose next message the fuzzer may edit before it is sealed
+//! and sent.
 
 use super::config::{PEER, PSK, connections};
 use super::seal::{Head, MessageKeys};

@@ -53,7 +53,8 @@ fn path(nat: bool) -> Path {
     }
 }
 
-/// The endpoint in a phase, its peer, and the path between. `number` counts the phases, first without and then with a NAT.
+/// The endpoint in a phase, its peer, and the path between. `number` counts the phases, first
+/// without and then with a NAT.
 pub(super) fn begin(number: u8) -> (Node, Peer, Path) {
     static STATES: OnceLock<Vec<(State, Peer, Path)>> = OnceLock::new();
     let states = STATES.get_or_init(|| {

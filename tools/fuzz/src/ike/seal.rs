@@ -1,5 +1,5 @@
-//! Messages with any content, sealed with keys derived by RFC 7296 §2.14 once more, so that every octet behind
-//! authentication is the fuzzer's to choose.
+//! Messages with any content, sealed with keys derived by RFC 7296 §2.14 once more, so that every
+//! octet behind authentication is the fuzzer's to choose.
 
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library};
 use testudo_ike::config::IkeEncryption;
@@ -46,7 +46,8 @@ pub(super) struct MessageKeys {
 }
 
 impl MessageKeys {
-    /// SK_d | SK_ei | SK_er | ... from prf+, with no SK_a, because the cipher is an AEAD (RFC 5282 §7).
+    /// SK_d | SK_ei | SK_er | ... from prf+, with no SK_a, because the cipher is an AEAD (RFC 5282
+    /// §7).
     pub(super) fn derive(suite: IkeSuite, shared: &Secret, nonces: &Nonces, spis: IkeSpis) -> Self {
         let (algorithm, len) = match suite.encryption {
             IkeEncryption::Aes128Gcm16 => (AeadAlgorithm::Aes128Gcm, 16 + 4),
@@ -73,7 +74,8 @@ impl MessageKeys {
         message.extend([first, 0]);
         message.extend((sk_len as u16).to_be_bytes());
         let mut text = [content, &[pad_len]].concat();
-        // A peer's IVs need not be good for anything here; they must only differ from one another by content.
+        // A peer's IVs need not be good for anything here; they must only differ from one another
+        // by content.
         let iv = [0x50, head.exchange, head.flags, first, 0, 0, head.id as u8, pad_len];
         let mut tag = [0; 16];
         key.seal(iv, &message, &mut text, &mut tag);

@@ -1,5 +1,5 @@
-//! AH in both modes, and around ESP: what routers change on the way does no harm, what else is changed is found, and who has the keys
-//! gets nothing in but what the SAs take.
+//! AH in both modes, and around ESP: what routers change on the way does no harm, what else is
+//! changed is found, and who has the keys gets nothing in but what the SAs take.
 
 use super::fate::{Fate, Near, same_but_for_routing};
 use super::forge;
@@ -183,8 +183,8 @@ impl Rig {
         packet
     }
 
-    /// What a host sends: `packet | at:16 | mask:8 | noise`. On the way one octet is changed, which is found, and then all that routers
-    /// may change, which is of no account.
+    /// What a host sends: `packet | at:16 | mask:8 | noise`. On the way one octet is changed, which
+    /// is found, and then all that routers may change, which is of no account.
     fn send(&mut self, flags: u8, input: &mut Input<'_>) {
         let inner = self.bundle.inner().mode;
         let packet = self.packet(inner, input);
@@ -219,7 +219,8 @@ impl Rig {
         }
     }
 
-    /// ESP that has no SA waits for it, and so does AH around it: then nothing has been asked of AH's window.
+    /// ESP that has no SA waits for it, and so does AH around it: then nothing has been asked of
+    /// AH's window.
     fn is_early(&self, (verdict, _): &Done, packet: &[u8]) -> bool {
         let is_early = matches!(verdict, Verdict::Early(_));
         if is_early {
@@ -242,8 +243,9 @@ impl Rig {
         }
     }
 
-    /// What somebody with the keys makes up: `packet | class:8 | next:8 | payload`. In transport mode AH goes into the packet, otherwise
-    /// between its headers and something else; around ESP the payload is inside that.
+    /// What somebody with the keys makes up: `packet | class:8 | next:8 | payload`. In transport
+    /// mode AH goes into the packet, otherwise between its headers and something else; around ESP
+    /// the payload is inside that.
     fn seal(&mut self, flags: u8, input: &mut Input<'_>) {
         let head = self.packet(Mode::Transport, input);
         let (class, next, payload) = (input.u8(), Protocol(input.u8()), input.padded_chunk(LONGEST));
@@ -283,8 +285,8 @@ impl Rig {
         self.ah_before(packet, flags, (seam.protocol(packet)?, packet.get(seam.offset()..)?))
     }
 
-    /// The headers of a packet, AH with some words more than it needs, and something behind it; and whether its receiver finds AH there,
-    /// with an ICV that is right.
+    /// The headers of a packet, AH with some words more than it needs, and something behind it; and
+    /// whether its receiver finds AH there, with an ICV that is right.
     fn ah_before(&self, head: &[u8], flags: u8, (next, inside): (Protocol, &[u8])) -> Option<Made> {
         let seam = Seam::find(head).ok()?;
         let (at, v6) = (seam.offset(), ip::version(head) == Some(6));

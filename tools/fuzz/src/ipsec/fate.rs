@@ -1,4 +1,5 @@
-//! What must become of an authentic packet: RFC 4301 §5.2, RFC 4303 §3.4 and RFC 6040 once more, in the plainest words.
+//! What must become of an authentic packet: RFC 4301 §5.2, RFC 4303 §3.4 and RFC 6040 once more, in
+//! the plainest words.
 
 use super::gateway::Done;
 use std::net::IpAddr;
@@ -62,8 +63,9 @@ pub(super) struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301 §5.1). Where the SA's own
-    /// policy matches, or none does, the nearest range around the destination says on which side it lies.
+    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301
+    /// §5.1). Where the SA's own policy matches, or none does, the nearest range around the
+    /// destination says on which side it lies.
     fn goes_onward(&self, packet: &[u8]) -> bool {
         let flow = PacketSelector::of_packet(packet, Direction::Out).expect("a packet");
         let [near, far] = self.sides.map(|side| nearest(side, flow.remote()));
@@ -145,7 +147,8 @@ impl Fate {
                 same_but_for_routing(inner, packet, 0);
             }
             Self::Forwarded(inner, hops) => {
-                // Where the SA takes certain ports only, the datagram came whole and may have been larger than any link.
+                // Where the SA takes certain ports only, the datagram came whole and may have been
+                // larger than any link.
                 if *verdict == (Verdict::ForwardInPieces { mtu: u16::MAX }) {
                     assert!(ip::version(inner) == Some(6) && inner.len() > usize::from(ipv6::MIN_MTU));
                 } else {
@@ -165,8 +168,8 @@ impl Fate {
     }
 }
 
-/// Asserts that `after` is the packet `before` so many hops on: only traffic class, TTL, IPv4 checksum and the MSS of TCP may
-/// differ.
+/// Asserts that `after` is the packet `before` so many hops on: only traffic class, TTL, IPv4
+/// checksum and the MSS of TCP may differ.
 pub(super) fn same_but_for_routing(before: &[u8], after: &[u8], hops: u8) {
     assert_eq!(before.len(), after.len());
     let flow = |packet| PacketSelector::of_packet(packet, Direction::In).expect("a packet");

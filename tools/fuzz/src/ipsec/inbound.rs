@@ -1,4 +1,5 @@
-//! Packets from the untrusted side: raw, damaged, repeated, or sealed with the peer's key around anything.
+//! Packets from the untrusted side: raw, damaged, repeated, or sealed with the peer's key around
+//! anything.
 
 use super::fate::{Fate, Near, after_authentication};
 use super::forge::{around, filled, outer, padded, sealed};
@@ -36,7 +37,8 @@ struct Sent {
     class: u8,
 }
 
-/// `shape:16`, then packets as [`Rig::packet`] reads them, each with an octet that ends the burst if it is zero.
+/// `shape:16`, then packets as [`Rig::packet`] reads them, each with an octet that ends the burst
+/// if it is zero.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let mut rig = Rig::new(Shape::read(&mut input));
@@ -53,8 +55,8 @@ pub fn target(data: &[u8]) {
     rig.flush(&mut burst);
 }
 
-/// Policies of a hub: packets of the far hosts are protected again on their way to network 9, and do not get to network 8.
-/// The SA's own policy stands behind these.
+/// Policies of a hub: packets of the far hosts are protected again on their way to network 9, and
+/// do not get to network 8. The SA's own policy stands behind these.
 fn hub(near: &ChildSaParams) -> Spd {
     let policy = |remote, action| Policy { priority: 0, local: far_hosts(), remote, action };
     let (local, remote) = (near.local_ts.clone(), near.remote_ts.clone());
@@ -68,8 +70,8 @@ fn wide() -> [TrafficSelector; 2] {
     [all_of("10.2.0.0", "10.3.255.255"), all_of("2001:db8:2::", "2001:db8:3:ffff:ffff:ffff:ffff:ffff")]
 }
 
-/// The SA with its ESP packets in UDP if they were not, and the other way round, which the near gateway takes as well
-/// (RFC 7296 §2.23).
+/// The SA with its ESP packets in UDP if they were not, and the other way round, which the near
+/// gateway takes as well (RFC 7296 §2.23).
 fn swapped(params: &ChildSaParams) -> ChildSaParams {
     let (encapsulation, port) = match params.encapsulation {
         Encapsulation::Plain => (Encapsulation::Udp, PORT),
@@ -193,7 +195,8 @@ impl Rig {
         (sent, whole.then_some((number, text)))
     }
 
-    /// An inner packet with sound headers, from the far hosts to the near ones unless told otherwise.
+    /// An inner packet with sound headers, from the far hosts to the near ones unless told
+    /// otherwise.
     fn plausible(kind: u8, input: &mut Input<'_>) -> Vec<u8> {
         let to = input.u8();
         let mut packet = input.padded_chunk(LONGEST);
@@ -264,7 +267,8 @@ impl Rig {
     }
 }
 
-/// What nobody authenticated is dropped, unless it is IKE or waits, for an SA or for the rest of it.
+/// What nobody authenticated is dropped, unless it is IKE or waits, for an SA or for the rest of
+/// it.
 pub(super) fn refused((verdict, packet): &Done) {
     if *verdict != Verdict::ToHost {
         assert!(

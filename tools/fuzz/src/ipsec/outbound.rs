@@ -1,4 +1,5 @@
-//! Packets from the protected side, through policies of every kind. What leaves towards the peer must open at the peer.
+//! Packets from the protected side, through policies of every kind. What leaves towards the peer
+//! must open at the peer.
 
 use super::fate::{addressed_to, same_but_for_routing};
 use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way, is_forwarded};
@@ -28,8 +29,8 @@ const TRAP: PolicyId = PolicyId(1);
 const MOST: usize = 150;
 const LONGEST: usize = 5000;
 
-/// `shape:16 | numbers:8`, then packets as [`Rig::packet`] reads them, each with an octet that ends the burst if it is
-/// zero.
+/// `shape:16 | numbers:8`, then packets as [`Rig::packet`] reads them, each with an octet that ends
+/// the burst if it is zero.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let shape = Shape::read(&mut input);
@@ -60,8 +61,8 @@ struct Rig {
     ivs: BTreeSet<Vec<u8>>,
 }
 
-/// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4 does not, to network 5
-/// waits for an SA. There is no policy for anything else.
+/// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4
+/// does not, to network 5 waits for an SA. There is no policy for anything else.
 fn policies() -> Vec<Policy> {
     let policy = |remote, action| Policy { priority: 0, local: near_hosts(), remote, action };
     vec![
@@ -100,7 +101,8 @@ impl Rig {
         }
     }
 
-    /// `flags:8 | to:8 | length:16 | octets`: where to, by network and host, and how much of the packet is put right.
+    /// `flags:8 | to:8 | length:16 | octets`: where to, by network and host, and how much of the
+    /// packet is put right.
     fn packet(input: &mut Input<'_>) -> Given {
         let (flags, to) = (input.u8(), input.u8());
         let mut packet = input.padded_chunk(LONGEST);
@@ -267,8 +269,9 @@ impl Rig {
     }
 }
 
-/// True if a packet may leave in an outer packet that is larger than the path takes: IPv6 that its sender cannot make
-/// smaller, and what goes through selectors with ports, which its fragments do not have.
+/// True if a packet may leave in an outer packet that is larger than the path takes: IPv6 that its
+/// sender cannot make smaller, and what goes through selectors with ports, which its fragments do
+/// not have.
 fn is_excused(packet: &[u8]) -> bool {
     match ip::version(packet) {
         Some(4) => Ipv4::parse(packet).is_ok_and(|ip| !ip.df() && ip.dst().octets()[1] == 6),

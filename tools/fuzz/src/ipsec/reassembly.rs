@@ -1,4 +1,5 @@
-//! Reassembly: what comes out is made of nothing but its fragments, and every fragment is accounted for.
+//! Reassembly: what comes out is made of nothing but its fragments, and every fragment is accounted
+//! for.
 
 use crate::input::{Input, bit};
 use crate::repair;
@@ -28,7 +29,8 @@ struct Run {
     lost: usize,
 }
 
-/// Steps: `kind:8`, then `flags:8 | fragment`, or `id:8 | mtu:16 | which:8 | packet`, or `milliseconds:8`.
+/// Steps: `kind:8`, then `flags:8 | fragment`, or `id:8 | mtu:16 | which:8 | packet`, or
+/// `milliseconds:8`.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let reassembler = Reassembler::new(LIMITS, SipKey::new([9; 16]));

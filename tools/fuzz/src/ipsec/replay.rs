@@ -19,8 +19,9 @@ impl Model {
         self.accepted.last().copied().unwrap_or_default()
     }
 
-    /// True if an authentic packet of this number must be accepted (RFC 4303 §3.4.3). `since` is the highest number when
-    /// its burst began, from which the high half of an extended number is inferred.
+    /// True if an authentic packet of this number must be accepted (RFC 4303 §3.4.3). `since` is
+    /// the highest number when its burst began, from which the high half of an extended number is
+    /// inferred.
     pub(super) fn accepts(&self, sequence: u64, since: u64) -> bool {
         // Appendix A2.2: what lies further ahead or back is taken for another number, and fails.
         let (least, reach) = if self.esn {

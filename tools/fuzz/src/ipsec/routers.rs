@@ -1,9 +1,11 @@
-//! What routers do to a packet with AH, in the plainest words: RFC 4302 §3.3.3.1 and its appendix A once more.
+//! What routers do to a packet with AH, in the plainest words: RFC 4302 §3.3.3.1 and its appendix A
+//! once more.
 
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::{ipv4, ipv6};
 
-/// Of one octet: which bits routers may change, and which of these without a packet that is none, or another one, any more.
+/// Of one octet: which bits routers may change, and which of these without a packet that is none,
+/// or another one, any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bits {
     /// AH reads them as zero.

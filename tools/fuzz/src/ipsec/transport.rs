@@ -1,4 +1,5 @@
-//! Transport mode: what one host sends comes out at the other as it was; what the network or the peer makes up does no harm.
+//! Transport mode: what one host sends comes out at the other as it was; what the network or the
+//! peer makes up does no harm.
 
 use super::forge;
 use super::gateway::{Gateway, Given, ROOMY, Way, is_forwarded};
@@ -18,7 +19,8 @@ use testudo_wire::ip::Protocol;
 /// Of a packet.
 const MOST: usize = 4000;
 
-/// `shape:16`, then packets: `flags:8 | packet`, from the host; or what its peer seals: `flags:8 | next:8 | payload`.
+/// `shape:16`, then packets: `flags:8 | packet`, from the host; or what its peer seals:
+/// `flags:8 | next:8 | payload`.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let shape = Shape::read(&mut input);

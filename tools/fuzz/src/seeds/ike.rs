@@ -64,7 +64,8 @@ type List = Vec<(u8, &'static [u8])>;
 
 /// A datagram, or a type and content.
 pub(super) fn message() -> Vec<Seed> {
-    // An IPv4 range with ports, OPAQUE ports, a type that nobody knows; then ports the wrong way round.
+    // An IPv4 range with ports, OPAQUE ports, a type that nobody knows; then ports the wrong way
+    // round.
     let selectors = b"\x03\0\0\0\x07\x06\0\x10\0\x50\0\x51\x0a\0\0\0\x0a\0\0\x09\
         \x07\0\0\x10\xff\xff\0\0\0\0\0\0\xff\xff\xff\xff\x09\0\0\x08\0\0\0\0";
     let reversed = b"\x01\0\0\0\x07\x06\0\x10\0\x51\0\x50\x0a\0\0\0\x0a\0\0\x09";

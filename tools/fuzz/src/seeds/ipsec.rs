@@ -126,7 +126,8 @@ pub(super) fn reassembly() -> Vec<Seed> {
     seeds
 }
 
-/// `shape:16`, then what the host sends, `flags:8 | packet`, and what its peer seals, `flags:8 | next:8 | payload`.
+/// `shape:16`, then what the host sends, `flags:8 | packet`, and what its peer seals,
+/// `flags:8 | next:8 | payload`.
 pub(super) fn transport() -> Vec<Seed> {
     const RIGHT: u8 = 7;
     const JOINED: u8 = 8;
@@ -156,8 +157,9 @@ pub(super) fn transport() -> Vec<Seed> {
     seeds
 }
 
-/// `shape:16 | kind:8`, then what a host sends, `flags:8 | packet | at:16 | mask:8 | noise`, what has the right keys,
-/// `flags:8 | packet | class:8 | next:8 | payload`, and anything else, `flags:8 | repairs:8 | packet`.
+/// `shape:16 | kind:8`, then what a host sends, `flags:8 | packet | at:16 | mask:8 | noise`, what
+/// has the right keys, `flags:8 | packet | class:8 | next:8 | payload`, and anything else,
+/// `flags:8 | repairs:8 | packet`.
 pub(super) fn ah() -> Vec<Seed> {
     const DAMAGED: u8 = 1;
     const FROM_A_PORT: u8 = 4;

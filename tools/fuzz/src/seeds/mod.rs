@@ -1,7 +1,7 @@
 //! Inputs to begin with: whole packets and messages, one for each thing that a target can do.
 //!
-//! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them there, and a test
-//! holds that they are what is written here.
+//! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them
+//! there, and a test holds that they are what is written here.
 
 mod cert;
 mod ike;

@@ -11,7 +11,8 @@ use testudo_vici::{CommandError, Error};
 
 /// The most steps of one input.
 const MOST: usize = 100;
-/// Every command, so that the fuzzer need not spell them. `""` stands for a name of the input's own.
+/// Every command, so that the fuzzer need not spell them. `""` stands for a name of the input's
+/// own.
 pub(crate) const COMMANDS: [&str; 30] = [
     "",
     "version",
@@ -75,7 +76,8 @@ pub fn target(data: &[u8]) {
 struct Client {
     id: ClientId,
     received: Deframer,
-    /// Commands sent as such, and answers to them. What a client sends as raw octets may be a command as well.
+    /// Commands sent as such, and answers to them. What a client sends as raw octets may be a
+    /// command as well.
     asked: u64,
     answered: u64,
     raw: bool,

@@ -1,6 +1,8 @@
-//! Messages as lines of text, which a fuzzer changes with more success than lengths and type octets.
+//! Messages as lines of text, which a fuzzer changes with more success than lengths and type
+//! octets.
 //!
-//! `>name` begins a section and `<` ends it, `name=value` is a value, `name:one,two` a list. Other lines are passed over.
+//! `>name` begins a section and `<` ends it, `name=value` is a value, `name:one,two` a list. Other
+//! lines are passed over.
 
 use testudo_vici::message::{Element, Message};
 

@@ -76,7 +76,8 @@ fn covered_by_ah(packet: &[u8], value: u16) {
     assert_eq!(cover(&around).expect("the ICV is no part of it"), before);
 }
 
-/// Where IPsec goes in transport mode: into the packet, at a header; and what is put there is found again, and taken out.
+/// Where IPsec goes in transport mode: into the packet, at a header; and what is put there is found
+/// again, and taken out.
 fn seam(packet: &[u8], value: u16) {
     let _anywhere = Seam::at(packet, value.into());
     let Ok(seam) = Seam::find(packet) else { return };
@@ -118,7 +119,8 @@ fn ipv6(packet: &[u8], value: u16) {
     assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
 }
 
-/// The way through the extension headers once more, in the order of RFC 8200 §4.1 where that is not optional.
+/// The way through the extension headers once more, in the order of RFC 8200 §4.1 where that is not
+/// optional.
 fn behind_extensions<'a>(ip: &Ipv6<'a>) -> Option<(Protocol, &'a [u8])> {
     let (mut protocol, mut payload, mut fragments) = (ip.next_header(), ip.payload(), 0);
     for count in 0..=ipv6::MAX_EXTENSIONS {

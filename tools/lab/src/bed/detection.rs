@@ -4,12 +4,13 @@ use super::Bed;
 use crate::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a node logs when it takes another one for failed: because it is silent, or because the engine says so. Where only a daemon
-/// dies the engine is faster.
+/// What a node logs when it takes another one for failed: because it is silent, or because the
+/// engine says so. Where only a daemon dies the engine is faster.
 const NOTICED: [&str; 2] = ["is suspected", "has left the view"];
 
 impl Bed {
-    /// How long after `since` the first of the other nodes noticed that this one has failed, if one said so.
+    /// How long after `since` the first of the other nodes noticed that this one has failed, if one
+    /// said so.
     pub fn detection(&self, failed: u8, since: SystemTime) -> Result<Option<Duration>> {
         let survivors = (1..).zip(&self.nodes).filter(|(node, _)| *node != failed);
         let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
@@ -47,8 +48,8 @@ fn time(word: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::new(u64::try_from(seconds).ok()?, nanos))
 }
 
-/// Days from 1970 to a date of the Gregorian calendar, in years that begin in March: then the day that is sometimes
-/// there is the last.
+/// Days from 1970 to a date of the Gregorian calendar, in years that begin in March: then the day
+/// that is sometimes there is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
     let leap = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

@@ -56,8 +56,8 @@ impl Bed {
         }
     }
 
-    /// Parts these nodes from all others, on all networks; what is outside and inside stays with the others.
-    /// [`crate::cluster::Cluster::heal`] ends it.
+    /// Parts these nodes from all others, on all networks; what is outside and inside stays with
+    /// the others. [`crate::cluster::Cluster::heal`] ends it.
     pub fn split(&self, apart: &[u8]) -> Result<()> {
         self.cluster.split(apart)
     }

@@ -1,5 +1,5 @@
-//! A cluster that runs: corosync and testudod on each node, gateways across with a connection to the cluster each, and everything
-//! that can fail.
+//! A cluster that runs: corosync and testudod on each node, gateways across with a connection to
+//! the cluster each, and everything that can fail.
 
 mod config;
 mod detection;
@@ -32,7 +32,8 @@ pub struct BedOptions {
     pub nodes: u8,
     /// What each peer runs.
     pub peers: Vec<Kind>,
-    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and the nodes' heartbeats there.
+    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and
+    /// the nodes' heartbeats there.
     pub outside: Family,
     /// Further lines of `[cluster]`.
     pub cluster: String,
@@ -98,7 +99,8 @@ impl Bed {
         Self::start_with(lab, options, |_, _| {})
     }
 
-    /// The same; `adjust` changes the connection to a peer, as the cluster has it, and as the peer has it (true).
+    /// The same; `adjust` changes the connection to a peer, as the cluster has it, and as the peer
+    /// has it (true).
     pub fn start_with(
         lab: &Lab,
         options: &BedOptions,
@@ -172,7 +174,8 @@ impl Bed {
         })
     }
 
-    /// Waits until these nodes are a quorate view, as each of them says, all of them up to date, and no others.
+    /// Waits until these nodes are a quorate view, as each of them says, all of them up to date,
+    /// and no others.
     pub fn await_members(&self, members: &[u8]) -> Result<()> {
         for node in members {
             wait_until(&format!("a view of {members:?} at node {node}"), LIMIT, || {
@@ -210,7 +213,8 @@ impl Bed {
         Ok(pong.received > 0)
     }
 
-    /// Starts a probe each way through the tunnel of peer 1: from the client to the host behind the peer, and back.
+    /// Starts a probe each way through the tunnel of peer 1: from the client to the host behind the
+    /// peer, and back.
     pub fn probes(&self) -> Result<[Probe; 2]> {
         let (client, host) = (&self.cluster.client, &self.cluster.hosts[0]);
         Ok([

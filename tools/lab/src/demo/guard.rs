@@ -1,7 +1,7 @@
 //! A parent process that outlives whatever happens to the demo, and cleans up after it.
 //!
-//! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this process sweeps; if
-//! this process is killed, the demo gets a SIGTERM and cleans up.
+//! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this
+//! process sweeps; if this process is killed, the demo gets a SIGTERM and cleans up.
 
 use crate::{sweep, wait_until};
 use nix::sys::prctl::set_child_subreaper;
@@ -20,7 +20,8 @@ use std::time::Duration;
 
 const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs this program again as the one that works, with `--guarded` added to its arguments, and waits for its end.
+/// Runs this program again as the one that works, with `--guarded` added to its arguments, and
+/// waits for its end.
 pub fn run(name: &str) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

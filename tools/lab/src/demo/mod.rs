@@ -1,4 +1,5 @@
-//! What the demos have in common: what they say while they run, and that nothing stays behind however they end.
+//! What the demos have in common: what they say while they run, and that nothing stays behind
+//! however they end.
 
 pub mod guard;
 mod progress;

@@ -1,4 +1,5 @@
-//! The links of a guest: a tap beside an interface of the namespace, and the addresses that move behind it.
+//! The links of a guest: a tap beside an interface of the namespace, and the addresses that move
+//! behind it.
 
 use crate::{Error, Namespace, Result};
 use serde::Deserialize;
@@ -31,7 +32,8 @@ struct Address {
 }
 
 impl Link {
-    /// Takes addresses and routes from `interface` and connects it, as a switch does, to a tap for the guest.
+    /// Takes addresses and routes from `interface` and connects it, as a switch does, to a tap for
+    /// the guest.
     pub(crate) fn take(namespace: &Namespace, interface: &str, name: &str) -> Result<Self> {
         let shown = namespace.run("ip", ["-j", "address", "show", "dev", interface])?.stdout;
         let (mtu, addresses) = parse_addresses(&shown)?;
@@ -93,7 +95,8 @@ fn parse_routes(shown: &str) -> Vec<String> {
     words.filter(|words| words.get(1) == Some(&"via")).map(|words| words.join(" ")).collect()
 }
 
-/// Two hosts of a lab never share one: the namespace's, with a bit turned that keeps it local and unicast.
+/// Two hosts of a lab never share one: the namespace's, with a bit turned that keeps it local and
+/// unicast.
 fn guest_mac(mut mac: [u8; 6]) -> String {
     mac[0] ^= 0x04;
     mac.map(|octet| format!("{octet:02x}")).join(":")

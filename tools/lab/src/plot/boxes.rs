@@ -101,8 +101,8 @@ impl Column {
     }
 }
 
-/// Where in the width of the box a dot goes, so that few cover each other: the golden ratio spreads any number of them
-/// evenly, and the same picture comes out each time.
+/// Where in the width of the box a dot goes, so that few cover each other: the golden ratio spreads
+/// any number of them evenly, and the same picture comes out each time.
 fn scatter(n: usize) -> f64 {
     (n as f64 * 0.618_033_988_75).fract() - 0.5
 }

@@ -1,4 +1,5 @@
-//! Figures of several series over the same cases: side by side as bars, or as lines where the cases have an order.
+//! Figures of several series over the same cases: side by side as bars, or as lines where the cases
+//! have an order.
 
 use super::Limit;
 use super::axis::Axis;

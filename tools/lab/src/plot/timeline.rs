@@ -173,7 +173,8 @@ struct Rows {
 
 impl Rows {
     fn add(&mut self, name: &str, place: f64) {
-        // Names that would be crossed by the line of this mark push theirs down: the line ends below them.
+        // Names that would be crossed by the line of this mark push theirs down: the line ends
+        // below them.
         let row = self.ends.iter().position(|end| *end <= place).unwrap_or(self.ends.len());
         let end = place + GAP + width_of(name, Face { bold: true, ..TICK }) + GAP;
         match self.ends.get_mut(row) {

@@ -1,8 +1,9 @@
 //! A stream of numbered UDP datagrams, one a millisecond, that tells how long nothing came through.
 //!
-//! Sender and receiver are threads of this process, so that all times are of one clock. Arrivals have the time at which
-//! the receiver's kernel had the datagram, whenever the thread comes to read it; and the sender notes when it really sent
-//! each, so that its own pauses are not taken for the network's.
+//! Sender and receiver are threads of this process, so that all times are of one clock. Arrivals
+//! have the time at which the receiver's kernel had the datagram, whenever the thread comes to read
+//! it; and the sender notes when it really sent each, so that its own pauses are not taken for the
+//! network's.
 
 mod socket;
 mod trace;
@@ -25,7 +26,8 @@ use std::time::{Duration, Instant};
 pub const INTERVAL: Duration = Duration::from_millis(1);
 /// Octets of data in a datagram: about those of a voice call.
 const OCTETS: usize = 160;
-/// What is still under way after the last one: the network may have kept it back for want of a neighbour's address.
+/// What is still under way after the last one: the network may have kept it back for want of a
+/// neighbour's address.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// A running probe, in one direction.
@@ -57,7 +59,8 @@ impl Probe {
         })
     }
 
-    /// Waits until so many more datagrams have been sent: on a busy machine that takes longer than as many intervals.
+    /// Waits until so many more datagrams have been sent: on a busy machine that takes longer than
+    /// as many intervals.
     pub fn await_sent(&self, more: u64, limit: Duration) -> Result<()> {
         let all = self.sent.load(Ordering::Relaxed) + more;
         wait_until(&format!("{more} more datagrams of a probe"), limit, || {
@@ -75,7 +78,8 @@ impl Probe {
     }
 }
 
-/// Not connected: errors that routers report stay with the kernel, and what cannot be sent is lost like the rest.
+/// Not connected: errors that routers report stay with the kernel, and what cannot be sent is lost
+/// like the rest.
 fn open_sender(target: SocketAddr) -> io::Result<UdpSocket> {
     let any = match target {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
@@ -103,11 +107,13 @@ fn send(
         let datagram = socket::datagram(run, sent.len() as u64, OCTETS);
         let now = Instant::now();
         sent.push(now);
-        // Refused for want of a route or of room: lost, and counted as such because it does not arrive.
+        // Refused for want of a route or of room: lost, and counted as such because it does not
+        // arrive.
         let _refused = socket.send_to(&datagram, target);
         told.store(sent.len() as u64, Ordering::Relaxed);
-        // What it could not send in time it does not send at all: a burst would not be what the network usually gets.
-        // And it always sleeps: where sending takes long, a thread of its priority would leave others no time.
+        // What it could not send in time it does not send at all: a burst would not be what the
+        // network usually gets. And it always sleeps: where sending takes long, a thread of its
+        // priority would leave others no time.
         due = (due + interval).max(Instant::now() + interval / 2);
     }
     sent

@@ -13,8 +13,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Room for what comes while the thread gets no CPU: about five seconds of one datagram a millisecond, with the
-/// kernel's bookkeeping.
+/// Room for what comes while the thread gets no CPU: about five seconds of one datagram a
+/// millisecond, with the kernel's bookkeeping.
 const BUFFER: usize = 8 << 20;
 /// How often it looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -35,7 +35,8 @@ impl Receiver {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(LOOK))?;
         setsockopt(&socket, RcvBufForce, &BUFFER)?;
-        // The kernel may take a moment until it stamps; what comes before has the time at which it is read.
+        // The kernel may take a moment until it stamps; what comes before has the time at which it
+        // is read.
         setsockopt(&socket, ReceiveTimestampns, &true)?;
         Ok(Self { socket, run })
     }

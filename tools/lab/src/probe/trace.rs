@@ -44,9 +44,10 @@ pub struct Summary {
 
 /// Time in which nothing arrived that should have.
 ///
-/// It reaches from one arrival to the next. A sender that got no CPU makes such a gap too: where the sender itself was
-/// silent at the edge of the gap, next to a datagram that did arrive, that silence is taken off. Silence between two
-/// datagrams that are both lost is not: the network was out before and after it.
+/// It reaches from one arrival to the next. A sender that got no CPU makes such a gap too: where
+/// the sender itself was silent at the edge of the gap, next to a datagram that did arrive, that
+/// silence is taken off. Silence between two datagrams that are both lost is not: the network was
+/// out before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The last arrival before.
@@ -59,7 +60,8 @@ pub struct Outage {
     pub lost: u64,
 }
 
-/// An end of a gap: a number, and when it arrived. At the very ends of a trace nothing has, and the number is not known.
+/// An end of a gap: a number, and when it arrived. At the very ends of a trace nothing has, and the
+/// number is not known.
 #[derive(Clone, Copy)]
 struct Edge {
     number: Option<usize>,
@@ -67,8 +69,8 @@ struct Edge {
 }
 
 impl Trace {
-    /// From the times of sending, by number, and the arrivals in their order. Numbers that were never sent are none of
-    /// ours.
+    /// From the times of sending, by number, and the arrivals in their order. Numbers that were
+    /// never sent are none of ours.
     pub fn new(interval: Duration, sent: Vec<Instant>, arrivals: Vec<Arrival>) -> Self {
         let mut trace =
             Self { interval, first: vec![None; sent.len()], sent, arrivals: Vec::new(), duplicates: 0 };
@@ -151,8 +153,9 @@ impl Trace {
         self.gaps().into_iter().max_by_key(|outage| outage.length).unwrap_or(nothing_sent)
     }
 
-    /// The times between all arrivals. The first one reaches back to the first sending; the last one reaches to the end
-    /// of sending, if there is anything after the last arrival that was lost.
+    /// The times between all arrivals. The first one reaches back to the first sending; the last
+    /// one reaches to the end of sending, if there is anything after the last arrival that was
+    /// lost.
     fn gaps(&self) -> Vec<Outage> {
         let begin = self.sent.first().map(|at| Edge { number: None, at: *at });
         let arrived = self.arrivals.iter().map(|a| Edge { number: Some(index(a.number)), at: a.at });
@@ -173,7 +176,8 @@ impl Trace {
             silence += self.silence_after(number - 1);
         }
         if after.number.zip(before.number).is_some_and(|(after, before)| after < before) {
-            // The later arrival was sent before: whatever the sender did since, the network has kept it back.
+            // The later arrival was sent before: whatever the sender did since, the network has
+            // kept it back.
             silence = Duration::ZERO;
         }
         let length = after.at.saturating_duration_since(before.at).saturating_sub(silence);

@@ -1,5 +1,5 @@
-//! strongSwan to strongSwan: what the lab can do before Testudo enters it, and that its instruments see what they
-//! should.
+//! strongSwan to strongSwan: what the lab can do before Testudo enters it, and that its instruments
+//! see what they should.
 
 use std::time::Duration;
 use testudo_lab::capture::Capture;

@@ -1,4 +1,5 @@
-//! The instruments that measure a failover, on a path without any tunnel: what they must see, and what they must not.
+//! The instruments that measure a failover, on a path without any tunnel: what they must see, and
+//! what they must not.
 
 use std::net::IpAddr;
 use std::thread::sleep;
@@ -48,7 +49,8 @@ fn cut(t: &Topology, length: Duration) -> (Duration, Duration) {
     (least, before.elapsed())
 }
 
-/// The longest that an arrival took: where a busy machine is late, outages seem as much longer or shorter.
+/// The longest that an arrival took: where a busy machine is late, outages seem as much longer or
+/// shorter.
 fn latest(trace: &Trace) -> Duration {
     trace.delays().filter_map(|(_, delay)| delay).max().unwrap_or_default()
 }

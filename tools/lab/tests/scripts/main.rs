@@ -1,5 +1,5 @@
-//! Bad input to the scripts (no root, no network, wrong system, full disk) ends with one clear line,
-//! before anything else is done. No test here needs a lab or a network.
+//! Bad input to the scripts (no root, no network, wrong system, full disk) ends with one clear
+//! line, before anything else is done. No test here needs a lab or a network.
 #![allow(missing_docs)]
 
 mod install;

@@ -194,7 +194,8 @@ impl Sandbox {
 }
 
 impl Outcome {
-    /// One line on standard error, from `script`, with all of `parts`, and an exit code that is not 0.
+    /// One line on standard error, from `script`, with all of `parts`, and an exit code that is not
+    /// 0.
     #[track_caller]
     pub(crate) fn is_refusal(&self, script: &str, parts: &[&str]) {
         let Self { code, stdout, stderr } = self;

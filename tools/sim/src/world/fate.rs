@@ -27,7 +27,8 @@ impl World {
         }
     }
 
-    /// How long a fault lasts: often shorter than anybody could notice, sometimes longer than patience.
+    /// How long a fault lasts: often shorter than anybody could notice, sometimes longer than
+    /// patience.
     fn span(&mut self) -> Nanos {
         let longest = *self.random.pick(&[60, 300, 1000, 3000]).unwrap_or(&300);
         self.random.between(5, longest) * MILLI
@@ -68,7 +69,8 @@ impl World {
         true
     }
 
-    /// Memory may be lost as long as somebody keeps the state who counts: less than half lose it at once.
+    /// Memory may be lost as long as somebody keeps the state who counts: less than half lose it at
+    /// once.
     fn may_forget(&self, node: usize) -> bool {
         let keeps =
             |index: usize| index != node && !self.slots[index].empty && self.slots[index].host.is_some();
@@ -109,8 +111,8 @@ impl World {
         true
     }
 
-    /// Nobody else hears of the sender ID that it is about to ask for. It could use that only if its own word were enough; and once
-    /// set back, nothing would remember that.
+    /// Nobody else hears of the sender ID that it is about to ask for. It could use that only if
+    /// its own word were enough; and once set back, nothing would remember that.
     fn strike_renewal(&mut self, node: usize) -> bool {
         if !self.scenario.rollbacks || !self.slots[node].runs() || !self.may_forget(node) {
             return false;
@@ -305,13 +307,14 @@ impl World {
         }
     }
 
-    /// Both of two sides have been told that they are the majority: what follows is theirs who told them so, but for what
-    /// must hold even then.
+    /// Both of two sides have been told that they are the majority: what follows is theirs who told
+    /// them so, but for what must hold even then.
     pub(super) fn is_split_brain(&self) -> bool {
         self.split
     }
 
-    /// Forgives what cannot hold once two sides were the majority, or once nobody was left who held the state.
+    /// Forgives what cannot hold once two sides were the majority, or once nobody was left who held
+    /// the state.
     pub(super) fn excuse(&mut self) {
         if !self.may_blame() {
             self.checks.excuse();

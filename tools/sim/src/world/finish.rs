@@ -46,7 +46,8 @@ impl fmt::Display for Outcome {
 }
 
 impl World {
-    /// All nodes, but for one that stands still, are in one quorate view, hold the state, and agree on it.
+    /// All nodes, but for one that stands still, are in one quorate view, hold the state, and agree
+    /// on it.
     pub(super) fn do_nodes_agree(&self) -> bool {
         let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_cluster::engine::RingId;
 
-/// Nodes that hold the state, by the quorate view that they hold it in. A view may have begun at some of its members only: the
-/// ones before it count until all of a later one hold it.
+/// Nodes that hold the state, by the quorate view that they hold it in. A view may have begun at
+/// some of its members only: the ones before it count until all of a later one hold it.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<ViewId, BTreeSet<usize>>);
 
@@ -12,8 +12,8 @@ pub(super) struct Holders(BTreeMap<ViewId, BTreeSet<usize>>);
 pub(super) type ViewId = (RingId, u64);
 
 impl Holders {
-    /// A node holds the state in a view with so many members. True if it cannot have it from anybody: it has begun with nothing,
-    /// and nobody was left who knew more.
+    /// A node holds the state in a view with so many members. True if it cannot have it from
+    /// anybody: it has begun with nothing, and nobody was left who knew more.
     pub(super) fn holds(&mut self, node: usize, at: ViewId, members: usize) -> bool {
         let is_new = !self.0.contains_key(&at);
         let lost = is_new && !self.0.is_empty() && self.0.values().all(BTreeSet::is_empty);

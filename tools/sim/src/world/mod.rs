@@ -1,4 +1,5 @@
-//! The world: nodes, peers, what is between them, and the time, which goes from one event to the next.
+//! The world: nodes, peers, what is between them, and the time, which goes from one event to the
+//! next.
 
 mod fate;
 mod finish;
@@ -66,7 +67,8 @@ enum Arrival {
     Ike(Path, Vec<u8>),
     /// An ESP packet, to be looked at by the filter.
     Outer(Vec<u8>),
-    /// An ESP packet in fragments: every node puts it together, and finds out only then whose it is.
+    /// An ESP packet in fragments: every node puts it together, and finds out only then whose it
+    /// is.
     Fragments(Vec<u8>),
     /// A clear packet, to be looked at by the filter.
     Inner(Vec<u8>),
@@ -113,7 +115,8 @@ pub struct World {
     /// Both of two nodes may be quorate alone.
     split: bool,
     holders: Holders,
-    /// The state was lost because all who had it lost their memory: nobody can be blamed for tunnels.
+    /// The state was lost because all who had it lost their memory: nobody can be blamed for
+    /// tunnels.
     state_lost: u64,
 }
 

@@ -92,7 +92,8 @@ impl World {
         self.after(index);
     }
 
-    /// A machine is set back: its memory, and perhaps its disk, is what it was a while ago, and it notices at once.
+    /// A machine is set back: its memory, and perhaps its disk, is what it was a while ago, and it
+    /// notices at once.
     pub(super) fn roll_back(&mut self, index: usize, to: Nanos, with_disk: bool) {
         let seed = self.random.number();
         let slot = &mut self.slots[index];
@@ -246,8 +247,8 @@ impl World {
         }
     }
 
-    /// An incarnation is written at once, while the node waits; what else there is takes as long as disks take, and is lost
-    /// with a node that dies before.
+    /// An incarnation is written at once, while the node waits; what else there is takes as long as
+    /// disks take, and is lost with a node that dies before.
     fn persist(&mut self, index: usize, durable: Durable) {
         self.note(Who::Node(index), "persists", u64::from(durable.incarnation), durable.begun.epoch);
         let disk = self.slots[index].disk;
@@ -303,8 +304,9 @@ impl World {
         self.check_owner(index, shard, provisional);
     }
 
-    /// Who carries a suspect's shard is the one whom the view names, whomever else it suspects. No two nodes are owners of a shard at
-    /// once; one that is alone without a quorum goes on with what it had, if it may.
+    /// Who carries a suspect's shard is the one whom the view names, whomever else it suspects. No
+    /// two nodes are owners of a shard at once; one that is alone without a quorum goes on with
+    /// what it had, if it may.
     fn check_owner(&mut self, index: usize, shard: Shard, provisional: bool) {
         if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(shard)) {
             let what = format!("carries shard {} and is not its standby", shard.0);
@@ -364,7 +366,8 @@ impl World {
         let slot = &self.slots[index];
         let at = match &slot.host {
             Some(host) if slot.pause.is_none() => {
-                // What is due at once is so in the next turn of its thread: others have theirs before it.
+                // What is due at once is so in the next turn of its thread: others have theirs
+                // before it.
                 let turn = |at: Nanos| if at <= self.now { self.now + TURN_INTERVAL } else { at };
                 host.next_timeout().map(|local| turn(slot.clock.when(local, self.now)))
             }
@@ -386,8 +389,9 @@ impl World {
             // It has let go of what it held before.
             return self.holders.forget(index, Some(at));
         }
-        // Half of the nodes, by the grace of the witness. Should they stand still, the other half gets its vote, and they go on
-        // until their engine tells them so: among themselves nobody can prove anything.
+        // Half of the nodes, by the grace of the witness. Should they stand still, the other half
+        // gets its vote, and they go on until their engine tells them so: among themselves nobody
+        // can prove anything.
         self.split |= standing.members * 2 <= self.scenario.nodes;
         slot.empty = false;
         let lost = self.holders.holds(index, at, standing.members);

@@ -177,7 +177,8 @@ impl World {
         self.peers[index].endpoint().sas().any(established)
     }
 
-    /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of it.
+    /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of
+    /// it.
     pub(super) fn care(&mut self, index: usize) {
         let next = self.now + CARE_INTERVAL / 2 + self.random.below(CARE_INTERVAL);
         self.at(next, What::Care(index));
@@ -225,7 +226,8 @@ impl World {
         self.bring_up(index);
     }
 
-    /// Peers of whose IKE SAs the nodes have others than they have themselves, although nothing should be left of those.
+    /// Peers of whose IKE SAs the nodes have others than they have themselves, although nothing
+    /// should be left of those.
     pub(super) fn relics(&self) -> Vec<usize> {
         let differs = |peer: &usize| {
             let addr = IpAddr::V4(peer_addr(*peer));
@@ -253,13 +255,15 @@ impl World {
 
     fn bring_up(&mut self, index: usize) {
         let tunnel = &mut self.tunnels[index];
-        // An attempt that leads nowhere is given up: the other side may have lost what was half done.
+        // An attempt that leads nowhere is given up: the other side may have lost what was half
+        // done.
         let asked = tunnel.asked;
         if asked != 0 && self.now - asked < INITIATE_TIMEOUT {
             return;
         }
         tunnel.asked = self.now;
-        // The gateway begins by itself where it is to begin, but for what an operator has taken down.
+        // The gateway begins by itself where it is to begin, but for what an operator has taken
+        // down.
         let by_gateway = self.scenario.manners[index].gateway_starts && tunnel.ups == 0;
         if by_gateway && asked == 0 {
             return;

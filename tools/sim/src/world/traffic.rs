@@ -106,7 +106,8 @@ impl World {
         }
     }
 
-    /// The server sends so much at once to a peer that whoever carries it runs out of numbers within a few packets.
+    /// The server sends so much at once to a peer that whoever carries it runs out of numbers
+    /// within a few packets.
     fn burst(&mut self, peer: usize) {
         let left = self.spice.below(4);
         for node in 0..self.slots.len() {

@@ -57,8 +57,8 @@ fn a_packet_that_is_taken_in_twice_is_seen() {
 
 #[test]
 fn the_same_ivs_again_are_seen() {
-    // A gateway that starts anew with the sender ID of before, and peers whose SAs it does not know: nothing is
-    // repeated. One that is set back to what it was does repeat itself.
+    // A gateway that starts anew with the sender ID of before, and peers whose SAs it does not
+    // know: nothing is repeated. One that is set back to what it was does repeat itself.
     let caught = (0..200).any(|seed| {
         let outcome = run(seed, Flaw::None, &[Kind::Rollback]);
         outcome.violations.iter().any(|violation| violation.invariant == Invariant::Iv)

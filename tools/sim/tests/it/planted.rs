@@ -9,8 +9,9 @@ use testudo_sim::{cluster, runner, scenario::Scenario};
 /// Seeds in which a bug must show itself.
 const SEEDS: u64 = 1000;
 
-/// The world in which a bug showed itself last: it is looked at first. Where that is over, because something has changed that
-/// moves all worlds, the next one is looked for, and told, to be put here.
+/// The world in which a bug showed itself last: it is looked at first. Where that is over, because
+/// something has changed that moves all worlds, the next one is looked for, and told, to be put
+/// here.
 const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
     (Plant::NoFloor, 0),
@@ -34,7 +35,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::OlderStay, 6),
 ];
 
-/// Bugs that take more of some faults than there are in most worlds: they are looked for where there are no others.
+/// Bugs that take more of some faults than there are in most worlds: they are looked for where
+/// there are no others.
 const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::BlockBeforeStable, &[Kind::EngineOnly, Kind::ClusterLink]),
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),

@@ -47,7 +47,8 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     );
 }
 
-/// Worlds in which something goes wrong for good, after faults of one kind: a fifteenth of the others.
+/// Worlds in which something goes wrong for good, after faults of one kind: a fifteenth of the
+/// others.
 fn for_good(lasting: Lasting, nodes: usize, kind: Kind) {
     let worlds =
         (0..seeds() / 15).map(|seed| Scenario { lasting, only: vec![kind], ..Scenario::random(seed) });

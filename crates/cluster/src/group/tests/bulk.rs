@@ -1,4 +1,5 @@
-//! What brings a fresh node up to date goes to it beside the engine, and has its place in the order all the same.
+//! What brings a fresh node up to date goes to it beside the engine, and has its place in the order
+//! all the same.
 
 use super::net::{Net, id};
 use super::views::{current_and_fresh, three};

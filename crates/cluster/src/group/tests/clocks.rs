@@ -1,4 +1,5 @@
-//! No confirmed takeover begins before the old owner's fence has run out, by whatever clocks, delays and losses.
+//! No confirmed takeover begins before the old owner's fence has run out, by whatever clocks,
+//! delays and losses.
 
 use super::net::{Numbers, id};
 use crate::engine::{EngineEvent, RingId, View};
@@ -19,7 +20,8 @@ struct Node {
     events: VecDeque<(u64, EngineEvent)>,
     stopped_until: u64,
     fence: Time,
-    /// The ring of the last view that has begun here: unlike epochs, rings count on when all nodes have been restarted.
+    /// The ring of the last view that has begun here: unlike epochs, rings count on when all nodes
+    /// have been restarted.
     begun: u64,
     /// The engine's ring that it sends into.
     ring: (RingId, Vec<u8>),

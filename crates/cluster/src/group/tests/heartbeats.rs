@@ -196,7 +196,8 @@ fn in_a_view_of_three_of_five_all_must_hear_a_node() {
     net.isolate(5);
     net.pass(100);
     assert!(ends_in(&net, 1) > FENCE / 2);
-    // Node 3 does not hear node 1, and may be in the next quorate view with nodes 4 and 5 without having promised anything.
+    // Node 3 does not hear node 1, and may be in the next quorate view with nodes 4 and 5 without
+    // having promised anything.
     net.lost.insert((1, 3));
     net.pass(60);
     assert_eq!(ends_in(&net, 1), Duration::ZERO);
@@ -251,7 +252,8 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
 fn who_was_put_out_stays_still_until_a_view_has_it_again() {
     let mut net = forward(3);
     let now = net.now;
-    // The others are in one view and in no other: that is what being put out tells, whatever heartbeats do not.
+    // The others are in one view and in no other: that is what being put out tells, whatever
+    // heartbeats do not.
     net.isolate(1);
     net.node(1).group.handle_event(now, EngineEvent::PutOut);
     net.node(1).ring = None;
@@ -304,7 +306,8 @@ fn takeovers_wait_for_what_was_promised() {
     assert_eq!(wait, FENCE * 9 / 8, "who has been restarted may have promised anything");
 }
 
-/// Without quorum a node grants itself what nobody has promised. Those who take its shards when all meet again wait for that too.
+/// Without quorum a node grants itself what nobody has promised. Those who take its shards when all
+/// meet again wait for that too.
 #[test]
 fn takeovers_wait_for_what_a_node_without_quorum_has_granted_itself() {
     let mut net = forward(3);
@@ -340,7 +343,8 @@ fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     assert_eq!(net.node(2).last_view().fresh, [id(1)]);
 }
 
-/// The engine of one node is cut off, and its ports work. Before it says so, the others' heartbeats do.
+/// The engine of one node is cut off, and its ports work. Before it says so, the others' heartbeats
+/// do.
 #[test]
 fn who_hears_that_the_others_have_gone_on_stops_at_once() {
     for (net, slow_disk) in [(forward(3), false), (stop(3), true), (forward(5), false)] {
@@ -382,7 +386,8 @@ fn who_was_passed_over_goes_on_alone_when_the_others_are_gone() {
     assert!(ends_in(&net, 1) > FENCE / 2);
 }
 
-/// Heartbeats of a view without a node that somebody has kept, or that come late, do not stop it when it is back.
+/// Heartbeats of a view without a node that somebody has kept, or that come late, do not stop it
+/// when it is back.
 #[test]
 fn heartbeats_of_a_view_that_is_over_stop_nobody() {
     for heard_since in [false, true] {

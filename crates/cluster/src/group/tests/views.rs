@@ -84,7 +84,8 @@ fn a_fresh_node_is_waited_for_too() {
     assert!(net.node(1).stable < ticket);
 }
 
-/// Nodes 1 and 2 have gone on without node 3. Then node 1 forgets it all, and node 2 is away before it has told.
+/// Nodes 1 and 2 have gone on without node 3. Then node 1 forgets it all, and node 2 is away before
+/// it has told.
 fn forgetful() -> Net {
     let mut net = three();
     net.view(&[1, 2], true);
@@ -242,7 +243,8 @@ fn views_in_one_ring_do_not_mix() {
     net.publish(1, b"state");
     net.settle();
     let ring = net.node(1).ring.clone().unwrap().0;
-    // The engine tells of two more views in the same ring while what was said in the first is on its way.
+    // The engine tells of two more views in the same ring while what was said in the first is on
+    // its way.
     for members in [vec![1, 2], vec![1, 2, 3]] {
         for number in &members {
             let view = crate::engine::View {
@@ -301,8 +303,9 @@ fn bring_up_to_date(net: &mut Net) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Against the plain model: whatever views come and whatever an engine swallows, nodes that are current together have had the
-    /// same updates, and an update that was stable is held by all that are current later.
+    /// Against the plain model: whatever views come and whatever an engine swallows, nodes that are
+    /// current together have had the same updates, and an update that was stable is held by all
+    /// that are current later.
     #[test]
     fn current_nodes_agree_and_keep_what_was_stable(
         steps in prop::collection::vec((0_u8..12, any::<u8>()), 1..60),
@@ -358,7 +361,8 @@ proptest! {
         let start = net.nodes[&1].last_view().clone();
         prop_assert_eq!(start.current.len() + start.fresh.len(), 3);
         let held = |node: u8| -> Vec<(u8, Vec<u8>)> { net.nodes[&node].updates.clone() };
-        // Where the state was lost, by more failures than a majority can stand, nothing can be said of what came before.
+        // Where the state was lost, by more failures than a majority can stand, nothing can be said
+        // of what came before.
         let lost = |view: &ViewStart| view.reset && view.epoch > 1;
         let lost = net.nodes.values().any(|node| node.views.iter().any(lost));
         let current = if lost { vec![] } else { numbers(&start.current) };
@@ -409,8 +413,9 @@ proptest! {
         }
     }
 
-    /// A node whose disk is lost finds out from those it was in a majority with, as long as they are there: with nodes 1 and 3 alone
-    /// it could not, because node 2 knows what node 1 had and node 1 has forgotten it.
+    /// A node whose disk is lost finds out from those it was in a majority with, as long as they
+    /// are there: with nodes 1 and 3 alone it could not, because node 2 knows what node 1 had and
+    /// node 1 has forgotten it.
     #[test]
     fn a_lost_disk_is_made_up_for_by_the_others(steps in prop::collection::vec(0_u8..6, 1..40)) {
         let mut net = Net::new(3);

@@ -1,4 +1,5 @@
-//! Nodes that are configured differently: all tell a digest of what they have, and each piece's where digests differ.
+//! Nodes that are configured differently: all tell a digest of what they have, and each piece's
+//! where digests differ.
 
 use super::Configuration;
 use crate::member::core::Core;
@@ -8,7 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// What has changed is told when nothing has changed for so long: very many pieces may be loaded one after the other.
+/// What has changed is told when nothing has changed for so long: very many pieces may be loaded
+/// one after the other.
 const MANIFEST_DELAY: Duration = Duration::from_millis(200);
 /// Digests that differ for so long are no matter of one being told before the other.
 const DIFFERENCE_DELAY: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! How a node that comes hears of the configuration, and how what was loaded without a view comes to the others.
+//! How a node that comes hears of the configuration, and how what was loaded without a view comes
+//! to the others.
 
 use super::{ConfigPiece, Configuration};
 use crate::member::core::Core;
@@ -11,13 +12,14 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Hearing {
     pub(super) pieces: BTreeMap<PieceName, Secret>,
-    /// Commands that have come meanwhile. What is told of the pieces may be older or newer: they are done once more behind it.
+    /// Commands that have come meanwhile. What is told of the pieces may be older or newer: they
+    /// are done once more behind it.
     pub(super) later: Vec<(NodeId, Configure)>,
 }
 
 impl Configuration {
-    /// The names of the pieces, in the order in which they are loaded, for the one who tells fresh nodes of them: the first of those
-    /// who hold the state.
+    /// The names of the pieces, in the order in which they are loaded, for the one who tells fresh
+    /// nodes of them: the first of those who hold the state.
     pub(in crate::member) fn pieces_to_tell(&self, core: &Core) -> Option<Vec<PieceName>> {
         let tells = self.replicates_configuration(core) && core.table.synced().first() == Some(&core.node);
         tells.then(|| self.pieces.keys().cloned().collect())
@@ -36,7 +38,8 @@ impl Configuration {
         }
     }
 
-    /// Tells the others what was loaded here, and what was taken away, when there was nobody to tell, part by part.
+    /// Tells the others what was loaded here, and what was taken away, when there was nobody to
+    /// tell, part by part.
     pub(in crate::member) fn tell_untold_pieces(&mut self, core: &mut Core) {
         if !self.may_be_untold {
             return;

@@ -199,7 +199,8 @@ fn of_two_for_one_name_the_later_stays_everywhere() {
     cluster.settle();
     let all: Vec<_> = (1..=3).map(|number| cluster.pieces(number)).collect();
     assert!(all.iter().all(|pieces| *pieces == all[0]), "{all:?}");
-    // Who gave the earlier one was asked to do the later; who gave the later does it again behind the earlier.
+    // Who gave the earlier one was asked to do the later; who gave the later does it again behind
+    // the earlier.
     let last = &all[0][0];
     for number in 1..=3 {
         let asked = cluster.asked(number);

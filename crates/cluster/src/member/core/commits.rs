@@ -1,8 +1,9 @@
-//! The commit rule: an IKE message leaves only once every member of the view holds the state that it depends on, and its own
-//! octets. A survivor then repeats what is stored; it never encrypts an answered exchange again.
+//! The commit rule: an IKE message leaves only once every member of the view holds the state that
+//! it depends on, and its own octets. A survivor then repeats what is stored; it never encrypts an
+//! answered exchange again.
 //!
-//! IKE_SA_INIT is the exception: nobody is authenticated, nothing is encrypted, and strangers can make any number of them. What
-//! it makes is told to the others with the rest, but not waited for.
+//! IKE_SA_INIT is the exception: nobody is authenticated, nothing is encrypted, and strangers can
+//! make any number of them. What it makes is told to the others with the rest, but not waited for.
 
 use super::Core;
 use crate::group::{Group, Ticket};
@@ -34,7 +35,8 @@ impl From<Message> for MemberOutput {
 /// What waits for stability.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Commits {
-    /// The update in which the present state of an IKE SA left this node. None: nothing has changed since all had it.
+    /// The update in which the present state of an IKE SA left this node. None: nothing has changed
+    /// since all had it.
     of_ike: BTreeMap<IkeSaId, Ticket>,
     /// Messages, by what they wait for and in their order.
     held: BTreeMap<(Ticket, u64), Message>,

@@ -1,12 +1,15 @@
 //! Blocks of sequence numbers: who may use which.
 //!
-//! **Only the owner of a shard gives its numbers away**, to itself and to its standby, each time behind all that were given before. Its
-//! messages are delivered in order and no other node's count, so all nodes know how far they reach: [`Ledger::noted`]. Whoever
-//! becomes the owner has had all messages of the one before it, or none of those that it lacks was stable; and since a block is
-//! used only once the message that granted it is stable, no two nodes ever use the same number.
+//! **Only the owner of a shard gives its numbers away**, to itself and to its standby, each time
+//! behind all that were given before. Its messages are delivered in order and no other node's
+//! count, so all nodes know how far they reach: [`Ledger::noted`]. Whoever becomes the owner has
+//! had all messages of the one before it, or none of those that it lacks was stable; and since a
+//! block is used only once the message that granted it is stable, no two nodes ever use the same
+//! number.
 //!
-//! The standby's block always lies behind all that the owner may use, so that the peer's window, which moves on with the standby's first
-//! packet, leaves nothing in front of it that another could still send.
+//! The standby's block always lies behind all that the owner may use, so that the peer's window,
+//! which moves on with the standby's first packet, leaves nothing in front of it that another could
+//! still send.
 
 use crate::update::Grant;
 use testudo_base::spi::Spi;
@@ -33,7 +36,8 @@ impl Ledger {
     /// Of a new SA. Number 0 is no packet's (RFC 4303 §3.3.3).
     pub(crate) const NEW: Self = Self { reserved: 1, log2: MIN_BLOCK_LOG2 };
 
-    /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time for new keys.
+    /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time
+    /// for new keys.
     pub(crate) fn grant(&mut self, spi: Spi, esn: bool) -> Option<Grant> {
         let grant = Grant { spi, start: self.reserved, log2: self.log2 };
         let end = standbys(grant).end;
@@ -137,9 +141,11 @@ mod tests {
     enum Step {
         /// The owner grants, to itself and to a standby.
         Grant { standby: usize, rate: u64 },
-        /// All that was said so far is delivered to some, in order, and to all if it is to be stable.
+        /// All that was said so far is delivered to some, in order, and to all if it is to be
+        /// stable.
         Deliver { stable: bool },
-        /// The owner goes; what was not delivered to everybody is lost. Another takes over, of those who had most.
+        /// The owner goes; what was not delivered to everybody is lost. Another takes over, of
+        /// those who had most.
         Crash { to: usize },
         /// The owner hands over.
         Handover { to: usize },

@@ -30,8 +30,8 @@ impl LineRates {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
-    /// Of the fastest node: a shard may have gone through several hands since its last high-water mark was
-    /// told.
+    /// Of the fastest node: a shard may have gone through several hands since its last high-water
+    /// mark was told.
     pub(in crate::member) fn fastest(&self) -> u64 {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
         others.fold(self.own, u64::max)

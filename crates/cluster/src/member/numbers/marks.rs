@@ -1,9 +1,11 @@
-//! Up to where packets were taken in: what an owner tells of it, so that whoever takes over accepts none of them again.
+//! Up to where packets were taken in: what an owner tells of it, so that whoever takes over accepts
+//! none of them again.
 //!
-//! The taker knows what its own filter has seen pass, too, but has not verified that. What a forged packet can do is bounded by how
-//! far the owner can have got since it last told; so it tells often, and says when nothing else has moved. A taker that may have
-//! been led astray even so asks the peer to leave so many numbers out (RFC 6311), or, if the peer cannot, makes new keys at once, and
-//! with them a new window.
+//! The taker knows what its own filter has seen pass, too, but has not verified that. What a forged
+//! packet can do is bounded by how far the owner can have got since it last told; so it tells
+//! often, and says when nothing else has moved. A taker that may have been led astray even so asks
+//! the peer to leave so many numbers out (RFC 6311), or, if the peer cannot, makes new keys at
+//! once, and with them a new window.
 
 use super::Numbers;
 use crate::member::Member;
@@ -19,11 +21,13 @@ use testudo_ike::output::{IkeSaId, LogLevel, Time};
 
 /// High-water marks of one update: what is about a batch.
 const MAX_MARKS_PER_UPDATE: usize = 512;
-/// A floor so far above what the owner was expected to reach is as good as any: so many packets may fall under it.
+/// A floor so far above what the owner was expected to reach is as good as any: so many packets may
+/// fall under it.
 const TOLERATED_PACKETS: u64 = 256;
 /// A peer may have become so many times as fast as it was.
 const MAX_SPEEDUP: u64 = 4;
-/// A rate is what passes in no less than this: two high-water marks that come in quick succession say nothing of it.
+/// A rate is what passes in no less than this: two high-water marks that come in quick succession
+/// say nothing of it.
 const MIN_RATE_SPAN: Duration = Duration::from_millis(500);
 /// So many numbers of 2^32 are not left out, but saved by new keys.
 const MAX_SKIPPED_WITHOUT_ESN: u64 = 1 << 30;
@@ -57,7 +61,8 @@ struct AllTold {
 }
 
 impl HighWaterMarks {
-    /// True if a Child SA of the shard waits for something to be done, because its floor may be too high.
+    /// True if a Child SA of the shard waits for something to be done, because its floor may be too
+    /// high.
     pub(in crate::member) fn is_doubtful(&self, shard: Shard) -> bool {
         self.doubtful.keys().any(|spi| spi.shard() == shard)
     }
@@ -74,7 +79,8 @@ impl HighWaterMarks {
         self.all_told.get(&shard).copied().unwrap_or_default().last.max(child.mark_at)
     }
 
-    /// How fast a Child SA is: it has stood still if its high-water mark was not among the last that were told.
+    /// How fast a Child SA is: it has stood still if its high-water mark was not among the last
+    /// that were told.
     fn rate(&self, shard: Shard, child: &ChildReplica) -> u64 {
         let before = self.all_told.get(&shard).copied().unwrap_or_default().before;
         if child.mark_at > before { child.rate } else { 0 }
@@ -100,7 +106,8 @@ impl HighWaterMarks {
 }
 
 impl Member {
-    /// Up to where packets were taken in on SAs of this node: about once a second, those that have moved since.
+    /// Up to where packets were taken in on SAs of this node: about once a second, those that have
+    /// moved since.
     pub fn report_marks(&mut self, now: Time, marks: &[(Spi, u64)]) {
         self.replication.numbers.note_marks(marks);
         // Without a view they would pile up; the next ones say it again.
@@ -121,8 +128,8 @@ impl Numbers {
         self.marks.moved.extend(marks.iter().copied());
     }
 
-    /// Tells the others what has moved, of the shards that this node has taken; those that it carries provisionally may become its
-    /// own. `all`: nothing else has.
+    /// Tells the others what has moved, of the shards that this node has taken; those that it
+    /// carries provisionally may become its own. `all`: nothing else has.
     pub(in crate::member) fn tell_marks(
         &mut self,
         core: &mut Core,
@@ -136,7 +143,8 @@ impl Numbers {
             let shard = spi.shard();
             let doubtful = self.marks.doubtful.contains_key(&spi);
             if provisional.contains(shard) || doubtful {
-                // It may become this node's; or new keys are to be made first: whoever takes it next doubts it as well.
+                // It may become this node's; or new keys are to be made first: whoever takes it
+                // next doubts it as well.
                 self.marks.moved.insert(spi, mark);
             }
             let tells = active.contains(shard) && !doubtful;
@@ -156,7 +164,8 @@ impl Numbers {
                 epoch: core.view.epoch,
             })
             .collect();
-        // Of a shard that is this node's but not taken yet it knows nothing: others may carry it, and their packets move it.
+        // Of a shard that is this node's but not taken yet it knows nothing: others may carry it,
+        // and their packets move it.
         let sure = active.without(self.marks.doubtful.keys().map(|spi| spi.shard()).collect());
         if all && !sure.is_empty() {
             self.marks.told_all(now, sure.iter());
@@ -168,7 +177,8 @@ impl Numbers {
         core.publish(ops);
     }
 
-    /// Another node has told high-water marks of its shards. `all_of`: of these nothing else had moved, in the view of that epoch.
+    /// Another node has told high-water marks of its shards. `all_of`: of these nothing else had
+    /// moved, in the view of that epoch.
     pub(in crate::member) fn marks_told(
         &mut self,
         core: &Core,
@@ -178,7 +188,8 @@ impl Numbers {
         moved: &[(Spi, u64)],
         (all_of, epoch): (ShardSet, u64),
     ) {
-        // What was said in a view before has waited, nobody knows for how long: it is a high-water mark, but not one of this moment.
+        // What was said in a view before has waited, nobody knows for how long: it is a high-water
+        // mark, but not one of this moment.
         let fresh = epoch == core.view.epoch;
         for (spi, mark) in moved {
             let shard = spi.shard();
@@ -191,13 +202,14 @@ impl Numbers {
                 false => child.mark = child.mark.max(*mark),
             }
         }
-        // Between its saying so and this place in the order some may have become another's: what that one takes in is not in it.
+        // Between its saying so and this place in the order some may have become another's: what
+        // that one takes in is not in it.
         let theirs: ShardSet = all_of.iter().filter(|shard| fresh && core.may_say(from, *shard)).collect();
         self.marks.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a shard can have got since it told the high-water mark of a Child SA: as far as
-    /// the ports of the fastest node can carry, or an SA that has been faster than that.
+    /// How far the owner of a shard can have got since it told the high-water mark of a Child SA:
+    /// as far as the ports of the fastest node can carry, or an SA that has been faster than that.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
         let carried = self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP);
@@ -237,7 +249,8 @@ impl Numbers {
         if !core.has_control_plane() {
             return doubtful;
         }
-        // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs the most.
+        // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs
+        // the most.
         let mut asked: BTreeMap<IkeSaId, u64> = BTreeMap::new();
         let mut left = Vec::new();
         let mut wanted = Vec::new();
@@ -264,7 +277,8 @@ impl Numbers {
         left
     }
 
-    /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to leave out.
+    /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to
+    /// leave out.
     fn skip_to(&self, core: &Core, replicas: &Replicas, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
         let child = replicas.child(spi)?;
         // What the peer has sent reaches the high-water mark at least.
@@ -273,8 +287,9 @@ impl Numbers {
         core.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
-    /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303 knows no way to lower it.
-    /// `carried` and `spoken`: the shards whose packets this node carries, and those whose IKE it speaks.
+    /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303
+    /// knows no way to lower it. `carried` and `spoken`: the shards whose packets this node
+    /// carries, and those whose IKE it speaks.
     pub(in crate::member) fn renew_doubtful(
         &mut self,
         core: &mut Core,

@@ -119,7 +119,8 @@ impl Replication {
         core.outputs.push_back(MemberOutput::Ike(Output::UpdateChild { child, spi_in, spi_out, path }));
     }
 
-    /// Its SPI rests here as it does there: a node that takes the shard over does not give it out again too soon.
+    /// Its SPI rests here as it does there: a node that takes the shard over does not give it out
+    /// again too soon.
     pub(in crate::member) fn child_gone(&mut self, core: &mut Core, now: Time, spi_in: Spi) {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
         self.numbers.switch_those(core, |switch| switch.from == child.id || switch.to == child.id);
@@ -135,7 +136,8 @@ impl Replication {
         children.into_iter().for_each(|spi| self.child_gone(core, now, spi));
     }
 
-    /// A Child SA that no IKE SA has: its former owner died between two updates that belong together.
+    /// A Child SA that no IKE SA has: its former owner died between two updates that belong
+    /// together.
     pub(in crate::member) fn remove_orphans(&mut self, core: &mut Core, now: Time, shards: ShardSet) {
         let of = |shard| self.replicas.children_of(shard);
         let children = shards.iter().flat_map(of);

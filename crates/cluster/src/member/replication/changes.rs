@@ -1,7 +1,8 @@
 //! IKE SAs as others are told of them: whole, or by what has changed since they were told last.
 //!
-//! All nodes hold the same octets of each IKE SA, as the total order makes them: whole states set them, changes lead from one to the
-//! next. A change says which octets it is for. Who has others has missed something: it goes on with none, and asks for the whole.
+//! All nodes hold the same octets of each IKE SA, as the total order makes them: whole states set
+//! them, changes lead from one to the next. A change says which octets it is for. Who has others
+//! has missed something: it goes on with none, and asks for the whole.
 
 use super::Replication;
 use super::replicas::IkeReplica;
@@ -224,7 +225,8 @@ mod tests {
         assert_eq!(held(&member), Some(&state(2)[..]));
         assert_eq!(said(&mut member), 0);
 
-        // A change between has not come: neither the old state nor a mixture of both may be gone on with.
+        // A change between has not come: neither the old state nor a mixture of both may be gone on
+        // with.
         member.replication.ike_changed(&mut member.core, &change(&state(3), &state(4)));
         assert_eq!((held(&member), member.core.counters.unfit), (None, 1));
         member.replication.ike_changed(&mut member.core, &change(&state(4), &state(5)));

@@ -1,7 +1,8 @@
 //! A peer that has a new IKE SA at some node: its older ones go, wherever they are.
 //!
-//! One node by itself would compare times. Nodes compare places in the total order: where an IKE SA was first heard of, and where
-//! that it is up. Who was not there then knows both from when it was told.
+//! One node by itself would compare times. Nodes compare places in the total order: where an IKE SA
+//! was first heard of, and where that it is up. Who was not there then knows both from when it was
+//! told.
 
 use super::Replication;
 use super::replicas::Replicas;

@@ -1,4 +1,5 @@
-//! What paths take is learned by the node that sends on them, and known to all: whoever takes a shard over sends on them next.
+//! What paths take is learned by the node that sends on them, and known to all: whoever takes a
+//! shard over sends on them next.
 
 use crate::member::MemberOutput;
 use crate::member::core::Core;
@@ -22,7 +23,8 @@ pub(in crate::member) struct Paths {
 }
 
 impl Paths {
-    /// This node has heard, for the first time or again, that the path to there takes no more than that.
+    /// This node has heard, for the first time or again, that the path to there takes no more than
+    /// that.
     pub(in crate::member) fn learned_path_mtu(
         &mut self,
         core: &mut Core,
@@ -30,8 +32,9 @@ impl Paths {
         remote: IpAddr,
         mtu: u16,
     ) {
-        // What is known here is what all have been told. Routers repeat themselves with every packet: what all know is told again
-        // only now and then, so that whoever takes the shard over knows it for half its life at least.
+        // What is known here is what all have been told. Routers repeat themselves with every
+        // packet: what all know is told again only now and then, so that whoever takes the shard
+        // over knows it for half its life at least.
         if !self.known.is_worth_telling(now.0, remote, mtu) {
             return;
         }

@@ -11,8 +11,9 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
 
 impl Replication {
-    /// What an event of this node's endpoint is for the others, and whether they hear of it before what it is about changes: of what
-    /// goes before, of what comes behind it. `gone`: the Child SAs that the same turn has taken away.
+    /// What an event of this node's endpoint is for the others, and whether they hear of it before
+    /// what it is about changes: of what goes before, of what comes behind it. `gone`: the Child
+    /// SAs that the same turn has taken away.
     pub(in crate::member) fn as_remote_event(
         &self,
         core: &Core,

@@ -1,7 +1,8 @@
 //! What this node holds of all SAs of the cluster, so that it can go on with them.
 //!
-//! For its own shards the owner is the only one who changes anything, and changes it here as it says so; for the others it is done
-//! as it is delivered. IKE states of others are octets that nobody reads before they are needed.
+//! For its own shards the owner is the only one who changes anything, and changes it here as it
+//! says so; for the others it is done as it is delivered. IKE states of others are octets that
+//! nobody reads before they are needed.
 
 use crate::group::Position;
 use crate::member::numbers::blocks::Ledger;
@@ -25,15 +26,17 @@ pub(crate) struct IkeReplica {
     /// Its number on this node, drawn when it was first heard of.
     pub(crate) id: IkeSaId,
     pub(crate) outline: Outline,
-    /// Its state as it was last said, and so as all nodes have it; and the moment that it is for, by the clock here. None: nobody
-    /// goes on from what was said.
+    /// Its state as it was last said, and so as all nodes have it; and the moment that it is for,
+    /// by the clock here. None: nobody goes on from what was said.
     pub(crate) told: Option<(Time, Secret)>,
-    /// This node's endpoint has it, and may be further on; and how far both windows had moved when it was last told.
+    /// This node's endpoint has it, and may be further on; and how far both windows had moved when
+    /// it was last told.
     pub(crate) here: Option<(MessageId, MessageId)>,
     /// Where in the total order it was first told, and where as one that is up.
     pub(crate) begun: Option<Position>,
     pub(crate) up: Option<Position>,
-    /// Its peer has another since, which was heard of when this one was in no endpoint here: who reads it heeds that.
+    /// Its peer has another since, which was heard of when this one was in no endpoint here: who
+    /// reads it heeds that.
     pub(crate) contact: Option<Box<(Contact, Older)>>,
     /// Not named yet by those who bring this node up to date.
     pub(crate) stale: bool,
@@ -50,8 +53,8 @@ pub(crate) struct ChildReplica {
     pub(crate) params: Box<ChildSaParams>,
     /// The one whose place it takes.
     pub(crate) replaces: Option<Spi>,
-    /// Of several Child SAs that protect the same, such as those of a peer that has come a second time, the one with the highest
-    /// place sends: see [`Replicas::new_place`].
+    /// Of several Child SAs that protect the same, such as those of a peer that has come a second
+    /// time, the one with the highest place sends: see [`Replicas::new_place`].
     pub(crate) place: u64,
     /// It has begun to send instead of that one.
     pub(crate) switched: bool,
@@ -59,14 +62,16 @@ pub(crate) struct ChildReplica {
     /// Packets were taken in up to here, as far as the owner has told, and when that came.
     pub(crate) mark: u64,
     pub(crate) mark_at: Time,
-    /// Packets a second, as the high-water marks that were told show it; and the high-water mark, and its time, from which on that is measured.
+    /// Packets a second, as the high-water marks that were told show it; and the high-water mark,
+    /// and its time, from which on that is measured.
     pub(crate) rate: u64,
     pub(crate) measured: (u64, Time),
     /// Counts them in the order in which they came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
-    /// The numbers that the data plane has for it are of before the others went on without this node, or of when it was standby before. Nobody
-    /// else has used them, but higher ones: to its peer they are too old.
+    /// The numbers that the data plane has for it are of before the others went on without this
+    /// node, or of when it was standby before. Nobody else has used them, but higher ones: to its
+    /// peer they are too old.
     pub(crate) outdated: bool,
 }
 
@@ -162,15 +167,18 @@ impl Replicas {
         self.by_connection.insert(place);
     }
 
-    /// Where a new Child SA stands: before all that are known, or where the one stands that it renews.
+    /// Where a new Child SA stands: before all that are known, or where the one stands that it
+    /// renews.
     ///
-    /// The homes of those that protect the same may differ, so all nodes must choose the same one to send through, in whatever
-    /// order they have heard of them. Who makes an SA says where it stands: its number comes first, and its SPI decides where two
-    /// nodes have taken the same number at once. A renewed one keeps both, although its SPI is another: a node that comes later
-    /// knows nothing of the SPI before, and those that know it go on with the policy of the old one.
+    /// The homes of those that protect the same may differ, so all nodes must choose the same one
+    /// to send through, in whatever order they have heard of them. Who makes an SA says where it
+    /// stands: its number comes first, and its SPI decides where two nodes have taken the same
+    /// number at once. A renewed one keeps both, although its SPI is another: a node that comes
+    /// later knows nothing of the SPI before, and those that know it go on with the policy of the
+    /// old one.
     ///
-    /// One that comes with an IKE SA of its own is newer than all: of the older ones its peer may have forgotten more than the one
-    /// that it replaces.
+    /// One that comes with an IKE SA of its own is newer than all: of the older ones its peer may
+    /// have forgotten more than the one that it replaces.
     pub(crate) fn new_place(&self, spi: Spi, replaces: Option<Spi>) -> u64 {
         let old = replaces.and_then(|spi| self.child(spi));
         let number = self.last_place.saturating_add(1).min(MAX_PLACE_NUMBER);

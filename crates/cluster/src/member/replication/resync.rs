@@ -1,4 +1,5 @@
-//! A node that comes is brought up to date: each owner tells it all that it owns, between its other updates.
+//! A node that comes is brought up to date: each owner tells it all that it owns, between its other
+//! updates.
 
 use super::Replication;
 use crate::group::{Ticket, ViewStart};
@@ -15,9 +16,11 @@ use testudo_ike::output::Time;
 
 /// Octets that are told in one go, about.
 pub(in crate::member) const CHUNK_OCTETS: usize = 48 << 10;
-/// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else there is to say waits behind it.
+/// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else
+/// there is to say waits behind it.
 struct Pace {
-    /// The next burst is longer by one where one has reached everybody within that, and half as long where it has taken longer.
+    /// The next burst is longer by one where one has reached everybody within that, and half as
+    /// long where it has taken longer.
     quick_within: Duration,
     slow_after: Duration,
     /// No burst is longer.
@@ -248,7 +251,8 @@ impl Replication {
         }
     }
 
-    /// With the octets that all others have. None: it has not been told in a version that all of this view read.
+    /// With the octets that all others have. None: it has not been told in a version that all of
+    /// this view read.
     fn ike_as_told(&self, core: &Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get(&spi)?;
         let (at, state) = ike.told.as_ref()?;

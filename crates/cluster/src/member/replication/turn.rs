@@ -30,7 +30,8 @@ struct TurnUpdates {
 }
 
 impl Replication {
-    /// After every call of the endpoint: tells the others what it has changed, and keeps its messages until they know.
+    /// After every call of the endpoint: tells the others what it has changed, and keeps its
+    /// messages until they know.
     pub(in crate::member) fn turn(&mut self, core: &mut Core, now: Time) {
         let mut turn = TurnUpdates::default();
         while let Some(output) = core.endpoint.poll_output() {

@@ -1,7 +1,8 @@
 //! A node that is to go for a time gives its shards away first: what is planned costs no packet.
 //!
-//! Any node may ask for it. All agree on it at its place in the total order; shards then change hands as they always do among the living.
-//! A node that leaves the view and comes back is drained no more.
+//! Any node may ask for it. All agree on it at its place in the total order; shards then change
+//! hands as they always do among the living. A node that leaves the view and comes back is drained
+//! no more.
 
 use super::Shards;
 use crate::member::Member;
@@ -13,7 +14,8 @@ use std::fmt;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
-/// Whoever gets the last shard needs this node's word that it knows: an acknowledgement, and once more, should it be lost.
+/// Whoever gets the last shard needs this node's word that it knows: an acknowledgement, and once
+/// more, should it be lost.
 const LEAVE_DELAY: Duration = Duration::from_millis(300);
 
 /// Why a node is not drained.
@@ -60,7 +62,8 @@ impl Member {
         Ok(())
     }
 
-    /// Has this node give its shards away before it ends. If a view is beginning it does so in that one, in which it can be agreed on.
+    /// Has this node give its shards away before it ends. If a view is beginning it does so in that
+    /// one, in which it can be agreed on.
     pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
         self.shards.leaves = true;
         if self.core.group.is_forming() { Ok(()) } else { self.drain(now, self.core.node, true) }
@@ -114,15 +117,17 @@ impl Shards {
         self.hand_over(core, replication, now);
     }
 
-    /// True if this node, which leaves, has nothing left to give away, and the others know; or if nobody could take it. While a view begins,
-    /// because another node leaves too, that is not known yet.
+    /// True if this node, which leaves, has nothing left to give away, and the others know; or if
+    /// nobody could take it. While a view begins, because another node leaves too, that is not
+    /// known yet.
     pub(in crate::member) fn is_empty_handed(&mut self, core: &mut Core, now: Time) -> bool {
         if !core.view.running {
             self.empty_since = None;
             return !core.group.is_forming();
         }
         let drained = core.table.drained().contains(&core.node);
-        // Who is being brought up to date owns nothing, and is given nothing before it has told all that it holds the state.
+        // Who is being brought up to date owns nothing, and is given nothing before it has told all
+        // that it holds the state.
         let has_none = !core.table.synced().contains(&core.node);
         if has_none || !drained && self.nobody_could_follow(core, core.node) {
             return true;

@@ -1,8 +1,8 @@
-//! A node that has lost a port carries no packet through: it gives its shards up to those who have all of theirs, and gets them
-//! back when it has again.
+//! A node that has lost a port carries no packet through: it gives its shards up to those who have
+//! all of theirs, and gets them back when it has again.
 //!
-//! Each node says of itself in the total order how it is, so that all agree on who should own what; shards then change hands as
-//! they always do among the living.
+//! Each node says of itself in the total order how it is, so that all agree on who should own what;
+//! shards then change hands as they always do among the living.
 
 use super::Shards;
 use super::ownership::Changes;
@@ -87,13 +87,15 @@ impl Shards {
         self.provide(core, replication, now);
     }
 
-    /// What this node said before a view ended may be delivered in the next one, when it is no longer so. Unless what is so has been
-    /// said in this view, and comes behind it, all would go on believing it.
+    /// What this node said before a view ended may be delivered in the next one, when it is no
+    /// longer so. Unless what is so has been said in this view, and comes behind it, all would go
+    /// on believing it.
     fn contradict(&mut self, core: &mut Core) {
         self.say_fitness_unless(core, !self.fitness.fit);
     }
 
-    /// Says how this node is, unless it has said so in this view or, where it has said nothing, that is what all believe.
+    /// Says how this node is, unless it has said so in this view or, where it has said nothing,
+    /// that is what all believe.
     fn say_fitness_unless(&mut self, core: &mut Core, believed: bool) {
         let Fitness { fit, said } = self.fitness;
         if core.view.running && said.unwrap_or(believed) != fit {

@@ -1,4 +1,5 @@
-//! Numbers for the shards of this node: those that it has given up are their next owners' to number.
+//! Numbers for the shards of this node: those that it has given up are their next owners' to
+//! number.
 
 use super::Shards;
 use crate::group::Ticket;
@@ -45,9 +46,9 @@ impl Shards {
         }
     }
 
-    /// Grants the owner and the standby of shards that this node owns new blocks of all SAs. `at_once`: another may have used the
-    /// numbers behind our own, so ours are over. Those that it has given up are their next owners' to number: nobody else would
-    /// count what is granted here.
+    /// Grants the owner and the standby of shards that this node owns new blocks of all SAs.
+    /// `at_once`: another may have used the numbers behind our own, so ours are over. Those that it
+    /// has given up are their next owners' to number: nobody else would count what is granted here.
     pub(in crate::member) fn grant_all(
         &self,
         core: &mut Core,

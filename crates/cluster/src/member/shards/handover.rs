@@ -1,11 +1,16 @@
-//! A shard goes from its owner to another node that should have it, with both of them alive: no packet is lost, and none goes twice.
+//! A shard goes from its owner to another node that should have it, with both of them alive: no
+//! packet is lost, and none goes twice.
 //!
-//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the shard; the owner notes which clear packets it works on.
+//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the shard; the owner
+//!    notes which clear packets it works on.
 //! 2. The owner stops: IKE rests, and what comes for the shard is only kept back there.
-//! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other node the owner.
-//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of packets that come in the high-water marks say that.
+//! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other
+//!    node the owner.
+//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of
+//!    packets that come in the high-water marks say that.
 //!
-//! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during steps 2 to 4.
+//! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during
+//! steps 2 to 4.
 
 use super::Shards;
 use crate::group::Ticket;
@@ -24,12 +29,14 @@ use testudo_planted::{Plant, planted};
 
 /// Shards whose IKE rests at a time: the others go on meanwhile.
 const MAX_SHARDS_AT_ONCE: usize = 16;
-/// Fewer, where they have so many Child SAs: packets wait while all of them are given away and taken in.
+/// Fewer, where they have so many Child SAs: packets wait while all of them are given away and
+/// taken in.
 const MAX_SAS_AT_ONCE: usize = 512;
-/// Packets that are named of a shard, the latest: more than several workers of the other node keep back.
+/// Packets that are named of a shard, the latest: more than several workers of the other node keep
+/// back.
 const MAX_HANDLED_DIGESTS: usize = 32 << 10;
-/// The owner goes on for so long after all know of its offer: a packet may reach it so much later than the node that keeps it back,
-/// where a processor of either is busy.
+/// The owner goes on for so long after all know of its offer: a packet may reach it so much later
+/// than the node that keeps it back, where a processor of either is busy.
 const FREEZE_DELAY: Duration = Duration::from_millis(10);
 /// An offer of which nothing more is heard is forgotten after this.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +55,8 @@ enum Departure {
     Frozen(NodeId),
     /// SEG_DROP has been said, in the view of that epoch.
     Dropped(u64),
-    /// The same, but a view has begun since: it is void, and packets go on here until that is certain.
+    /// The same, but a view has begun since: it is void, and packets go on here until that is
+    /// certain.
     Void,
 }
 
@@ -113,8 +121,8 @@ impl Handover {
         self.of(|stage| matches!(stage, Departure::Frozen(_) | Departure::Dropped(_)))
     }
 
-    /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now comes too late. Of an earlier view
-    /// it is void.
+    /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now
+    /// comes too late. Of an earlier view it is void.
     pub(in crate::member) fn given_up(&self, epoch: u64) -> ShardSet {
         self.of(|stage| *stage == Departure::Dropped(epoch))
     }
@@ -149,7 +157,8 @@ impl Arrivals {
         }
     }
 
-    /// These shards are this node's: those of which something was kept back, and what is not to be worked on again of that.
+    /// These shards are this node's: those of which something was kept back, and what is not to be
+    /// worked on again of that.
     pub(in crate::member) fn arrived(&mut self, shards: ShardSet) -> (ShardSet, Vec<u64>) {
         let (mut arrived, mut digests) = (ShardSet::EMPTY, Vec::new());
         for (shard, arrival) in self.0.iter_mut().filter(|(shard, _)| shards.contains(**shard)) {
@@ -177,8 +186,8 @@ impl Shards {
         if !core.view.running || !self.handover.0.is_empty() {
             return;
         }
-        // While a node is being brought up to date a shard changes hands once all of it has been told: what one owner has begun to
-        // tell, no other would end.
+        // While a node is being brought up to date a shard changes hands once all of it has been
+        // told: what one owner has begun to tell, no other would end.
         let ready = self.active.without(self.imported).without(replication.resync.untold());
         let misplaced = core.table.misplaced(core.node).filter(|(shard, _)| ready.contains(*shard));
         let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(MAX_SHARDS_AT_ONCE).collect();
@@ -247,7 +256,8 @@ impl Shards {
         self.handover.0.values().filter(|_| core.view.running).filter_map(known).min()
     }
 
-    /// Lets packets and IKE rest in shards whose offers all know of: who is to have them keeps back what comes.
+    /// Lets packets and IKE rest in shards whose offers all know of: who is to have them keeps back
+    /// what comes.
     pub(in crate::member) fn freeze(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         if !core.view.running {
             return;
@@ -273,7 +283,8 @@ impl Shards {
         }
     }
 
-    /// A view begins, of which those who were to have shards may not be members. What was offered is void; what was stopped goes on.
+    /// A view begins, of which those who were to have shards may not be members. What was offered
+    /// is void; what was stopped goes on.
     pub(in crate::member) fn stop_handover(&mut self, core: &mut Core) {
         self.arrivals.0.clear();
         let offered = self.handover.0.len();
@@ -311,7 +322,8 @@ impl Shards {
         replication.turn(core, now);
         for shard in flushed.shards.iter() {
             let Some(Departure::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
-            // Who was to have it may have gone meanwhile, and somebody else come who must hear of it first.
+            // Who was to have it may have gone meanwhile, and somebody else come who must hear of
+            // it first.
             let untold = replication.resync.untold().contains(shard);
             if !core.view.running || untold || !core.table.synced().contains(&to) {
                 self.not_dropped(core, replication, now, shard);
@@ -332,7 +344,8 @@ impl Shards {
         }
     }
 
-    /// The IKE SAs of a shard leave the endpoint, and are kept as those of others are. All has been told that there is to tell.
+    /// The IKE SAs of a shard leave the endpoint, and are kept as those of others are. All has been
+    /// told that there is to tell.
     fn put_away(&self, core: &mut Core, replication: &mut Replication, now: Time, shard: Shard) {
         let spis: Vec<IkeSpi> = replication.replicas.ikes_of(shard).map(|(spi, _)| *spi).collect();
         for spi in spis {

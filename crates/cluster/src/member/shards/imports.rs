@@ -1,4 +1,5 @@
-//! States of IKE SAs that this node has become the owner of: read one after the other, so that heartbeats do not wait.
+//! States of IKE SAs that this node has become the owner of: read one after the other, so that
+//! heartbeats do not wait.
 
 use super::Shards;
 use crate::alloc::OwnedHomes;
@@ -9,7 +10,8 @@ use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, LogLevel, Time};
 
-/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its heartbeats.
+/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its
+/// heartbeats.
 const MAX_IMPORTS_AT_ONCE: usize = 64;
 
 impl Shards {
@@ -84,7 +86,8 @@ impl Shards {
         replication.numbers.renew_doubtful(core, &replication.replicas, now, carried, spoken);
     }
 
-    /// Connections start, and addresses are leased, where IKE is spoken and all is known that there is.
+    /// Connections start, and addresses are leased, where IKE is spoken and all is known that there
+    /// is.
     pub(in crate::member) fn update_homes(&mut self, core: &mut Core, now: Time) {
         let owned = self.ike.without(self.imported).without(self.handover.held());
         if self.homes != Some(owned) {

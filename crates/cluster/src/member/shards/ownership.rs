@@ -1,5 +1,5 @@
-//! Who owns each shard, and who is its standby: a function of the total order alone, so that all members of a view agree at every
-//! place in it. What a node suspects has no say here.
+//! Who owns each shard, and who is its standby: a function of the total order alone, so that all
+//! members of a view agree at every place in it. What a node suspects has no say here.
 
 use crate::node::NodeId;
 use crate::shard::rank;
@@ -76,8 +76,9 @@ impl OwnerTable {
         all().filter(|shard| self.standby(*shard).is_some_and(|standby| !nodes.contains(&standby))).collect()
     }
 
-    /// A view begins, and these of its members hold the state. An owner that is not one of them has lost its shards to the
-    /// first rank of those who are: the standby, unless that one is gone too.
+    /// A view begins, and these of its members hold the state. An owner that is not one of them has
+    /// lost its shards to the first rank of those who are: the standby, unless that one is gone
+    /// too.
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
@@ -87,7 +88,8 @@ impl OwnerTable {
         self.update()
     }
 
-    /// A node is to own nothing that another can, or may own again. Its shards become another's only once it has handed them over.
+    /// A node is to own nothing that another can, or may own again. Its shards become another's
+    /// only once it has handed them over.
     pub(crate) fn set_drained(&mut self, node: NodeId, drained: bool) -> Changes {
         match drained && self.synced.contains(&node) {
             true => self.drained.insert(node),
@@ -106,7 +108,8 @@ impl OwnerTable {
         self.unfit.contains(&node) || self.drained.contains(&node)
     }
 
-    /// A node has lost a port, or has all of them again. Its shards become another's only once it has handed them over.
+    /// A node has lost a port, or has all of them again. Its shards become another's only once it
+    /// has handed them over.
     pub(crate) fn set_fit(&mut self, node: NodeId, fit: bool) -> Changes {
         match fit {
             true => self.unfit.remove(&node),
@@ -126,7 +129,8 @@ impl OwnerTable {
         self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
     }
 
-    /// Further members hold the state now. They become standbys; shards are theirs only once their owners have handed them over.
+    /// Further members hold the state now. They become standbys; shards are theirs only once their
+    /// owners have handed them over.
     pub(crate) fn synced_too(&mut self, nodes: &[NodeId]) -> Changes {
         self.synced.extend(nodes);
         self.synced.sort_unstable();
@@ -154,7 +158,8 @@ impl OwnerTable {
         *self = Self::new();
     }
 
-    /// SEG_DROP. `None` if it was not the sender's to give, or that node cannot have it (any more): then nothing changes.
+    /// SEG_DROP. `None` if it was not the sender's to give, or that node cannot have it (any more):
+    /// then nothing changes.
     pub(crate) fn drop(&mut self, from: NodeId, shard: Shard, to: NodeId) -> Option<Changes> {
         let owner = self.owner.get_mut(usize::from(shard.0))?;
         if *owner != Some(from) || !self.synced.contains(&to) {
@@ -317,7 +322,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, each shard has one owner of the synced, and a standby that is another of them as long as there is one.
+        /// Whatever happens, each shard has one owner of the synced, and a standby that is another
+        /// of them as long as there is one.
         #[test]
         fn every_shard_has_an_owner_and_another_as_standby(
             views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),

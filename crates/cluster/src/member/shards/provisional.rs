@@ -1,5 +1,5 @@
-//! Packets of a suspect are carried by its standby at once. Should the suspicion be wrong, the owner moves its numbers behind
-//! those that the standby has sent with.
+//! Packets of a suspect are carried by its standby at once. Should the suspicion be wrong, the
+//! owner moves its numbers behind those that the standby has sent with.
 
 use super::Shards;
 use crate::member::core::Core;
@@ -15,7 +15,8 @@ use testudo_planted::{Plant, planted};
 const BUMP_INTERVAL: Duration = Duration::from_millis(300);
 
 impl Shards {
-    /// Carries the packets of those whom it suspects and whose standby it is, and of those whose standby it was until they left; no others.
+    /// Carries the packets of those whom it suspects and whose standby it is, and of those whose
+    /// standby it was until they left; no others.
     pub(in crate::member) fn provide(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         let mut provisional = ShardSet::EMPTY;
         if core.view.quorate {
@@ -29,8 +30,9 @@ impl Shards {
         let before =
             std::mem::replace(&mut self.provisional, provisional.without(self.active).without(self.yielded));
         self.log_provisional(core, before);
-        // The owner, should it live, learns of it by the next heartbeat that it hears: it is told until the owner has moved its numbers,
-        // however short the suspicion was. The peer's window has moved on with the first packet.
+        // The owner, should it live, learns of it by the next heartbeat that it hears: it is told
+        // until the owner has moved its numbers, however short the suspicion was. The peer's window
+        // has moved on with the first packet.
         self.used = self.used.union(self.provisional).without(self.active);
         self.tell_used(core);
         self.show(core, replication, now);
@@ -62,7 +64,8 @@ impl Shards {
         }
     }
 
-    /// The standby is who the view says. Two nodes that suspect different ones would both be the next in line otherwise.
+    /// The standby is who the view says. Two nodes that suspect different ones would both be the
+    /// next in line otherwise.
     fn is_standby(&self, core: &Core, shard: Shard) -> bool {
         if planted(Plant::StandbyBySuspicion) {
             let ranked = crate::shard::ranks(shard, core.table.synced());
@@ -72,8 +75,9 @@ impl Shards {
         core.table.standby(shard) == Some(core.node)
     }
 
-    /// What another node says that it carries provisionally, or has carried. If that is ours, it suspects us, or did, and has sent
-    /// with higher numbers than we do: nothing leaves until ours are behind them again.
+    /// What another node says that it carries provisionally, or has carried. If that is ours, it
+    /// suspects us, or did, and has sent with higher numbers than we do: nothing leaves until ours
+    /// are behind them again.
     pub(in crate::member) fn told(
         &mut self,
         core: &mut Core,
@@ -86,9 +90,11 @@ impl Shards {
         self.bump(core, replication, now);
     }
 
-    /// Moves the numbers of shards that others have sent for; again and again while they go on, and once more when they are done.
+    /// Moves the numbers of shards that others have sent for; again and again while they go on, and
+    /// once more when they are done.
     pub(in crate::member) fn bump(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
-        // The group tells only what has changed: what a node had said before it left the view still holds when it is back.
+        // The group tells only what has changed: what a node had said before it left the view still
+        // holds when it is back.
         let told = self.told.iter().filter(|(node, _)| core.view.members.contains(node));
         let told = told.fold(ShardSet::EMPTY, |all, (_, told)| all.union(*told));
         // One that has been given up is the next owner's to number.
@@ -110,8 +116,8 @@ impl Shards {
         self.show(core, replication, now);
     }
 
-    /// The owner has bumped a shard: it lives, and knows of what we carry. Our next block lies behind its own, so we must not
-    /// begin with it.
+    /// The owner has bumped a shard: it lives, and knows of what we carry. Our next block lies
+    /// behind its own, so we must not begin with it.
     pub(in crate::member) fn yield_to_owner(
         &mut self,
         core: &mut Core,

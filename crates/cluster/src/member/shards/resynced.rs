@@ -21,7 +21,8 @@ impl Shards {
         if epoch != core.view.epoch {
             return;
         }
-        // All owners have told all, at the same place for everybody: who was fresh is one of us now.
+        // All owners have told all, at the same place for everybody: who was fresh is one of us
+        // now.
         let Some(fresh) = replication.resync.ended(from) else { return };
         if fresh.contains(&core.node) {
             replication.forget_stale(core, now);

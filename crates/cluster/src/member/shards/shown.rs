@@ -25,7 +25,8 @@ impl Shards {
         }
         let default_host = match core.view.running {
             true => self.next_host(core) == Some(core.node),
-            // Nobody knows better; but the part of the cluster that has a quorum has one of its own.
+            // Nobody knows better; but the part of the cluster that has a quorum has one of its
+            // own.
             false => self.shown.default_host && carries,
         };
         let held = if core.view.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
@@ -67,7 +68,8 @@ impl Shards {
         }
     }
 
-    /// Who answers for the addresses of all: the first that is heard, and has all of its ports if any has.
+    /// Who answers for the addresses of all: the first that is heard, and has all of its ports if
+    /// any has.
     fn next_host(&self, core: &Core) -> Option<NodeId> {
         let heard = || core.view.members.iter().copied().filter(|node| !self.suspects.contains(node));
         heard().find(|node| !core.table.is_last(*node)).or_else(|| heard().next())

@@ -1,8 +1,9 @@
 //! Message IDs of IKE SAs that were taken over from a node that died (RFC 6311).
 //!
-//! By the commit rule the windows of a survivor are those of the node before it, so that nothing depends on this: it is for
-//! operators who want the peer's word for it. Each IKE SA asks once for a takeover, and what it asks is told to the other nodes
-//! like any request before it leaves: whoever takes over next asks for more.
+//! By the commit rule the windows of a survivor are those of the node before it, so that nothing
+//! depends on this: it is for operators who want the peer's word for it. Each IKE SA asks once for
+//! a takeover, and what it asks is told to the other nodes like any request before it leaves:
+//! whoever takes over next asks for more.
 
 use super::Shards;
 use crate::member::core::Core;

@@ -1,7 +1,8 @@
 //! Shards come and go: with views, with suspicion, and from hand to hand.
 //!
-//! Packets and IKE are two things. Packets of a suspect are carried by its standby at once: should the suspicion be wrong, a packet is
-//! delivered twice and no number is used twice. IKE has one owner, whom the view names, and whom nobody doubts.
+//! Packets and IKE are two things. Packets of a suspect are carried by its standby at once: should
+//! the suspicion be wrong, a packet is delivered twice and no number is used twice. IKE has one
+//! owner, whom the view names, and whom nobody doubts.
 
 use super::Shards;
 use crate::group::Position;
@@ -77,9 +78,11 @@ impl Shards {
         if to == core.node {
             self.arrivals.left(now, shard, left);
             let shards: ShardSet = [shard].into_iter().collect();
-            // Until all know of it, a view without those who do would leave the shard with its former owner.
+            // Until all know of it, a view without those who do would leave the shard with its
+            // former owner.
             self.takes.push(Take { when: When::Stable(at), shards });
-            // Another may have become its standby meanwhile, whom its former owner could not grant anything any more.
+            // Another may have become its standby meanwhile, whom its former owner could not grant
+            // anything any more.
             standbys.insert(shard);
         }
         replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);

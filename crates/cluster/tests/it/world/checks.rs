@@ -35,7 +35,8 @@ impl World {
         assert!(before == bytes, "an IV is used twice");
     }
 
-    /// Where `node` carries packets it sends with numbers behind all that `gone` had. Gives how many Child SAs these are.
+    /// Where `node` carries packets it sends with numbers behind all that `gone` had. Gives how
+    /// many Child SAs these are.
     pub(crate) fn assert_sends_behind(&self, node: usize, gone: usize) -> usize {
         let state = &self.nodes[node];
         let carried = state.numbers.iter().filter(|(spi, _)| state.shards.0.contains(spi.shard()));
@@ -113,7 +114,8 @@ impl World {
         self.nodes.iter().position(has)
     }
 
-    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has numbers for it.
+    /// Peer and cluster have one Child SA, the same on every node that is there, and its owner has
+    /// numbers for it.
     pub(crate) fn assert_tunnel(&self, peer: usize) {
         let ours: Vec<&ChildSaParams> = self.peers[peer].installed.values().collect();
         assert_eq!(ours.len(), 1, "peer {peer} has {} children; {:?}", ours.len(), self.logs());
@@ -139,7 +141,8 @@ impl World {
         assert!(self.nodes[owner].shards.1.contains(shard));
     }
 
-    /// Every shard is carried by one node, which speaks its IKE too, and one node is the default host.
+    /// Every shard is carried by one node, which speaks its IKE too, and one node is the default
+    /// host.
     pub(crate) fn assert_all_shards_once(&self) {
         let all = |of: &dyn Fn(&Node) -> ShardSet| {
             let mut union = ShardSet::EMPTY;
@@ -160,7 +163,8 @@ impl World {
         self.nodes.iter().flat_map(|node| &node.logs).collect()
     }
 
-    /// With what a node would send next in the tunnel for which we chose that SPI. 1: with nothing, if it has had no block.
+    /// With what a node would send next in the tunnel for which we chose that SPI. 1: with nothing,
+    /// if it has had no block.
     pub(crate) fn next_number(&self, node: usize, spi: Spi) -> u64 {
         self.nodes[node].numbers.get(&spi).map_or(0, |numbers| numbers.block().next)
     }

@@ -36,7 +36,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// A gateway with two addresses, a protected prefix of each family, and an exception inside each.
+    /// A gateway with two addresses, a protected prefix of each family, and an exception inside
+    /// each.
     pub(super) fn new() -> Self {
         let loaded = Loaded::unpinned().expect("load the filter (root, CAP_BPF, CAP_NET_ADMIN)");
         let bench = Self { loaded, socket: None };

@@ -62,7 +62,8 @@ fn a_new_table_is_the_next_packets() {
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
 }
 
-/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node that carries the shard still.
+/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node
+/// that carries the shard still.
 #[test]
 fn what_is_about_to_come_goes_up_to_the_worker() {
     let bench = Bench::clustered(&table()).with_socket();

@@ -98,7 +98,8 @@ fn arb_headers() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![3 => Just(0u8), 1 => any::<u8>()],
         prop_oneof![3 => Just(0u16), 1 => any::<u16>()],
     );
-    // Each header is written as four octets here: kind, length, type, and one more for the fields behind.
+    // Each header is written as four octets here: kind, length, type, and one more for the fields
+    // behind.
     prop::collection::vec(header, 0..12).prop_map(|headers| {
         headers.into_iter().flat_map(|(k, l, t, f)| [k, l, t, (f >> 8) as u8 ^ f as u8]).collect()
     })
@@ -110,7 +111,8 @@ fn no_row_of_extension_headers_brings_esp_to_the_kernel() {
         let (first, packet) = headers.chunks_exact(4).rev().fold((ESP, esp()), |(next, packet), header| {
             let [kind, length, kind_of_routing, field] = header else { unreachable!("chunks of four") };
             let wrapped = match *kind {
-                // A first fragment; behind the header of a later one there are no headers to be found.
+                // A first fragment; behind the header of a later one there are no headers to be
+                // found.
                 FRAGMENT => fragment6(next, 0, field & 1 != 0, 9, &packet),
                 ROUTING => routing(next, *kind_of_routing, &packet),
                 _ => options(next, length + 1, &packet),

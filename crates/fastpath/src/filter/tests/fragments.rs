@@ -1,4 +1,5 @@
-//! Fragments to our addresses: what belongs to a worker is put together by it, all else by the kernel.
+//! Fragments to our addresses: what belongs to a worker is put together by it, all else by the
+//! kernel.
 
 use super::bench::Bench;
 use super::frames::*;

@@ -34,7 +34,8 @@ fn a_priority_tag_is_removed() {
     assert_eq!(outcome.frame, ethernet(0x0800, &packet));
 }
 
-/// The kernel would look through the second as through the first, and find what should have been protected.
+/// The kernel would look through the second as through the first, and find what should have been
+/// protected.
 #[test]
 fn a_second_priority_tag_is_dropped() {
     let bench = Bench::new().with_socket();

@@ -39,7 +39,8 @@ fn install(worker: &mut TestWorker, spi: Spi) {
     worker.pipeline_mut().inbound = None;
 }
 
-/// A worker whose pipeline knows no SA, and takes a packet's TTL for what tells one SPI from the other.
+/// A worker whose pipeline knows no SA, and takes a packet's TTL for what tells one SPI from the
+/// other.
 fn without_sa() -> TestWorker {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().inbound = Some(early);

@@ -7,7 +7,8 @@ fn not_ours(_: &mut Item<'_>) -> Verdict {
     Verdict::Drop(DropReason::OtherNode)
 }
 
-/// Whoever is given the shard has kept back what came later. A worker that was late with both hears of it before it sees them.
+/// Whoever is given the shard has kept back what came later. A worker that was late with both hears
+/// of it before it sees them.
 #[test]
 fn what_has_come_by_then_is_worked_on() {
     let mut worker = worker(full_fib());

@@ -1,4 +1,5 @@
-//! Commands get to one worker before the other, while bursts of the SA that they are about come in. Its window is as large as one burst.
+//! Commands get to one worker before the other, while bursts of the SA that they are about come in.
+//! Its window is as large as one burst.
 
 use super::pool::Gateway;
 use super::replay::{accepted, esp_packets, newcomer};
@@ -14,7 +15,8 @@ fn tell_all(gateway: &mut Gateway, worker: usize) {
     gateway.turn(worker);
 }
 
-/// Two bursts come in; the helper takes one, if it may, and the owner that before it or behind it. Answers whether it did.
+/// Two bursts come in; the helper takes one, if it may, and the owner that before it or behind it.
+/// Answers whether it did.
 fn two_bursts(gateway: &mut Gateway, packets: &[Vec<u8>], owner_first: bool) -> bool {
     packets.iter().for_each(|packet| gateway.arrive(OWNER, WAN, packet, Class::Esp));
     let owner = &mut gateway.workers[OWNER];

@@ -1,5 +1,5 @@
-//! Several workers at both ends of SAs that come and go: in whatever order commands and packets reach them, each packet
-//! arrives once, and no number is used twice.
+//! Several workers at both ends of SAs that come and go: in whatever order commands and packets
+//! reach them, each packet arrives once, and no number is used twice.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Anti-replay through a pool: whoever has which burst in hand, and for how long, what is accepted is what a gateway accepts that takes
-//! one packet after the other.
+//! Anti-replay through a pool: whoever has which burst in hand, and for how long, what is accepted
+//! is what a gateway accepts that takes one packet after the other.
 
 use super::pool::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
 use super::*;
@@ -80,8 +80,9 @@ pub(super) fn accepted(gateway: &mut Gateway, worker: usize) -> Vec<u32> {
     gateway.sent(worker, LAN).iter().map(number).collect()
 }
 
-/// Turns all workers, each on a thread of its own, until they have nothing left to do. How long each does nothing between its turns is told
-/// by `rests`, so that all are ahead of the others now and then.
+/// Turns all workers, each on a thread of its own, until they have nothing left to do. How long
+/// each does nothing between its turns is told by `rests`, so that all are ahead of the others now
+/// and then.
 fn carry_out(gateway: &mut Gateway, rests: &[u16]) {
     let (count, idle, begun) = (gateway.workers.len(), AtomicUsize::new(0), Instant::now());
     std::thread::scope(|scope| {

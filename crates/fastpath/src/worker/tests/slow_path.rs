@@ -371,7 +371,8 @@ fn join(pieces: &[([u8; 14], Vec<u8>)]) -> Vec<u8> {
     payload
 }
 
-/// An inner packet of 1280 octets must pass whole (RFC 8200 §5), through an outer path that takes no more itself.
+/// An inner packet of 1280 octets must pass whole (RFC 8200 §5), through an outer path that takes
+/// no more itself.
 #[test]
 fn an_outer_ipv6_packet_too_big_for_its_path_leaves_in_fragments() {
     let mut worker = worker(full_fib());
@@ -390,7 +391,8 @@ fn an_outer_ipv6_packet_too_big_for_its_path_leaves_in_fragments() {
     check_and_close(worker);
 }
 
-/// The path was thought to be wider than the link is: the packet leaves all the same, and control hears of it.
+/// The path was thought to be wider than the link is: the packet leaves all the same, and control
+/// hears of it.
 #[test]
 fn an_outer_ipv6_packet_too_big_for_its_link_leaves_in_fragments() {
     let full = full_fib();
@@ -447,7 +449,8 @@ fn control_hears_of_protected_packets_that_are_too_big() {
     check_and_close(worker);
 }
 
-/// Kept back until control says that the shard has come, in order; and for no longer than half a second.
+/// Kept back until control says that the shard has come, in order; and for no longer than half a
+/// second.
 #[test]
 fn packets_wait_for_their_shard() {
     use testudo_base::shard::ShardSet;

@@ -17,7 +17,8 @@ const SEQUENCE: usize = 32;
 /// Of so many packets that come by a port one goes through the pipeline twice.
 const TWICE: u32 = 7;
 
-/// Numbers packets at its turn, and takes as long for each as a cipher. All workers' have the numbers in common.
+/// Numbers packets at its turn, and takes as long for each as a cipher. All workers' have the
+/// numbers in common.
 #[derive(Default)]
 pub(super) struct Numbering {
     next: Arc<AtomicU32>,

@@ -1,5 +1,5 @@
-//! Packets that go through the pipeline twice: when one burst becomes many, and when all tasks are out, because a helper has the first of
-//! them and no processor.
+//! Packets that go through the pipeline twice: when one burst becomes many, and when all tasks are
+//! out, because a helper has the first of them and no processor.
 
 use super::stealing::{Numbered, NumberingWorker, drain, member_with, numbered};
 use super::*;
@@ -87,7 +87,8 @@ fn nobody_helps_while_packets_are_split() {
     arrive_all(&mut owner);
     assert!(owner.receive(LAN) && owner.has_tasks());
     owner.work_on_queue();
-    // What is out are the pieces of the first burst, and nothing comes between these and the rest of their packets.
+    // What is out are the pieces of the first burst, and nothing comes between these and the rest
+    // of their packets.
     owner.turn(2);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);

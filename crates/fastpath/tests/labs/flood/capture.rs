@@ -30,7 +30,8 @@ impl Sent {
         Some((u16::from_be_bytes([body[6], body[7]]), &body[8..14], Ipv4Addr::from(sender).into()))
     }
 
-    /// Source, destination, protocol, and what is behind the IP header. Fragments but the first have no protocol.
+    /// Source, destination, protocol, and what is behind the IP header. Fragments but the first
+    /// have no protocol.
     pub fn ip(&self) -> Option<(IpAddr, IpAddr, u8, &[u8])> {
         let packet = self.frame.get(14..)?;
         let v4 = |at: usize| Ipv4Addr::new(packet[at], packet[at + 1], packet[at + 2], packet[at + 3]).into();

@@ -1,5 +1,5 @@
-//! Three nodes with the same addresses between two bridged links, a client on the inner link, a peer on the outer one, and
-//! a capture of every frame that a node sends.
+//! Three nodes with the same addresses between two bridged links, a client on the inner link, a
+//! peer on the outer one, and a capture of every frame that a node sends.
 #![allow(unreachable_pub)]
 
 mod capture;
@@ -110,8 +110,8 @@ impl Flood {
         Self { _switch: switch, client, _peer: peer, nodes, cluster_mac, capture }
     }
 
-    /// The frames that nodes have sent while something was done, until those are there that are waited for, and shortly after.
-    /// `None` if they do not come in time.
+    /// The frames that nodes have sent while something was done, until those are there that are
+    /// waited for, and shortly after. `None` if they do not come in time.
     pub fn sent_during(
         &self,
         work: impl FnOnce(),

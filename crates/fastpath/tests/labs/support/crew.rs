@@ -1,5 +1,6 @@
-//! client — left gateway — right gateway — server over veth pairs with several queues: a worker for each queue in each gateway,
-//! and Child SAs between them that come and go. No IKE: both ends are told by the test.
+//! client — left gateway — right gateway — server over veth pairs with several queues: a worker for
+//! each queue in each gateway, and Child SAs between them that come and go. No IKE: both ends are
+//! told by the test.
 
 use super::ip;
 use super::namespace::Namespace;
@@ -93,7 +94,8 @@ fn params(is_left: bool, tunnel: u16, generation: u32) -> ChildSaParams {
 }
 
 impl Line {
-    /// Builds the line, with as many workers a gateway as the interfaces have queues, and brings all tunnels up.
+    /// Builds the line, with as many workers a gateway as the interfaces have queues, and brings
+    /// all tunnels up.
     pub fn new(queues: u16) -> Self {
         let [client, left, right, server_side] = std::array::from_fn(|_| Namespace::new());
         Namespace::new().run(|| {
@@ -115,7 +117,8 @@ impl Line {
         let server_mac = server_side.run(|| end_host("srv", "10.2.0.1"));
         let wan1 = left.run(|| mac_of("wan1"));
         let wan2 = right.run(|| mac_of("wan2"));
-        // While an end host asks for its gateway's MAC, the kernel holds its first packets, and lets later ones overtake them.
+        // While an end host asks for its gateway's MAC, the kernel holds its first packets, and
+        // lets later ones overtake them.
         let known = |host: &Namespace, device: &str, gateway: &str, mac: MacAddr| {
             host.run(|| ip(&format!("neighbour replace {gateway} lladdr {mac} dev {device} nud permanent")));
         };
@@ -130,7 +133,8 @@ impl Line {
         line
     }
 
-    /// Another SA takes the place of a tunnel's, without a word from the workers in between. Returns the former one's generation.
+    /// Another SA takes the place of a tunnel's, without a word from the workers in between.
+    /// Returns the former one's generation.
     pub fn renew(&mut self, tunnel: u16) -> u32 {
         let former = self.generations[usize::from(tunnel)];
         let generation = former + 1;
@@ -185,8 +189,9 @@ impl Gateway {
                     let id = WorkerId::new(queue as u8).unwrap();
                     let plane = Dataplane::new(&Config::new(id, SenderId(1 + u16::from(is_left)), 0x5eed));
                     let pipeline = Arc::clone(plane.counters());
-                    // A worker that moves between processors would have the kernel put a flow's packets into the backlog of the
-                    // one and the other, and receive them in any order.
+                    // A worker that moves between processors would have the kernel put a flow's
+                    // packets into the backlog of the one and the other, and receive them in any
+                    // order.
                     let cpu = Some(cpus[usize::from(queue) % cpus.len()]);
                     let config = WorkerConfig { cpu, ..WorkerConfig::new(queue as u8) };
                     let worker = Worker::new(config, ports, None::<Tun>, pool, fib, plane).unwrap();

@@ -1,4 +1,5 @@
-//! Network namespaces, veth pairs and a minimal XDP program for tests with real sockets. They need root.
+//! Network namespaces, veth pairs and a minimal XDP program for tests with real sockets. They need
+//! root.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod bpf;
@@ -40,7 +41,8 @@ pub fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The next datagram of a socket with a time limit, which a machine that is stopped for a moment does not end (signal(7)).
+/// The next datagram of a socket with a time limit, which a machine that is stopped for a moment
+/// does not end (signal(7)).
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
     loop {
         match socket.recv_from(buffer) {

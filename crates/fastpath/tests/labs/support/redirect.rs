@@ -1,5 +1,5 @@
-//! An XDP program that stamps every IP packet with one class and redirects it to the socket of its queue; all else,
-//! and packets of queues without a socket, go to the kernel.
+//! An XDP program that stamps every IP packet with one class and redirects it to the socket of its
+//! queue; all else, and packets of queues without a socket, go to the kernel.
 
 use super::bpf::*;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! client — left gateway — right gateway — server, over veth pairs, with a worker and a real IPsec pipeline in each
-//! gateway and one Child SA pair between them. No IKE: the keys are fixed.
+//! client — left gateway — right gateway — server, over veth pairs, with a worker and a real IPsec
+//! pipeline in each gateway and one Child SA pair between them. No IKE: the keys are fixed.
 
 use super::ip;
 use super::namespace::Namespace;

@@ -1,4 +1,5 @@
-//! What swanctl lists of certificates, authorities and connections is the same with us as with charon.
+//! What swanctl lists of certificates, authorities and connections is the same with us as with
+//! charon.
 
 use super::{ECDSA, connection, equip, start};
 use testudo_lab::pki::KeyKind;
@@ -60,8 +61,8 @@ fn sorted_lines(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Blocks in an order that does not depend on the daemon, without how many days are left: swanctl counts them when it
-/// prints, and the second list comes later than the first.
+/// Blocks in an order that does not depend on the daemon, without how many days are left: swanctl
+/// counts them when it prints, and the second list comes later than the first.
 fn sorted(text: &str) -> String {
     let mut blocks: Vec<String> =
         text.split("\n\n").map(|block| without_countdowns(block.trim_matches('\n'))).collect();

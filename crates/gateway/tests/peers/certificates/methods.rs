@@ -87,7 +87,8 @@ fn a_shared_key_one_way_and_a_certificate_the_other() {
     }
 }
 
-/// Four certificates each way do not fit into a datagram of a network with MTU 1280, nor do they have to (RFC 7383).
+/// Four certificates each way do not fit into a datagram of a network with MTU 1280, nor do they
+/// have to (RFC 7383).
 #[test]
 fn a_chain_of_four_certificates_at_mtu_1280() {
     let (mut pair, pki) = start_at(Scenario::new("chain", Kind::Strongswan).outer_mtu(1280));

@@ -5,7 +5,8 @@ use crate::common::{Pair, SOON};
 use testudo_lab::pki::Pki;
 use testudo_lab::topology::Side;
 
-/// Nobody gets a tunnel, and our log says why. When we respond it says so to strangers at most once in a while, so we begin.
+/// Nobody gets a tunnel, and our log says why. When we respond it says so to strangers at most once
+/// in a while, so we begin.
 fn refused(pair: &mut Pair, why: &str) {
     for initiator in [Side::One, Side::Two] {
         let args = ["--initiate", "--child", "lab", "--timeout", "10"];

@@ -1,4 +1,5 @@
-//! Counts what nodes and peers send into the untrusted network and should never: packets from or to the protected networks.
+//! Counts what nodes and peers send into the untrusted network and should never: packets from or to
+//! the protected networks.
 
 use crate::common::counted;
 use testudo_lab::Namespace;

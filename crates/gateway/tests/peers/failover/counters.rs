@@ -46,14 +46,16 @@ impl Trial {
     }
 }
 
-/// Takeovers one after the other: each asks, strongSwan answers, and both go on asking each other afterwards.
+/// Takeovers one after the other: each asks, strongSwan answers, and both go on asking each other
+/// afterwards.
 #[test]
 fn strongswan_synchronizes_message_ids_after_each_takeover() {
     let options = BedOptions { cluster: "message_id_sync = true".into(), ..BedOptions::default() };
     let mut trial = Trial::start_with("sync-ids", &options, |_, connection| {
         connection.dpd_delay = DPD;
-        // charon's IVs of AEADs follow Message IDs and never go back. Where it has answered a request with Message ID 0, it cannot
-        // encrypt another answer with that number, and gives the IKE SA up without a word.
+        // charon's IVs of AEADs follow Message IDs and never go back. Where it has answered a
+        // request with Message ID 0, it cannot encrypt another answer with that number, and gives
+        // the IKE SA up without a word.
         connection.proposals = "aes128-sha256-x25519".into();
     });
     for round in 1..=2 {
@@ -71,8 +73,8 @@ fn strongswan_synchronizes_message_ids_after_each_takeover() {
         let taker = trial.bed.owner_among(1, &others(owner)).unwrap().unwrap();
         trial.cluster_renews(taker);
         trial.all_is_well(&what);
-        // Without traffic each asks whether the other lives. Who found no answer would connect anew.
-        // And who asks once more has had its answer: a window has room for one request.
+        // Without traffic each asks whether the other lives. Who found no answer would connect
+        // anew. And who asks once more has had its answer: a window has room for one request.
         let asked =
             || trial.peer_logged("sending DPD request") + trial.logged(taker, "sending a liveness check");
         let enough = asked() + 4;
@@ -87,8 +89,8 @@ fn strongswan_synchronizes_message_ids_after_each_takeover() {
     }
 }
 
-/// A forged number far ahead has been seen when the owner dies. The peer, a Testudo, leaves as many out, and its tunnel carries on with the
-/// keys that it has.
+/// A forged number far ahead has been seen when the owner dies. The peer, a Testudo, leaves as many
+/// out, and its tunnel carries on with the keys that it has.
 #[test]
 fn a_testudo_leaves_numbers_out_that_were_forged() {
     let options = BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() };

@@ -49,7 +49,8 @@ fn testudod_is_killed_with_testudo_as_the_peer() {
     killed_and_back("kill-peer-testudo", &BedOptions { peers: vec![Kind::Testudo], ..BedOptions::default() });
 }
 
-/// Each node has three workers, one of them without a queue: what is given up, and taken over, waits for all of them.
+/// Each node has three workers, one of them without a queue: what is given up, and taken over,
+/// waits for all of them.
 #[test]
 fn testudod_is_killed_and_its_workers_come_back() {
     let settings = "[worker]\ncount = 3\n".into();
@@ -88,7 +89,8 @@ fn tcp_streams_outlive_their_node() {
     }
 }
 
-/// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves its shards to them.
+/// SIGKILL of corosync: the node is out of the view, hears that the others are in one, and leaves
+/// its shards to them.
 #[test]
 fn corosync_is_killed_and_comes_back() {
     let mut trial = Trial::start("kill-corosync", &BedOptions::default());
@@ -133,7 +135,8 @@ fn testudod_stands_still_and_goes_on() {
     trial.all_is_well(what);
 }
 
-/// The node that answers for the cluster's addresses dies: another answers, and neighbours need not ask again.
+/// The node that answers for the cluster's addresses dies: another answers, and neighbours need not
+/// ask again.
 #[test]
 fn the_default_host_dies() {
     let mut trial = Trial::start("default-host", &BedOptions::default());

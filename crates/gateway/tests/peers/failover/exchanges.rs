@@ -1,4 +1,5 @@
-//! The node that speaks IKE dies in the middle of an exchange: its answer is lost, and it is a survivor who repeats it.
+//! The node that speaks IKE dies in the middle of an exchange: its answer is lost, and it is a
+//! survivor who repeats it.
 
 use super::{LIMIT, Trial};
 use testudo_lab::bed::{BedOptions, Failure};
@@ -10,7 +11,8 @@ const IKE_AUTH: u8 = 35;
 const CREATE_CHILD_SA: u8 = 36;
 const TABLE: &str = "lost_answers";
 
-/// Loses what some send in exchanges of a type: UDP's header has 8 octets, the marker of RFC 3948 4, and the type is octet 18.
+/// Loses what some send in exchanges of a type: UDP's header has 8 octets, the marker of RFC 3948
+/// 4, and the type is octet 18.
 struct Lost {
     switch: Namespace,
 }
@@ -80,7 +82,8 @@ fn speaker_of(trial: &Trial, sought: impl Fn(&IkeSa) -> bool) -> u8 {
     .unwrap()
 }
 
-/// IKE_SA_INIT was answered, and the node dies before it hears of IKE_AUTH: another has the keys that were agreed on, and answers.
+/// IKE_SA_INIT was answered, and the node dies before it hears of IKE_AUTH: another has the keys
+/// that were agreed on, and answers.
 #[test]
 fn the_owner_dies_before_it_hears_of_ike_auth() {
     let mut trial = Trial::start("die-init", &peers());

@@ -35,9 +35,10 @@ fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
 
 #[test]
 fn the_cluster_link_is_cut() {
-    // The engine gives the owner up while it lives: its standby carries with the view, and the owner until it hears of that, by the next
-    // heartbeat (`group::tests::heartbeats` shows that it is the first); at the latest until its fence has run out. At a datagram each millisecond
-    // that is a few. What a slow machine adds is allowed here.
+    // The engine gives the owner up while it lives: its standby carries with the view, and the
+    // owner until it hears of that, by the next heartbeat (`group::tests::heartbeats` shows that it
+    // is the first); at the latest until its fence has run out. At a datagram each millisecond that
+    // is a few. What a slow machine adds is allowed here.
     let doubled = |what: &str, seen: &Seen| hardly_doubled(what, 300, seen);
     cut_off("cut-cluster", |how| Failure::Link(Net::Cluster, how), doubled);
 }
@@ -48,8 +49,8 @@ fn all_links_are_cut() {
     cut_off("cut-all", Failure::AllLinks, doubled);
 }
 
-/// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing comes through it. It hands its
-/// shards over, and gets them back.
+/// A port alone: the other nodes hear the node on its other links, so it is no suspect, and nothing
+/// comes through it. It hands its shards over, and gets them back.
 fn port_fails(name: &str, options: &BedOptions, failures: impl IntoIterator<Item = Failure>) {
     let mut trial = Trial::start(name, options);
     for failure in failures {

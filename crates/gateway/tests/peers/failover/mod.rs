@@ -1,7 +1,7 @@
 //! Nodes of a cluster fail while traffic flows: the tunnels stay, and their peers never know.
 //!
-//! A cluster takes seconds to start, so each test lets one failure follow another. Limits are far beyond what is usual:
-//! `testudo bench failover` measures, these tests judge.
+//! A cluster takes seconds to start, so each test lets one failure follow another. Limits are far
+//! beyond what is usual: `testudo bench failover` measures, these tests judge.
 
 mod counters;
 mod daemons;
@@ -83,7 +83,8 @@ impl Trial {
         (1..).zip(&self.bed.peers).map(|(peer, _)| peer).collect()
     }
 
-    /// Runs the probe through the tunnel of peer 1 while something happens, and until its traffic flows both ways behind that.
+    /// Runs the probe through the tunnel of peer 1 while something happens, and until its traffic
+    /// flows both ways behind that.
     pub(crate) fn under_traffic(&mut self, what: &str, happen: impl FnOnce(&mut Bed)) -> Seen {
         // Before the first datagram: a node suspected by mistake right behind it explains losses
         // too.
@@ -126,7 +127,8 @@ impl Trial {
         .unwrap();
     }
 
-    /// Every tunnel carries packets, is the one that it was, and its peer gets new keys by it; nothing went in clear.
+    /// Every tunnel carries packets, is the one that it was, and its peer gets new keys by it;
+    /// nothing went in clear.
     pub(crate) fn all_is_well(&mut self, what: &str) {
         for peer in self.peers() {
             self.await_traffic(peer, what);

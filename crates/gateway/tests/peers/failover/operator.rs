@@ -163,7 +163,8 @@ fn nodes_that_are_configured_by_themselves_say_where_they_differ() {
     assert!(bed.node(1).configured(0).unwrap_err().to_string().contains("replicate_config is off"));
 }
 
-/// An upgrade from an earlier version: as long as a node of it is there, all speak as it does. And one step back.
+/// An upgrade from an earlier version: as long as a node of it is there, all speak as it does. And
+/// one step back.
 #[test]
 fn nodes_are_upgraded_one_after_another() {
     let options = BedOptions { cluster: "protocol = 15\nfence_ms = 300".into(), ..BedOptions::default() };

@@ -21,8 +21,8 @@ fn learned(trial: &Trial) -> usize {
     logs.map(|log| log.lines().filter(|line| line.contains(&told)).count()).sum()
 }
 
-/// A host behind the peer gets a file from the client while a router on the way begins to take less, and then the node that has
-/// heard of that is killed.
+/// A host behind the peer gets a file from the client while a router on the way begins to take
+/// less, and then the node that has heard of that is killed.
 #[test]
 fn a_path_mtu_outlives_the_node_that_learned_it() {
     let mut trial = Trial::start("path-mtu", &BedOptions::default());

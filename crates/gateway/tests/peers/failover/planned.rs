@@ -1,4 +1,5 @@
-//! What is planned costs no packet: shards are given away before a node goes, and come back as they went.
+//! What is planned costs no packet: shards are given away before a node goes, and come back as they
+//! went.
 
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
@@ -17,7 +18,8 @@ fn unnoticed(trial: &mut Trial, what: &str, happen: impl FnOnce(&mut Bed)) {
     let before = fenced(trial);
     let seen = trial.under_traffic(what, happen);
     let lost: u64 = seen.probes.iter().map(|summary| summary.lost).sum();
-    // Behind its fence a node is silent because it has had no time to hear the others: that is the machine's doing.
+    // Behind its fence a node is silent because it has had no time to hear the others: that is the
+    // machine's doing.
     let excused = !seen.false_alarms.is_empty() || lost <= fenced(trial).saturating_sub(before);
     assert!(
         lost <= LATE || excused,
@@ -38,7 +40,8 @@ fn fenced(trial: &Trial) -> u64 {
     trial.bed.nodes.iter().flat_map(drops).map(of).sum()
 }
 
-/// On one machine with everything else nodes take longer for a view than a fence lasts if nothing is said.
+/// On one machine with everything else nodes take longer for a view than a fence lasts if nothing
+/// is said.
 fn patient(options: BedOptions) -> BedOptions {
     let cluster = format!("{}\nfence_ms = 300", options.cluster);
     BedOptions { cluster, ..options }
@@ -85,7 +88,8 @@ fn a_node_is_drained_with_testudo_as_the_peer() {
     );
 }
 
-/// SIGTERM of each node in turn, as for a new version: it gives its shards away before it ends, and gets them back when it is up again.
+/// SIGTERM of each node in turn, as for a new version: it gives its shards away before it ends, and
+/// gets them back when it is up again.
 fn rolling(name: &str, options: &BedOptions) {
     let mut trial = Trial::start(name, options);
     for node in 1..=options.nodes {
@@ -111,7 +115,8 @@ fn five_nodes_are_stopped_and_started_one_after_another() {
     rolling("rolling-five", &patient(five("forward")));
 }
 
-/// Two nodes end at the same time: the view in which the first is gone begins while the other gives its shards away.
+/// Two nodes end at the same time: the view in which the first is gone begins while the other gives
+/// its shards away.
 #[test]
 #[ignore = "make test-all: a long failover"]
 fn two_nodes_of_five_are_stopped_at_once() {
@@ -135,8 +140,8 @@ fn two_nodes_of_five_are_stopped_at_once() {
     trial.all_is_well(what);
 }
 
-/// A machine that goes on from an earlier state sends nothing of what it held, under IVs that it may have used: it joins anew, with another
-/// sender ID, and the others carry on what it had.
+/// A machine that goes on from an earlier state sends nothing of what it held, under IVs that it
+/// may have used: it joins anew, with another sender ID, and the others carry on what it had.
 #[test]
 fn a_machine_is_set_back() {
     let mut trial = Trial::start("set-back", &BedOptions::default());

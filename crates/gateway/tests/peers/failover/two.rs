@@ -76,7 +76,8 @@ impl Trial {
     }
 }
 
-/// A daemon, a link, or a node is gone: the other one carries on alone, with the vote of the witness, and gives back what it took.
+/// A daemon, a link, or a node is gone: the other one carries on alone, with the vote of the
+/// witness, and gives back what it took.
 fn survived(name: &str, failure: Failure) {
     let mut trial = Trial::start(name, &witnessed());
     let owner = trial.bed.owner(1).unwrap();
@@ -123,7 +124,8 @@ fn the_network_of_the_cluster_is_cut_with_a_witness() {
     survived("two-link", Failure::Link(Net::Cluster, Cut::Silent));
 }
 
-/// The nodes do not hear each other by the cluster's network, and both reach the witness, which takes the lower number.
+/// The nodes do not hear each other by the cluster's network, and both reach the witness, which
+/// takes the lower number.
 #[test]
 fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
     let mut trial = Trial::start("two-deaf", &witnessed());
@@ -150,8 +152,8 @@ fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
     trial.all_is_well(what);
 }
 
-/// Without its witness a cluster of two goes on. A node that is lost then has no standby; and the witness, when it is back, does not make one:
-/// it may have counted for the other meanwhile.
+/// Without its witness a cluster of two goes on. A node that is lost then has no standby; and the
+/// witness, when it is back, does not make one: it may have counted for the other meanwhile.
 #[test]
 fn the_witness_dies_and_then_a_node() {
     let mut trial = Trial::start("two-witness", &witnessed());
@@ -186,7 +188,8 @@ fn the_witness_dies_and_then_a_node() {
     assert!(log.contains("the witness gives this node no vote") && log.contains("gives this node its vote"));
 }
 
-/// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back: nobody else can have had its vote.
+/// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back:
+/// nobody else can have had its vote.
 #[test]
 #[ignore = "make test-all: a long failover"]
 fn a_node_dies_and_then_the_witness() {
@@ -209,7 +212,8 @@ fn a_node_dies_and_then_the_witness() {
     trial.all_is_well("the return of the node");
 }
 
-/// Its daemon of corosync votes on, so the other node is no majority without it: what it carries waits, and is not lost.
+/// Its daemon of corosync votes on, so the other node is no majority without it: what it carries
+/// waits, and is not lost.
 #[test]
 #[ignore = "make test-all: a combination of what others prove"]
 fn a_testudod_that_stands_still_holds_up_its_tunnels() {
@@ -227,8 +231,8 @@ fn a_testudod_that_stands_still_holds_up_its_tunnels() {
     trial.all_is_well(what);
 }
 
-/// A node is cut off, and neither is a quorum: each goes on with the packets of the tunnels that it had, nothing is taken over, and IKE
-/// waits.
+/// A node is cut off, and neither is a quorum: each goes on with the packets of the tunnels that it
+/// had, nothing is taken over, and IKE waits.
 fn without_a_witness(name: &str, votes: Votes) {
     let mut trial = Trial::start(name, &BedOptions { peers: vec![Kind::Strongswan; 2], ..two(votes) });
     let [cut, left] = apart(&mut trial);
@@ -292,7 +296,8 @@ fn a_node_is_cut_off_with_two_node() {
     without_a_witness("two-node", Votes::TwoNode);
 }
 
-/// Nobody has a quorum, and the node whose corosync is gone goes on with the packets of what it had.
+/// Nobody has a quorum, and the node whose corosync is gone goes on with the packets of what it
+/// had.
 #[test]
 #[ignore = "make test-all: a combination of what others prove"]
 fn corosync_is_killed_without_a_witness() {

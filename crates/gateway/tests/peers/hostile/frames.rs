@@ -1,4 +1,5 @@
-//! Frames by hand: Ethernet, IPv4 and IPv6, UDP, ESP and IKE headers that say what the attacker wants them to say.
+//! Frames by hand: Ethernet, IPv4 and IPv6, UDP, ESP and IKE headers that say what the attacker
+//! wants them to say.
 
 use testudo_lab::topology::{Family, Side};
 

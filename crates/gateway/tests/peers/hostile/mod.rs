@@ -1,5 +1,6 @@
-//! A gateway with a tunnel, under fire from the untrusted network: more than ten thousand malformed, truncated, replayed
-//! and forged frames. None crashes it, none gets through, each is counted for what it is, and the tunnel goes on.
+//! A gateway with a tunnel, under fire from the untrusted network: more than ten thousand
+//! malformed, truncated, replayed and forged frames. None crashes it, none gets through, each is
+//! counted for what it is, and the tunnel goes on.
 
 mod attacks;
 mod frames;

@@ -1,4 +1,5 @@
-//! Which connection an authenticated peer gets: by addresses and algorithms, then by the identities.
+//! Which connection an authenticated peer gets: by addresses and algorithms, then by the
+//! identities.
 
 use super::local_identity;
 use crate::config::{Connection, Identity, LocalAuth, RemoteAuth};
@@ -10,7 +11,8 @@ use crate::suite::IkeSuite;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Connections that fit equally well; never empty. They agree on who the two sides are, and how they prove it.
+/// Connections that fit equally well; never empty. They agree on who the two sides are, and how
+/// they prove it.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     pub(super) local: Identity,
@@ -59,8 +61,8 @@ pub(super) fn candidates(
                     && begins_so(connection)
             },
         );
-    // A method that fits beats one that does not; a connection for just this peer one for anybody; then comes the one for
-    // just these addresses.
+    // A method that fits beats one that does not; a connection for just this peer one for anybody;
+    // then comes the one for just these addresses.
     let rank = |connection: &Connection| {
         let by_key = method == AuthMethodId::SharedKeyMic;
         let method = connection.remote.method.is_pubkey() != by_key;

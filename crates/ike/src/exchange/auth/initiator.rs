@@ -170,8 +170,9 @@ fn ask_for_child(
     Ok((AskedChild { offered, spi_in }, payloads))
 }
 
-/// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296 §2.4). In a cluster we never
-/// know: another node may, under the same identity, and the peer would end it.
+/// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296
+/// §2.4). In a cluster we never know: another node may, under the same identity, and the peer would
+/// end it.
 fn is_initial_contact(session: &Session<'_>) -> bool {
     !session.env.config.track_changes
         && !session
@@ -339,7 +340,8 @@ fn send_round(
     session.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
 }
 
-/// What it takes to know who answered. The error is for the log: it says what was found and what was expected.
+/// What it takes to know who answered. The error is for the log: it says what was found and what
+/// was expected.
 fn claim_of_responder(
     session: &Session<'_>,
     connection: &Arc<Connection>,
@@ -380,7 +382,8 @@ fn claim_of_responder(
     Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
 }
 
-/// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the answer.
+/// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the
+/// answer.
 fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
     let reason = Reason::Refused(why);
     session.sa.outgoing.pending = None;
@@ -393,7 +396,8 @@ fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296 §1.2), for a while.
+/// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296
+/// §1.2), for a while.
 fn first_child(
     session: &mut Session<'_>,
     connection: &Arc<Connection>,

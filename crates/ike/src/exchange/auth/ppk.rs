@@ -37,7 +37,8 @@ pub(super) fn own_ppk(
     Ok(Some((id, secret.clone(), !connection.ppk.required)))
 }
 
-/// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the log.
+/// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the
+/// log.
 pub(super) fn lack_of_ppk(session: &Session<'_>, connection: &Connection) -> Option<String> {
     let id = connection.ppk.id.as_ref().filter(|_| !session.sa.extensions.ppk)?;
     let why = if session.env.loaded.has_ppk_for(connection) {
@@ -84,7 +85,8 @@ pub(super) fn peer_ppk(
     }
 }
 
-/// What an initiator says of its PPK beside AUTH; `without` is AUTH without the PPK, where that will do.
+/// What an initiator says of its PPK beside AUTH; `without` is AUTH without the PPK, where that
+/// will do.
 pub(super) fn notifies(ppk: &OfferedPpk, without: Option<AuthPayload>) -> Vec<Payload> {
     let id = [&[FIXED], IdPayload::from(&ppk.id).data()].concat();
     let mut notifies = vec![Notify::new(NotifyType::PpkIdentity, id)];

@@ -82,8 +82,8 @@ pub(super) struct Proof {
 }
 
 impl Prover {
-    /// One round of ours: with the key that is loaded for both sides, and for a peer that wants to see what it has said in
-    /// IKE_SA_INIT.
+    /// One round of ours: with the key that is loaded for both sides, and for a peer that wants to
+    /// see what it has said in IKE_SA_INIT.
     pub(super) fn new(
         session: &Session<'_>,
         connection: &Connection,
@@ -147,7 +147,8 @@ impl Prover {
         let form = Form::choose(&key, allowed).map_err(|why| {
             Reason::Refused(format!("cannot sign with the {} key of '{local}': {why}", key.kind()))
         })?;
-        // Peers compare names octet by octet now and then: what the certificate says is right in any case.
+        // Peers compare names octet by octet now and then: what the certificate says is right in
+        // any case.
         let subject = match &shown {
             Shown::Chain(chain) => chain.first().map(|certificate| certificate.subject()),
             Shown::Key(_) => None,

@@ -42,7 +42,8 @@ pub(super) struct Proven {
     pub(super) anchor: Option<Anchor>,
 }
 
-/// How it turns out whether a claim is true: a line for the log, or, for the log too, what was found and what was expected.
+/// How it turns out whether a claim is true: a line for the log, or, for the log too, what was
+/// found and what was expected.
 pub(super) enum Check {
     /// It took no time.
     Known(Result<String, String>),
@@ -75,8 +76,8 @@ pub(super) struct Judge {
     credentials: Arc<Credentials>,
 }
 
-/// What of a claim is the same whichever connection is tried: worked out once for a message, and limited once, or a peer
-/// could have it done as often as there are connections.
+/// What of a claim is the same whichever connection is tried: worked out once for a message, and
+/// limited once, or a peer could have it done as often as there are connections.
 #[derive(Default)]
 pub(super) struct Evidence {
     certificates: OnceCell<Result<Vec<Certificate>, String>>,
@@ -262,7 +263,8 @@ impl Judge {
             eku: remote.eku,
             hashes: chain.with(Hash::Identity),
         };
-        // Before the chain, or connections for single peers of a CA would use up what may be spent on it.
+        // Before the chain, or connections for single peers of a CA would use up what may be spent
+        // on it.
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
             return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
         }
@@ -312,7 +314,8 @@ impl Judge {
         Err(format!("AUTH of {identity} was not made with a public key that the connection allows"))
     }
 
-    /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its that is loaded.
+    /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its
+    /// that is loaded.
     fn end_certificate(
         &self,
         remote: &RemoteAuth,
@@ -335,7 +338,8 @@ impl Judge {
             .ok_or_else(|| format!("AUTH of {identity} was not made with a key of its loaded certificates"))
     }
 
-    /// Loaded certificates that need no CA, if such a one is in question. Where a connection names CAs they do not count.
+    /// Loaded certificates that need no CA, if such a one is in question. Where a connection names
+    /// CAs they do not count.
     fn pinned<'a>(&'a self, remote: &'a RemoteAuth, end: &Certificate) -> Vec<&'a Certificate> {
         if !end.is_self_issued() || !remote.cacerts.is_empty() || remote.ca_id.is_some() {
             return Vec::new();

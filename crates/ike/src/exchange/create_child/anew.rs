@@ -1,6 +1,6 @@
-//! Child SAs whose configuration has changed. A rekeyed SA carries what the old one does (RFC 7296 §2.9.2), and strongSwan
-//! rekeys by the configuration of before: so the new one is a further Child SA for the peer, and the old one goes as soon as
-//! it is there.
+//! Child SAs whose configuration has changed. A rekeyed SA carries what the old one does (RFC 7296
+//! §2.9.2), and strongSwan rekeys by the configuration of before: so the new one is a further Child
+//! SA for the peer, and the old one goes as soon as it is there.
 
 use crate::config::{Child, IkeChange, TsSpec};
 use crate::endpoint::report::{FAILURE, ORDINARY};
@@ -75,7 +75,8 @@ pub(super) fn replacement_failed(session: &mut Session<'_>, id: ChildSaId, why: 
     let line = format!("CHILD_SA {name}{{{}}} cannot be made as it is configured now: {why}; {then}", id.0);
     session.log(FAILURE, line);
     if missed {
-        // The peer would go on sending into what we do not have any more, and nothing would bring the child back.
+        // The peer would go on sending into what we do not have any more, and nothing would bring
+        // the child back.
         initiator::make_anew(session, id, name);
     }
 }
@@ -113,8 +114,8 @@ pub(super) fn pass_on_outdated(
     }
 }
 
-/// Where we and the peer have both made one by the new configuration, the peer's is one too many. It is not for the peer
-/// alone to delete it, which may have seen no connection between the two.
+/// Where we and the peer have both made one by the new configuration, the peer's is one too many.
+/// It is not for the peer alone to delete it, which may have seen no connection between the two.
 pub(super) fn displace_rival(session: &mut Session<'_>, creating: &Creating, new: ChildSaId) {
     let rival = creating.rival.as_ref().filter(|_| creating.anew).map(|rival| rival.sa);
     if let Some(RivalSa::Child(rival)) = rival {
@@ -130,8 +131,8 @@ pub(crate) fn note_outdated(session: &mut Session<'_>, new: ChildSaId) {
     }
 }
 
-/// The peer has made a child that we were to replace, or have asked it for in the place of another: as where both renew
-/// one, the exchange with the lowest nonce was for nothing.
+/// The peer has made a child that we were to replace, or have asked it for in the place of another:
+/// as where both renew one, the exchange with the lowest nonce was for nothing.
 pub(super) fn note_rival(session: &mut Session<'_>, new: ChildSaId, nonces: &Nonces) {
     let Some(child) = session.sa.child(new) else { return };
     let (name, old) =
@@ -162,8 +163,8 @@ fn up_to_date<'a>(session: &'a Session<'_>, old: &ChildSa) -> Option<&'a ChildSa
     })
 }
 
-/// A peer that has made several Child SAs of a child, each for a part, would answer any request for the whole with the same
-/// part: each is asked for by itself.
+/// A peer that has made several Child SAs of a child, each for a part, would answer any request for
+/// the whole with the same part: each is asked for by itself.
 pub(super) fn part_of(session: &Session<'_>, old: ChildSaId, mut whole: Child) -> Child {
     let Some(old) = session.sa.child(old) else { return whole };
     let own = Selectors::of(&old.params);
@@ -182,7 +183,8 @@ pub(super) fn part_of(session: &Session<'_>, old: ChildSaId, mut whole: Child) -
     whole
 }
 
-/// The new Child SA is there; what had its place goes. Unless the peer has given us another part than that one carries.
+/// The new Child SA is there; what had its place goes. Unless the peer has given us another part
+/// than that one carries.
 pub(super) fn replace_by(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     let Some(params) = session.sa.child(new).map(|child| child.params.clone()) else { return };
     if session.env.stays_beside(session.sa, old, &params) {

@@ -1,4 +1,5 @@
-//! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and the old one goes.
+//! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and
+//! the old one goes.
 
 use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
@@ -109,7 +110,8 @@ pub(super) fn ike_response(
     }
 }
 
-/// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose stay (RFC 7296 §2.8.2).
+/// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose
+/// stay (RFC 7296 §2.8.2).
 pub(super) fn ike_agreed(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -155,7 +157,8 @@ pub(super) fn ike_agreed(
     session.delete_ike(Reason::Rekeyed, deadline)
 }
 
-/// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the old one.
+/// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the
+/// old one.
 pub(super) fn ike_outdone(session: &mut Session<'_>, creating: &Creating) {
     session.log(ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
     match creating.rival.as_ref().map(|rival| rival.sa) {
@@ -165,7 +168,8 @@ pub(super) fn ike_outdone(session: &mut Session<'_>, creating: &Creating) {
     }
 }
 
-/// The peer makes no new IKE SA. One that it has made itself at the same time is the one that counts.
+/// The peer makes no new IKE SA. One that it has made itself at the same time is the one that
+/// counts.
 pub(super) fn ike_refused(session: &mut Session<'_>, creating: &Creating, why: &str) {
     match &creating.rival {
         Some(Rival { sa: RivalSa::Ike(rival), .. }) => yield_to(session, *rival),
@@ -236,8 +240,8 @@ pub(super) fn complete_ike(
     Ok(())
 }
 
-/// The responder has a new IKE SA. The children are its, unless we are renewing the old one too: then the nonces will
-/// tell (RFC 7296 §2.8.2).
+/// The responder has a new IKE SA. The children are its, unless we are renewing the old one too:
+/// then the nonces will tell (RFC 7296 §2.8.2).
 fn adopt(session: &mut Session<'_>, keys: IkeKeys, spis: IkeSpis, nonces: &Nonces) {
     let mut new = successor(session, Role::Responder, keys, spis);
     session.env.effects.count(session.sa, ExchangeCounter::IkeRekeyResp);
@@ -266,8 +270,8 @@ fn yield_to(session: &mut Session<'_>, rival: IkeSpi) {
     session.env.with_sa(session.now, id, |new| succeed(new, session.sa));
 }
 
-/// The peer's new IKE SA takes the place of an old one: with all that the old one has, or, where that is to go, with the
-/// wish that it goes.
+/// The peer's new IKE SA takes the place of an old one: with all that the old one has, or, where
+/// that is to go, with the wish that it goes.
 fn succeed(session: &mut Session<'_>, old: &mut IkeSa) -> Result<(), Reason> {
     let wish = old.closing.as_ref().map(|closing| closing.reason.clone());
     match wish.filter(|reason| *reason != Reason::Rekeyed) {
@@ -284,15 +288,16 @@ fn succeed(session: &mut Session<'_>, old: &mut IkeSa) -> Result<(), Reason> {
     }
 }
 
-/// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that one is all that is left.
+/// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that
+/// one is all that is left.
 pub(crate) fn leave_to_rival(session: &mut Session<'_>) {
     let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
     let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
     yield_to(session, rival);
 }
 
-/// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that stays, and we need
-/// not wait for our answer to know it.
+/// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that
+/// stays, and we need not wait for our answer to know it.
 pub(crate) fn decide_for(session: &mut Session<'_>) -> Result<(), Reason> {
     let old = session.sa.rival_of.take().and_then(|old| session.env.table.by_spi(old)).map(|old| old.id);
     let Some(mut old) = old.and_then(|id| session.env.table.take(id)) else { return Ok(()) };
@@ -301,8 +306,8 @@ pub(crate) fn decide_for(session: &mut Session<'_>) -> Result<(), Reason> {
     decided
 }
 
-/// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where we were at renewing it
-/// ourselves (RFC 7296 §2.25.2).
+/// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where
+/// we were at renewing it ourselves (RFC 7296 §2.25.2).
 pub(crate) fn ike_deleted(session: &mut Session<'_>) -> Reason {
     let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
     if let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) {
@@ -363,8 +368,8 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
         creations_until: session.sa.creations_until,
         began_at: session.sa.began_at.clone(),
         nat: session.sa.nat,
-        // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of the SA" (§5), there
-        // is no IKE_AUTH to say it again, and charon sees it that way too.
+        // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of
+        // the SA" (§5), there is no IKE_AUTH to say it again, and charon sees it that way too.
         extensions: session.sa.extensions,
         local_id: session.sa.local_id.clone(),
         remote_id: session.sa.remote_id.clone(),
@@ -417,7 +422,8 @@ fn await_delete_until(sa: &mut IkeSa, deadline: Time) {
     sa.closing = Some(Box::new(Closing { reason: Reason::Rekeyed, deadline }));
 }
 
-/// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they belong.
+/// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they
+/// belong.
 fn busy(sa: &IkeSa) -> Option<&'static str> {
     let awaited = sa.followup.as_ref().is_some_and(|followup| !followup.sa.is_ike());
     match sa.creating.as_deref() {

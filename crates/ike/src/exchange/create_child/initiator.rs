@@ -59,7 +59,8 @@ pub(crate) fn create_child(session: &mut Session<'_>, name: String, tries: u8) -
     Ok(asked.is_ok())
 }
 
-/// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been renewed meanwhile.
+/// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been
+/// renewed meanwhile.
 pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<bool, Reason> {
     let Some(child) = session.sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
     let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
@@ -194,7 +195,8 @@ fn ask_again(
     ask_child(session, creating, asked.spi_in)
 }
 
-/// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest nonce decides.
+/// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest
+/// nonce decides.
 pub(super) fn child_agreed(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -249,8 +251,8 @@ pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
     }
 }
 
-/// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the peer knows that, it may
-/// send through it (RFC 7296 §2.8.1).
+/// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the
+/// peer knows that, it may send through it (RFC 7296 §2.8.1).
 fn child_loses(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -281,8 +283,8 @@ fn child_loses(
     }
 }
 
-/// It will never be known what came of the SA that we have asked for. Should the peer have a Child SA, it is told that it goes;
-/// and what is needed is asked for anew.
+/// It will never be known what came of the SA that we have asked for. Should the peer have a Child
+/// SA, it is told that it goes; and what is needed is asked for anew.
 pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
     let Some(creating) = session.sa.creating.take() else { return };
     let anew = creating.anew;
@@ -384,7 +386,8 @@ fn rekey_failed(session: &mut Session<'_>, old: ChildSaId, why: &str) {
     }
 }
 
-/// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is left of it goes.
+/// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is
+/// left of it goes.
 pub(super) fn make_anew(session: &mut Session<'_>, old: ChildSaId, name: String) {
     if session.sa.closing.is_some() {
         return;

@@ -1,4 +1,5 @@
-//! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward secrecy).
+//! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward
+//! secrecy).
 
 use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
 use crate::exchange::create_child::NoChild;
@@ -61,7 +62,8 @@ fn is_long_enough(sa: &IkeSa, nonce: &Nonce) -> bool {
     sa.keys.as_ref().is_some_and(|keys| nonce_fits(nonce, keys.ike.suite().prf))
 }
 
-/// The initiator's part: `method` and `additional` are what the responder chose. The error is for the log.
+/// The initiator's part: `method` and `additional` are what the responder chose. The error is for
+/// the log.
 pub(super) fn agreed_keys(
     sa: &IkeSa,
     creating: &Creating,
@@ -80,7 +82,8 @@ pub(super) fn agreed_keys(
     Ok(KeyExchanges::new(nonces, Some(shared), additional))
 }
 
-/// The method that INVALID_KE_PAYLOAD asks for, if we can have it and have not tried it (RFC 7296 §1.2).
+/// The method that INVALID_KE_PAYLOAD asks for, if we can have it and have not tried it (RFC 7296
+/// §1.2).
 pub(super) fn other_method(
     payloads: &Payloads,
     creating: &Creating,

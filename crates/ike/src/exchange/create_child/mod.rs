@@ -1,8 +1,10 @@
-//! CREATE_CHILD_SA (RFC 7296 §1.3): further Child SAs, and new keys for those that are there and for the IKE SA. With
-//! additional key exchanges it is the first of a series, and the others are IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
+//! CREATE_CHILD_SA (RFC 7296 §1.3): further Child SAs, and new keys for those that are there and
+//! for the IKE SA. With additional key exchanges it is the first of a series, and the others are
+//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
 //!
-//! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and §2.25 (what is refused
-//! meanwhile); the tests in `tests/it/scenarios` carry the names of the cases.
+//! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and
+//! §2.25 (what is refused meanwhile); the tests in `tests/it/scenarios` carry the names of the
+//! cases.
 
 mod agreement;
 mod anew;
@@ -59,9 +61,9 @@ fn answer_creation(
     session.respond(request, answer)
 }
 
-/// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and a renewed IKE SA its
-/// memory until the peer deletes it: nobody may live from that faster than it is let go. A peer with all its tunnels is
-/// through at once.
+/// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and
+/// a renewed IKE SA its memory until the peer deletes it: nobody may live from that faster than it
+/// is let go. A peer with all its tunnels is through at once.
 fn takes_too_many(session: &mut Session<'_>) -> bool {
     let EndpointConfig { creation_burst, creation_pace, .. } = session.env.config;
     let due = session.sa.creations_until.max(session.now);

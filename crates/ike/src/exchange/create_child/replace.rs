@@ -1,5 +1,6 @@
-//! One Child SA takes the place of another, and no packet is lost (RFC 7296 §2.8): the new one takes packets in from the
-//! start, the old one until some time after its end, and what goes out changes over in between, in one step.
+//! One Child SA takes the place of another, and no packet is lost (RFC 7296 §2.8): the new one
+//! takes packets in from the start, the old one until some time after its end, and what goes out
+//! changes over in between, in one step.
 
 use crate::exchange::child;
 use crate::exchange::reauth;
@@ -25,8 +26,8 @@ pub(super) fn let_go(session: &mut Session<'_>, old: ChildSaId) {
     }
 }
 
-/// One takes the place of another, and the peer does not know that: what it lets go it does not take in any more, so what
-/// is under way gets time.
+/// One takes the place of another, and the peer does not know that: what it lets go it does not
+/// take in any more, so what is under way gets time.
 pub(super) fn displace(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     // Should the old one itself never have been proven, it has its place for a moment.
     proven(session, old);
@@ -95,7 +96,8 @@ fn switch_outbound(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     }
 }
 
-/// What has gone out through one Child SA, of that number if it is still there, goes out through another.
+/// What has gone out through one Child SA, of that number if it is still there, goes out through
+/// another.
 pub(crate) fn send_through(
     session: &mut Session<'_>,
     (old, place): (Option<ChildSaId>, Spi),
@@ -129,7 +131,8 @@ pub(crate) fn spi_of(session: &Session<'_>, child: ChildSaId) -> Option<Spi> {
     session.sa.child(child).or_else(elsewhere).map(|child| child.params.spi_in)
 }
 
-/// Both sides have let a Child SA go. If another has its place, what is still under way through the old one comes in.
+/// Both sides have let a Child SA go. If another has its place, what is still under way through the
+/// old one comes in.
 pub(crate) fn close_child(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
     switch_to_successor(session, id);
     let until = session.now.plus(session.env.config.rekeyed_linger);

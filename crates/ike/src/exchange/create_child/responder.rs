@@ -93,8 +93,8 @@ pub(super) fn complete_child(
     Ok(())
 }
 
-/// A further child counts against those that are not on their way out; a renewed one has the place of another. What is
-/// renewed faster than it goes has an end too.
+/// A further child counts against those that are not on their way out; a renewed one has the place
+/// of another. What is renewed faster than it goes has an end too.
 pub(crate) fn room(session: &Session<'_>, renewal: bool) -> Result<(), NoChild> {
     let (limit, all) = (session.env.config.child_limit, session.sa.children.len());
     let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
@@ -110,8 +110,8 @@ pub(crate) fn room(session: &Session<'_>, renewal: bool) -> Result<(), NoChild> 
     Ok(())
 }
 
-/// A packet may have to be compared with all selectors. A renewed SA may have as many as the old one had; cut into more they
-/// count like any others.
+/// A packet may have to be compared with all selectors. A renewed SA may have as many as the old
+/// one had; cut into more they count like any others.
 fn room_for(
     session: &Session<'_>,
     replaces: Option<ChildSaId>,
@@ -163,8 +163,8 @@ fn asked_child(
     found.ok_or_else(|| NoChild::without_child(&asked))
 }
 
-/// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too, the nonces will tell
-/// which of the two stays (RFC 7296 §2.8.1).
+/// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too,
+/// the nonces will tell which of the two stays (RFC 7296 §2.8.1).
 fn note_renewal(session: &mut Session<'_>, (old, new): (ChildSaId, ChildSaId), nonces: &Nonces) {
     if let Some(child) = session.sa.child_mut(old) {
         child.phase = ChildPhase::Rekeyed;
@@ -228,7 +228,8 @@ fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
         return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew may be under way"));
     }
     let found = found.ok_or_else(unknown)?;
-    // The same SA would be made twice, and nobody would compare the nonces any more (RFC 9370 §2.2.4).
+    // The same SA would be made twice, and nobody would compare the nonces any more (RFC 9370
+    // §2.2.4).
     let ours = |creating: &&Creating| creating.renews() == Some(found.id) && creating.is_in_series();
     if sa.creating.as_deref().filter(ours).is_some() {
         return Err(NoChild::new(NotifyType::TemporaryFailure, "we are at renewing it"));

@@ -12,7 +12,8 @@ use std::borrow::Cow;
 
 /// What an initiator says.
 pub(super) fn offer(connection: &Connection, ppk: bool) -> Vec<Payload> {
-    // Whoever offers additional key exchanges must say so; nothing else of ours needs it (RFC 9370 §2.2.1).
+    // Whoever offers additional key exchanges must say so; nothing else of ours needs it (RFC 9370
+    // §2.2.1).
     let intermediate = connection.proposals.iter().any(has_additional_ke);
     ours(connection, ppk).filter(|kind| intermediate || *kind != INTERMEDIATE).map(notify).collect()
 }
@@ -42,7 +43,8 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Ext
     }
 }
 
-/// What a responder may choose from: without IKE_INTERMEDIATE there are no additional key exchanges (RFC 9370 §2.2.1).
+/// What a responder may choose from: without IKE_INTERMEDIATE there are no additional key exchanges
+/// (RFC 9370 §2.2.1).
 pub(super) fn understood<'a>(offered: &'a SaPayload, request: &Payloads) -> Cow<'a, SaPayload> {
     match request.notify(INTERMEDIATE) {
         Some(_) => Cow::Borrowed(offered),

@@ -92,8 +92,8 @@ fn send_init(session: &mut Session<'_>, connection: &Connection, init: InitSent)
     Ok(())
 }
 
-/// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored: the true one may
-/// still come (RFC 7296 §2.21.1).
+/// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored:
+/// the true one may still come (RFC 7296 §2.21.1).
 pub(crate) fn init_response(session: &mut Session<'_>, reply: Reply<'_>) -> Result<(), Reason> {
     let path = reply.path;
     let Phase::InitSent(init) = &session.sa.phase else { return Ok(()) };
@@ -260,7 +260,8 @@ fn refused(
     Ok(Verdict::Handled)
 }
 
-/// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is better.
+/// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is
+/// better.
 fn wait_for_better(session: &mut Session<'_>, mut init: InitSent, text: String) {
     if init.error.is_some() {
         return;
@@ -298,7 +299,8 @@ fn offers(connection: &Connection, method: KeyExchange) -> bool {
     connection.proposals.iter().any(|proposal| proposal.ke.contains(&method))
 }
 
-/// The request, always with the whole offer: a forged INVALID_KE_PAYLOAD cannot weaken the choice (RFC 7296 §1.2).
+/// The request, always with the whole offer: a forged INVALID_KE_PAYLOAD cannot weaken the choice
+/// (RFC 7296 §1.2).
 fn request(sa: &IkeSa, connection: &Connection, init: &InitSent, ppk: bool) -> Result<Vec<u8>, EncodeError> {
     let mut message = MessageBuilder::new(sa.header(ExchangeType::IkeSaInit, false, MessageId(0)));
     if let Some(cookie) = &init.cookie {

@@ -1,5 +1,5 @@
-//! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any address: every
-//! refusal leaves no state, and none is larger than the request.
+//! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any
+//! address: every refusal leaves no state, and none is larger than the request.
 
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange, RemoteAuth};
@@ -91,7 +91,8 @@ impl InitResponder<'_> {
         }
     }
 
-    /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie demanded.
+    /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie
+    /// demanded.
     fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<Claimant> {
         let addr = request.path.remote.ip();
         let claim = Claim { spi: request.message.header.initiator_spi, addr, nonce };

@@ -1,5 +1,5 @@
-//! IKE_INTERMEDIATE (RFC 9242) for what we use it for: additional key exchanges, one a round trip, each of which changes
-//! the keys of the IKE SA (RFC 9370 §2.2.2).
+//! IKE_INTERMEDIATE (RFC 9242) for what we use it for: additional key exchanges, one a round trip,
+//! each of which changes the keys of the IKE SA (RFC 9370 §2.2.2).
 
 mod initiator;
 mod responder;

@@ -1,5 +1,5 @@
-//! The responder's side of IKE_INTERMEDIATE. The peer is still nobody: what it makes us compute is bounded by what we
-//! agreed on, and what it makes us keep by the limits of half-open IKE SAs.
+//! The responder's side of IKE_INTERMEDIATE. The peer is still nobody: what it makes us compute is
+//! bounded by what we agreed on, and what it makes us keep by the limits of half-open IKE SAs.
 
 use crate::exchange::intermediate::message;
 use crate::exchange::refusal::Refusal;

@@ -1,4 +1,5 @@
-//! Octets from an attacker: nothing panics, nothing makes us allocate more than a multiple of what was sent.
+//! Octets from an attacker: nothing panics, nothing makes us allocate more than a multiple of what
+//! was sent.
 
 use crate::support::arbitrary::{header, payloads};
 use proptest::collection::vec;
@@ -6,8 +7,8 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use testudo_ike::message::{MAX_PAYLOADS, Message, MessageBuilder, Payload, PayloadType, Payloads};
 
-/// Octets of memory for each octet received. The worst are attributes: 4 octets on the wire, 32 in memory,
-/// and three times that while a vector grows.
+/// Octets of memory for each octet received. The worst are attributes: 4 octets on the wire, 32 in
+/// memory, and three times that while a vector grows.
 const FACTOR: u64 = 16;
 /// For the list of payloads, whatever the length.
 const CONSTANT: u64 = 2 * (MAX_PAYLOADS * size_of::<Payload>()) as u64;
@@ -111,7 +112,8 @@ proptest! {
 /// Octets that a UDP datagram over IPv4 can carry.
 const DATAGRAM: usize = 65_507;
 
-/// A message of the largest datagram, with one payload of `kind`: `head`, then as many `unit`s as fit.
+/// A message of the largest datagram, with one payload of `kind`: `head`, then as many `unit`s as
+/// fit.
 fn flood(kind: u8, head: &[u8], unit: &[u8]) -> Vec<u8> {
     let count = (DATAGRAM - 28 - 4 - head.len()) / unit.len();
     let body = [head, &unit.repeat(count)].concat();

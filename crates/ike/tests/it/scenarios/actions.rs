@@ -1,4 +1,5 @@
-//! What becomes of a tunnel that is lost: `dpd_action`, `close_action`; and how many a peer may have: `unique`.
+//! What becomes of a tunnel that is lost: `dpd_action`, `close_action`; and how many a peer may
+//! have: `unique`.
 
 use crate::scenarios::common::{PACKET, Weather, World};
 use std::time::Duration;
@@ -123,8 +124,9 @@ fn an_action_needs_somebody_to_initiate_to() {
     assert!(matches!(refused, Err(LoadError::NoPeer { key: "dpd_action", .. })), "{refused:?}");
 }
 
-/// Host 0 sets up a second IKE SA, by another connection between the same identities, its name in capitals being the same;
-/// and from another port, because one from the same is taken for a reauthentication.
+/// Host 0 sets up a second IKE SA, by another connection between the same identities, its name in
+/// capitals being the same; and from another port, because one from the same is taken for a
+/// reauthentication.
 fn twice(unique: Unique, theirs: Unique) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
         connection.unique = if index == 0 { theirs } else { unique };
@@ -142,7 +144,8 @@ fn twice(unique: Unique, theirs: Unique) -> World {
     world
 }
 
-/// Two connections to a peer that wants only one of them: each brings itself up when it has to go, but not for ever at once.
+/// Two connections to a peer that wants only one of them: each brings itself up when it has to go,
+/// but not for ever at once.
 #[test]
 fn tunnels_that_displace_each_other_take_their_time() {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {

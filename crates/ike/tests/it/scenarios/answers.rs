@@ -24,11 +24,12 @@ fn unknown(kind: u8) -> Payload {
     Payload::Unknown(UnknownPayload { kind: PayloadType::from(kind), body: vec![1, 2, 3] })
 }
 
-/// The first payload of a sealed request becomes critical: the bit stands in the first octet of the plaintext, so the
-/// request is made by hand.
+/// The first payload of a sealed request becomes critical: the bit stands in the first octet of the
+/// plaintext, so the request is made by hand.
 fn critical(peer: &mut Peer, exchange: ExchangeType, kind: u8) -> Vec<u8> {
-    // A payload of type 33..48 that holds another generic header would be misread; so the unknown payload is wrapped:
-    // the builder never sets the bit, the draft is edited before it is sealed by the same AEAD.
+    // A payload of type 33..48 that holds another generic header would be misread; so the unknown
+    // payload is wrapped: the builder never sets the bit, the draft is edited before it is sealed
+    // by the same AEAD.
     let header = peer.header(exchange, false, peer.next);
     crate::scenarios::common::seal::sealed_with(peer, header, vec![unknown(kind)], |plaintext| {
         plaintext[1] |= 0x80
@@ -59,7 +60,8 @@ fn what_strongswan_says_besides_is_ignored() {
     let mut peer = Peer::init(&mut world, 2, in_init.map(status).to_vec());
     let mut payloads = peer.auth_payloads();
     payloads.extend(status_notifies.map(status));
-    // CERTREQ, CP without a wish for an address, and payloads that nobody knows but that are not critical.
+    // CERTREQ, CP without a wish for an address, and payloads that nobody knows but that are not
+    // critical.
     let attributes = vec![CfgAttribute::request(CfgAttributeType::Ip4Dns)];
     let servers = Payload::Configuration(Configuration { kind: CfgType::Request, attributes });
     payloads.extend([unknown(38), servers, unknown(200)]);

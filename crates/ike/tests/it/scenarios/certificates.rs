@@ -1,4 +1,5 @@
-//! Authentication with certificates: what brings a tunnel up, and what does not, with a reason in the log alone.
+//! Authentication with certificates: what brings a tunnel up, and what does not, with a reason in
+//! the log alone.
 
 use crate::pki::{NOVEMBER_2026, cert, crl, key};
 use crate::scenarios::common::build::fqdn;
@@ -15,7 +16,8 @@ fn dn(text: &str) -> Identity {
     Identity::Dn(text.parse().unwrap())
 }
 
-/// Both sides by certificate, of the root and with these files; each is known by the subject of its certificate.
+/// Both sides by certificate, of the root and with these files; each is known by the subject of its
+/// certificate.
 fn pair(files: [&str; 2], edit: impl Fn(usize, &mut Connection)) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
         connection.local = LocalAuth::by_certificate(None, vec![cert(files[index])]);
@@ -42,7 +44,8 @@ fn comes_up(world: &mut World) {
     world.assert_tunnel();
 }
 
-/// Nothing comes up. The responder's log has `why`, and the initiator learns no more than that it failed.
+/// Nothing comes up. The responder's log has `why`, and the initiator learns no more than that it
+/// failed.
 fn responder_refuses(world: &mut World, why: &str) {
     world.initiate(0);
     world.run_secs(5);
@@ -313,7 +316,8 @@ fn a_connection_for_one_ca_takes_no_certificate_of_another() {
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("the right CA"));
 }
 
-/// Each connection is for another peer of the same CA: which is right shows late, and does not use up what is allowed.
+/// Each connection is for another peer of the same CA: which is right shows late, and does not use
+/// up what is allowed.
 #[test]
 fn a_connection_is_found_among_many() {
     let mut world = pair(["moon-P-256", "sun-P-256"], |_, _| {});
@@ -332,8 +336,8 @@ fn a_connection_is_found_among_many() {
     assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
 }
 
-/// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and this one says that it knows
-/// of no other IKE SA: the tunnel that the first CA vouched for stays.
+/// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and
+/// this one says that it knows of no other IKE SA: the tunnel that the first CA vouched for stays.
 #[test]
 fn who_is_trusted_for_one_connection_touches_no_tunnel_of_another() {
     for unique in [Unique::No, Unique::Replace, Unique::Keep] {
@@ -483,7 +487,8 @@ fn both_sides_say_what_they_can_hash_and_what_cas_they_trust() {
 fn a_successor_goes_on_with_what_it_is_given() {
     let mut world = pair(["moon-P-256", "sun-P-256"], |_, _| {});
     world.initiate(0);
-    // The responder changes between IKE_SA_INIT and IKE_AUTH: the peer's hash algorithms are in the state.
+    // The responder changes between IKE_SA_INIT and IKE_AUTH: the peer's hash algorithms are in the
+    // state.
     world.run_until(|world| world.hosts[1].sas().len() == 1);
     let now = world.now;
     world.hosts[1].take_over(now);

@@ -1,4 +1,5 @@
-//! What a peer may send of certificates and signatures that is not as it should be: a scripted initiator sends it.
+//! What a peer may send of certificates and signatures that is not as it should be: a scripted
+//! initiator sends it.
 
 use crate::pki::{NOVEMBER_2026, cert, key};
 use crate::scenarios::common::peer::{Peer, only_notify};

@@ -49,7 +49,8 @@ fn both_renew_the_child_at_once() {
         assert_lossless(&world);
         run_lossless(&mut world, Duration::from_secs(10));
         assert_one_tunnel(&world);
-        // Both answered, and each deleted one SA: the loser its own new one, the winner the old one.
+        // Both answered, and each deleted one SA: the loser its own new one, the winner the old
+        // one.
         for (host, won) in won.iter_mut().enumerate() {
             assert_eq!(sent(&world, host, ExchangeType::CreateChildSa, true).len(), 1);
             assert_eq!(sent(&world, host, ExchangeType::Informational, false).len(), 1);
@@ -146,8 +147,9 @@ fn one_deletes_the_ike_sa_while_the_other_renews_it() {
     }
 }
 
-/// A network that loses, doubles and reorders, and two sides that renew whatever they like at any time. What one side sends,
-/// the other takes, after every event; and in the end there is one tunnel.
+/// A network that loses, doubles and reorders, and two sides that renew whatever they like at any
+/// time. What one side sends, the other takes, after every event; and in the end there is one
+/// tunnel.
 fn storm(seed: u64) {
     let weather = Weather {
         delay: Duration::from_millis(1),
@@ -236,7 +238,8 @@ fn a_child_whose_answer_is_lost_is_not_unknown() {
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Sa(_))), "{answer:?}");
 }
 
-/// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in all the same.
+/// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in
+/// all the same.
 #[test]
 fn what_both_sides_delete_lingers() {
     let mut world = World::established(36, |_, _| {});
@@ -254,8 +257,8 @@ fn what_both_sides_delete_lingers() {
     assert_one_tunnel(&world);
 }
 
-/// §2.8.1: the peer's new SA is in use by the time that our own wins. Ours takes over from that, or nothing would go out when
-/// the peer deletes it.
+/// §2.8.1: the peer's new SA is in use by the time that our own wins. Ours takes over from that, or
+/// nothing would go out when the peer deletes it.
 #[test]
 fn the_winner_takes_over_from_the_loser() {
     let mut world = sun();
@@ -280,7 +283,8 @@ fn the_winner_takes_over_from_the_loser() {
     assert_eq!(world.hosts[0].installed[sending].spi_in, spi);
 }
 
-/// §2.8.1: the new SA that goes takes packets in until the peer knows that it goes: the peer may have begun to send.
+/// §2.8.1: the new SA that goes takes packets in until the peer knows that it goes: the peer may
+/// have begun to send.
 #[test]
 fn the_loser_takes_packets_in_as_long_as_it_is_known() {
     let mut world = sun();
@@ -349,7 +353,8 @@ fn a_termination_amid_both_renewals_ends_in_time() {
     }
 }
 
-/// The peer never answers our request to renew the IKE SA, but has renewed it itself: that one carries on.
+/// The peer never answers our request to renew the IKE SA, but has renewed it itself: that one
+/// carries on.
 #[test]
 fn a_rival_outlives_an_old_ike_sa_that_is_given_up() {
     let mut world = World::established(39, |_, _| {});
@@ -394,7 +399,8 @@ fn a_child_on_its_way_out_is_a_temporary_failure() {
     assert_eq!(only_notify(answer), NotifyType::TemporaryFailure);
 }
 
-/// A renewed child that the peer deletes instead of the old one: the old one serves on, and can be renewed again.
+/// A renewed child that the peer deletes instead of the old one: the old one serves on, and can be
+/// renewed again.
 #[test]
 fn a_successor_that_the_peer_takes_back_changes_nothing() {
     let mut world = sun();

@@ -31,7 +31,8 @@ fn pair() -> World {
     pair_with(handing_out(), |_, _| {})
 }
 
-/// Both sides by certificate, with ML-KEM behind X25519, and messages in fragments: all that a handshake may have to compute.
+/// Both sides by certificate, with ML-KEM behind X25519, and messages in fragments: all that a
+/// handshake may have to compute.
 fn hybrid(seed: u64, weather: Weather) -> World {
     let config = EndpointConfig { fragment_size: 576, ..handing_out() };
     let mut world = World::pair_of(ADDRS, seed, weather, config, |index, connection| {
@@ -222,7 +223,8 @@ fn jobs_are_bounded_and_strangers_do_not_take_the_place_of_others() {
     assert_eq!(sent(&world, 0, ExchangeType::IkeAuth, false).len(), 1, "and it comes before strangers");
 }
 
-/// Runs a handshake to its end, where job number `lost`, if there is one, is lost in that way. Gives the number of jobs.
+/// Runs a handshake to its end, where job number `lost`, if there is one, is lost in that way.
+/// Gives the number of jobs.
 fn handshake(lost: Option<u64>, lose: impl Fn(&mut World, usize, Job)) -> u64 {
     let mut world = hybrid(1, Weather::FAIR);
     (world.hold_jobs, world.restore) = (true, false);
@@ -247,7 +249,8 @@ fn handshake(lost: Option<u64>, lose: impl Fn(&mut World, usize, Job)) -> u64 {
     number
 }
 
-/// Each side has the key exchange, the additional one and the other's certificate to compute, and proves itself on the way.
+/// Each side has the key exchange, the additional one and the other's certificate to compute, and
+/// proves itself on the way.
 #[test]
 fn any_job_may_be_lost_once() {
     assert_eq!(handshake(None, |_, _, _| {}), 6);

@@ -334,7 +334,8 @@ fn ask_child(world: &mut World, peer: &mut Peer, range: &str) -> Vec<Payload> {
     peer.request(world, ExchangeType::CreateChildSa, payloads).unwrap()
 }
 
-/// Whoever has no address gets no child by another exchange either: `dynamic` is not its outer address then.
+/// Whoever has no address gets no child by another exchange either: `dynamic` is not its outer
+/// address then.
 #[test]
 fn without_an_address_there_is_no_child_later() {
     let mut world = sun_with_pool();

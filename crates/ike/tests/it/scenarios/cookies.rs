@@ -1,4 +1,5 @@
-//! Cookies (RFC 7296 §2.6): a responder under load keeps no state for those whose address may be forged.
+//! Cookies (RFC 7296 §2.6): a responder under load keeps no state for those whose address may be
+//! forged.
 
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};

@@ -120,7 +120,8 @@ fn it_is_agreed_on_only_where_both_say_so() {
     }
 }
 
-/// Nothing is left to do twice: a request of the peer that the former node has answered, or has never seen, is asked again.
+/// Nothing is left to do twice: a request of the peer that the former node has answered, or has
+/// never seen, is asked again.
 #[test]
 fn what_is_under_way_is_not_waited_for() {
     type Asks = fn(&mut World);
@@ -141,7 +142,8 @@ fn what_is_under_way_is_not_waited_for() {
         world.hosts[MOON].endpoint.terminate(now, &Target::All, false).unwrap();
     };
     for (what, asks) in [("child", child), ("ike", ike), ("delete", delete), ("all", all)] {
-        // An IKE_SA that the cluster has made, and told to nobody any more, costs the old one (RFC 6311 §8.3).
+        // An IKE_SA that the cluster has made, and told to nobody any more, costs the old one (RFC
+        // 6311 §8.3).
         for answered in [false, true].into_iter().filter(|answered| what != "ike" || !answered) {
             let mut world = established(4);
             world.hosts[SUN].stopped = !answered;
@@ -171,7 +173,8 @@ fn what_is_under_way_is_not_waited_for() {
     }
 }
 
-/// A Child SA that we have asked for and whose answer nobody will have: the cluster's half goes, and another is made.
+/// A Child SA that we have asked for and whose answer nobody will have: the cluster's half goes,
+/// and another is made.
 #[test]
 fn a_further_child_is_asked_for_again() {
     for answered in [false, true] {
@@ -245,7 +248,8 @@ fn an_answer_to_an_earlier_request_is_dropped() {
     assert_goes_on(&mut world);
 }
 
-/// The node that has asked dies before the answer comes. The next one asks for more: the peer takes none twice.
+/// The node that has asked dies before the answer comes. The next one asks for more: the peer takes
+/// none twice.
 #[test]
 fn a_second_failover_asks_for_more() {
     for heard in [false, true] {

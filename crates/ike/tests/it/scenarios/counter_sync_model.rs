@@ -1,4 +1,5 @@
-//! Failovers of either side at random, in foul weather, against what must hold of windows in any case (RFC 6311 §5.1).
+//! Failovers of either side at random, in foul weather, against what must hold of windows in any
+//! case (RFC 6311 §5.1).
 
 use crate::scenarios::common::wire::assert_ivs_never_repeat;
 use crate::scenarios::common::world::handing_out;

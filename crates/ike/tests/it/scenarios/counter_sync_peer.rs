@@ -1,4 +1,5 @@
-//! A cluster that is the peer, or somebody who has its keys, synchronizes out of the ordinary (RFC 6311 §5.1).
+//! A cluster that is the peer, or somebody who has its keys, synchronizes out of the ordinary (RFC
+//! 6311 §5.1).
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::peer::{Peer, exchange, message, status};

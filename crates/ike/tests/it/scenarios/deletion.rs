@@ -90,7 +90,8 @@ fn both_sides_delete_the_child_at_once() {
     for host in 0..2 {
         assert!(world.hosts[host].installed.is_empty());
         assert_eq!(world.hosts[host].sas()[0].state, IkeSaState::Established);
-        // The answer to a delete that crossed ours names nothing: it is as long as that of a liveness check.
+        // The answer to a delete that crossed ours names nothing: it is as long as that of a
+        // liveness check.
         let answer = sent(&world, host, ExchangeType::Informational, true)[0].len();
         assert_eq!(answer, 28 + 4 + 8 + 1 + 16);
     }

@@ -1,4 +1,5 @@
-//! What an initiator refuses of a responder that makes SAs in several exchanges: a scripted responder says it.
+//! What an initiator refuses of a responder that makes SAs in several exchanges: a scripted
+//! responder says it.
 
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::responder::{Responder, SPI};

@@ -37,7 +37,8 @@ fn both_renew_at_once() {
     }
 }
 
-/// One side's proposals come with additional key exchanges, and the other's without: whoever answers prefers its own.
+/// One side's proposals come with additional key exchanges, and the other's without: whoever
+/// answers prefers its own.
 #[test]
 fn both_renew_at_once_and_only_one_in_a_series() {
     for what in BOTH {
@@ -62,7 +63,8 @@ fn both_renew_at_once_and_only_one_in_a_series() {
     }
 }
 
-/// The side with the series wins, and the peer forgets it: the old SA serves on, and is renewed later all the same.
+/// The side with the series wins, and the peer forgets it: the old SA serves on, and is renewed
+/// later all the same.
 #[test]
 fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
     let mut won = 0;
@@ -81,7 +83,8 @@ fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
             continue;
         }
         won += 1;
-        // The answer of the peer, which makes its Child SA in one exchange, has come; now nothing gets through.
+        // The answer of the peer, which makes its Child SA in one exchange, has come; now nothing
+        // gets through.
         let made = world.hosts[0].installed.keys().next_back().copied().unwrap();
         assert!(made > old && world.hosts[0].installed.len() == 2);
         while world.network.arrive(world.now.plus(Duration::from_secs(1))).is_some() {}
@@ -122,7 +125,8 @@ fn nobody_begins_what_the_peer_is_at() {
     }
 }
 
-/// Whoever renews the one waits while the other is being renewed, or is told to wait; in the end both are new.
+/// Whoever renews the one waits while the other is being renewed, or is told to wait; in the end
+/// both are new.
 #[test]
 fn one_renews_the_child_and_the_other_the_ike_sa() {
     for seed in 0..20 {
@@ -140,8 +144,9 @@ fn one_renews_the_child_and_the_other_the_ike_sa() {
     }
 }
 
-/// A network that loses, doubles and reorders, two sides that renew whatever they like at any time, and nodes that take over.
-/// What one side sends, the other takes, after every event; and in the end there is one tunnel.
+/// A network that loses, doubles and reorders, two sides that renew whatever they like at any time,
+/// and nodes that take over. What one side sends, the other takes, after every event; and in the
+/// end there is one tunnel.
 fn storm(seed: u64) {
     let weather = Weather {
         delay: Duration::from_millis(1),
@@ -197,7 +202,8 @@ fn both_renew_whatever_they_like_in_foul_weather() {
     }
 }
 
-/// What takes the place of an outdated Child SA is for the peer a further one: its renewal of the old one is no rival of that.
+/// What takes the place of an outdated Child SA is for the peer a further one: its renewal of the
+/// old one is no rival of that.
 #[test]
 fn a_renewal_does_not_collide_with_a_replacement() {
     for seed in 0..40 {

@@ -1,5 +1,5 @@
-//! IKE_FOLLOWUP_KE from initiators with bad manners: what belongs to nothing, what is malformed, what comes too late or too
-//! often.
+//! IKE_FOLLOWUP_KE from initiators with bad manners: what belongs to nothing, what is malformed,
+//! what comes too late or too often.
 
 use crate::scenarios::common::build::{child, esp_proposal, ike_proposal, ts};
 use crate::scenarios::common::peer::{Peer, SPI, only_notify};
@@ -319,7 +319,8 @@ fn there_is_one_series_at_a_time() {
     assert_eq!(world.hosts[0].installed.len(), 3);
 }
 
-/// A new IKE SA and a Child SA are not made at the same time: nobody would know where the child belongs.
+/// A new IKE SA and a Child SA are not made at the same time: nobody would know where the child
+/// belongs.
 #[test]
 fn one_kind_has_to_wait_for_the_other() {
     let (mut world, mut peer) = established(8);
@@ -372,7 +373,8 @@ fn a_series_ends_with_the_sa_that_it_renews() {
     assert_eq!(refused(&mut world, &mut peer, payloads), NotifyType::StateNotFound);
 }
 
-/// Whatever an initiator sends in the middle of it, the answer is one of few, and nothing is left over.
+/// Whatever an initiator sends in the middle of it, the answer is one of few, and nothing is left
+/// over.
 #[test]
 fn whatever_comes_in_the_middle_of_a_series_leaves_nothing_behind() {
     for seed in 0..200 {
@@ -433,7 +435,8 @@ fn a_series_ends_with_the_configuration_that_it_was_agreed_by() {
     assert_unchanged(&world);
 }
 
-/// The peer begins a series for what we are at renewing, and does not go on: then ours counts, whatever the nonces.
+/// The peer begins a series for what we are at renewing, and does not go on: then ours counts,
+/// whatever the nonces.
 #[test]
 fn a_series_that_is_given_up_is_no_rival() {
     let (mut world, mut peer) = established_with(14, vec![esp_proposal(EspAlgorithm::Aes128Gcm16), esp()]);

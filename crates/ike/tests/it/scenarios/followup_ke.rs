@@ -1,5 +1,5 @@
-//! Additional key exchanges of Child SAs and of renewed IKE SAs, in IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): two endpoints, in all
-//! weathers.
+//! Additional key exchanges of Child SAs and of renewed IKE SAs, in IKE_FOLLOWUP_KE (RFC 9370
+//! §2.2.4): two endpoints, in all weathers.
 
 use crate::scenarios::common::tunnels::{assert_one_tunnel, child_rekeys, ike_rekeys, run_lossless};
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
@@ -186,7 +186,8 @@ fn large_messages_are_cut() {
     }
 }
 
-/// A new tunnel once more by each kind of renewal; whoever goes on in the middle has all that it needs.
+/// A new tunnel once more by each kind of renewal; whoever goes on in the middle has all that it
+/// needs.
 #[test]
 fn another_node_goes_on_between_any_two_events() {
     for what in BOTH {
@@ -267,7 +268,8 @@ fn with_another_first_method() {
     assert_eq!(methods(&world, 1, What::Child), ["CURVE_25519", "ML_KEM_768"]);
 }
 
-/// The responder waits for a while; then there is no state that the initiator could go on with, and it begins once more.
+/// The responder waits for a while; then there is no state that the initiator could go on with, and
+/// it begins once more.
 #[test]
 fn a_series_that_took_too_long_is_begun_once_more() {
     for what in BOTH {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::ExchangeType;
 
-/// In the end both have the tunnel, and nothing else. Gives the number of jobs that were handed out.
+/// In the end both have the tunnel, and nothing else. Gives the number of jobs that were handed
+/// out.
 fn storm(seed: u64, both: bool, config: EndpointConfig) -> u64 {
     let addrs = ["192.0.2.1", "192.0.2.2"];
     let mut world = World::pair_of(addrs, seed, Weather::FOUL, config, |_, connection| {
@@ -37,7 +38,8 @@ fn both_sides_initiate() {
     }
 }
 
-/// The same, where the computations of the handshakes take their time too, come back in another order, fail or are lost.
+/// The same, where the computations of the handshakes take their time too, come back in another
+/// order, fail or are lost.
 #[test]
 fn one_side_initiates_and_jobs_are_handed_out() {
     for seed in 0..300 {
@@ -52,7 +54,8 @@ fn both_sides_initiate_and_jobs_are_handed_out() {
     }
 }
 
-/// The deleter forgets the SA in any case; the peer does as soon as one copy of the delete has arrived, answered or not.
+/// The deleter forgets the SA in any case; the peer does as soon as one copy of the delete has
+/// arrived, answered or not.
 #[test]
 fn deletes_get_through() {
     let mut arrived = 0;

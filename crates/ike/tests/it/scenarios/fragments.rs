@@ -1,4 +1,5 @@
-//! Messages in fragments (RFC 7383): both ways, in all weathers, and with what a peer may make of them.
+//! Messages in fragments (RFC 7383): both ways, in all weathers, and with what a peer may make of
+//! them.
 
 use crate::scenarios::common::peer::{Peer, exchange, message};
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};

@@ -43,7 +43,8 @@ fn take_and_drop(world: &mut World, peer: &mut Peer, first: u32, times: u32) -> 
     made
 }
 
-/// A slot that was used rests for minutes: who takes and drops Child SAs without end would leave none to others.
+/// A slot that was used rests for minutes: who takes and drops Child SAs without end would leave
+/// none to others.
 #[test]
 fn slots_are_not_used_up_by_one_peer() {
     let mut world = sun();

@@ -1,4 +1,5 @@
-//! IKE_INTERMEDIATE from peers with bad manners: what is out of order, what is malformed, what was changed on the way.
+//! IKE_INTERMEDIATE from peers with bad manners: what is out of order, what is malformed, what was
+//! changed on the way.
 
 use crate::scenarios::common::build::ike_proposal;
 use crate::scenarios::common::peer::{Peer, exchange, message, only_notify, status};
@@ -190,7 +191,8 @@ fn a_request_that_comes_again_in_smaller_pieces_is_known_although_the_keys_have_
     assert_eq!(exchange(&mut world, peer.path, &pieces[0]), Vec::<Vec<u8>>::new());
 }
 
-/// Nobody is authenticated: the answer, a large ciphertext, must not shower whom the initiator likes.
+/// Nobody is authenticated: the answer, a large ciphertext, must not shower whom the initiator
+/// likes.
 #[test]
 fn the_answer_is_repeated_a_few_times_only() {
     let proposals = [proposal(&[MlKem768])];

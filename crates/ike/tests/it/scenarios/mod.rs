@@ -1,4 +1,5 @@
-//! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored after every event.
+//! The endpoint in scenarios: a file each, in virtual time, every state serialised and restored
+//! after every event.
 
 mod actions;
 mod ah;

@@ -1,4 +1,5 @@
-//! Additional key exchanges in IKE_INTERMEDIATE (RFC 9242, RFC 9370): two endpoints, in all weathers.
+//! Additional key exchanges in IKE_INTERMEDIATE (RFC 9242, RFC 9370): two endpoints, in all
+//! weathers.
 
 use crate::scenarios::common::build::ike_proposal;
 use crate::scenarios::common::tunnels::assert_weathered;
@@ -207,8 +208,8 @@ fn who_insists_on_it_makes_no_ike_sa_without() {
     }
 }
 
-/// A peer between the same addresses with another connection, which asks for more: what IKE_SA_INIT agreed on is not
-/// enough for it.
+/// A peer between the same addresses with another connection, which asks for more: what IKE_SA_INIT
+/// agreed on is not enough for it.
 #[test]
 fn a_connection_that_insists_is_not_had_by_the_exchanges_of_another() {
     let mut world = World::pair_with(10, Weather::FAIR, |_, _| {});

@@ -1,4 +1,5 @@
-//! Real conversations with damaged copies among them: nothing panics, nothing comes up with wrong keys.
+//! Real conversations with damaged copies among them: nothing panics, nothing comes up with wrong
+//! keys.
 
 use crate::scenarios::common::network::Datagram;
 use crate::scenarios::common::world::assert_fit;

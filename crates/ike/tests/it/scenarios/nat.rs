@@ -142,7 +142,8 @@ fn esp_alone_shows_that_the_peer_moved() {
     assert_eq!(world.hosts[1].sas()[0].remote, to);
 }
 
-/// Only what something goes out through moves: what has a successor would take the place of that again.
+/// Only what something goes out through moves: what has a successor would take the place of that
+/// again.
 #[test]
 fn a_replaced_child_stays_where_it_is() {
     let mut world = behind_nat(10);
@@ -166,7 +167,8 @@ fn a_replaced_child_stays_where_it_is() {
     assert_eq!(world.hosts[1].installed[&new.id].remote, to);
 }
 
-/// Who is behind the NAT and began does not follow: what comes from elsewhere says nothing about whether we are heard.
+/// Who is behind the NAT and began does not follow: what comes from elsewhere says nothing about
+/// whether we are heard.
 #[test]
 fn esp_from_where_nobody_follows_is_no_sign_of_life() {
     let mut world = behind_nat(9);

@@ -102,7 +102,8 @@ fn a_responder_says_why_its_tunnel_has_no_ppk() {
     }
 }
 
-/// RFC 8784 §3, table 1, from both sides: what each has, and whether there is a tunnel, and with a PPK.
+/// RFC 8784 §3, table 1, from both sides: what each has, and whether there is a tunnel, and with a
+/// PPK.
 #[test]
 fn who_uses_a_ppk_and_who_does_without() {
     let unknown = [false, true];
@@ -232,7 +233,8 @@ fn who_requires_a_ppk_and_has_none_does_not_begin() {
     }
 }
 
-/// Somebody on the way takes USE_PPK out of the answer: the true one may still come; without it the attempt ends.
+/// Somebody on the way takes USE_PPK out of the answer: the true one may still come; without it the
+/// attempt ends.
 #[test]
 fn an_answer_without_use_ppk_is_not_taken_where_one_is_required() {
     let mut world = pair(5, Weather::FAIR, [REQUIRED, NOTHING], [false; 2]);

@@ -1,4 +1,5 @@
-//! A new IKE SA from scratch takes the place of the old one, and no packet is lost (RFC 7296 §2.8.3).
+//! A new IKE SA from scratch takes the place of the old one, and no packet is lost (RFC 7296
+//! §2.8.3).
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::child;
@@ -153,7 +154,8 @@ fn what_never_succeeds_ends_with_its_time() {
     world.assert_nothing_left();
 }
 
-/// `unique` does not end the old one before its time, nor refuse the new one; INITIAL_CONTACT is not said (RFC 7296 §2.4).
+/// `unique` does not end the old one before its time, nor refuse the new one; INITIAL_CONTACT is
+/// not said (RFC 7296 §2.4).
 #[test]
 fn unique_leaves_it_its_time() {
     for unique in [Unique::Never, Unique::No, Unique::Replace, Unique::Keep] {
@@ -204,8 +206,8 @@ fn a_sign_counts_where_another_node_has_the_old_one() {
     }
 }
 
-/// What waits for the place of a Child SA that is renewed meanwhile waits for that of its successor: the peer deletes the old
-/// IKE SA as soon as the new one stands.
+/// What waits for the place of a Child SA that is renewed meanwhile waits for that of its
+/// successor: the peer deletes the old IKE SA as soon as the new one stands.
 #[test]
 fn a_renewal_meanwhile_leaves_nobody_waiting() {
     let mut world = sun();
@@ -226,7 +228,8 @@ fn a_renewal_meanwhile_leaves_nobody_waiting() {
     assert_eq!(world.hosts[0].sending, [new].into(), "{:#?}", world.hosts[0].log());
 }
 
-/// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes through that.
+/// A peer that sets up a second IKE SA and is silent on it: after a while what goes out goes
+/// through that.
 #[test]
 fn the_wait_for_a_sign_ends() {
     let mut world = World::established(9, |_, _| {});

@@ -1,4 +1,5 @@
-//! What cannot come about ends soon, with a clear reason on both sides, and nothing told to the peer beyond the notify.
+//! What cannot come about ends soon, with a clear reason on both sides, and nothing told to the
+//! peer beyond the notify.
 
 use crate::scenarios::common::build::{esp_proposal, fqdn, ike_proposal, ts};
 use crate::scenarios::common::{Weather, World, secret};

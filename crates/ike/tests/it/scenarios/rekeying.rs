@@ -82,7 +82,8 @@ fn the_old_one_lingers() {
     assert_one_tunnel(&world);
 }
 
-/// RFC 7296 §2.8: until the initiator of the exchange shows that it has the new SA, the responder sends through the old.
+/// RFC 7296 §2.8: until the initiator of the exchange shows that it has the new SA, the responder
+/// sends through the old.
 #[test]
 fn the_responder_waits_for_a_sign() {
     for by_traffic in [true, false] {
@@ -167,7 +168,8 @@ fn a_child_is_renewed_and_ended_by_what_it_carries() {
         assert_eq!(child_rekeys(&world.hosts[0]), 0);
         used(&mut world, 1000);
         assert_eq!(child_rekeys(&world.hosts[0]), 1);
-        // What the new one may carry is another matter; over the end it goes at once, and needs another all the same.
+        // What the new one may carry is another matter; over the end it goes at once, and needs
+        // another all the same.
         let (now, id) = (world.now, world.hosts[0].sas()[0].children.last().unwrap().id);
         let (bytes, number) = if packets { (0, 1100) } else { (1100, 0) };
         assert_eq!(world.hosts[0].endpoint.next_limit(id, bytes, number), (u64::MAX, u64::MAX));
@@ -180,7 +182,8 @@ fn a_child_is_renewed_and_ended_by_what_it_carries() {
     }
 }
 
-/// Faster than the exchange: the renewal is under way, its answer lost, when the volume is over. The successor counts.
+/// Faster than the exchange: the renewal is under way, its answer lost, when the volume is over.
+/// The successor counts.
 #[test]
 fn a_volume_that_ends_before_the_answer_costs_no_tunnel() {
     for (lost, host) in [(true, 0), (false, 0), (true, 1)] {
@@ -230,7 +233,8 @@ fn what_could_not_be_renewed_in_time_is_made_anew() {
     assert!(matches!(downs[..], [Event::ChildDown(_, _, Reason::Expired)]), "{downs:?}");
 }
 
-/// The peer is busy for longer than a lost child is asked for: it is asked for again later, where it is to be up.
+/// The peer is busy for longer than a lost child is asked for: it is asked for again later, where
+/// it is to be up.
 #[test]
 fn a_peer_that_is_busy_for_long_costs_no_tunnel_that_is_wanted() {
     for wanted in [true, false] {
@@ -297,8 +301,8 @@ fn what_has_expired_carries_nothing_whatever_the_peer_says() {
     assert!(world.hosts[0].installed.is_empty());
 }
 
-/// RFC 7296 §2.8: who begins may send through the new SA as soon as it has the answer, so the data plane of who answers has it
-/// before that leaves; in IKE_AUTH and in CREATE_CHILD_SA.
+/// RFC 7296 §2.8: who begins may send through the new SA as soon as it has the answer, so the data
+/// plane of who answers has it before that leaves; in IKE_AUTH and in CREATE_CHILD_SA.
 #[test]
 fn the_responder_installs_before_it_answers() {
     for exchange in [ExchangeType::IkeAuth, ExchangeType::CreateChildSa] {

@@ -60,7 +60,8 @@ fn an_ike_sa_that_is_not_renewed_ends() {
     world.assert_nothing_left();
 }
 
-/// An operator loads other proposals, or none, while the answer is on its way: the peer has moved the Child SAs by then.
+/// An operator loads other proposals, or none, while the answer is on its way: the peer has moved
+/// the Child SAs by then.
 #[test]
 fn a_renewed_ike_sa_is_judged_by_what_was_offered() {
     for unloaded in [true, false] {

@@ -1,4 +1,5 @@
-//! A changed connection is loaded: its Child SAs are replaced, no packet is lost, and what did not change stays.
+//! A changed connection is loaded: its Child SAs are replaced, no packet is lost, and what did not
+//! change stays.
 
 use crate::scenarios::common::build::{child, esp_proposal, ts};
 use crate::scenarios::common::tunnels::{assert_lossless, assert_one_tunnel, child_rekeys, run_lossless};
@@ -195,7 +196,8 @@ fn other_selectors_replace_one_child_and_keep_the_other() {
     }
 }
 
-/// Whoever loads first is refused or narrowed by a peer that has the old configuration; both end with the new one.
+/// Whoever loads first is refused or narrowed by a peer that has the old configuration; both end
+/// with the new one.
 #[test]
 fn the_second_to_load_brings_the_change() {
     for first in 0..2 {
@@ -454,8 +456,8 @@ fn what_an_unloaded_connection_was_is_forgotten_with_its_last_sa() {
     assert!(!world.hosts[0].logged("connection site changed"), "{:#?}", world.hosts[0].log());
 }
 
-/// What is nothing to the peer needs new keys and no more: a renewal cannot be refused, and the peer waits before it sends
-/// through what is new.
+/// What is nothing to the peer needs new keys and no more: a renewal cannot be refused, and the
+/// peer waits before it sends through what is new.
 #[test]
 fn what_is_ours_alone_is_a_renewal() {
     let edits: [fn(&mut Child); 4] = [

@@ -1,4 +1,5 @@
-//! A changed connection whose IKE SA has to change: new keys, or another IKE SA in its place, and no packet is lost.
+//! A changed connection whose IKE SA has to change: new keys, or another IKE SA in its place, and
+//! no packet is lost.
 
 use crate::scenarios::common::build::{esp_proposal, fqdn, ike_proposal, range, ts};
 use crate::scenarios::common::tunnels::{assert_lossless, ike_rekeys, run_lossless};
@@ -209,8 +210,8 @@ fn during_the_first_exchanges() {
     }
 }
 
-/// New keys that were asked for by the old proposals, by one side or the other, in one exchange or several, are no answer to the
-/// new ones.
+/// New keys that were asked for by the old proposals, by one side or the other, in one exchange or
+/// several, are no answer to the new ones.
 #[test]
 fn other_proposals_during_a_rekey_are_not_forgotten() {
     let proposal = |methods: &[KeyExchange], series: bool| {
@@ -241,7 +242,8 @@ fn other_proposals_during_a_rekey_are_not_forgotten() {
     }
 }
 
-/// Its reauthentication, once its time has come, goes where the peer is, as if nothing had been loaded.
+/// Its reauthentication, once its time has come, goes where the peer is, as if nothing had been
+/// loaded.
 #[test]
 fn a_peer_that_could_not_be_reached_is_reauthenticated_where_it_is() {
     let mut world = two_children(9, Weather::FAIR, |index, connection| {

@@ -1,5 +1,5 @@
-//! Changed connections where there are many: what one costs does not grow with the others, and one with many peers asks them one
-//! after the other.
+//! Changed connections where there are many: what one costs does not grow with the others, and one
+//! with many peers asks them one after the other.
 
 use crate::scenarios::common::allocator::Watched;
 use crate::scenarios::common::wire::sent;
@@ -80,7 +80,8 @@ fn what_a_connection_costs_does_not_grow_with_the_others() {
     }
 }
 
-/// There are a few seconds for it, however many there are: what went over all of them for each took far longer.
+/// There are a few seconds for it, however many there are: what went over all of them for each took
+/// far longer.
 #[test]
 fn the_end_of_many_takes_no_time() {
     let mut endpoint = gateway(3000);

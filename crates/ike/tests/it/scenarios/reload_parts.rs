@@ -1,5 +1,5 @@
-//! A child of ours of which the peer has made several Child SAs, each for a part: all of them follow a change, and what one
-//! carries is carried at every moment.
+//! A child of ours of which the peer has made several Child SAs, each for a part: all of them
+//! follow a change, and what one carries is carried at every moment.
 
 use crate::scenarios::common::build::{child, ts};
 use crate::scenarios::common::tunnels::assert_lossless;

@@ -18,8 +18,8 @@ use testudo_ike::message::{
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// What is left of the old one goes with its lifetime, on both sides, and whoever wants the child has it asked for until the peer
-/// has followed.
+/// What is left of the old one goes with its lifetime, on both sides, and whoever wants the child
+/// has it asked for until the peer has followed.
 #[test]
 fn what_is_refused_to_the_end_of_the_lifetime_begins_anew() {
     for (side, starts) in [(0, false), (1, false), (0, true)] {

@@ -103,14 +103,15 @@ fn a_replay_is_not_answered_to_a_victims_address() {
     assert_eq!(world.hosts[0].sas()[0].remote, peer.path.local, "and is not followed for it");
 }
 
-/// How often `request` of a peer that seems to be behind a NAT is answered if it comes again a hundred times.
+/// How often `request` of a peer that seems to be behind a NAT is answered if it comes again a
+/// hundred times.
 fn repeated_from(world: &mut World, peer: &Peer, from: &str, request: &[u8]) -> usize {
     let path = Path { local: from.parse().unwrap(), ..peer.path };
     (0..100).map(|_| peer::exchange(world, path, request).len()).sum()
 }
 
-/// Whoever says that it is behind a NAT may be found anywhere. The answer to its IKE_AUTH may be much larger than the first
-/// fragment that brings it again: nobody else is to be showered with it.
+/// Whoever says that it is behind a NAT may be found anywhere. The answer to its IKE_AUTH may be
+/// much larger than the first fragment that brings it again: nobody else is to be showered with it.
 #[test]
 fn a_peer_behind_a_nat_cannot_have_answers_repeated_without_end() {
     let mut world = sun();

@@ -1,4 +1,5 @@
-//! What a cluster asks of an endpoint: its changes, IKE SAs that leave and come without a word, and homes.
+//! What a cluster asks of an endpoint: its changes, IKE SAs that leave and come without a word, and
+//! homes.
 
 use crate::scenarios::common::allocator::{INITIATING, RESPONDING, Watched};
 use crate::scenarios::common::build::child;
@@ -91,7 +92,8 @@ fn renewed_ike_sas_stay_at_home() {
     assert!(world.hosts[1].endpoint.reauthenticate_ike(now, sa.id));
     world.settle(1);
     world.run_secs(100);
-    // The other host begins now; its peer cannot know that the new IKE SA takes the place of another.
+    // The other host begins now; its peer cannot know that the new IKE SA takes the place of
+    // another.
     assert_eq!(homes(&world)[1], RESPONDING);
     world.assert_tunnel();
 }
@@ -108,8 +110,8 @@ fn another_attempt_has_the_same_home() {
     assert!(spi(&world) != first && spi(&world).shard() == first.shard());
 }
 
-/// Between any two events an IKE SA leaves, and comes back from its octets under the numbers that it had. No packet, no
-/// event, and the Child SAs stay what they are.
+/// Between any two events an IKE SA leaves, and comes back from its octets under the numbers that
+/// it had. No packet, no event, and the Child SAs stay what they are.
 #[test]
 fn an_ike_sa_leaves_without_a_word_and_comes_back_under_its_numbers() {
     for at in 0..40 {
@@ -157,7 +159,8 @@ fn leave_and_return(world: &mut World, index: usize) {
     assert_eq!(endpoint.sas().collect::<Vec<_>>(), before);
 }
 
-/// Numbers that were drawn for others are not taken by an SA that happens to have them where it comes from.
+/// Numbers that were drawn for others are not taken by an SA that happens to have them where it
+/// comes from.
 #[test]
 fn drawn_numbers_stay_reserved() {
     let mut world = World::pair(5, Weather::FAIR);
@@ -233,8 +236,8 @@ fn children_start_by_themselves_where_their_connection_is_at_home() {
     assert_eq!(world.hosts[0].sas().len(), 1);
 }
 
-/// Traffic in a tunnel of this node asks for a child that goes with it, as AH goes with ESP: it comes with the IKE SA that is here,
-/// wherever a new one would be made.
+/// Traffic in a tunnel of this node asks for a child that goes with it, as AH goes with ESP: it
+/// comes with the IKE SA that is here, wherever a new one would be made.
 #[test]
 fn a_further_child_comes_where_the_ike_sa_is() {
     let nets = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
@@ -255,8 +258,9 @@ fn a_further_child_comes_where_the_ike_sa_is() {
     }
 }
 
-/// The peer began, in a shard that is ours, with a connection whose home is elsewhere: what it deletes is restarted here all
-/// the same, for nobody else knows of it; but only while the shard is ours.
+/// The peer began, in a shard that is ours, with a connection whose home is elsewhere: what it
+/// deletes is restarted here all the same, for nobody else knows of it; but only while the shard is
+/// ours.
 #[test]
 fn what_is_lost_here_is_restarted_here() {
     for ours in [true, false] {

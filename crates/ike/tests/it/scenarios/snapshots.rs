@@ -85,7 +85,8 @@ fn a_request_under_way_is_repeated_when_it_would_have_been() {
     assert_eq!(successor.next_timeout(), Some(now.plus(Duration::from_secs(3))), "4 s after it was sent");
 }
 
-/// Every node counts from 1: equal numbers say nothing, and an SA goes only with a word to the host.
+/// Every node counts from 1: equal numbers say nothing, and an SA goes only with a word to the
+/// host.
 #[test]
 fn an_unrelated_sa_of_the_same_number_stays() {
     let (mut ours, id) = established(3);
@@ -110,8 +111,8 @@ fn an_unrelated_sa_of_the_same_number_stays() {
     assert_eq!(ours.hosts[0].sas().len(), 2);
 }
 
-/// A Child SA may wait for the place of one of another IKE SA. It finds it under whatever number that has here, and in whatever
-/// order the two come.
+/// A Child SA may wait for the place of one of another IKE SA. It finds it under whatever number
+/// that has here, and in whatever order the two come.
 #[test]
 fn who_waits_for_another_ike_sa_finds_it_under_another_number() {
     for reversed in [false, true] {
@@ -153,7 +154,8 @@ fn assert_stale(world: &mut World, old: &[u8]) {
     assert!(matches!(refused, Err(SnapshotError::Stale { .. })), "{refused:?}");
 }
 
-/// What an operator has asked for is not undone by an older state, though nothing could be sent yet.
+/// What an operator has asked for is not undone by an older state, though nothing could be sent
+/// yet.
 #[test]
 fn a_termination_that_waits_is_a_change() {
     let child = || Target::ChildName { connection: None, child: "net".into() };

@@ -1,4 +1,5 @@
-//! Messages that nobody vouches for: they cost little, change nothing, gain nothing for who sends them, and are counted.
+//! Messages that nobody vouches for: they cost little, change nothing, gain nothing for who sends
+//! them, and are counted.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::peer::{self, Peer};
@@ -362,7 +363,8 @@ fn the_peers_spi_must_be_right_too() {
     assert_eq!((stats.discarded(Discard::UnknownSpi), stats.discarded(Discard::Integrity)), (1, 0));
 }
 
-/// A request that no cookie vouches for may be forged: its repetitions must not be a way to shower somebody.
+/// A request that no cookie vouches for may be forged: its repetitions must not be a way to shower
+/// somebody.
 #[test]
 fn a_repeated_request_is_answered_a_few_times_only() {
     let mut world = sun();
@@ -372,7 +374,8 @@ fn a_repeated_request_is_answered_a_few_times_only() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 83);
 }
 
-/// Who is refused takes a look at the connections too, so that a flood of such requests needs cookies as well.
+/// Who is refused takes a look at the connections too, so that a flood of such requests needs
+/// cookies as well.
 #[test]
 fn requests_that_nobody_wants_lead_to_cookies() {
     let mut world = sun();

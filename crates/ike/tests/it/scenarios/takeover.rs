@@ -10,7 +10,8 @@ use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig, SnapshotError, Target};
 use testudo_ike::message::{ExchangeType, Message};
 
-/// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the number of events.
+/// The whole life of a tunnel, with a takeover of host `host` after event number `at`. Gives the
+/// number of events.
 fn life(host: usize, at: Option<usize>) -> usize {
     let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
         if index == 0 {

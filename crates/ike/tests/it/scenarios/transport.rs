@@ -1,4 +1,5 @@
-//! Transport mode: agreed on by both sides, for what they themselves exchange, and otherwise a tunnel (RFC 7296 §1.3.1).
+//! Transport mode: agreed on by both sides, for what they themselves exchange, and otherwise a
+//! tunnel (RFC 7296 §1.3.1).
 
 use crate::scenarios::common::build::child;
 use crate::scenarios::common::network::Nat;
@@ -134,7 +135,8 @@ fn behind_a_nat_it_is_a_tunnel() {
     }
 }
 
-/// A responder would agree although the initiator asks from behind a NAT, by what it sees: its answer is what counts.
+/// A responder would agree although the initiator asks from behind a NAT, by what it sees: its
+/// answer is what counts.
 #[test]
 fn a_responder_agrees_to_addresses_that_it_sees_only() {
     for (named, agreed) in [("192.0.2.1", true), ("10.0.0.1", false)] {

@@ -1,4 +1,5 @@
-//! Two ends with any configurations: they agree on the same algorithms exactly where they have some in common.
+//! Two ends with any configurations: they agree on the same algorithms exactly where they have some
+//! in common.
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;

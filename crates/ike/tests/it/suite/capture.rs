@@ -1,5 +1,5 @@
-//! Key derivation, AUTH, the Encrypted payload, NAT detection and selection against captured negotiations of
-//! strongSwan.
+//! Key derivation, AUTH, the Encrypted payload, NAT detection and selection against captured
+//! negotiations of strongSwan.
 
 use crate::support::capture::{Capture, captures};
 use testudo_ike::config::{EspEncryption, EspProposal, IkeEncryption, IkeProposal, KeyExchange};
@@ -105,8 +105,8 @@ fn keys_of_the_child_sa_are_those_of_charon() {
     }
 }
 
-/// Only of the destination: charon with its user-space ESP fakes the hash of the source, to force UDP
-/// encapsulation.
+/// Only of the destination: charon with its user-space ESP fakes the hash of the source, to force
+/// UDP encapsulation.
 #[test]
 fn nat_detection_hash_is_that_of_charon() {
     for capture in captures() {

@@ -45,7 +45,8 @@ fn message(sender: Role, id: u32) -> MessageBuilder {
     MessageBuilder::new(header).with(Payload::Ke(KePayload { method: KeMethod::MlKem768, data }))
 }
 
-/// The octets of A and P by RFC 9242 figure 1: 28 of the header, 4 of SK, 8 of KE, the key; nothing else counts.
+/// The octets of A and P by RFC 9242 figure 1: 28 of the header, 4 of SK, 8 of KE, the key; nothing
+/// else counts.
 fn figure(sender: Role, id: u8) -> Vec<u8> {
     let flags = if sender == Role::Initiator { 0x08 } else { 0x20 };
     let mut octets = vec![0; 28];
@@ -60,7 +61,8 @@ fn figure(sender: Role, id: u8) -> Vec<u8> {
     octets
 }
 
-/// SK_pi or SK_pr: behind SK_d, SK_a and SK_e of both sides in prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr).
+/// SK_pi or SK_pr: behind SK_d, SK_a and SK_e of both sides in prf+ (SKEYSEED, Ni | Nr | SPIi |
+/// SPIr).
 fn identity_key(suite: IkeSuite, skeyseed: &Secret, sender: Role) -> (Secret, Secret) {
     let seed =
         [vec![1; 32], vec![2; 32], 0x1111_u64.to_be_bytes().into(), 0x2222_u64.to_be_bytes().into()].concat();

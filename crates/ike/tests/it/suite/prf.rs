@@ -10,7 +10,8 @@ fn unhex(hex: &str) -> Vec<u8> {
     hex.chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// RFC 4231 §4.2 to §4.8: key, data, HMAC-SHA-256, HMAC-SHA-384. Test case 5 is truncated to 128 bits.
+/// RFC 4231 §4.2 to §4.8: key, data, HMAC-SHA-256, HMAC-SHA-384. Test case 5 is truncated to 128
+/// bits.
 fn rfc4231() -> [(Vec<u8>, Vec<u8>, &'static str, &'static str); 7] {
     [
         (
@@ -100,8 +101,8 @@ fn hmac_agrees_with_wycheproof() {
     }
 }
 
-/// A sample of NIST's CAVP for the KDF of IKEv2 (SP 800-135). Its nonces are shorter than IKEv2 allows, so it
-/// is the PRF that is tested here; the nonces of real messages are in the captures.
+/// A sample of NIST's CAVP for the KDF of IKEv2 (SP 800-135). Its nonces are shorter than IKEv2
+/// allows, so it is the PRF that is tested here; the nonces of real messages are in the captures.
 struct Sample {
     prf: Prf,
     ni: &'static str,
@@ -177,8 +178,8 @@ fn prf_plus_ends_after_255_rounds() {
     }
 }
 
-/// RFC 4434 §2.1, with keys that fit, that are short, and that are long; and RFC 3566 §4.1, with messages that end at, before
-/// and behind a block.
+/// RFC 4434 §2.1, with keys that fit, that are short, and that are long; and RFC 3566 §4.1, with
+/// messages that end at, before and behind a block.
 #[test]
 fn aes_xcbc_agrees_with_its_rfcs() {
     let octets = |length: u8| (0..length).collect::<Vec<u8>>();

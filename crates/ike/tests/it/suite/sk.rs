@@ -92,8 +92,8 @@ fn any_flipped_bit_is_noticed() {
         let mut damaged = message.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
         match Message::parse(&damaged) {
-            // The header's own fields are refused first, and a chain that no longer ends in SK has nothing to
-            // open.
+            // The header's own fields are refused first, and a chain that no longer ends in SK has
+            // nothing to open.
             Err(_) => syntax += 1,
             Ok(Message { encrypted: None, .. }) => syntax += 1,
             Ok(Message { encrypted: Some(encrypted), .. }) => {

@@ -9,7 +9,8 @@ use crate::drops::DropReason;
 use crate::number::high;
 use crate::sa::SaKey;
 
-/// Takes out packets with AH whose SPI is that of an SA of ESP. Those of ESP with an SPI of AH's are refused by [`open`].
+/// Takes out packets with AH whose SPI is that of an SA of ESP. Those of ESP with an SPI of AH's
+/// are refused by [`open`].
 #[cold]
 pub(super) fn refuse_others(
     burst: &mut [Item<'_>],

@@ -1,4 +1,5 @@
-//! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes through the same stages again.
+//! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes
+//! through the same stages again.
 
 use super::receive::{self, Receiver};
 use super::{Burst, InboundPlan, Pass, ah, put_off};
@@ -26,7 +27,8 @@ pub(super) struct BundleContext<'d> {
 }
 
 impl BundleContext<'_> {
-    /// Where an SA's peer is, as ESP between us shows it, if a policy puts AH around what goes back there.
+    /// Where an SA's peer is, as ESP between us shows it, if a policy puts AH around what goes back
+    /// there.
     fn way_back(&self, esp: &InboundSa) -> Option<PacketSelector> {
         let out = &self.outbound.sa(esp.policy())?.outer;
         self.spd.around(out.local(), out.remote())?;
@@ -79,8 +81,9 @@ fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<FoundEsp
     (matches!(sorted, Ok(OuterKind::Esp)) && found.form == Form::Esp).then_some(found)
 }
 
-/// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off: of AH's window nothing has been asked but a look. And
-/// refuses ESP in AH of another than its peer (RFC 4301 §5.2), who might have caught it on its way.
+/// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off: of AH's window
+/// nothing has been asked but a look. And refuses ESP in AH of another than its peer (RFC 4301
+/// §5.2), who might have caught it on its way.
 fn look_inside(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
@@ -99,8 +102,8 @@ fn look_inside(
     });
 }
 
-/// Refuses ESP that came bare, where a policy puts AH around it. Where it says to come from does not help it past that: what goes
-/// back by the same policy shows where its peer is.
+/// Refuses ESP that came bare, where a policy puts AH around it. Where it says to come from does
+/// not help it past that: what goes back by the same policy shows where its peer is.
 fn refuse_bare(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
@@ -121,8 +124,8 @@ fn refuse_bare(
 }
 
 impl Receiver<'_> {
-    /// Takes AH from around ESP, and these packets out of the plans; finds where ESP stands in them now, and the least of what their
-    /// SAs take.
+    /// Takes AH from around ESP, and these packets out of the plans; finds where ESP stands in them
+    /// now, and the least of what their SAs take.
     #[cold]
     pub(super) fn unwrap(
         &mut self,

@@ -7,8 +7,9 @@ use crate::inner::Inner;
 use crate::packet_selector::Direction;
 
 impl Receiver<'_> {
-    /// Asks for the flows of packets that were opened, where they came by several SAs: each is looked for when its turn comes. That
-    /// the first and the last are of one SA is taken for all being so.
+    /// Asks for the flows of packets that were opened, where they came by several SAs: each is
+    /// looked for when its turn comes. That the first and the last are of one SA is taken for all
+    /// being so.
     #[inline]
     pub(super) fn foresee(&self, burst: &[Item<'_>], plans: &[InboundPlan<'_>]) {
         if let (Some(first), Some(last)) = (plans.first(), plans.last())

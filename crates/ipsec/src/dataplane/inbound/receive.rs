@@ -1,4 +1,5 @@
-//! Packets that were opened: into the window, out of what they came in, and on to where they belong.
+//! Packets that were opened: into the window, out of what they came in, and on to where they
+//! belong.
 
 use super::{InboundPlan, accept};
 use crate::dataplane::burst::{Item, Verdict};
@@ -31,8 +32,9 @@ enum Way {
     Inside,
 }
 
-/// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of the same flow this is known, and of
-/// one that is like it in all but length nothing else need be read.
+/// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of
+/// the same flow this is known, and of one that is like it in all but length nothing else need be
+/// read.
 #[derive(Clone, Copy)]
 pub(super) struct InboundTrain {
     inside: Inside,
@@ -58,13 +60,14 @@ pub(super) struct Receiver<'d> {
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
-    /// The largest packet that the SAs of AH take which are around those of ESP, while these have their turn.
+    /// The largest packet that the SAs of AH take which are around those of ESP, while these have
+    /// their turn.
     pub(super) within: Option<u16>,
 }
 
 impl Receiver<'_> {
-    /// Packets that were opened, in order. Their windows are asked about each SA's when it is its turn, unless they have all been
-    /// accepted before.
+    /// Packets that were opened, in order. Their windows are asked about each SA's when it is its
+    /// turn, unless they have all been accepted before.
     #[inline]
     pub(super) fn receive_all(
         &mut self,
@@ -140,8 +143,9 @@ impl Receiver<'_> {
         Ok(inner.len)
     }
 
-    /// Tells control, once a second until it knows, that the peer sends from a new address. Only UDP-encapsulated SAs follow a NAT, and only the
-    /// newest packet: a late one tells where the peer was (RFC 7296 §2.23). Each worker may tell it.
+    /// Tells control, once a second until it knows, that the peer sends from a new address. Only
+    /// UDP-encapsulated SAs follow a NAT, and only the newest packet: a late one tells where the
+    /// peer was (RFC 7296 §2.23). Each worker may tell it.
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &InboundPlan<'_>) {
         let InboundPlan { sa, arrived, is_newest, .. } = plan;
@@ -211,16 +215,18 @@ impl Receiver<'_> {
         item.verdict = if is_large { large(plan.sa) } else { Verdict::Forward };
     }
 
-    /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in another tunnel, or
-    /// nowhere; or the address is one that another policy holds back, and nearer than our side of this SA is. What the
-    /// SA's own policy would carry back has arrived, unless the peer's side of it is the nearer one: routed on, it would
-    /// leave in clear for the peer's own network.
+    /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in
+    /// another tunnel, or nowhere; or the address is one that another policy holds back, and nearer
+    /// than our side of this SA is. What the SA's own policy would carry back has arrived, unless
+    /// the peer's side of it is the nearer one: routed on, it would leave in clear for the peer's
+    /// own network.
     #[inline]
     fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
         let mut onward = inner.flow.reversed();
         let mut undecided = false;
         if inner.flow.is_fragment() {
-            // All of a datagram go one way. Where ports might hold it back, the outbound policies see the whole of it.
+            // All of a datagram go one way. Where ports might hold it back, the outbound policies
+            // see the whole of it.
             onward = onward.without_ports();
             undecided = self.spd.may_hold_back(&onward);
         }
@@ -239,7 +245,8 @@ impl Receiver<'_> {
     }
 }
 
-/// Of IPv6 an SA for certain ports carries no later fragments: what was sent in such comes whole, as large as it may be.
+/// Of IPv6 an SA for certain ports carries no later fragments: what was sent in such comes whole,
+/// as large as it may be.
 #[cold]
 fn large(sa: &InboundSa) -> Verdict {
     match sa.selectors.asks_for_ports() {
@@ -264,7 +271,8 @@ pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>) -> Re
     Ok(inner)
 }
 
-/// Leaves what was encrypted, without padding and trailer, and perhaps octets behind it, in the buffer. Answers it, and what it is.
+/// Leaves what was encrypted, without padding and trailer, and perhaps octets behind it, in the
+/// buffer. Answers it, and what it is.
 #[inline(always)]
 fn text_of<'b>(
     buf: &'b mut PacketBuf<'_>,
@@ -283,7 +291,8 @@ fn text_of<'b>(
     esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)
 }
 
-/// Reads the packet inside, and asks the SA's selectors about it, unless it is of the same flow as the one before.
+/// Reads the packet inside, and asks the SA's selectors about it, unless it is of the same flow as
+/// the one before.
 #[inline(always)]
 fn look_inside(
     payload: &[u8],

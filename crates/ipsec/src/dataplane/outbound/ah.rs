@@ -10,7 +10,8 @@ use crate::sa::SaKey;
 use testudo_crypto::mac::MacKey;
 use testudo_wire::packet::PacketBuf;
 
-/// Puts AH into those of the planned packets that are for it: as [`seal`](super::seal::seal) does with ESP.
+/// Puts AH into those of the planned packets that are for it: as [`seal`](super::seal::seal) does
+/// with ESP.
 #[cold]
 pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], id: u16) {
     for (number, plan) in (1_u16..).zip(plans) {

@@ -1,5 +1,6 @@
-//! AH around ESP of our own (RFC 4301 §4.3): two SAs, of which the outer one is found by what the inner one has made, as appendix E
-//! has it. Both are planned and numbered before either does anything, so that a packet goes through both or not at all.
+//! AH around ESP of our own (RFC 4301 §4.3): two SAs, of which the outer one is found by what the
+//! inner one has made, as appendix E has it. Both are planned and numbered before either does
+//! anything, so that a packet goes through both or not at all.
 
 use super::plan::{OutboundPlan, Planner, Room};
 use super::{Burst, ah, number};
@@ -15,8 +16,8 @@ use crate::sa::{OutboundSa, SaKey};
 use crate::spd::{PolicyId, Spd};
 use testudo_wire::ip::Protocol;
 
-/// The policy that puts AH around what an SA sends: ESP in UDP too, which the policy does not let out without AH, although AH does not
-/// go around it.
+/// The policy that puts AH around what an SA sends: ESP in UDP too, which the policy does not let
+/// out without AH, although AH does not go around it.
 fn policy_around(sa: &OutboundSa, spd: &Spd) -> Option<PolicyId> {
     let is_esp = !sa.outer.is_ah();
     is_esp.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
@@ -28,7 +29,8 @@ fn cover_of(policy: PolicyId, table: &OutboundTable) -> Option<&OutboundSa> {
 }
 
 impl<'s> Planner<'s, '_> {
-    /// What an SA leaves for a packet, where there are bundles. Without its AH no ESP is sent; the packet is done with then.
+    /// What an SA leaves for a packet, where there are bundles. Without its AH no ESP is sent; the
+    /// packet is done with then.
     #[cold]
     pub(super) fn room_in_bundle(
         &mut self,
@@ -58,8 +60,8 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
-    /// The node that carries ESP asks, wherever the policy is at home: it has the IKE SA by which both SAs come, and with it AH gets
-    /// ESP's shard. Nobody else sees a packet that lacks AH.
+    /// The node that carries ESP asks, wherever the policy is at home: it has the IKE SA by which
+    /// both SAs come, and with it AH gets ESP's shard. Nobody else sees a packet that lacks AH.
     fn ask_for_cover(&mut self, sa: &OutboundSa, policy: PolicyId) {
         let made = PacketSelector::new(sa.outer.local(), sa.outer.remote(), Protocol::ESP, None);
         if let (Some(made), Some(place)) = (made, self.table.get(policy)) {

@@ -10,8 +10,8 @@ use crate::drops::DropReason;
 use crate::number::IvAllocator;
 use crate::sa::OutboundSa;
 
-/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and another where a block ends
-/// within the run.
+/// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and
+/// another where a block ends within the run.
 #[inline(always)]
 pub(super) fn number(plans: &mut [OutboundPlan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
@@ -25,7 +25,8 @@ pub(super) fn number(plans: &mut [OutboundPlan<'_>], ivs: &mut IvAllocator, low:
     }
 }
 
-/// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no numbers.
+/// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no
+/// numbers.
 #[inline]
 fn number_some(
     run: &mut [OutboundPlan<'_>],

@@ -110,8 +110,8 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    /// What the plans of a train have in common, if they go through a tunnel that is up and carried here, and nothing else
-    /// stands around it.
+    /// What the plans of a train have in common, if they go through a tunnel that is up and carried
+    /// here, and nothing else stands around it.
     #[inline]
     fn template(&self, train: &OutboundTrain) -> Option<(OutboundPlan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
@@ -162,7 +162,8 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
-    /// True unless the packet's shard comes or goes, and it must wait or has been worked on elsewhere.
+    /// True unless the packet's shard comes or goes, and it must wait or has been worked on
+    /// elsewhere.
     #[cold]
     fn transit_lets_pass(&mut self, item: &mut Item<'_>, inner: &Inner, path: Path) -> bool {
         let shard = match path {
@@ -179,7 +180,8 @@ impl<'s> Planner<'s, '_> {
         transit.lets_pass(item, shard, here, self.now, self.pairs, &self.counters.outbound)
     }
 
-    /// True if this node carries the SA: what cannot be told apart before the policies are looked at comes to all nodes.
+    /// True if this node carries the SA: what cannot be told apart before the policies are looked
+    /// at comes to all nodes.
     #[inline]
     pub(super) fn is_home(&self, sa: &OutboundSa) -> bool {
         is_carried(sa.pair.shard(), self.shards)
@@ -219,7 +221,8 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    /// Takes a hop off packets that came through a port. False if there was none left; the packet is done with then.
+    /// Takes a hop off packets that came through a port. False if there was none left; the packet
+    /// is done with then.
     #[inline]
     fn take_hop(&mut self, item: &mut Item<'_>, inner: &Inner) -> bool {
         if item.ingress.is_host() {
@@ -234,7 +237,8 @@ impl<'s> Planner<'s, '_> {
         true
     }
 
-    /// True if a packet is given back, to come behind the pieces of those before it. Of one that was joined nobody would know later.
+    /// True if a packet is given back, to come behind the pieces of those before it. Of one that
+    /// was joined nobody would know later.
     #[inline(always)]
     fn waits(&self, item: &mut Item<'_>) -> bool {
         let waits = self.splits && !item.ingress.is_joined();
@@ -257,7 +261,8 @@ impl<'s> Planner<'s, '_> {
         if self.take_hop(item, inner) {
             self.counters.outbound.forwarded.add(1);
             self.counters.outbound.forwarded_bytes.add(u64::from(inner.len));
-            // What came in fragments of IPv6 goes on in such as every link takes: its sender has made them already.
+            // What came in fragments of IPv6 goes on in such as every link takes: its sender has
+            // made them already.
             let in_pieces = item.ingress.is_joined() && inner.is_ipv6() && inner.len > ipv6::MIN_MTU;
             item.verdict =
                 if in_pieces { Verdict::ForwardInPieces { mtu: ipv6::MIN_MTU } } else { Verdict::Forward };
@@ -318,7 +323,8 @@ impl<'s> Planner<'s, '_> {
     }
 }
 
-/// A packet in a tunnel. What must pass whole although it is too big is fragmented outside, here or on its way.
+/// A packet in a tunnel. What must pass whole although it is too big is fragmented outside, here or
+/// on its way.
 #[inline(always)]
 fn plan<'s>(
     sa: &'s OutboundSa,
@@ -354,8 +360,9 @@ impl<'s> Room<'s> {
         Self { mtu: sa.inner_mtu(), prefix: sa.outer.prefix_len(), cover: None }
     }
 
-    /// The largest piece of an outer packet that only its source may fragment, because it is IPv6 (RFC 8200 §5): one that is
-    /// larger than the path takes, and than every IPv6 link takes. `behind_prefix` are its octets behind the prefix.
+    /// The largest piece of an outer packet that only its source may fragment, because it is IPv6
+    /// (RFC 8200 §5): one that is larger than the path takes, and than every IPv6 link takes.
+    /// `behind_prefix` are its octets behind the prefix.
     #[cold]
     pub(super) fn pieces(&self, sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
         let outermost = self.cover.unwrap_or(sa);
@@ -365,15 +372,15 @@ impl<'s> Room<'s> {
     }
 }
 
-/// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the later pieces have none
-/// to show (RFC 4301 §7), and the packet is encrypted whole.
+/// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the
+/// later pieces have none to show (RFC 4301 §7), and the packet is encrypted whole.
 #[cold]
 fn may_split(inner: &Inner, sa: &OutboundSa) -> bool {
     sa.selectors.accepts(&inner.flow.without_ports())
 }
 
-/// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets up to that size must
-/// pass whatever the path's MTU is.
+/// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets
+/// up to that size must pass whatever the path's MTU is.
 #[inline]
 pub(super) fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
     if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }

@@ -12,8 +12,8 @@ use testudo_crypto::{Aad, AeadKey, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 
-/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the verdict to be forwarded. The
-/// identifications of the outer headers come after `id`.
+/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the
+/// verdict to be forwarded. The identifications of the outer headers come after `id`.
 pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], mut id: u16) {
     let mut jobs = Burst::new();
     let (first_id, mut others) = (id, false);

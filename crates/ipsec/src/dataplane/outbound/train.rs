@@ -1,5 +1,5 @@
-//! Trains: packets of a burst that follow each other and differ in little but their length. What the first of them has shown is found out
-//! once for all.
+//! Trains: packets of a burst that follow each other and differ in little but their length. What
+//! the first of them has shown is found out once for all.
 
 use super::{Burst, path};
 use crate::dataplane::burst::{Ingress, Item, Verdict};
@@ -105,7 +105,8 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
                 if item.ingress == Ingress::Piece {
                     inner.flow = inner.flow.of_fragment(false);
                 }
-                // From the second on: where each packet is of another flow, to compare them would be in vain.
+                // From the second on: where each packet is of another flow, to compare them would
+                // be in vain.
                 let is_train = parsed.begin(inner, at, item.ingress, flows);
                 last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, item.ingress));
                 inner.trim(&mut item.buf);

@@ -12,8 +12,8 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::seam::Seam;
 
 impl<'s> Planner<'s, '_> {
-    /// As in tunnel mode, but that fragments are put together before (RFC 4303 §3.1.1), and nothing is split before: what is too
-    /// big and must not be refused is fragmented outside.
+    /// As in tunnel mode, but that fragments are put together before (RFC 4303 §3.1.1), and nothing
+    /// is split before: what is too big and must not be refused is fragmented outside.
     #[cold]
     pub(super) fn protect_own(
         &mut self,

@@ -1,4 +1,5 @@
-//! Bundles on a node of a cluster: both SAs are of one shard, that of the IKE SA by which they came.
+//! Bundles on a node of a cluster: both SAs are of one shard, that of the IKE SA by which they
+//! came.
 
 use super::{AROUND, End, Kind, one, pair};
 use crate::cluster::{OTHER_NODE, without};
@@ -9,7 +10,8 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_ipsec::dataplane::{Command, Event, Verdict};
 use testudo_ipsec::drops::DropReason;
 
-/// The policy's home, a matter of the connection's name, is where nobody has the IKE SA of these ends, nor sees their ESP.
+/// The policy's home, a matter of the connection's name, is where nobody has the IKE SA of these
+/// ends, nor sees their ESP.
 #[test]
 fn the_node_that_carries_esp_asks_for_ah() {
     let (mut a, _) = pair(&Kind::default());
@@ -30,7 +32,8 @@ fn the_node_that_carries_esp_asks_for_ah() {
     assert!(matches!(events[..], [Event::NoSa { policy: AROUND, .. }]), "{events:?}");
 }
 
-/// As of two connections: where one node carries one of the SAs and another node the other, none has both numbers to give.
+/// As of two connections: where one node carries one of the SAs and another node the other, none
+/// has both numbers to give.
 #[test]
 fn both_sas_are_carried_by_one_node() {
     let kind = Kind::default();

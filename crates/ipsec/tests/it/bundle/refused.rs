@@ -18,7 +18,8 @@ use testudo_wire::ip::Protocol;
 
 const NOT_IN_AH: Verdict = Verdict::Drop(DropReason::NotInAh);
 
-/// AH is never in UDP (RFC 7296 §2.23), so that such ESP can have none, and without it nothing passes.
+/// AH is never in UDP (RFC 7296 §2.23), so that such ESP can have none, and without it nothing
+/// passes.
 #[test]
 fn esp_in_udp_does_not_pass_without_ah() {
     for outer_v6 in [false, true] {
@@ -96,7 +97,8 @@ fn esp_in_the_ah_of_another_is_refused() {
     }
 }
 
-/// What AH in transport mode cannot cover is refused by that name before either SA gives a number; in a tunnel nothing has to be covered.
+/// What AH in transport mode cannot cover is refused by that name before either SA gives a number;
+/// in a tunnel nothing has to be covered.
 #[test]
 fn headers_that_ah_cannot_cover_are_refused_before_numbering() {
     for (outer_v6, ah_mode) in

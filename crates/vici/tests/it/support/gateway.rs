@@ -25,7 +25,8 @@ use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::{ChildUsage, Usage};
 use zeroize::Zeroizing;
 
-/// What the script does with commands that take time: they wait here until the test or its server lets them go.
+/// What the script does with commands that take time: they wait here until the test or its server
+/// lets them go.
 #[derive(Default)]
 pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,

@@ -13,8 +13,8 @@ use testudo_vici::server::{ClientId, LogLine, Server};
 
 /// A server on a socket in a directory of its own, with a scripted gateway behind it.
 ///
-/// Script: `initiate` brings `net` up with two lines of log; `dead` fails after one; `slow` never ends. `terminate`
-/// ends all that match.
+/// Script: `initiate` brings `net` up with two lines of log; `dead` fails after one; `slow` never
+/// ends. `terminate` ends all that match.
 pub(crate) struct TestServer {
     pub(crate) gateway: Arc<Mutex<Gateway>>,
     dir: tempfile::TempDir,

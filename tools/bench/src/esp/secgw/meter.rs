@@ -1,8 +1,9 @@
 //! How much processor time a program of DPDK's takes for a packet, while it runs.
 //!
-//! Every one of them answers questions at a socket, and so tells how many packets its port has sent. What it took for them is the
-//! processor time that the kernel counts for it: other processes on the same core do not count. Of many short stretches the median
-//! counts, as of our own pipeline.
+//! Every one of them answers questions at a socket, and so tells how many packets its port has
+//! sent. What it took for them is the processor time that the kernel counts for it: other processes
+//! on the same core do not count. Of many short stretches the median counts, as of our own
+//! pipeline.
 
 use crate::stopwatch::{PerPacket, median};
 use nix::sys::signal::{Signal, kill};
@@ -37,7 +38,8 @@ const STRETCH: Duration = Duration::from_millis(20);
 /// Of packets that were received and not sent, or of octets that they should not have.
 const TOLERANCE: f64 = 0.02;
 
-/// A program and what it has shown. It is stopped but for its rounds, and ends when this is dropped.
+/// A program and what it has shown. It is stopped but for its rounds, and ends when this is
+/// dropped.
 pub(super) struct Meter {
     program: Program,
     socket: OwnedFd,
@@ -62,8 +64,8 @@ struct Counts {
 }
 
 impl Meter {
-    /// Starts a program, which may leave files in this directory, until it sends. A packet that is sent should have so many octets, on
-    /// average.
+    /// Starts a program, which may leave files in this directory, until it sends. A packet that is
+    /// sent should have so many octets, on average.
     pub(super) fn start(command: &Command, dir: &Path, octets: f64) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let named = |error: std::io::Error| format!("{name}: {error}");

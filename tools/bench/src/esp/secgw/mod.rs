@@ -1,11 +1,14 @@
-//! DPDK's example gateway, ipsec-secgw, on the same core: what another whole pipeline takes for the same packets.
+//! DPDK's example gateway, ipsec-secgw, on the same core: what another whole pipeline takes for the
+//! same packets.
 //!
-//! No Debian package has it as a program; `scripts/build-secgw.sh` builds it. It needs no network card: its port replays a capture
-//! without end and sends into nothing. What that takes by itself is what `dpdk-testpmd` takes, which hands packets from receiving to
-//! sending and does nothing else. Our own figures count what our ports of memory take, so a fair comparison is with something between
-//! its figure and that figure less testpmd's.
+//! No Debian package has it as a program; `scripts/build-secgw.sh` builds it. It needs no network
+//! card: its port replays a capture without end and sends into nothing. What that takes by itself
+//! is what `dpdk-testpmd` takes, which hands packets from receiving to sending and does nothing
+//! else. Our own figures count what our ports of memory take, so a fair comparison is with
+//! something between its figure and that figure less testpmd's.
 //!
-//! Packets that come over and over are replays. So its SA has no window against them, while ours keeps its own.
+//! Packets that come over and over are replays. So its SA has no window against them, while ours
+//! keeps its own.
 
 mod meter;
 mod packets;
@@ -39,8 +42,8 @@ enum Way {
     In,
 }
 
-/// The gateway and what only receives and sends, of both directions. One of them runs at a time, so that all of them see the same
-/// machine as we do.
+/// The gateway and what only receives and sends, of both directions. One of them runs at a time, so
+/// that all of them see the same machine as we do.
 struct Contest {
     out: [Meter; 2],
     inward: [Meter; 2],
@@ -73,7 +76,8 @@ impl Secgw {
         )
     }
 
-    /// Begins a case. There are no figures of what it is not asked for, all but AES-GCM; and none after it has failed.
+    /// Begins a case. There are no figures of what it is not asked for, all but AES-GCM; and none
+    /// after it has failed.
     pub(super) fn start(&mut self, suite: Suite, traffic: Traffic) {
         let algorithm = setup::keyword(suite).filter(|_| !self.failed);
         let contest = algorithm.map(|algorithm| Contest::start(self, suite, algorithm, traffic));

@@ -1,4 +1,5 @@
-//! What the gateway receives: packets of a host, or of the gateway at the other end, as a capture in pcap's format.
+//! What the gateway receives: packets of a host, or of the gateway at the other end, as a capture
+//! in pcap's format.
 
 use super::Way;
 use crate::esp::gateway::Side;
@@ -70,8 +71,8 @@ fn framed(packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     packets.into_iter().map(|packet| [&header[..], &packet].concat()).collect()
 }
 
-/// The packet in ESP, from one gateway to the other (RFC 4303 §3.1.2, RFC 4106), without extended sequence numbers: with them the
-/// gateway would refuse the packets' return.
+/// The packet in ESP, from one gateway to the other (RFC 4303 §3.1.2, RFC 4106), without extended
+/// sequence numbers: with them the gateway would refuse the packets' return.
 fn seal(suite: Suite, packet: &[u8], sequence: u32) -> Result<Vec<u8>, String> {
     let refused = |error: testudo_crypto::CryptoError| error.to_string();
     let algorithm = suite.aead().ok_or_else(|| format!("{} is no AEAD", suite.name()))?;

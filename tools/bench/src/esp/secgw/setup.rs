@@ -11,7 +11,8 @@ use testudo_crypto::{AeadAlgorithm, SALT_LEN};
 
 /// In Debian's package `dpdk-dev`.
 const TESTPMD: &str = "dpdk-testpmd";
-/// Megabytes of memory of the gateway: some 20 of buffers, or 80 of jumbo ones, and 256 for tables of routes.
+/// Megabytes of memory of the gateway: some 20 of buffers, or 80 of jumbo ones, and 256 for tables
+/// of routes.
 const GATEWAY: usize = 384;
 /// And of what only forwards, which has no tables.
 const FORWARDER: usize = 128;
@@ -38,7 +39,8 @@ pub(super) fn keyword(suite: Suite) -> Option<(&'static str, usize)> {
     Some((name, algorithm.key_len()))
 }
 
-/// Pages that its memory lies in. Huge ones are taken where an administrator has reserved enough: without them it is slower.
+/// Pages that its memory lies in. Huge ones are taken where an administrator has reserved enough:
+/// without them it is slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     /// Of 2 MB.

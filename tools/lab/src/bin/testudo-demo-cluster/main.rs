@@ -1,7 +1,9 @@
-//! The demo of a cluster: three nodes that are one gateway, tunnels, traffic; the node that carries it is killed.
+//! The demo of a cluster: three nodes that are one gateway, tunnels, traffic; the node that carries
+//! it is killed.
 //!
-//! Measures how long nothing came through and what was lost, writes the figures as JSON and draws what happened. Fails
-//! if a tunnel is lost, if a datagram comes twice, or if the download is damaged.
+//! Measures how long nothing came through and what was lost, writes the figures as JSON and draws
+//! what happened. Fails if a tunnel is lost, if a datagram comes twice, or if the download is
+//! damaged.
 #![forbid(unsafe_code)]
 
 mod picture;

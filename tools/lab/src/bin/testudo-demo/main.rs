@@ -1,8 +1,9 @@
-//! The demo: real traffic through tunnels between strongSwan and Testudo, in labs of network namespaces.
+//! The demo: real traffic through tunnels between strongSwan and Testudo, in labs of network
+//! namespaces.
 //!
-//! Runs strongSwan against itself for comparison, then Testudo against strongSwan, then Testudo against itself; prints
-//! what it finds and writes it as JSON. Fails if anything does not work, if a download differs, or if a single clear
-//! packet crosses the untrusted network.
+//! Runs strongSwan against itself for comparison, then Testudo against strongSwan, then Testudo
+//! against itself; prints what it finds and writes it as JSON. Fails if anything does not work, if
+//! a download differs, or if a single clear packet crosses the untrusted network.
 #![forbid(unsafe_code)]
 
 mod report;

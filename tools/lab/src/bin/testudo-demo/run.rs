@@ -215,7 +215,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Asks the instruments, then closes the tunnel: strongSwan sends in clear what comes after its end.
+    /// Asks the instruments, then closes the tunnel: strongSwan sends in clear what comes after its
+    /// end.
     fn verdict(self, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
         progress.step("captures and counters", || {
             let setup = self.setup.stop()?;

@@ -16,11 +16,13 @@ use crate::sa::{
 };
 use crate::suite::KePrivate;
 
-/// How often a peer may forget what it agreed to, until there is no hope for the IKE SA (RFC 9370 §2.2.4).
+/// How often a peer may forget what it agreed to, until there is no hope for the IKE SA (RFC 9370
+/// §2.2.4).
 const MAX_FORGOTTEN: u8 = 4;
 
-/// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides renew the same one, the
-/// nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
+/// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides
+/// renew the same one, the nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE
+/// (RFC 9370 §2.2.4).
 pub(crate) fn begin_child_series(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -38,8 +40,8 @@ pub(crate) fn begin_child_series(
     }
     initiator::outdo_child(session, &creating);
     if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
-        // The peer had it renewed in one exchange, and takes that back. Until we are done the old one serves on; should
-        // nothing come of that, it is to be renewed again.
+        // The peer had it renewed in one exchange, and takes that back. Until we are done the old
+        // one serves on; should nothing come of that, it is to be renewed again.
         asked.replaces.into_iter().for_each(|old| serve_on(session.sa, old));
     }
     ask_child_followup(session, creating, asked, series, next)
@@ -117,7 +119,8 @@ pub(crate) fn begin_ike_series(
         ike::ike_outdone(session, &creating);
         return Ok(());
     }
-    // One that the peer has made already it deletes itself; until we are done, it could yet have to serve.
+    // One that the peer has made already it deletes itself; until we are done, it could yet have to
+    // serve.
     if creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited).is_some() {
         responder::forget_followup(session);
     }

@@ -1,5 +1,5 @@
-//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): the additional key exchanges of an SA that CREATE_CHILD_SA has agreed on, one a round
-//! trip. The SA is made after the last of them.
+//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): the additional key exchanges of an SA that CREATE_CHILD_SA
+//! has agreed on, one a round trip. The SA is made after the last of them.
 
 mod initiator;
 mod responder;

@@ -1,4 +1,5 @@
-//! The responder's side of IKE_FOLLOWUP_KE. What it must remember is bounded: one series for each IKE SA, and not for long.
+//! The responder's side of IKE_FOLLOWUP_KE. What it must remember is bounded: one series for each
+//! IKE SA, and not for long.
 
 use crate::config::KeyExchange;
 use crate::exchange::child::NoChild;
@@ -16,8 +17,9 @@ use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowes
 use crate::suite::SuiteError;
 use testudo_base::spi::Spi;
 
-/// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them. A peer that begins
-/// the same once more has forgotten the first; one that begins another has to wait.
+/// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them.
+/// A peer that begins the same once more has forgotten the first; one that begins another has to
+/// wait.
 pub(crate) fn begin_followup(
     session: &mut Session<'_>,
     awaited: FollowupSa,
@@ -35,7 +37,8 @@ pub(crate) fn begin_followup(
         let same = if awaited.is_ike() {
             ours.is_ike()
         } else {
-            // What takes the place of an outdated one is for the peer a further one, and so no rival.
+            // What takes the place of an outdated one is for the peer a further one, and so no
+            // rival.
             !ours.anew && ours.renews().is_some_and(|old| awaited.renews() == Some(old))
         };
         if same {
@@ -144,7 +147,8 @@ pub(crate) fn forget_followup(session: &mut Session<'_>) {
     }
 }
 
-/// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made yet it never is.
+/// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made
+/// yet it never is.
 pub(crate) fn forget_followup_of(session: &mut Session<'_>, spi_out: Spi) {
     let Some(FollowupSa::Child { agreed, replaces, .. }) = session.sa.followup.as_ref().map(|f| &f.sa) else {
         return;

@@ -1,4 +1,5 @@
-//! What the scenarios shard: deterministic randomness, configurations, and a network in virtual time between endpoints.
+//! What the scenarios shard: deterministic randomness, configurations, and a network in virtual
+//! time between endpoints.
 
 pub(crate) mod allocator;
 pub(crate) mod build;

@@ -1,4 +1,5 @@
-//! A network that delays, loses, doubles and reorders, in virtual time, and NATs that translate sources.
+//! A network that delays, loses, doubles and reorders, in virtual time, and NATs that translate
+//! sources.
 
 use super::random::Random;
 use std::collections::BTreeMap;

@@ -79,7 +79,8 @@ pub(crate) fn message(header: Header, payloads: Vec<Payload>) -> MessageBuilder 
 }
 
 impl Peer {
-    /// Host 0 becomes sun; the peer is moon, as far as IKE_SA_INIT. `extra` goes behind the payloads of the request.
+    /// Host 0 becomes sun; the peer is moon, as far as IKE_SA_INIT. `extra` goes behind the
+    /// payloads of the request.
     pub(crate) fn init(world: &mut World, seed: u64, extra: Vec<Payload>) -> Self {
         Self::try_init(world, seed, extra).unwrap_or_else(|| panic!("an answer: {:?}", world.hosts[0].log()))
     }
@@ -233,8 +234,9 @@ impl Peer {
         self::exchange(world, self.path, &bytes)
     }
 
-    /// Answers the host's wish for a Child SA that stands in the last of its messages, its request number `id`, with the nonce
-    /// and the selectors asked for; gives the SPI that the host chose, and what it says to that.
+    /// Answers the host's wish for a Child SA that stands in the last of its messages, its request
+    /// number `id`, with the nonce and the selectors asked for; gives the SPI that the host chose,
+    /// and what it says to that.
     pub(crate) fn answer_child(
         &mut self,
         world: &mut World,

@@ -4,7 +4,8 @@ use super::World;
 use std::collections::BTreeMap;
 use testudo_ike::message::{ExchangeType, Header, IkeSpi, Message};
 
-/// No two different messages under one key have the same IV, whatever is repeated or restored (RFC 5282 §3.1).
+/// No two different messages under one key have the same IV, whatever is repeated or restored (RFC
+/// 5282 §3.1).
 pub(crate) fn assert_ivs_never_repeat(world: &World) {
     let mut seen: BTreeMap<(IkeSpi, IkeSpi, bool, [u8; 8]), Vec<u8>> = BTreeMap::new();
     for (_, bytes) in world.hosts.iter().flat_map(|host| &host.sent) {

@@ -1,4 +1,5 @@
-//! Endpoints on a network, run event by event. After every event each IKE SA is serialised and restored.
+//! Endpoints on a network, run event by event. After every event each IKE SA is serialised and
+//! restored.
 
 use super::allocator::{InUse, Watched};
 use super::network::{Datagram, Network, Weather};
@@ -98,7 +99,8 @@ impl Host {
         self.secrets.push(secret);
     }
 
-    /// Another node takes everything over: a new endpoint with another sender ID gets the states and no more.
+    /// Another node takes everything over: a new endpoint with another sender ID gets the states
+    /// and no more.
     pub(crate) fn take_over(&mut self, now: Time) {
         self.sender += 1;
         self.seed += 1;
@@ -147,7 +149,8 @@ impl Host {
         }
     }
 
-    /// The state as another node has it that was told everything once, for that moment, and since then what has changed.
+    /// The state as another node has it that was told everything once, for that moment, and since
+    /// then what has changed.
     fn told(&mut self, now: Time, id: IkeSaId, state: &[u8]) -> (Time, Vec<u8>) {
         let (told, octets) = self.told.entry(id).or_insert_with(|| (now, state.to_vec()));
         let result = self.endpoint.export_sa(*told, id).expect("for any moment");
@@ -290,7 +293,8 @@ impl World {
         while let Some(output) = host.endpoint.poll_output() {
             match output {
                 Output::Send { after, path, bytes, ike: _ } => {
-                    // A change is named before what depends on it leaves, and never again for something later.
+                    // A change is named before what depends on it leaves, and never again for
+                    // something later.
                     assert!(after >= host.last_commit || host.sent.iter().any(|(_, old)| *old == bytes));
                     host.last_commit = host.last_commit.max(after);
                     host.sent.push((path, bytes.clone()));
@@ -454,8 +458,9 @@ impl World {
         self.network.inject(self.now, Datagram { from: addr(from), to: addr(to), bytes: bytes.to_vec() });
     }
 
-    /// Another node takes over on either side, between any two of the first `events` events of what `begin` begins, and has
-    /// twenty seconds to end it. `begin` gets the number of the event as a seed.
+    /// Another node takes over on either side, between any two of the first `events` events of what
+    /// `begin` begins, and has twenty seconds to end it. `begin` gets the number of the event as a
+    /// seed.
     pub(crate) fn taken_over_at_each(events: u64, begin: impl Fn(u64) -> Self, check: impl Fn(&Self)) {
         for (event, host) in (0..events).flat_map(|event| [(event, 0), (event, 1)]) {
             let mut world = begin(event);
