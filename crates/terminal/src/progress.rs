@@ -56,6 +56,12 @@ struct Ticker {
     thread: JoinHandle<()>,
 }
 
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Progress {
     /// A line that is drawn whenever its text changes, and at no other time.
     pub fn new() -> Self {

@@ -96,6 +96,7 @@ impl Member {
 
 impl Asks {
     /// An operator has asked, at that node.
+    #[expect(clippy::too_many_arguments, reason = "the parts that it touches, and a message field by field")]
     pub(super) fn asked(
         &mut self,
         core: &mut Core,
@@ -175,6 +176,7 @@ impl Asks {
         self.again = Some(now.plus(RETRY_INTERVAL));
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts that it touches, and a message field by field")]
     fn do_for(
         &self,
         core: &mut Core,

@@ -70,17 +70,17 @@ impl Site {
 
     /// Processor time of each node's testudod.
     pub(super) fn nodes_cpu(&mut self) -> std::result::Result<Vec<Cpu>, BenchError> {
-        self.bed.nodes.iter_mut().map(|node| Ok(Cpu::of(node.process().pid())?)).collect()
+        self.bed.nodes.iter_mut().map(|node| Cpu::of(node.process().pid())).collect()
     }
 
     /// Processor time of each node's corosync.
     pub(super) fn corosyncs_cpu(&mut self) -> std::result::Result<Vec<Cpu>, BenchError> {
-        self.bed.corosyncs.iter_mut().map(|corosync| Ok(Cpu::of(corosync.process().pid())?)).collect()
+        self.bed.corosyncs.iter_mut().map(|corosync| Cpu::of(corosync.process().pid())).collect()
     }
 
     /// Processor time of the gateway that stands alone.
     pub(super) fn lone_cpu(&mut self) -> std::result::Result<Cpu, BenchError> {
-        Ok(Cpu::of(self.lone.process().pid())?)
+        Cpu::of(self.lone.process().pid())
     }
 
     /// Octets that the nodes have sent to each other on the cluster's own link.

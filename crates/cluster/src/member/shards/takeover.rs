@@ -47,6 +47,7 @@ impl Take {
 
 impl Shards {
     /// SEG_DROP has been delivered: the shard is another's.
+    #[expect(clippy::too_many_arguments, reason = "the parts that it touches, and a message field by field")]
     pub(in crate::member) fn dropped(
         &mut self,
         core: &mut Core,
