@@ -3,13 +3,14 @@
 
 use crate::clear_fragments::fragments;
 use crate::harness::{Gateway, POLICY, Tunnel, Way, net, run, set_spd};
-use crate::packets::{datagram, one_hop_on, v4_with, v6_with};
+use crate::packets::{datagram, one_hop_on, sized, v4_with, v6_with};
 use std::net::Ipv4Addr;
 use testudo_ipsec::dataplane::{Command, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Policy};
 use testudo_wire::ip::Protocol;
+use testudo_wire::ipv6::MIN_MTU;
 
 /// A's own addresses: of the outer link, and of the network inside.
 const OUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -179,6 +180,29 @@ fn ipv6_is_judged_alike() {
     assert_eq!(judged(&mut gateway, to("2001:db8:ff::1")).0, refused(DropReason::NoPolicy));
     assert_eq!(judged(&mut gateway, to("2001:db8:1::2")).0, refused(DropReason::ClearButProtected));
     assert_eq!(judged(&mut gateway, to("2001:db8:77::2")).0, refused(DropReason::NoPolicy));
+}
+
+/// Every link takes IPv6 packets of 1280 octets. A larger one that came in fragments leaves in
+/// fragments of that size: its sender has found no larger ones to pass.
+#[test]
+fn a_large_ipv6_packet_that_came_in_fragments_goes_on_in_fragments() {
+    let whole = || net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
+    let (local, remote) = (vec![whole(), everything()], vec![whole(), everything()]);
+    let mut gateway = gateway(vec![Policy { priority: 1, local, remote, action: Action::Bypass }]);
+    let pieces = Verdict::ForwardInPieces { mtu: MIN_MTU };
+    for (ingress, is_v6, len, expected) in [
+        (Ingress::PortJoined, true, 1281, pieces),
+        (Ingress::PortJoined, true, 1280, Verdict::Forward),
+        (Ingress::PortJoined, true, 600, Verdict::Forward),
+        (Ingress::Port, true, 1281, Verdict::Forward),
+        (Ingress::PortJoined, false, 1281, Verdict::Forward),
+    ] {
+        let packet = sized(is_v6, len);
+        for way in [Way::Clear, Way::Outbound] {
+            let found = run(&mut gateway.plane, way, ingress, std::slice::from_ref(&packet)).remove(0);
+            assert_eq!(found, (expected, one_hop_on(&packet)), "{way:?} {ingress:?} {is_v6} {len}");
+        }
+    }
 }
 
 #[test]
