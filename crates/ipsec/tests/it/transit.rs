@@ -2,13 +2,14 @@
 //! packet goes once.
 
 use crate::cluster::{back, block, node, peer, verdicts, without};
-use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run};
+use crate::harness::{Gateway, SPI_A, Tunnel, Way, forwarded, run, set_spd};
 use crate::packets::{datagram, v4_with};
 use proptest::prelude::*;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ipsec::dataplane::{Command, Garbage, Ingress, Note, Verdict};
 use testudo_ipsec::drops::DropReason;
+use testudo_ipsec::spd::{Action, Policy};
 use testudo_wire::ip::Protocol;
 
 fn shard() -> Shard {
@@ -133,6 +134,36 @@ fn what_was_noted_is_asked_for_no_longer_than_a_moment() {
     hand_over(&mut owner, &mut next);
     next.plane.set_now(301);
     assert_eq!(verdicts(&out(&mut next, &twice)), [Verdict::Forward; 2]);
+}
+
+/// Another shard is still on its way, so that every packet is asked about.
+#[test]
+fn what_was_noted_ends_while_another_share_still_comes() {
+    for (now, expected) in [(299, Verdict::Drop(DropReason::HandledElsewhere)), (300, Verdict::Forward)] {
+        let [mut owner, mut next] = two(&Tunnel::default());
+        let packets = [numbered(1)];
+        out(&mut owner, &packets);
+        hand_over(&mut owner, &mut next);
+        next.plane.apply(Command::Hold([Shard(shard().0 ^ 1)].into_iter().collect()));
+        next.plane.set_now(now);
+        assert_eq!(verdicts(&out(&mut next, &packets)), [expected], "after {now} ms");
+    }
+}
+
+/// A packet that no policy protects waits for the shard of its addresses if every node has it. If one
+/// node alone has it, nothing would bring it later.
+#[test]
+fn a_bypassed_packet_waits_only_if_all_nodes_have_it() {
+    let mut next = node(&Tunnel::default(), block(1, 1000));
+    let params = Tunnel::default().params();
+    let policy =
+        Policy { priority: 0, local: params.local_ts, remote: params.remote_ts, action: Action::Bypass };
+    set_spd(&mut next.plane, vec![policy]);
+    next.plane.apply(Command::Hold(ShardSet::ALL));
+    let mut send = |ingress| verdicts(&run(&mut next.plane, Way::Outbound, ingress, &[numbered(1)]));
+    assert_eq!(send(Ingress::Shared), [Verdict::Held]);
+    assert_eq!(send(Ingress::Port), [Verdict::Forward]);
+    assert_eq!(send(Ingress::Host), [Verdict::Forward]);
 }
 
 #[test]
