@@ -2,15 +2,18 @@
 //! clear (RFC 4301 §5.1).
 
 use crate::clear_fragments::fragments;
-use crate::harness::{Gateway, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
+use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{sized, v4_with};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use testudo_crypto::Library;
-use testudo_ipsec::dataplane::{Ingress, Verdict};
+use testudo_ipsec::dataplane::{Command, Ingress, PolicyBlock, Verdict};
 use testudo_ipsec::drops::DropReason;
-use testudo_ipsec::sa::ChildSaParams;
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::sa::{ChildSaParams, OutboundSa};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_ipsec::spi::Spi;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 
@@ -93,8 +96,60 @@ fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
     assert_eq!(again[0].0, Verdict::Drop(DropReason::NoPolicy));
 }
 
-/// From one host of a spoke to another address of the same spoke: it goes back where it came from,
-/// protected.
+/// Where the held range and the SA's own side are as wide, the SA's own side is meant.
+#[test]
+fn a_range_that_another_tunnel_holds_back_must_be_nearer_than_the_sas_own() {
+    for (held, expected) in [
+        (net("10.3.0.0", "10.3.255.255"), Verdict::Forward),
+        (net("10.2.0.0", "10.3.255.255"), Verdict::Forward),
+        (net("10.3.0.0", "10.3.127.255"), Verdict::Onward),
+    ] {
+        let tunnel = Tunnel::default();
+        let remote_ts = vec![net("10.3.0.0", "10.3.255.255")];
+        let params = ChildSaParams { remote_ts, ..tunnel.params() };
+        let mut spoke = Gateway::new(&params, tunnel.library);
+        let mut hub = Gateway::new(&params.mirrored(), tunnel.library);
+        let mirrored = params.mirrored();
+        let own = Policy {
+            priority: 1,
+            local: mirrored.local_ts,
+            remote: mirrored.remote_ts,
+            action: Action::Protect(POLICY),
+        };
+        let local = vec![net("10.9.0.0", "10.9.255.255")];
+        let other = Policy { local, remote: vec![held], ..policy(Action::Protect(OTHER)) };
+        set_spd(&mut hub.plane, vec![own, other]);
+        let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
+        assert_eq!(hub.inbound(&outer)[0].0, expected, "{held:?}");
+    }
+}
+
+/// While a connection is replaced there are two policies for what the peer has, and packets come by
+/// the SAs of both. What came by the SA of the former has arrived all the same.
+#[test]
+fn a_packet_does_not_go_back_into_a_tunnel_like_its_own() {
+    let tunnel = Tunnel::default();
+    let all = vec![everything(), net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")];
+    let params = ChildSaParams { local_ts: all.clone(), remote_ts: all.clone(), ..tunnel.params() };
+    let far = params.mirrored();
+    for (remote_ts, expected) in
+        [(all.clone(), Verdict::Forward), (vec![net("10.0.0.0", "10.255.255.255")], Verdict::Onward)]
+    {
+        let mut a = Gateway::new(&params, tunnel.library);
+        let mut b = Gateway::new(&far, tunnel.library);
+        let other = ChildSaParams { spi_out: Spi(0x7777_0000), remote_ts: remote_ts.clone(), ..far.clone() };
+        let numbers = SequenceBlock::whole(true);
+        let sa = OutboundSa::new(&other, OTHER, numbers, PATH_MTU, tunnel.library).unwrap();
+        let (local, action) = (all.clone(), Action::Protect(OTHER));
+        b.plane.apply(Command::AddPolicies(Box::new(PolicyBlock::of(OTHER))));
+        set_spd(&mut b.plane, vec![Policy { priority: 0, local, remote: remote_ts, action }]);
+        b.plane.apply(Command::SetOutbound(OTHER, Arc::new(sa)));
+        let outer = forwarded(a.outbound(&[sized(false, 100)]));
+        assert_eq!(b.inbound(&outer)[0].0, expected);
+    }
+}
+
+/// From one host of a spoke to another address of the same spoke: it goes back where it came from, protected.
 #[test]
 fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
     for wide in [net("10.0.0.0", "10.255.255.255"), everything()] {
