@@ -1,6 +1,6 @@
 //! Packets that are too big, or have come too far: ICMP errors, fragments.
 
-use crate::harness::{Gateway, TAILROOM, Tunnel, Way, forwarded, pair, run, run_at};
+use crate::harness::{Gateway, PATH_MTU, TAILROOM, Tunnel, Way, forwarded, pair, run, run_at};
 use crate::packets::{A4, B4, one_hop_on, sized, v4_with, v6_with};
 use testudo_ipsec::dataplane::{Ingress, Item, Sources, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -227,5 +227,38 @@ fn frames_without_room_are_dropped_and_counted() {
             }
         }
         assert_eq!(a.outbound.counters().dropped(DropReason::NoRoom), 2);
+    }
+}
+
+/// Packets of a train are looked up together, but each has room of its own. A packet that has too
+/// little gets no number.
+#[test]
+fn of_a_train_frames_without_room_are_dropped_and_counted() {
+    let (mut a, _) = pair(&Tunnel::default());
+    let packet = sized(false, 101);
+    let whole = forwarded(a.outbound(std::slice::from_ref(&packet)))[0].len();
+    let prefix = whole - 101 - 19;
+    for (head, tail) in [(prefix - 1, TAILROOM), (prefix, 18)] {
+        let before = a.outbound.counters().dropped(DropReason::NoRoom);
+        let mut frames = vec![[&vec![0; head][..], &packet, &vec![0; tail]].concat(); 4];
+        let item = |frame| Item::new(PacketBuf::new(frame, head, 101).unwrap(), Ingress::Port);
+        let mut items: Vec<_> = frames.iter_mut().map(|frame| item(frame)).collect();
+        a.plane.outbound(&mut items, &Sources::default());
+        assert!(items.iter().all(|item| item.verdict == Verdict::Drop(DropReason::NoRoom)), "{head} {tail}");
+        assert_eq!(a.outbound.counters().dropped(DropReason::NoRoom), before + 4);
+    }
+    assert_eq!(a.outbound.numbers().block().next, 2, "no number is used up for nothing");
+}
+
+/// Only the source of an IPv6 packet fragments it (RFC 8200 §4.5): of one octet too many nobody else
+/// would take care.
+#[test]
+fn what_just_does_not_fit_an_ipv6_path_is_sent_in_pieces() {
+    for tunnel in Tunnel::all().filter(|tunnel| tunnel.outer_v6) {
+        let (mut a, _) = pair(&tunnel);
+        let mtu = usize::from(a.outbound.inner_mtu());
+        let mut send = |len| run(&mut a.plane, Way::Outbound, Ingress::PortJoined, &[sized(true, len)])[0].0;
+        assert_eq!(send(mtu), Verdict::Forward);
+        assert_eq!(send(mtu + 1), Verdict::ForwardInPieces { mtu: PATH_MTU });
     }
 }

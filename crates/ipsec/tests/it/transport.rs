@@ -199,9 +199,12 @@ fn the_largest_packet_fills_the_path() {
         assert_eq!(verdict, Verdict::Forward);
         let (_, block, _) = around(&tunnel);
         assert!(usize::from(PATH_MTU) - sent.len() < block, "{tunnel:?}: {}", sent.len());
-        let [(_, sent)] =
+        let [(verdict, sent)] =
             run(&mut a.plane, Way::Outbound, Ingress::HostJoined, &[whole(mtu + 1)]).try_into().unwrap();
         assert!(sent.len() > PATH_MTU.into(), "{tunnel:?}");
+        // Of IPv6 its source alone makes fragments.
+        let pieces = Verdict::ForwardInPieces { mtu: PATH_MTU };
+        assert_eq!(verdict, if tunnel.outer_v6 { pieces } else { Verdict::Forward }, "{tunnel:?}");
     }
 }
 
@@ -301,6 +304,8 @@ fn without_room_it_is_dropped() {
         let expected = if fits { Verdict::Forward } else { Verdict::Drop(DropReason::NoRoom) };
         assert_eq!(items[0].verdict, expected, "{before} before, {behind} behind");
     }
+    assert_eq!(a.outbound.counters().dropped(DropReason::NoRoom), 2);
+    assert_eq!(a.outbound.numbers().block().next, 3, "no number is used up for nothing");
 }
 
 proptest! {
