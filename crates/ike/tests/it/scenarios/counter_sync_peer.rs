@@ -12,22 +12,27 @@ use testudo_ike::output::Path;
 
 const NONCE: [u8; 4] = [1, 2, 3, 4];
 
+const BOTH: [NotifyType; 2] = [NotifyType::MessageIdSyncSupported, NotifyType::ReplayCounterSyncSupported];
+
 /// Both can, as far as `said` goes.
 fn established(seed: u64, said: &[NotifyType]) -> (World, Peer) {
-    let mut world = sun();
+    established_in(sun(), seed, said)
+}
+
+fn established_in(mut world: World, seed: u64, said: &[NotifyType]) -> (World, Peer) {
     let mut peer = Peer::init(&mut world, seed, vec![]);
     let mut payloads = peer.auth_payloads();
     payloads.extend(said.iter().copied().map(status));
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).expect("an answer");
     let told = |kind| answer.iter().any(|p| matches!(p, Payload::Notify(notify) if notify.kind == kind));
-    for kind in [NotifyType::MessageIdSyncSupported, NotifyType::ReplayCounterSyncSupported] {
+    for kind in BOTH {
         assert_eq!(told(kind), said.contains(&kind), "only what was offered is answered");
     }
     (world, peer)
 }
 
 fn both(seed: u64) -> (World, Peer) {
-    established(seed, &[NotifyType::MessageIdSyncSupported, NotifyType::ReplayCounterSyncSupported])
+    established(seed, &BOTH)
 }
 
 fn sync(send: u32, receive: u32) -> Payload {
@@ -158,6 +163,68 @@ fn what_was_not_agreed_on_is_not_done() {
     peer.next = 9;
     assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![skip]), Some(vec![]));
     assert_eq!((dropped(&world), world.hosts[0].skipped.len()), (2, 0));
+}
+
+/// Neither number of an answer may be lower than what was asked for, and neither may be the last.
+#[test]
+fn an_answer_that_goes_back_in_one_number_is_dropped() {
+    for (case, (send_by, receive_by)) in [(-1, 0), (0, -1), (-1, 9), (9, -1)].into_iter().enumerate() {
+        let (mut world, asked, mut peer) = asking();
+        let moved = |id: MessageId, by: i64| MessageId(u32::try_from(i64::from(id.0) + by).unwrap());
+        let sync = MessageIdSync {
+            nonce: asked.nonce,
+            send: moved(asked.receive, send_by),
+            receive: moved(asked.send, receive_by),
+        };
+        answer_sync(&mut world, &mut peer, sync);
+        assert_eq!(dropped(&world), 1, "case {case}");
+    }
+    for send_is_last in [true, false] {
+        let (mut world, MessageIdSync { nonce, send, receive }, mut peer) = asking();
+        let last = MessageId(u32::MAX);
+        let sync = match send_is_last {
+            true => MessageIdSync { nonce, send: last, receive: send },
+            false => MessageIdSync { nonce, send: receive, receive: last },
+        };
+        answer_sync(&mut world, &mut peer, sync);
+        assert_eq!(dropped(&world), 1);
+    }
+}
+
+/// A world whose host synchronizes, and what it asks.
+fn asking() -> (World, MessageIdSync, Peer) {
+    let (mut world, peer) = both(8);
+    let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
+    assert!(world.hosts[0].endpoint.sync_message_ids(now, ike));
+    world.settle(0);
+    let asked = peer.open(&world.hosts[0].sent.last().unwrap().1.clone());
+    let [Payload::Notify(notify)] = &asked[..] else { panic!("{asked:?}") };
+    (world, MessageIdSync::read(notify).unwrap(), peer)
+}
+
+fn answer_sync(world: &mut World, peer: &mut Peer, sync: MessageIdSync) {
+    let header = peer.header(ExchangeType::Informational, true, 0);
+    let content = message(header, vec![Payload::Notify(sync.notify())]);
+    let bytes = peer.sealer.seal(&content, &mut Random::new(1)).unwrap();
+    assert!(exchange(world, peer.path, &bytes).is_empty());
+}
+
+/// Without extended numbers the peer says in four octets how many are to be left out.
+#[test]
+fn numbers_that_are_not_extended_are_left_out_too() {
+    let mut world = sun();
+    let now = world.now;
+    let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    connection.children[0].proposals[0].esn = vec![false];
+    world.hosts[0].load(now, connection);
+    let (mut world, mut peer) = established_in(world, 9, &BOTH);
+    let child = world.hosts[0].sas()[0].children[0].id;
+    assert!(!world.hosts[0].installed.values().next().unwrap().esn);
+    let skip = |esn| Payload::Notify(ReplayCounterSync(7).notify(esn).unwrap());
+    assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![skip(true)]), Some(vec![]));
+    assert_eq!((world.hosts[0].skipped.len(), dropped(&world)), (0, 1));
+    assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![skip(false)]), Some(vec![]));
+    assert_eq!(world.hosts[0].skipped, [(child, 7)]);
 }
 
 /// An answer to another request may say what would fit: its nonce alone tells them apart.
