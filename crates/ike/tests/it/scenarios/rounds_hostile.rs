@@ -390,23 +390,32 @@ fn a_responder_that_goes_on_otherwise_than_it_should() {
 /// Moon has a second round, and sun none.
 #[test]
 fn a_responder_that_begins_what_it_has_not_announced() {
-    let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
-        if index == 0 {
-            connection.rounds.local = vec![LocalAuth::psk(Some(fqdn("alice")))];
+    for signs in ["IDr and AUTH", "IDr", "AUTH", "another round"] {
+        let mut world = World::pair_with(1, Weather::FAIR, |index, connection| {
+            if index == 0 {
+                connection.rounds.local = vec![LocalAuth::psk(Some(fqdn("alice")))];
+            }
+        });
+        world.hosts.remove(1);
+        world.hosts[0].load_secret(secret("alice", b"the key of alice", &["alice", "sun"]));
+        let mut sun =
+            Responder::answer_init_saying(&mut world, vec![status(NotifyType::MultipleAuthSupported)]);
+        assert!(sun.auth.contains(&status(NotifyType::AnotherAuthFollows)));
+        let payloads = sun.auth_payloads();
+        let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+        let kinds: Vec<_> = said[0].1.iter().map(Payload::kind).collect();
+        use testudo_ike::message::PayloadType::{Authentication, IdInitiator};
+        assert_eq!(kinds, [IdInitiator, Authentication]);
+        assert!(world.hosts[0].installed.is_empty());
+        let mut payloads = sun.auth_payloads();
+        match signs {
+            "IDr" => drop(payloads.remove(1)),
+            "AUTH" => drop(payloads.remove(0)),
+            "another round" => drop(payloads.splice(..2, [status(NotifyType::AnotherAuthFollows)])),
+            _ => {}
         }
-    });
-    world.hosts.remove(1);
-    world.hosts[0].load_secret(secret("alice", b"the key of alice", &["alice", "sun"]));
-    let mut sun = Responder::answer_init_saying(&mut world, vec![status(NotifyType::MultipleAuthSupported)]);
-    assert!(sun.auth.contains(&status(NotifyType::AnotherAuthFollows)));
-    let payloads = sun.auth_payloads();
-    let said = sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
-    let kinds: Vec<_> = said[0].1.iter().map(Payload::kind).collect();
-    use testudo_ike::message::PayloadType::{Authentication, IdInitiator};
-    assert_eq!(kinds, [IdInitiator, Authentication]);
-    assert!(world.hosts[0].installed.is_empty());
-    let payloads = sun.auth_payloads();
-    sun.answer(&mut world, ExchangeType::IkeAuth, 2, payloads);
-    let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
-    assert!(reason.contains("begins an authentication that it has not announced"), "{reason}");
+        sun.answer(&mut world, ExchangeType::IkeAuth, 2, payloads);
+        let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
+        assert!(reason.contains("begins an authentication that it has not announced"), "{signs}: {reason}");
+    }
 }
