@@ -91,7 +91,8 @@ fn without_the_peers_word_there_is_a_child_or_nothing() {
     world.run_secs(60);
     let is_down = |event: &&Event| matches!(event, Event::IkeDown(down, _) if *down == id);
     assert!(world.hosts[0].events.iter().any(|event| is_down(&event)));
-    assert!(world.hosts[0].warned("establishing IKE_SA site failed"));
+    assert!(world.hosts[0].warned("an IKE_SA alone is wanted, but the peer takes none without a child"));
+    assert_eq!(exchanges(&world, ExchangeType::IkeAuth), 0, "the peer has said so in IKE_SA_INIT");
     world.assert_nothing_left();
 }
 
