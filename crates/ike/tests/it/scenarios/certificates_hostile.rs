@@ -105,6 +105,15 @@ fn signatures_that_are_wrong() {
 }
 
 #[test]
+fn as_many_certificates_as_are_read() {
+    let mut world = sun_by_certificate();
+    let mut peer = Peer::init(&mut world, 1, vec![hashes(Hashes::ALL)]);
+    let payloads = said(&peer, |payloads, _| payloads.extend((0..7).map(|_| certificate("root"))));
+    peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
+    assert_eq!(world.hosts[0].installed.len(), 1);
+}
+
+#[test]
 fn certificates_that_cannot_be_read() {
     refused("the peer has sent 9 certificates, at most 8 are read", |payloads, _| {
         payloads.extend((0..8).map(|_| certificate("root")));
