@@ -1,12 +1,13 @@
 //! Connections by which a peer proves itself in the same way: what it may have it has once,
 //! whichever it chooses by its selectors.
 
+use crate::pki::cert;
 use crate::scenarios::common::build::{child, fqdn, ts};
 use crate::scenarios::common::peer::{self, Peer, only_notify, status};
 use crate::scenarios::common::{Weather, World};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use testudo_ike::config::{Revocation, Unique};
+use testudo_ike::config::{LocalAuth, Revocation, Unique};
 use testudo_ike::endpoint::{Contact, EndpointConfig, Older};
 use testudo_ike::message::{ExchangeType, IkeSpi, Message, NotifyType, Payload, TsPayload};
 
@@ -86,15 +87,21 @@ fn the_peer_says_that_it_knows_of_none() {
 /// At another node of a cluster, by another connection.
 #[test]
 fn what_another_node_tells_concerns_all_of_them() {
-    for alike in [true, false] {
+    for differs in ["nothing", "how the peer proves itself", "how the host does"] {
         let mut world = sun(256, Unique::No);
         let now = world.now;
-        if !alike {
-            let first = world.hosts[0].endpoint.connections().find(|connection| connection.name == "a-first");
-            let mut other = first.unwrap().clone();
-            other.remote.revocation = Revocation::Strict;
-            world.hosts[0].load(now, other);
+        let alike = differs == "nothing";
+        let named = |name| world.hosts[0].endpoint.connections().find(|connection| connection.name == name);
+        let (mut other, mut site) = (named("a-first").unwrap().clone(), named("site").unwrap().clone());
+        match differs {
+            "how the peer proves itself" => other.remote.revocation = Revocation::Strict,
+            "how the host does" => {
+                site.local = LocalAuth::by_certificate(site.local.id, vec![cert("sun-P-256")])
+            }
+            _ => {}
         }
+        world.hosts[0].load(now, other);
+        world.hosts[0].load(now, site);
         assert!(made(&set_up(&mut world, 1, None)), "by the first of the two");
         let contact = Contact {
             spi: IkeSpi(7),
@@ -107,6 +114,7 @@ fn what_another_node_tells_concerns_all_of_them() {
         };
         let dead = world.hosts[0].endpoint.contacted(now, &contact, |_| Some(Older::Known));
         world.settle(0);
-        assert_eq!((dead.len(), world.hosts[0].sas().len()), if alike { (1, 0) } else { (0, 1) });
+        let expected = if alike { (1, 0) } else { (0, 1) };
+        assert_eq!((dead.len(), world.hosts[0].sas().len()), expected, "{differs} differs");
     }
 }

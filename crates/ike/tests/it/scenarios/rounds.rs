@@ -294,6 +294,35 @@ fn connections_are_told_apart_by_a_later_round() {
     }
 }
 
+/// Alice is asked for by several connections, in ways that differ. Among those that ask for what she
+/// proves, the one with the child that she wants is taken.
+#[test]
+fn a_later_round_that_several_connections_ask_for() {
+    let alice = Key("alice", "moon-P-256");
+    for (file, bob) in [("moon-P-256", BOB), ("moon-rsa", BOB), ("moon-P-256", Psk("dave"))] {
+        // What the other connections ask for, and what sun itself would prove there.
+        let rounds: [&[Round]; 2] = [&[MOON, alice], &[SUN, BOB]];
+        let mut world = pair(rounds, |_, _| {});
+        let now = world.now;
+        let site = world.hosts[1].endpoint.connections().next().unwrap().clone();
+        world.hosts[1].endpoint.unload_connection("site");
+        let elsewhere = || vec![child("net", "10.200.0.0-10.200.0.255", "10.201.0.0-10.201.0.255")];
+        let mut load = |name: &str, remote: Round, local: Round, children| {
+            let mut other = Connection { name: name.into(), children, ..site.clone() };
+            other.rounds.remote = vec![remote.remote()];
+            other.rounds.local = vec![local.local()];
+            world.hosts[1].load(now, other);
+        };
+        load("a, by a shared key", Psk("alice"), BOB, site.children.clone());
+        load("b, in another way", Key("alice", file), bob, elsewhere());
+        load("c, alike", alice, BOB, elsewhere());
+        load("d, alike with the child", alice, BOB, site.children.clone());
+        world.establish();
+        assert_up(&world, rounds);
+        assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("d, alike with the child"));
+    }
+}
+
 #[test]
 fn with_a_ppk_and_an_additional_key_exchange() {
     let rounds: [&[Round]; 2] = [&[MOON, Key("alice", "moon-P-256")], &[SUN, BOB]];
