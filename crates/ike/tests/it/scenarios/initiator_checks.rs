@@ -161,3 +161,22 @@ fn a_fatal_error_in_a_later_answer_ends_the_ike_sa() {
     sun.answer(&mut world, ExchangeType::Informational, 2, vec![notify]);
     assert!(world.hosts[0].installed.is_empty() && world.hosts[0].sas().is_empty());
 }
+
+/// What the peer does not know is gone here too, and is made from scratch (RFC 7296 §2.25).
+#[test]
+fn a_child_that_the_peer_does_not_know_is_made_anew() {
+    let mut world = moon();
+    let mut sun = Responder::answer_init(&mut world);
+    let payloads = sun.auth_payloads();
+    sun.answer(&mut world, ExchangeType::IkeAuth, 1, payloads);
+    let (now, old) = (world.now, world.hosts[0].sas()[0].children[0].id);
+    assert!(world.hosts[0].endpoint.rekey_child(now, old));
+    world.settle(0);
+    let notify = Payload::Notify(Notify::new(NotifyType::ChildSaNotFound, Vec::new()));
+    let said = sun.answer(&mut world, ExchangeType::CreateChildSa, 2, vec![notify]);
+    assert!(world.hosts[0].installed.is_empty(), "{:#?}", world.hosts[0].log());
+    let [(header, asked)] = &said[..] else { panic!("{said:?}") };
+    assert_eq!(header.exchange, ExchangeType::CreateChildSa);
+    let rekeys = |payload: &Payload| matches!(payload, Payload::Notify(n) if n.kind == NotifyType::RekeySa);
+    assert!(!asked.iter().any(rekeys), "{asked:?}");
+}

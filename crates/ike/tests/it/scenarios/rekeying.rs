@@ -265,6 +265,7 @@ fn a_peer_that_is_busy_for_long_costs_no_tunnel_that_is_wanted() {
         world.run_secs(150);
         assert!(world.hosts[0].installed.is_empty());
         assert!(world.hosts[0].logged("establishing CHILD_SA net of site failed"));
+        assert!(world.hosts[0].logged("CHILD_SA net is tried again"), "not given up at once");
         world.run_secs(300);
         assert_eq!(world.hosts[0].installed.len(), usize::from(wanted), "{:#?}", world.hosts[0].log());
         if wanted {
