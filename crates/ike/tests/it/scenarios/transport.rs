@@ -89,6 +89,26 @@ fn a_further_child_has_its_own_mode() {
     assert_eq!(modes(&world), [(); 2].map(|()| vec![Mode::Tunnel, Mode::Transport]));
 }
 
+/// The packets of a transport mode SA have the addresses that its selectors name. A new port of the
+/// peer is followed, and a new address is not: the checksums would not fit.
+#[test]
+fn it_follows_a_port_and_no_address() {
+    for (to, follows) in [("192.0.2.1:50123", true), ("203.0.113.7:50123", false)] {
+        let mut world = World::established(8, |index, connection| {
+            between_hosts(connection);
+            connection.encap = index == 0;
+        });
+        assert_eq!(modes(&world), TRANSPORT);
+        let child = world.hosts[1].sas()[0].children[0].id;
+        let before = world.hosts[1].installed[&child].remote;
+        let (now, to) = (world.now, to.parse().unwrap());
+        world.hosts[1].endpoint.esp_source(now, child, to);
+        world.settle(1);
+        let expected = if follows { to } else { before };
+        assert_eq!(world.hosts[1].installed[&child].remote, expected, "{to}");
+    }
+}
+
 /// UDP without a NAT: no address changes on the way, so that no checksum does.
 #[test]
 fn in_udp_where_the_addresses_stay() {
