@@ -203,3 +203,19 @@ pub(crate) fn release_addresses(session: &mut Session<'_>) {
         session.env.pools.release(lease, session.sa.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_an_address_that_is_its_alone() {
+        let is_host = |text: &str| is_host(&text.parse().unwrap());
+        for addr in ["10.0.0.1", "198.51.100.255", "223.255.255.255", "2001:db8::1", "fe80::1"] {
+            assert!(is_host(addr), "{addr}");
+        }
+        for addr in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"] {
+            assert!(!is_host(addr), "{addr}");
+        }
+    }
+}
