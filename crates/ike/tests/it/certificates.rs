@@ -1,6 +1,6 @@
 //! Chains, lists of revoked certificates and keys, with the files of `fixtures/pki`.
 
-use crate::pki::{self, NOVEMBER_2026, cert, crl, key};
+use crate::pki::{self, NOVEMBER_2026, cert, crl, key, public_key};
 use testudo_ike::cert::{
     CertError, Certificate, Credentials, Crl, Hash, Hashes, PrivateKey, Schemes, SignatureScheme, Spent,
     Trust,
@@ -444,4 +444,54 @@ fn a_copy_of_the_credentials_shares_their_lists() {
     assert!(credentials.load_crl(crl("revoked.crl")));
     let copy = credentials.clone();
     assert!(std::ptr::eq(credentials.crls()[0].to_der(), copy.crls()[0].to_der()));
+}
+
+#[test]
+fn what_is_unloaded_is_gone_and_nothing_else() {
+    let mut credentials = Credentials::default();
+    for name in ["root", "other", "sun-P-256", "moon-P-256"] {
+        credentials.load_certificate(cert(name), false).unwrap();
+    }
+    credentials.unload_certificate(&cert("other"));
+    credentials.unload_certificate(&cert("moon-P-256"));
+    let subjects = |all: &mut dyn Iterator<Item = &Certificate>| all.cloned().collect::<Vec<_>>();
+    assert_eq!(subjects(&mut credentials.cas()), [cert("root")]);
+    assert_eq!(subjects(&mut credentials.certificates()), [cert("sun-P-256")]);
+
+    assert!(credentials.load_authority("end", cert("sun-P-256")).is_err(), "it is no CA");
+    credentials.load_authority("known", cert("root")).unwrap();
+    credentials.load_authority("named", cert("other")).unwrap();
+    assert_eq!(subjects(&mut credentials.cas()), [cert("root"), cert("other")], "each once");
+    assert!(!credentials.unload_authority("unknown"));
+    assert!(credentials.unload_authority("named"));
+    assert!(!credentials.unload_authority("named"));
+    assert_eq!(subjects(&mut credentials.cas()), [cert("root")]);
+
+    credentials.load_key(key("sun-P-256"));
+    let has = |credentials: &Credentials, name| credentials.has_private_key(cert(name).key());
+    assert!(has(&credentials, "sun-P-256") && !has(&credentials, "moon-P-256"));
+
+    for name in ["sun-P-256", "moon-P-256"] {
+        credentials.load_public_key(public_key(name));
+    }
+    credentials.unload_public_key(&public_key("sun-P-256"));
+    assert_eq!(credentials.public_keys().collect::<Vec<_>>(), [&public_key("moon-P-256")]);
+
+    for name in ["revoked.crl", "inter.crl"] {
+        assert!(credentials.load_crl(crl(name)));
+    }
+    credentials.unload_crl(&crl("revoked.crl"));
+    assert_eq!(credentials.crls(), [crl("inter.crl")]);
+
+    credentials.clear();
+    assert!(!has(&credentials, "sun-P-256"));
+    assert_eq!(subjects(&mut credentials.cas()), [cert("root")], "an authority stays");
+}
+
+/// As `openssl x509 -fingerprint -sha1` shows it.
+#[test]
+fn a_fingerprint_tells_certificates_apart() {
+    let shown: String = cert("root").fingerprint().iter().map(|octet| format!("{octet:02X}")).collect();
+    assert_eq!(shown, "EE1DC9254C47C9B6664712CD6EF7012D76F9F921");
+    assert_eq!(Vec::from(cert("root")), cert("root").to_der());
 }
