@@ -1,5 +1,6 @@
 //! Members on an engine in memory, with IKE endpoints as their peers, in virtual time.
 
+mod asks;
 mod changes;
 mod config;
 mod crash;

@@ -46,6 +46,11 @@ pub(crate) struct Node {
     pub(crate) held: ShardSet,
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
+    /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
+    pub(crate) initiated: Vec<(u64, Result<(), String>)>,
+    pub(crate) lines: Vec<u64>,
+    /// Where peers have moved to.
+    pub(crate) moved: Vec<Path>,
     /// What it was told that paths take, and since when.
     pub(crate) paths: BTreeMap<IpAddr, (u16, Time)>,
     ring: Option<RingId>,
@@ -182,6 +187,9 @@ impl World {
                 held: ShardSet::EMPTY,
                 default_host: false,
                 logs: Vec::new(),
+                initiated: Vec::new(),
+                lines: Vec::new(),
+                moved: Vec::new(),
                 paths: BTreeMap::new(),
                 ring: None,
             }
@@ -418,7 +426,10 @@ impl World {
                 state.disk = durable;
                 state.member.as_mut().unwrap().persisted(self.now, &durable);
             }
-            MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
+            MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
+            MemberOutput::Initiated { job, result } => state.initiated.push((job, result)),
+            MemberOutput::Line { job, .. } => state.lines.push(job),
+            MemberOutput::UpdateChild { path, .. } => state.moved.push(path),
             _ => {}
         }
     }
