@@ -1,8 +1,9 @@
 //! What any node tells of the children that others have.
 
+use crate::config::peer_addr;
 use crate::world::{World, id};
 use std::time::Duration;
-use testudo_cluster::member::Member;
+use testudo_cluster::member::{Member, Sa};
 use testudo_ike::endpoint::ChildState;
 
 fn member(world: &World, node: usize) -> &Member {
@@ -26,11 +27,71 @@ fn assert_known(world: &World, peer: usize, nodes: &[usize]) {
     }
 }
 
+/// Asserts that any node shows the IKE SA and the Child SA of each of six peers, and where they are.
+fn assert_listed(world: &World, nodes: &[usize]) {
+    for &node in nodes {
+        let member = member(world, node);
+        let ids = member.sa_ids();
+        assert_eq!(ids.len(), 6, "node {node}");
+        let (mut ikes, mut children) = (Vec::new(), Vec::new());
+        for number in ids {
+            let sa = member.sa(number).unwrap();
+            let name = sa.connection.clone().unwrap();
+            let peer = (0..6).find(|peer| format!("peer{peer}") == name).unwrap();
+            let owner = world.owner_of(peer).unwrap();
+            assert_eq!((sa.id, sa.remote.ip(), sa.children.len()), (number, peer_addr(peer), 1));
+            assert_eq!(member.node_of(number), Some(id(owner)), "{name} at {node}");
+            assert_eq!(member.is_elsewhere(&name), node != owner, "{name} at {node}");
+            if node != owner {
+                ikes.push((number, name.clone(), ike_of(world, peer)));
+                children.push((
+                    number,
+                    name,
+                    sa.children[0].id,
+                    "net".to_owned(),
+                    Sa::Child(world.spi_of(peer)),
+                ));
+            }
+        }
+        let mut found: Vec<_> =
+            member.ikes_elsewhere().map(|(ike, name, sa)| (ike, name.to_owned(), sa)).collect();
+        found.sort_unstable();
+        assert_eq!(found, ikes, "node {node}");
+        let owned = |(ike, name, child, of, sa): (_, &str, _, &str, _)| {
+            (ike, name.to_owned(), child, of.to_owned(), sa)
+        };
+        let mut found: Vec<_> = member.children_elsewhere().map(owned).collect();
+        found.sort_unstable();
+        assert_eq!(found, children, "node {node}");
+    }
+}
+
+fn ike_of(world: &World, peer: usize) -> Sa {
+    let sa = world.peers[peer].endpoint.sas().next().unwrap();
+    Sa::Ike(if sa.initiator { sa.spi_r } else { sa.spi_i })
+}
+
+/// Before there is an IKE SA its home has it.
+#[test]
+fn a_connection_without_sas_is_at_its_home() {
+    let world = World::begun(3, 6, 2002, Duration::from_millis(50));
+    for peer in 0..6 {
+        let name = format!("peer{peer}");
+        let home = member(&world, 0).home_of(&name);
+        for node in 0..3 {
+            let member = member(&world, node);
+            assert_eq!(member.is_elsewhere(&name), home != Some(id(node)), "{name} at {node}");
+            assert!(member.sa_ids().is_empty() && member.ikes_elsewhere().next().is_none());
+        }
+    }
+}
+
 #[test]
 fn every_node_knows_which_children_are_up_and_where() {
     let mut world = World::established(3, 6, 2001);
     (0..6).for_each(|peer| assert_known(&world, peer, &[0, 1, 2]));
-    assert!(member(&world, 0).remote_sas_of("unknown").is_empty());
+    assert_listed(&world, &[0, 1, 2]);
+    assert!(member(&world, 0).others_have("unknown").is_empty());
     let homes = [0, 1, 2].map(|node| member(&world, node).home_of("peer0"));
     assert!(homes[0].is_some() && homes.iter().all(|home| *home == homes[0]), "{homes:?}");
 
@@ -40,4 +101,5 @@ fn every_node_knows_which_children_are_up_and_where() {
     world.view(&left);
     world.run(Duration::from_secs(5));
     (0..6).for_each(|peer| assert_known(&world, peer, &left));
+    assert_listed(&world, &left);
 }
