@@ -1,8 +1,8 @@
 use super::*;
 use crate::engine::{EngineEvent, RingId, View};
 use crate::group::{ClusterKey, Durable, GroupConfig};
-use crate::member::MemberConfig;
 use crate::member::counter::Counter;
+use crate::member::{Ask, AskError, MemberConfig};
 use std::collections::VecDeque;
 use std::time::Duration;
 use testudo_ike::suite::Entropy;
@@ -177,6 +177,7 @@ fn three() -> Cluster {
 #[test]
 fn what_is_given_to_one_node_all_have() {
     let mut cluster = three();
+    let before = cluster.members[&id(1)].configuration_digest();
     assert!(cluster.give(2, 5, Effect::Set(connection("a")), "a1"));
     cluster.settle();
     assert_eq!(cluster.configured, [(id(2), 5)]);
@@ -185,6 +186,8 @@ fn what_is_given_to_one_node_all_have() {
         (vec!["a1".into()], vec![], vec!["a1".into()])
     );
     assert!(!cluster.give(3, 6, Effect::Set(connection("a")), "a1"), "all have it");
+    let digests = [1, 2, 3].map(|number| cluster.members[&id(number)].configuration_digest());
+    assert!(digests[0].is_some() && digests[0] != before && digests == [digests[0]; 3], "{digests:?}");
     assert!(cluster.give(3, 7, Effect::Unset(connection("a")), "-"));
     cluster.settle();
     assert_eq!(cluster.asked(1), ["no a"]);
@@ -348,6 +351,26 @@ fn nodes_that_are_configured_by_themselves_name_what_differs() {
     assert_eq!((cluster.pieces(3), cluster.asked(3)), (vec!["a1".to_owned()], vec![]));
 }
 
+/// However many pieces there are, the digest of all of them is another where one is.
+#[test]
+fn one_piece_among_many_that_differs_is_found() {
+    let mut cluster = Cluster::new();
+    cluster.replicates = false;
+    (1..=3).for_each(|number| cluster.start(number));
+    cluster.view(&[1, 2, 3]);
+    for (number, piece) in (1..=3).flat_map(|number| (0..200).map(move |piece| (number, piece))) {
+        cluster.give(number, 1, Effect::Set(connection(&format!("c{piece}"))), "1");
+    }
+    cluster.settle();
+    cluster.settle();
+    assert!((1..=3).all(|number| cluster.status(number).differ.is_empty()));
+    cluster.give(2, 2, Effect::Set(connection("c77")), "2");
+    cluster.settle();
+    cluster.settle();
+    let found = Difference { node: id(2), found: Found::Other, name: connection("c77") };
+    assert_eq!((cluster.status(1).differences, cluster.status(1).differ), (vec![found], vec![id(2)]));
+}
+
 #[test]
 fn beside_a_node_of_an_older_version_each_has_its_own() {
     let mut cluster = Cluster::new();
@@ -358,6 +381,9 @@ fn beside_a_node_of_an_older_version_each_has_its_own() {
     assert!(!cluster.give(1, 1, Effect::Set(connection("a")), "a1"));
     cluster.settle();
     assert_eq!((cluster.pieces(1).len(), cluster.pieces(2).len()), (1, 0));
+    let (now, rekey) = (cluster.now, Ask::Rekey { sas: Vec::new(), reauth: false });
+    let refused = cluster.members.get_mut(&id(1)).unwrap().ask(now, 1, rekey);
+    assert_eq!(refused, Err(AskError::OldVersion));
     // It is upgraded: what is loaded on one comes to all.
     cluster.view(&[1, 2]);
     cluster.speaks.clear();
