@@ -59,3 +59,22 @@ impl Begun {
         (0..u32::BITS).filter_map(NodeId::new).filter(|node| self.has(*node))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_on_the_disk_is_taken_back() {
+        let durable =
+            |incarnation, epoch| Durable { incarnation, begun: Begun { epoch, ..Begun::default() } };
+        for (new, disk, kept) in [
+            (durable(3, 7), durable(2, 6), durable(3, 7)),
+            (durable(2, 7), durable(3, 6), durable(3, 7)),
+            (durable(3, 6), durable(2, 7), durable(3, 7)),
+            (durable(0, 0), durable(3, 7), durable(3, 7)),
+        ] {
+            assert_eq!(new.on_top_of(disk), kept);
+        }
+    }
+}

@@ -214,6 +214,24 @@ fn what_a_busy_engine_refuses_is_kept_in_order() {
     assert_eq!((net.node(1).stable, net.node(1).group.status().counters.refused), (tickets[3], 7));
 }
 
+/// The host may say that the engine takes messages again: then nothing waits for the next try.
+#[test]
+fn what_a_busy_engine_refused_goes_out_as_soon_as_it_is_ready() {
+    for ready in [false, true] {
+        let mut net = three();
+        net.node(1).refuse = 1;
+        net.publish(1, b"refused once");
+        net.settle();
+        if ready {
+            net.node(1).group.multicast_ready();
+        }
+        net.settle();
+        assert_eq!(net.node(2).updates.len(), usize::from(ready));
+        net.pass(2);
+        assert_eq!(net.node(2).updates.len(), 1);
+    }
+}
+
 #[test]
 fn a_refused_status_does_not_outlive_its_ring() {
     let mut net = Net::new(2);
