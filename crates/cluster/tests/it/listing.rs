@@ -4,7 +4,8 @@ use crate::config::peer_addr;
 use crate::world::{World, id};
 use std::time::Duration;
 use testudo_cluster::member::{Member, Sa};
-use testudo_ike::endpoint::ChildState;
+use testudo_ike::endpoint::{ChildState, Target};
+use testudo_ike::output::{Event, Reason};
 
 fn member(world: &World, node: usize) -> &Member {
     world.nodes[node].member.as_ref().unwrap()
@@ -102,4 +103,42 @@ fn every_node_knows_which_children_are_up_and_where() {
     world.run(Duration::from_secs(5));
     (0..6).for_each(|peer| assert_known(&world, peer, &left));
     assert_listed(&world, &left);
+}
+
+/// Who listens on any node hears what happens to the SAs of all, in that node's own numbers.
+#[test]
+fn every_node_hears_what_happens_to_the_sas_of_others() {
+    let mut world = World::established(3, 1, 2003);
+    let owner = world.owner_of(0).unwrap();
+    let numbers = |world: &World, node: usize| {
+        let member = member(world, node);
+        let ike = member.sa_ids()[0];
+        (ike, member.sa(ike).unwrap().children[0].id)
+    };
+    let heard = |world: &mut World, node: usize| std::mem::take(&mut world.nodes[node].elsewhere);
+    for node in 0..3 {
+        let (ike, child) = numbers(&world, node);
+        let up = vec![Event::IkeUp(ike), Event::ChildUp(ike, child)];
+        assert_eq!(heard(&mut world, node), if node == owner { vec![] } else { up }, "node {node}");
+    }
+    let before = [0, 1, 2].map(|node| numbers(&world, node));
+    let now = world.now;
+    let endpoint = world.nodes[owner].member.as_mut().unwrap().endpoint_mut();
+    assert!(endpoint.rekey_child(now, before[owner].1));
+    world.run(Duration::from_secs(20));
+    for node in (0..3).filter(|node| *node != owner) {
+        let ((ike, old), (_, new)) = (before[node], numbers(&world, node));
+        let heard = heard(&mut world, node);
+        assert!(heard.contains(&Event::ChildRekeyed(ike, old, new)), "node {node}: {heard:?}");
+        assert!(heard.contains(&Event::ChildDown(ike, old, Reason::Rekeyed)), "node {node}: {heard:?}");
+    }
+    let before = [0, 1, 2].map(|node| numbers(&world, node));
+    let (now, all) = (world.now, Target::All);
+    world.nodes[owner].member.as_mut().unwrap().endpoint_mut().terminate(now, &all, false).unwrap();
+    world.run(Duration::from_secs(2));
+    for node in (0..3).filter(|node| *node != owner) {
+        let (ike, child) = before[node];
+        let down = [Event::ChildDown(ike, child, Reason::Requested), Event::IkeDown(ike, Reason::Requested)];
+        assert_eq!(heard(&mut world, node), down, "node {node}");
+    }
 }

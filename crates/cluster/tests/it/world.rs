@@ -17,7 +17,7 @@ use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::message::{ExchangeType, Message};
-use testudo_ike::output::{ChildSaId, Output, Path, Time, UnixTime};
+use testudo_ike::output::{ChildSaId, Event, Output, Path, Time, UnixTime};
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 use testudo_ipsec::sa::ChildSaParams;
 
@@ -49,6 +49,8 @@ pub(crate) struct Node {
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
     pub(crate) initiated: Vec<(u64, Result<(), String>)>,
     pub(crate) lines: Vec<u64>,
+    /// What has happened to SAs of other nodes.
+    pub(crate) elsewhere: Vec<Event>,
     /// Where peers have moved to.
     pub(crate) moved: Vec<Path>,
     /// What it was told that paths take, and since when.
@@ -189,6 +191,7 @@ impl World {
                 logs: Vec::new(),
                 initiated: Vec::new(),
                 lines: Vec::new(),
+                elsewhere: Vec::new(),
                 moved: Vec::new(),
                 paths: BTreeMap::new(),
                 ring: None,
@@ -429,6 +432,7 @@ impl World {
             MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
             MemberOutput::Initiated { job, result } => state.initiated.push((job, result)),
             MemberOutput::Line { job, .. } => state.lines.push(job),
+            MemberOutput::Elsewhere(event) => state.elsewhere.push(event),
             MemberOutput::UpdateChild { path, .. } => state.moved.push(path),
             _ => {}
         }
