@@ -75,6 +75,19 @@ fn a_child_comes_up_on_the_ike_sa_that_is_there() {
 }
 
 #[test]
+fn an_ike_sa_alone_comes_up_too() {
+    let mut world = World::begun(3, 1, 822, Duration::from_millis(50));
+    for node in 0..3 {
+        ask(&mut world, node, 5, initiate(0, ""));
+        assert_eq!((ike_of(&world, 0).1, children_of(&world, 0)), (1, 0));
+        assert_eq!(heard(&mut world, node), [(5, Ok(()))], "node {node}");
+    }
+    ask(&mut world, 0, 6, initiate(0, "net"));
+    world.assert_tunnel(0);
+    assert_eq!(ike_of(&world, 0).1, 1);
+}
+
+#[test]
 fn what_cannot_be_initiated_is_told() {
     let mut world = World::begun(3, 1, 823, Duration::from_millis(50));
     for (node, wish) in [

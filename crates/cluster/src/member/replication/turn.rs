@@ -156,8 +156,9 @@ impl Replication {
                 match self.as_remote_event(core, event, &turn.removed) {
                     Some((true, op)) => turn.before.push(op),
                     Some((false, op)) => turn.behind.push(op),
-                    None => self.initiations.told(event, &mut turn.behind),
+                    None => {}
                 }
+                self.initiations.told(event, &mut turn.behind);
                 core.outputs.push_back(MemberOutput::Ike(output));
             }
         }
