@@ -182,8 +182,8 @@ fn without_a_quorum_nobody_can_be_asked() {
     assert_eq!(refused, Err(AskError::NoView));
 }
 
-/// The peer is behind a NAT that gives it another port. The owner hears of it by ESP, and the others
-/// by the owner.
+/// The peer is behind a NAT that gives it another port. The owner hears of it by ESP, and the
+/// others by the owner.
 #[test]
 fn all_nodes_follow_a_peer_that_moves() {
     let mut world = World::begun(3, 1, 827, Duration::from_millis(50));

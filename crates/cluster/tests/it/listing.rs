@@ -28,7 +28,8 @@ fn assert_known(world: &World, peer: usize, nodes: &[usize]) {
     }
 }
 
-/// Asserts that any node shows the IKE SA and the Child SA of each of six peers, and where they are.
+/// Asserts that any node shows the IKE SA and the Child SA of each of six peers, and where they
+/// are.
 fn assert_listed(world: &World, nodes: &[usize]) {
     for &node in nodes {
         let member = member(world, node);
@@ -42,7 +43,7 @@ fn assert_listed(world: &World, nodes: &[usize]) {
             let owner = world.owner_of(peer).unwrap();
             assert_eq!((sa.id, sa.remote.ip(), sa.children.len()), (number, peer_addr(peer), 1));
             assert_eq!(member.node_of(number), Some(id(owner)), "{name} at {node}");
-            assert_eq!(member.is_elsewhere(&name), node != owner, "{name} at {node}");
+            assert_eq!(member.is_remote(&name), node != owner, "{name} at {node}");
             if node != owner {
                 ikes.push((number, name.clone(), ike_of(world, peer)));
                 children.push((
@@ -55,13 +56,13 @@ fn assert_listed(world: &World, nodes: &[usize]) {
             }
         }
         let mut found: Vec<_> =
-            member.ikes_elsewhere().map(|(ike, name, sa)| (ike, name.to_owned(), sa)).collect();
+            member.remote_ikes().map(|(ike, name, sa)| (ike, name.to_owned(), sa)).collect();
         found.sort_unstable();
         assert_eq!(found, ikes, "node {node}");
         let owned = |(ike, name, child, of, sa): (_, &str, _, &str, _)| {
             (ike, name.to_owned(), child, of.to_owned(), sa)
         };
-        let mut found: Vec<_> = member.children_elsewhere().map(owned).collect();
+        let mut found: Vec<_> = member.remote_children().map(owned).collect();
         found.sort_unstable();
         assert_eq!(found, children, "node {node}");
     }
@@ -81,8 +82,8 @@ fn a_connection_without_sas_is_at_its_home() {
         let home = member(&world, 0).home_of(&name);
         for node in 0..3 {
             let member = member(&world, node);
-            assert_eq!(member.is_elsewhere(&name), home != Some(id(node)), "{name} at {node}");
-            assert!(member.sa_ids().is_empty() && member.ikes_elsewhere().next().is_none());
+            assert_eq!(member.is_remote(&name), home != Some(id(node)), "{name} at {node}");
+            assert!(member.sa_ids().is_empty() && member.remote_ikes().next().is_none());
         }
     }
 }
@@ -92,7 +93,7 @@ fn every_node_knows_which_children_are_up_and_where() {
     let mut world = World::established(3, 6, 2001);
     (0..6).for_each(|peer| assert_known(&world, peer, &[0, 1, 2]));
     assert_listed(&world, &[0, 1, 2]);
-    assert!(member(&world, 0).others_have("unknown").is_empty());
+    assert!(member(&world, 0).remote_sas_of("unknown").is_empty());
     let homes = [0, 1, 2].map(|node| member(&world, node).home_of("peer0"));
     assert!(homes[0].is_some() && homes.iter().all(|home| *home == homes[0]), "{homes:?}");
 
@@ -115,7 +116,7 @@ fn every_node_hears_what_happens_to_the_sas_of_others() {
         let ike = member.sa_ids()[0];
         (ike, member.sa(ike).unwrap().children[0].id)
     };
-    let heard = |world: &mut World, node: usize| std::mem::take(&mut world.nodes[node].elsewhere);
+    let heard = |world: &mut World, node: usize| std::mem::take(&mut world.nodes[node].remote_events);
     for node in 0..3 {
         let (ike, child) = numbers(&world, node);
         let up = vec![Event::IkeUp(ike), Event::ChildUp(ike, child)];

@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub(crate) initiated: Vec<(u64, Result<(), String>)>,
     pub(crate) lines: Vec<u64>,
     /// What has happened to SAs of other nodes.
-    pub(crate) elsewhere: Vec<Event>,
+    pub(crate) remote_events: Vec<Event>,
     /// Where peers have moved to.
     pub(crate) moved: Vec<Path>,
     /// What it was told that paths take, and since when.
@@ -191,7 +191,7 @@ impl World {
                 logs: Vec::new(),
                 initiated: Vec::new(),
                 lines: Vec::new(),
-                elsewhere: Vec::new(),
+                remote_events: Vec::new(),
                 moved: Vec::new(),
                 paths: BTreeMap::new(),
                 ring: None,
@@ -429,11 +429,11 @@ impl World {
                 state.disk = durable;
                 state.member.as_mut().unwrap().persisted(self.now, &durable);
             }
-            MemberOutput::Event(event) => state.logs.push(format!("{event:?}")),
+            MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
             MemberOutput::Initiated { job, result } => state.initiated.push((job, result)),
             MemberOutput::Line { job, .. } => state.lines.push(job),
-            MemberOutput::Elsewhere(event) => state.elsewhere.push(event),
-            MemberOutput::UpdateChild { path, .. } => state.moved.push(path),
+            MemberOutput::RemoteEvent(event) => state.remote_events.push(event),
+            MemberOutput::Ike(Output::UpdateChild { path, .. }) => state.moved.push(path),
             _ => {}
         }
     }

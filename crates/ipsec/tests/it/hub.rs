@@ -6,6 +6,7 @@ use crate::harness::{Gateway, PATH_MTU, POLICY, Tunnel, Way, forwarded, net, run
 use crate::packets::{sized, v4_with};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use testudo_base::spi::Spi;
 use testudo_crypto::Library;
 use testudo_ipsec::dataplane::{Command, Ingress, PolicyBlock, Verdict};
 use testudo_ipsec::drops::DropReason;
@@ -13,7 +14,6 @@ use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, OutboundSa};
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Policy, PolicyId};
-use testudo_ipsec::spi::Spi;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 
@@ -149,7 +149,8 @@ fn a_packet_does_not_go_back_into_a_tunnel_like_its_own() {
     }
 }
 
-/// From one host of a spoke to another address of the same spoke: it goes back where it came from, protected.
+/// From one host of a spoke to another address of the same spoke: it goes back where it came from,
+/// protected.
 #[test]
 fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
     for wide in [net("10.0.0.0", "10.255.255.255"), everything()] {

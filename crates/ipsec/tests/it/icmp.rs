@@ -250,8 +250,8 @@ fn of_a_train_frames_without_room_are_dropped_and_counted() {
     assert_eq!(a.outbound.numbers().block().next, 2, "no number is used up for nothing");
 }
 
-/// Only the source of an IPv6 packet fragments it (RFC 8200 §4.5): of one octet too many nobody else
-/// would take care.
+/// Only the source of an IPv6 packet fragments it (RFC 8200 §4.5): of one octet too many nobody
+/// else would take care.
 #[test]
 fn what_just_does_not_fit_an_ipv6_path_is_sent_in_pieces() {
     for tunnel in Tunnel::all().filter(|tunnel| tunnel.outer_v6) {

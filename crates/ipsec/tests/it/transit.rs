@@ -150,8 +150,8 @@ fn what_was_noted_ends_while_another_share_still_comes() {
     }
 }
 
-/// A packet that no policy protects waits for the shard of its addresses if every node has it. If one
-/// node alone has it, nothing would bring it later.
+/// A packet that no policy protects waits for the shard of its addresses if every node has it. If
+/// one node alone has it, nothing would bring it later.
 #[test]
 fn a_bypassed_packet_waits_only_if_all_nodes_have_it() {
     let mut next = node(&Tunnel::default(), block(1, 1000));
@@ -161,7 +161,7 @@ fn a_bypassed_packet_waits_only_if_all_nodes_have_it() {
     set_spd(&mut next.plane, vec![policy]);
     next.plane.apply(Command::Hold(ShardSet::ALL));
     let mut send = |ingress| verdicts(&run(&mut next.plane, Way::Outbound, ingress, &[numbered(1)]));
-    assert_eq!(send(Ingress::Shared), [Verdict::Held]);
+    assert_eq!(send(Ingress::Flooded), [Verdict::Held]);
     assert_eq!(send(Ingress::Port), [Verdict::Forward]);
     assert_eq!(send(Ingress::Host), [Verdict::Forward]);
 }

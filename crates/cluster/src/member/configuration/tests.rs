@@ -177,7 +177,7 @@ fn three() -> Cluster {
 #[test]
 fn what_is_given_to_one_node_all_have() {
     let mut cluster = three();
-    let before = cluster.members[&id(1)].configuration_digest();
+    let before = cluster.members[&id(1)].configuration.configuration_digest();
     assert!(cluster.give(2, 5, Effect::Set(connection("a")), "a1"));
     cluster.settle();
     assert_eq!(cluster.configured, [(id(2), 5)]);
@@ -186,7 +186,7 @@ fn what_is_given_to_one_node_all_have() {
         (vec!["a1".into()], vec![], vec!["a1".into()])
     );
     assert!(!cluster.give(3, 6, Effect::Set(connection("a")), "a1"), "all have it");
-    let digests = [1, 2, 3].map(|number| cluster.members[&id(number)].configuration_digest());
+    let digests = [1, 2, 3].map(|number| cluster.members[&id(number)].configuration.configuration_digest());
     assert!(digests[0].is_some() && digests[0] != before && digests == [digests[0]; 3], "{digests:?}");
     assert!(cluster.give(3, 7, Effect::Unset(connection("a")), "-"));
     cluster.settle();

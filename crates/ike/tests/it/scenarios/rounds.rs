@@ -294,8 +294,8 @@ fn connections_are_told_apart_by_a_later_round() {
     }
 }
 
-/// Alice is asked for by several connections, in ways that differ. Among those that ask for what she
-/// proves, the one with the child that she wants is taken.
+/// Alice is asked for by several connections, in ways that differ. Among those that ask for what
+/// she proves, the one with the child that she wants is taken.
 #[test]
 fn a_later_round_that_several_connections_ask_for() {
     let alice = Key("alice", "moon-P-256");
