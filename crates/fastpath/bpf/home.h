@@ -109,7 +109,7 @@ static __always_inline __u32 home_of_prefix(__u32 flags)
 /* The worker must know that other nodes' have the packet too: what it lets pass without an SA would leave once for each. */
 static __always_inline int protect_at(const struct arrival *arrival, __u32 flags)
 {
-	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_SHARED : WORKER_PROTECT;
+	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_FLOODED : WORKER_PROTECT;
 }
 
 /*

@@ -42,7 +42,7 @@ static __always_inline __u8 class_of(__u32 reason)
 {
 	if (reason == WORKER_ESP || reason == WORKER_FRAGMENT || reason == WORKER_AH)
 		return CLASS_ESP;
-	if (reason == WORKER_PROTECT_SHARED)
+	if (reason == WORKER_PROTECT_FLOODED)
 		return CLASS_PROTECT_FLOODED;
 	if (reason == WORKER_CLEAR)
 		return CLASS_CLEAR;
