@@ -3,8 +3,9 @@
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::process::ExitCode;
+use testudo_base::prefix::{Prefix, PrefixError};
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
@@ -15,7 +16,7 @@ use testudo_vici::shut::Released;
 pub(crate) struct ReleaseArgs {
     /// The prefix, as `testudo shut` lists it.
     #[arg(value_parser = prefix)]
-    prefix: String,
+    prefix: Prefix,
     /// Does it without asking.
     #[arg(long)]
     yes: bool,
@@ -31,23 +32,14 @@ struct Opened {
     released: Released,
 }
 
-/// The prefix as the daemon writes it. Bits behind the length are refused: the operator may mean
-/// another prefix.
-fn prefix(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} is no prefix, expected ADDRESS/LENGTH or ADDRESS");
-    let (address, length) = text.split_once('/').map_or((text, None), |(a, length)| (a, Some(length)));
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let width = if address.is_ipv4() { 32 } else { 128 };
-    let length: u32 = length.map_or(Ok(width), str::parse).map_err(|_| wrong())?;
-    let host_bits = width.checked_sub(length).ok_or_else(wrong)?;
-    let first: IpAddr = match address {
-        IpAddr::V4(a) => Ipv4Addr::from(u32::from(a) & u32::MAX.checked_shl(host_bits).unwrap_or(0)).into(),
-        IpAddr::V6(a) => Ipv6Addr::from(u128::from(a) & u128::MAX.checked_shl(host_bits).unwrap_or(0)).into(),
-    };
-    if first != address {
-        return Err(format!("{text} has bits behind its length, expected {first}/{length}"));
+/// Bits behind the length are refused: the operator may mean another prefix.
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let prefix: Prefix = text.parse().map_err(|error: PrefixError| error.to_string())?;
+    let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
+    if address != Some(prefix.addr()) {
+        return Err(format!("{text} has bits behind its length, expected {prefix}"));
     }
-    Ok(format!("{address}/{length}"))
+    Ok(prefix)
 }
 
 /// Asks the operator, then the daemon; failures go to standard error.
@@ -72,11 +64,11 @@ fn confirmed(args: &ReleaseArgs) -> Result<bool, ExitCode> {
     }
     let check = |client: &mut Client| request(client, args, |message| message.add("check", "yes"));
     let released = daemon::ask("release", &args.daemon, |client, _| check(client))?;
-    let question = question(&args.prefix, released);
+    let question = question(args.prefix, released);
     agreed(&question, io::stdin().lock(), io::stderr().lock()).map_err(|error| refused(&error.to_string()))
 }
 
-fn question(prefix: &str, Released { clustered, inside }: Released) -> String {
+fn question(prefix: Prefix, Released { clustered, inside }: Released) -> String {
     let except = match inside {
         0 => String::new(),
         inside => format!(", but for {}", stay_shut(inside)),
@@ -107,7 +99,7 @@ fn release(client: &mut Client, args: &ReleaseArgs) -> Result<Opened, Error> {
             message.add("by", user);
         }
     })?;
-    Ok(Opened { prefix: args.prefix.clone(), released })
+    Ok(Opened { prefix: args.prefix.to_string(), released })
 }
 
 fn request(
@@ -115,7 +107,7 @@ fn request(
     args: &ReleaseArgs,
     more: impl FnOnce(&mut Message),
 ) -> Result<Released, Error> {
-    let mut message = Message::new().with("prefix", args.prefix.as_str());
+    let mut message = Message::new().with("prefix", args.prefix.to_string());
     more(&mut message);
     Released::from_message(&client.command("testudo-release", message)?)
 }
@@ -144,8 +136,8 @@ mod tests {
 
     #[test]
     fn a_prefix_is_meant_as_it_is_written() {
-        assert_eq!(prefix("10.2.0.0/16").unwrap(), "10.2.0.0/16");
-        assert_eq!(prefix("fd00::1").unwrap(), "fd00::1/128");
+        assert_eq!(prefix("10.2.0.0/16").unwrap().to_string(), "10.2.0.0/16");
+        assert_eq!(prefix("fd00::1").unwrap().to_string(), "fd00::1/128");
         assert_eq!(
             prefix("10.2.0.1/16").unwrap_err(),
             "10.2.0.1/16 has bits behind its length, expected 10.2.0.0/16"
@@ -154,8 +146,8 @@ mod tests {
             prefix("2001:db8::1/32").unwrap_err(),
             "2001:db8::1/32 has bits behind its length, expected 2001:db8::/32"
         );
-        assert_eq!(prefix("0.0.0.0/0").unwrap(), "0.0.0.0/0");
-        assert_eq!(prefix("::/0").unwrap(), "::/0");
+        assert_eq!(prefix("0.0.0.0/0").unwrap().to_string(), "0.0.0.0/0");
+        assert_eq!(prefix("::/0").unwrap().to_string(), "::/0");
         for text in ["", "/", "10.2/16", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0.0/8/8", "x/8"] {
             let why = prefix(text).unwrap_err();
             assert!(why.contains("expected ADDRESS/LENGTH"), "{why}");
@@ -181,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_question_tells_what_passes_and_what_does_not() {
-        let site = "10.2.0.0/16";
+        let site = prefix("10.2.0.0/16").unwrap();
         let ask = |clustered, inside| question(site, Released { clustered, inside });
         assert_eq!(ask(false, 0), "clear traffic of 10.2.0.0/16 will pass; go on? [y/N] ");
         assert_eq!(
