@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* How a frame came: by which port, to which MAC address, and whether a cluster decides what becomes of it. */
+/*
+ * How a frame came: by which port, to which MAC address, and whether a cluster decides what becomes
+ * of it.
+ */
 #ifndef TESTUDO_ARRIVAL_H
 #define TESTUDO_ARRIVAL_H
 
@@ -8,8 +11,8 @@
 
 enum way {
 	/*
-	 * The kernel would not forward a frame that was not for this port's own address: it was flooded by a switch,
-	 * or is a broadcast. Forwarding it here would double it.
+	 * The kernel would not forward a frame that was not for this port's own address: it was
+	 * flooded by a switch, or is a broadcast. Forwarding it here would double it.
 	 */
 	TO_OTHERS,
 	TO_PORT,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Behind the XDP filter, on the kernel's packets: a frame to the port's own address is for this host.
+ * Behind the XDP filter, on the kernel's packets: a frame to the port's own address is for this
+ * host.
  *
- * Most drivers make the kernel's packet of a frame after the filter. A veth makes it before: it has decided by then that
- * a frame to the cluster's MAC address is another host's or a group's, and does not look again. The kernel forwards
- * neither.
+ * Most drivers make the kernel's packet of a frame after the filter. A veth makes it before: it has
+ * decided by then that a frame to the cluster's MAC address is another host's or a group's, and
+ * does not look again. The kernel forwards neither.
  */
 #ifndef TESTUDO_CLAIM_H
 #define TESTUDO_CLAIM_H

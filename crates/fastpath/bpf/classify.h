@@ -7,7 +7,10 @@
 #include "local.h"
 #include "policy.h"
 
-/* RFC 4861: a message with another hop limit has crossed a router and is none of Neighbour Discovery. */
+/*
+ * RFC 4861: a message with another hop limit has crossed a router and is none of Neighbour
+ * Discovery.
+ */
 static __always_inline int is_neighbour_discovery(const struct ipv6 *ip, void *end)
 {
 	const __u8 *type = (void *)(ip + 1);
@@ -22,7 +25,9 @@ static __always_inline int is_link_local(const struct address6 *addr)
 	return addr->octets[0] == 0xfe && (addr->octets[1] & 0xc0) == 0x80;
 }
 
-/* Class D, or the limited broadcast address. Those of a subnet are exceptions among the prefixes. */
+/*
+ * Class D, or the limited broadcast address. Those of a subnet are exceptions among the prefixes.
+ */
 static __always_inline int is_group4(const struct address4 *addr)
 {
 	const __u8 *o = addr->octets;
@@ -96,7 +101,10 @@ static __always_inline int classify_ipv4(const struct arrival *arrival, void *st
 	return local ? classify_local4(arrival, ip, local, &payload, end) : classify_transit4(arrival, ip);
 }
 
-/* A packet to one of our addresses; only here does it matter what stands behind the extension headers. */
+/*
+ * A packet to one of our addresses; only here does it matter what stands behind the extension
+ * headers.
+ */
 static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip, __u32 local, void *end)
 {
 	struct payload payload = {};
@@ -152,7 +160,10 @@ static __always_inline int classify_ipv6(const struct arrival *arrival, void *st
 		return DROP_MALFORMED;
 	if (ip->dst.octets[0] == 0xff)
 		return PASS_MULTICAST;
-	/* Link-local addresses are never forwarded and lie in no protected prefix, not even in ::/0. */
+	/*
+	 * Link-local addresses are never forwarded and lie in no protected prefix, not even in
+	 * ::/0.
+	 */
 	local = local_flags6(&ip->dst);
 	if (!local && !is_link_local(&ip->dst))
 		to = flags6(&ip->dst);

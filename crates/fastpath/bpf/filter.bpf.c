@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The XDP filter: every frame that a port receives goes to the kernel, to a worker, or nowhere, and is counted.
+ * The XDP filter: every frame that a port receives goes to the kernel, to a worker, or nowhere, and
+ * is counted.
  *
- * It fails closed. A worker's packets are redirected to its AF_XDP socket; without a socket the redirect drops them.
- * The program and its maps are pinned, so that this goes on after the daemon's death.
+ * It fails closed. A worker's packets are redirected to its AF_XDP socket; without a socket the
+ * redirect drops them. The program and its maps are pinned, so that this goes on after the daemon's
+ * death.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -14,8 +16,8 @@
 #include "verdict.h"
 
 /*
- * A port that the daemon has not named: nothing leaves through it to a worker, and no check is off. The compiler would
- * put it into a section for constants of 16 octets, which libbpf does not know.
+ * A port that the daemon has not named: nothing leaves through it to a worker, and no check is off.
+ * The compiler would put it into a section for constants of 16 octets, which libbpf does not know.
  */
 static const struct port unknown_port SEC(".rodata") = {
 	.index = MAX_PORTS,
@@ -23,8 +25,8 @@ static const struct port unknown_port SEC(".rodata") = {
 };
 
 /*
- * The kernel handles a frame with VLAN number 0 (a priority tag) like one without a tag, so it must not pass by the
- * filter: the tag is removed. Answers 0 if that failed.
+ * The kernel handles a frame with VLAN number 0 (a priority tag) like one without a tag, so it must
+ * not pass by the filter: the tag is removed. Answers 0 if that failed.
  */
 static __always_inline int strip_priority_tag(struct xdp_md *ctx)
 {
@@ -72,7 +74,10 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct arrival *
 		return classify_ipv6(arrival, eth + 1, end, frame);
 	case bpf_htons(ETHERTYPE_VLAN):
 	case bpf_htons(ETHERTYPE_QINQ):
-		/* The kernel would look through a second priority tag, as through the first; nobody sends two. */
+		/*
+		 * The kernel would look through a second priority tag, as through the first; nobody
+		 * sends two.
+		 */
 		return is_priority_tag(eth, end) ? DROP_MALFORMED : PASS_VLAN;
 	}
 	return PASS_NOT_IP;

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Memory of the packets of which a worker got the first fragment, so that the later ones can follow it: those of a
- * datagram to port 4500 show no port, and those of ESP or AH behind extension headers may name one of these instead. What is
- * forgotten too early, or comes before the first fragment, goes up to the kernel and waits there in vain for it.
+ * Memory of the packets of which a worker got the first fragment, so that the later ones can follow
+ * it: those of a datagram to port 4500 show no port, and those of ESP or AH behind extension
+ * headers may name one of these instead. What is forgotten too early, or comes before the first
+ * fragment, goes up to the kernel and waits there in vain for it.
  */
 #ifndef TESTUDO_FRAGMENTS_H
 #define TESTUDO_FRAGMENTS_H
 
 #include "maps.h"
 
-/* A receiver gives up after 60 seconds (RFC 8200 4.5); after that the number belongs to another datagram. */
+/*
+ * A receiver gives up after 60 seconds (RFC 8200 4.5); after that the number belongs to another
+ * datagram.
+ */
 #define REASSEMBLY_NS 60000000000ULL
 
 static __always_inline void remember_datagram(const struct datagram *datagram)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Protocol headers and numbers, as far as the filter reads them; everything in network byte order. */
+/*
+ * Protocol headers and numbers, as far as the filter reads them; everything in network byte order.
+ */
 #ifndef TESTUDO_HEADERS_H
 #define TESTUDO_HEADERS_H
 
@@ -63,7 +65,10 @@ struct ipv6 {
 	struct address6 dst;
 } __attribute__((packed));
 
-/* Hop-by-hop, routing and destination options begin alike; `segments_left` is the routing header's (RFC 8200 4.4). */
+/*
+ * Hop-by-hop, routing and destination options begin alike; `segments_left` is the routing header's
+ * (RFC 8200 4.4).
+ */
 struct extension {
 	__u8 next;
 	__u8 length; /* in 8 octets, without the first 8 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Which node a packet is for, where all nodes see all packets. crates/cluster/src/dispatch.rs says the same, and why;
- * a test compares the two.
+ * Which node a packet is for, where all nodes see all packets. crates/cluster/src/dispatch.rs says
+ * the same, and why; a test compares the two.
  */
 #ifndef TESTUDO_HOME_H
 #define TESTUDO_HOME_H
@@ -28,12 +28,13 @@ static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
 }
 
 /*
- * Answers `reason` if this node keeps packets of this home, else why it does not: `home` may be a reason to drop the
- * packet too.
+ * Answers `reason` if this node keeps packets of this home, else why it does not: `home` may be a
+ * reason to drop the packet too.
  *
- * A daemon that lives tells again and again until when its table holds; beyond that another node may have its shards, and
- * the kernel, which knows nothing of that, must not answer or forward beside it. A worker looks at the clock itself, once
- * a burst, and without a daemon it has no socket: its packets need not pay for the clock.
+ * A daemon that lives tells again and again until when its table holds; beyond that another node
+ * may have its shards, and the kernel, which knows nothing of that, must not answer or forward
+ * beside it. A worker looks at the clock itself, once a burst, and without a daemon it has no
+ * socket: its packets need not pay for the clock.
  */
 static __always_inline int at_home(const struct cluster *cluster, __u32 home, int reason)
 {
@@ -106,19 +107,23 @@ static __always_inline __u32 home_of_prefix(__u32 flags)
 	return HOME(HOME_EVERYBODY, 0);
 }
 
-/* The worker must know that other nodes' have the packet too: what it lets pass without an SA would leave once for each. */
+/*
+ * The worker must know that other nodes' have the packet too: what it lets pass without an SA would
+ * leave once for each.
+ */
 static __always_inline int protect_at(const struct arrival *arrival, __u32 flags)
 {
 	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_FLOODED : WORKER_PROTECT;
 }
 
 /*
- * The highest sequence number that came by for another node, so that whoever takes the SA over knows what not to take
- * again. Who carries it has its replay window, and need not pay. The daemon has entered the SPIs that there are, so a
- * stranger's take no room.
+ * The highest sequence number that came by for another node, so that whoever takes the SA over
+ * knows what not to take again. Who carries it has its replay window, and need not pay. The daemon
+ * has entered the SPIs that there are, so a stranger's take no room.
  *
- * Written without a lock: packets of an SA come by one queue and so by one processor, but for the moment in which its
- * peer's path changes; what is lost then is a number that is exceeded by the next packet. Numbers wrap with ESN.
+ * Written without a lock: packets of an SA come by one queue and so by one processor, but for the
+ * moment in which its peer's path changes; what is lost then is a number that is exceeded by the
+ * next packet. Numbers wrap with ESN.
  */
 static __always_inline void note_seen(const struct esp *esp)
 {
@@ -143,8 +148,8 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
 }
 
 /*
- * A fragment of ESP or AH: only the whole packet tells every node whose it is, so all put it together. The first one has the
- * sequence number.
+ * A fragment of ESP or AH: only the whole packet tells every node whose it is, so all put it
+ * together. The first one has the sequence number.
  */
 static __always_inline int home_of_fragment(const struct arrival *arrival, const struct payload *payload, void *end)
 {
@@ -196,7 +201,10 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster, c
 	return home_of_ike(cluster, (void *)(udp + 1), end);
 }
 
-/* Of a packet to a VIP that would pass for this reason. Answers a home, or the reason to drop the packet after all. */
+/*
+ * Of a packet to a VIP that would pass for this reason. Answers a home, or the reason to drop the
+ * packet after all.
+ */
 static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload, int reason, void *end)
 {
 	switch (reason) {
@@ -216,7 +224,10 @@ static __always_inline int home_at_vip(const struct arrival *arrival, const stru
 	return HOME(payload->fragment == LATER_FRAGMENT ? HOME_EVERYBODY : HOME_DEFAULT_HOST, 0);
 }
 
-/* Of a packet between others, or to an address of this node alone: to all other nodes it is one between others. */
+/*
+ * Of a packet between others, or to an address of this node alone: to all other nodes it is one
+ * between others.
+ */
 static __always_inline int home_elsewhere4(const struct arrival *arrival, const struct ipv4 *ip)
 {
 	return arrival->way == TO_CLUSTER ? home_of_pair4(arrival->cluster, ip) : HOME(HOME_OWN, 0);

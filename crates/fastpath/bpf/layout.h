@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the filter and the daemon have to agree on. src/filter/layout.rs says the same in Rust; a test there compares
- * the two. Pinned maps outlive the daemon: raise LAYOUT_VERSION with every change of a map or of what a value means.
+ * What the filter and the daemon have to agree on. src/filter/layout.rs says the same in Rust; a
+ * test there compares the two. Pinned maps outlive the daemon: raise LAYOUT_VERSION with every
+ * change of a map or of what a value means.
  */
 #ifndef TESTUDO_LAYOUT_H
 #define TESTUDO_LAYOUT_H
@@ -18,7 +19,10 @@
 #define MAX_FRAGMENTS 8192
 #define MAX_SEEN 262144
 
-/* Whose maps these are. Interface numbers mean nothing outside the network namespace, known here by its cookie. */
+/*
+ * Whose maps these are. Interface numbers mean nothing outside the network namespace, known here by
+ * its cookie.
+ */
 struct layout {
 	__u32 version;
 	__u32 zero;
@@ -57,9 +61,15 @@ struct port {
 #define PREFIX_REFUSE_FROM 2
 /* The prefix is here only because of one around it. A note of the daemon's to its successor. */
 #define PREFIX_WITHIN 4
-/* One shard carries all of its packets: the one in the second octet. Else every node's worker gets them. */
+/*
+ * One shard carries all of its packets: the one in the second octet. Else every node's worker gets
+ * them.
+ */
 #define PREFIX_HOMED 8
-/* Clear packets from here go to a worker, which asks the policies about both addresses and the ports. */
+/*
+ * Clear packets from here go to a worker, which asks the policies about both addresses and the
+ * ports.
+ */
 #define PREFIX_JUDGE_FROM 16
 /*
  * Policies for everything alone hold the prefix back: none is about it and an address that is
@@ -78,8 +88,8 @@ struct port {
 #define CLUSTER_DEFAULT_HOST 2
 
 /*
- * What a node keeps of what all nodes see. Written whole; a packet depends on one bit of each set, so it meets the old
- * table or the new one, whatever the order in which the octets are written.
+ * What a node keeps of what all nodes see. Written whole; a packet depends on one bit of each set,
+ * so it meets the old table or the new one, whatever the order in which the octets are written.
  */
 struct cluster {
 	__u64 packets[4]; /* shards whose packets it carries, shard 0 first */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Packets to one of the gateway's own addresses: IKE for the kernel, ESP and AH for a worker. Each function answers a reason,
- * or UNDECIDED if the packet is an ordinary one.
+ * Packets to one of the gateway's own addresses: IKE for the kernel, ESP and AH for a worker. Each
+ * function answers a reason, or UNDECIDED if the packet is an ordinary one.
  */
 #ifndef TESTUDO_LOCAL_H
 #define TESTUDO_LOCAL_H
@@ -52,8 +52,8 @@ static __always_inline int classify_udp(const struct payload *payload, void *end
 }
 
 /*
- * The first fragment of a UDP datagram: its ports, and to 4500 what follows them. IKE is put together by the kernel, like
- * all else that is the kernel's; ESP by a worker.
+ * The first fragment of a UDP datagram: its ports, and to 4500 what follows them. IKE is put
+ * together by the kernel, like all else that is the kernel's; ESP by a worker.
  */
 static __always_inline int classify_udp_start(const struct payload *payload, const struct datagram *datagram,
 					      void *end)
@@ -82,8 +82,8 @@ static __always_inline int classify_udp_start(const struct payload *payload, con
 }
 
 /*
- * Fragments of what belongs to a worker must not reach the kernel: put together there, they would be handled behind
- * the worker's back.
+ * Fragments of what belongs to a worker must not reach the kernel: put together there, they would
+ * be handled behind the worker's back.
  */
 static __always_inline int classify_fragment(const struct payload *payload, const struct datagram *datagram,
 					     void *end)
@@ -101,8 +101,8 @@ static __always_inline int classify_fragment(const struct payload *payload, cons
 }
 
 /*
- * ICMP errors tell path MTUs and come from any router on the way, whose address may lie in a protected prefix. They
- * are the kernel's, which checks the packet quoted in them (RFC 4301 6).
+ * ICMP errors tell path MTUs and come from any router on the way, whose address may lie in a
+ * protected prefix. They are the kernel's, which checks the packet quoted in them (RFC 4301 6).
  */
 static __always_inline int classify_icmp(const struct payload *payload, void *end)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The maps. All ports share them, and all are pinned: they are the policy that stands while no daemon runs. */
+/*
+ * The maps. All ports share them, and all are pinned: they are the policy that stands while no
+ * daemon runs.
+ */
 #ifndef TESTUDO_MAPS_H
 #define TESTUDO_MAPS_H
 
@@ -73,7 +76,10 @@ struct {
 	__type(value, __u32);
 } seen SEC(".maps");
 
-/* Datagrams to port 4500 whose first fragment is for a worker, and when it came (nanoseconds since boot). */
+/*
+ * Datagrams to port 4500 whose first fragment is for a worker, and when it came (nanoseconds since
+ * boot).
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTS);

@@ -31,8 +31,8 @@ struct payload {
 #define PARSED (-1)
 
 /*
- * Finds the payload of an IPv4 packet. `frame` is the length of the frame behind the Ethernet header, padding
- * included. Answers PARSED, or the reason to drop the packet.
+ * Finds the payload of an IPv4 packet. `frame` is the length of the frame behind the Ethernet
+ * header, padding included. Answers PARSED, or the reason to drop the packet.
  */
 static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct payload *payload)
 {
@@ -55,7 +55,10 @@ static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct
 	return PARSED;
 }
 
-/* Reads a fragment header. An atomic fragment (RFC 6946) counts as a first one: it is a fragment all the same. */
+/*
+ * Reads a fragment header. An atomic fragment (RFC 6946) counts as a first one: it is a fragment
+ * all the same.
+ */
 static __always_inline void parse_fragment6(const struct fragment6 *header, struct payload *payload)
 {
 	payload->id = header->id;
@@ -64,8 +67,8 @@ static __always_inline void parse_fragment6(const struct fragment6 *header, stru
 }
 
 /*
- * Goes one extension header further. Answers PARSED if the upper layer is reached, the reason to drop the packet, or
- * REASONS if there is more to walk.
+ * Goes one extension header further. Answers PARSED if the upper layer is reached, the reason to
+ * drop the packet, or REASONS if there is more to walk.
  */
 static __always_inline int walk_extension(struct payload *payload, void *end)
 {
@@ -104,8 +107,9 @@ static __always_inline int walk_extension(struct payload *payload, void *end)
 }
 
 /*
- * Finds the payload of an IPv6 packet, whose length has been checked, behind its extension headers. In a later fragment, the protocol is that of the
- * first header of the fragmentable part (RFC 8200 4.5). Answers PARSED, or the reason to drop the packet.
+ * Finds the payload of an IPv6 packet, whose length has been checked, behind its extension headers.
+ * In a later fragment, the protocol is that of the first header of the fragmentable part (RFC 8200
+ * 4.5). Answers PARSED, or the reason to drop the packet.
  */
 static __always_inline int parse_ipv6(const struct ipv6 *ip, void *end, struct payload *payload)
 {

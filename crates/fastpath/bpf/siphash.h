@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* SipHash-2-4 over whole words of 64 bits; crates/ipsec/src/siphash.rs computes the same over octets. */
+/*
+ * SipHash-2-4 over whole words of 64 bits; crates/ipsec/src/siphash.rs computes the same over
+ * octets.
+ */
 #ifndef TESTUDO_SIPHASH_H
 #define TESTUDO_SIPHASH_H
 

@@ -22,8 +22,9 @@ static __always_inline int drop(const struct port *port, __u32 reason)
 }
 
 /*
- * A frame to the cluster's MAC address goes up as one to the port's own: by a group address the kernel would take it in
- * but never forward it, and by a unicast address that is not its own it would not take it at all.
+ * A frame to the cluster's MAC address goes up as one to the port's own: by a group address the
+ * kernel would take it in but never forward it, and by a unicast address that is not its own it
+ * would not take it at all.
  */
 static __always_inline int pass(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
