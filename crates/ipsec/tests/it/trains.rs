@@ -1,14 +1,15 @@
 //! Packets that follow each other and are alike are read once: a burst must come out as if each
 //! packet had come alone.
 
-use crate::harness::{Gateway, Tunnel, Way, pair, run};
+use crate::harness::{Gateway, Tunnel, Way, forwarded, pair, run};
 use crate::packets::{datagram, v4_with, v6_with};
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 use testudo_ipsec::dataplane::{Ingress, Totals, Verdict};
+use testudo_ipsec::drops::DropReason;
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
-use testudo_wire::{ipv4, tcp};
+use testudo_wire::{ipv4, ipv6, tcp, udp};
 
 /// Another host than `v4_with` lets send.
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
@@ -136,14 +137,16 @@ fn once(gateway: &Gateway) -> Totals {
     totals
 }
 
-/// What crosses: some packets twice, some changed in their outer header or behind it.
-fn across(found: &Found, changes: &[(u8, usize, u8)]) -> Vec<Vec<u8>> {
+/// What crosses: some packets twice, some changed in their outer header or behind it. No change turns
+/// a number into that of another packet of the burst: [`a_forged_number_of_the_same_burst_takes_nothing`].
+fn across(tunnel: &Tunnel, found: &Found, changes: &[(u8, usize, u8)]) -> Vec<Vec<u8>> {
     let mut crossing = Vec::new();
     let sent = found.iter().filter(|(verdict, _)| *verdict == Verdict::Forward);
     for ((_, packet), (what, at, by)) in sent.zip(changes.iter().cycle()) {
         let mut packet = packet.clone();
         match what {
             0 => crossing.push(packet.clone()),
+            1 if at % 60 == number_at(tunnel) => packet[at % 60] ^= by | 0x80,
             1 => packet[at % 60] ^= by,
             _ => {}
         }
@@ -151,6 +154,37 @@ fn across(found: &Found, changes: &[(u8, usize, u8)]) -> Vec<Vec<u8>> {
     }
     crossing.truncate(60);
     crossing
+}
+
+/// Where the last octet of the sequence number is.
+fn number_at(tunnel: &Tunnel) -> usize {
+    let header = if tunnel.outer_v6 { ipv6::HEADER } else { ipv4::HEADER };
+    header + if tunnel.udp { udp::HEADER } else { 0 } + 7
+}
+
+/// A number is taken by the packet that verifies. Whether a forged packet is dropped as a double or
+/// for its ICV depends on whether the true packet came in the same burst, and on nothing else.
+#[test]
+fn a_forged_number_of_the_same_burst_takes_nothing() {
+    for tunnel in Tunnel::all() {
+        let (mut a, mut together) = pair(&tunnel);
+        let mut alone = pair(&tunnel).1;
+        let sketch = Sketch { kind: 0, ttl: 64, tos: 0, len: 60, df: false, damage: None, behind: 0 };
+        let packets: Vec<_> = (0..4).map(|number| packet(&sketch, number)).collect();
+        let mut crossing = forwarded(a.outbound(&packets));
+        // Beside its own packet, which is missing: one after, one before the true one.
+        let number = |packet: &Vec<u8>| packet[number_at(&tunnel)];
+        let (second, fourth) = (number(&crossing[1]), number(&crossing[3]));
+        crossing[2][number_at(&tunnel)] = second;
+        crossing[0][number_at(&tunnel)] = fourth;
+        let of = |gateway: &mut Gateway, packets: &[Vec<u8>]| -> Vec<Verdict> {
+            gateway.inbound(packets).into_iter().map(|(verdict, _)| verdict).collect()
+        };
+        let [forward, forged] = [Verdict::Forward, Verdict::Drop(DropReason::AuthFailed)];
+        assert_eq!(of(&mut together, &crossing), [forged, forward, forged, forward]);
+        let found: Vec<_> = crossing.iter().flat_map(|one| of(&mut alone, std::slice::from_ref(one))).collect();
+        assert_eq!(found, [forged, forward, Verdict::Drop(DropReason::Replayed), forward]);
+    }
 }
 
 proptest! {
@@ -168,7 +202,7 @@ proptest! {
         let packets: Vec<_> = sketches.iter().enumerate().map(|(number, sketch)| packet(sketch, number)).collect();
         let [together, alone] = both_ways(&mut near, Way::Outbound, &packets);
         prop_assert_eq!(&together, &alone);
-        let [together, alone] = both_ways(&mut far, Way::Inbound, &across(&together, &changes));
+        let [together, alone] = both_ways(&mut far, Way::Inbound, &across(&tunnel, &together, &changes));
         prop_assert_eq!(together, alone);
         for [together, alone] in [&near, &far] {
             let totals = together.plane.counters().totals();
