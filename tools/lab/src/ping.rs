@@ -12,8 +12,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// What the last reply may take, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// What the last reply may take on the busiest machine.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The same where a missing reply is no defect.
+const BRIEF: Duration = Duration::from_secs(2);
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -76,10 +78,10 @@ impl Ping {
         self
     }
 
-    /// For whoever takes a missing reply for a defect: waits for the last one as long as the
-    /// busiest machine may take.
-    pub fn patient(mut self) -> Self {
-        self.patience = Duration::from_secs(15);
+    /// For replies that should not come, or that are asked for again: waits for the last one two
+    /// seconds instead of fifteen.
+    pub fn brief(mut self) -> Self {
+        self.patience = BRIEF;
         self
     }
 

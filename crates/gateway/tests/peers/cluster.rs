@@ -13,7 +13,7 @@ use testudo_lab::{Lab, Namespace, wait_until};
 /// behind its fence, and they are sent anew.
 fn answered_once(from: &Namespace, to: IpAddr) {
     wait_until("an answer to each of 20 pings", SOON, || {
-        let pong = Ping::new(to).count(20).run(from)?;
+        let pong = Ping::new(to).count(20).brief().run(from)?;
         assert_eq!(pong.duplicates, 0, "{to}");
         Ok(if pong.received == 20 { Ok(()) } else { Err(format!("{pong:?}")) })
     })

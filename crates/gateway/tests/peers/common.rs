@@ -25,6 +25,20 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// For `ping -W`, where replies are expected: seconds until a missing one is given up. A packet may
 /// wait 3 s for a neighbour whose answer to the first question was lost or late.
 pub(crate) const ANSWERED: &str = "20";
+/// Requests by ping(8), for its options. Each has a ping of its own: of several, ping awaits the last
+/// reply no longer than an interval or twice the longest round trip. `Err` is what it said of the
+/// first that was not answered.
+pub(crate) fn each_ping(from: &Namespace, count: u32, options: &[&str]) -> Result<(), String> {
+    for _ in 0..count {
+        let ping = from.cmd("ping").args(["-n", "-c", "1", "-W", ANSWERED]).args(options.iter().copied());
+        let done = ping.run_any().unwrap();
+        if !done.stdout.contains("1 packets transmitted, 1 received") {
+            return Err(format!("{}{}", done.stdout, done.stderr));
+        }
+    }
+    Ok(())
+}
+
 const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries = 2\n";
 
 const MIB: u64 = 1 << 20;
@@ -191,7 +205,7 @@ impl Pair {
 
     /// Every ping from that side's host to the other's is answered.
     pub(crate) fn ping_from(&self, from: Side, family: Family, size: u32) {
-        let ping = Ping::new(from.other().host(family)).size(size).patient();
+        let ping = Ping::new(from.other().host(family)).size(size);
         let pong = ping.run(self.t.host(from)).unwrap();
         let drops = (self.drops(Side::One), self.drops(Side::Two));
         assert_eq!(pong.received, pong.sent, "{family}, {size} octets, from {from:?}; drops {drops:?}");

@@ -2,7 +2,7 @@
 //! dies under traffic, not after its death, not while a new one takes over. And the instruments do
 //! see clear text where there is some.
 
-use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch, nothing_is_left};
+use crate::common::{Pair, SOON, Scenario, Watch, each_ping, nothing_is_left};
 use testudo_lab::capture::Capture;
 use testudo_lab::count::Counters;
 use testudo_lab::gateway::{Gateway, Kind};
@@ -20,7 +20,7 @@ fn nobody_gets_through(pair: &Pair) {
     for family in FAMILIES {
         let server = Side::Two.host(family);
         for from in [&pair.t.client, &pair.t.gw1] {
-            let pong = Ping::new(server).count(5).run(from).unwrap();
+            let pong = Ping::new(server).count(5).brief().run(from).unwrap();
             assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {}", from.role());
         }
         // With a source that no policy covers, too.
@@ -143,9 +143,8 @@ fn a_restart_remembers_which_side_is_ours() {
     pair.t.gw1.route("10.1.7.0/24", "10.1.0.2").unwrap();
     let watch = Watch::start(&pair.t);
     let ping = |pair: &Pair| {
-        let args = ["-n", "-c", "5", "-i", "0.05", "-W", ANSWERED, "-I", "10.1.7.7", "10.2.0.2"];
-        let done = pair.t.client.cmd("ping").args(args).run_any().unwrap();
-        assert!(done.stdout.contains(" 5 received"), "{}; drops {:?}", done.stdout, pair.drops(Side::One));
+        let answered = each_ping(&pair.t.client, 5, &["-I", "10.1.7.7", "10.2.0.2"]);
+        assert_eq!(answered, Ok(()), "drops {:?}", pair.drops(Side::One));
     };
     pair.swanctl(Side::Two).load(&two.to_string()).unwrap();
     pair.swanctl(Side::One).load(&one.to_string()).unwrap();
@@ -206,7 +205,7 @@ fn nothing_is_turned_round_when_the_link_inside_goes_down() {
     pair.t.gw1.ip(&format!("link set {INNER} down")).unwrap();
     let mut sent = 0;
     for family in FAMILIES {
-        let pong = Ping::new(Side::One.host(family)).count(10).run(&pair.t.server).unwrap();
+        let pong = Ping::new(Side::One.host(family)).count(10).brief().run(&pair.t.server).unwrap();
         assert_eq!(pong.received, 0);
         sent += u64::from(pong.sent);
     }
@@ -248,11 +247,9 @@ fn an_sa_that_cannot_be_guarded_is_taken_down() {
     child_goes();
     let log = pair.one.log().unwrap();
     assert!(log.contains("cannot install child roaming: cannot set the route to "), "{log}");
-    let pings = || {
-        let args = ["-n", "-c", "3", "-i", "0.05", "-W", "1", "-I", "192.0.2.2", "10.1.0.2"];
-        pair.t.gw2.cmd("ping").args(args).run_any().unwrap().stdout
-    };
-    assert!(pings().contains(" 0 received"));
+    let words = ["-I", "192.0.2.2", "10.1.0.2"];
+    let in_vain = pair.t.gw2.cmd("ping").args(["-n", "-c", "3", "-i", "0.05", "-W", "1"]).args(words);
+    assert!(in_vain.run_any().unwrap().stdout.contains(" 0 received"));
 
     pair.t.gw1.ip(&format!("link set {tun} up")).unwrap();
     wait_until("the routes to be back", SOON, || {
@@ -261,8 +258,7 @@ fn an_sa_that_cannot_be_guarded_is_taken_down() {
     })
     .unwrap();
     pair.swanctl(Side::Two).initiate("roaming", SOON).unwrap();
-    let pinged = pings();
-    assert!(pinged.contains(" 3 received"), "{pinged}");
+    each_ping(&pair.t.gw2, 3, &words).unwrap();
     watch.saw_nothing();
 }
 
@@ -308,7 +304,7 @@ fn shut(pair: &Pair) -> Vec<(String, String, String)> {
 
 /// Whether clear traffic of the client gets through to that network, and comes back.
 fn passes(pair: &Pair, family: Family) -> bool {
-    let pong = Ping::new(Side::Two.host(family)).count(5).run(&pair.t.client).unwrap();
+    let pong = Ping::new(Side::Two.host(family)).count(5).brief().run(&pair.t.client).unwrap();
     assert!([0, pong.sent].contains(&pong.received), "{} of {}", pong.received, pong.sent);
     pong.received > 0
 }
@@ -400,7 +396,7 @@ fn without_a_tunnel_everything_is_dropped_and_counted() {
     let mut sent = 0;
     for family in FAMILIES {
         for from in [&pair.t.client, &pair.t.gw1] {
-            let pong = Ping::new(Side::Two.host(family)).count(20).run(from).unwrap();
+            let pong = Ping::new(Side::Two.host(family)).count(20).brief().run(from).unwrap();
             assert_eq!(pong.received, 0);
             sent += u64::from(pong.sent);
         }

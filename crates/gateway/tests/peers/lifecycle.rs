@@ -33,7 +33,7 @@ fn deletes_from_each_side(peer: Kind) {
 /// Without an SA what should be protected is dropped, and counted.
 fn nothing_passes(pair: &Pair) {
     let before = pair.dropped("no_sa");
-    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).brief().run(&pair.t.client).unwrap();
     assert_eq!((pong.sent, pong.received), (5, 0));
     assert_eq!(pair.dropped("no_sa") - before, 5);
 }
@@ -94,7 +94,7 @@ fn a_clean_end_deletes_the_sas_at_the_peer() {
     let log = pair.one.log().unwrap();
     assert!(log.contains("ending: deleting all SAs at the peers"), "{log}");
     assert!(log.contains("protected prefixes stay closed"), "{log}");
-    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).brief().run(&pair.t.client).unwrap();
     assert_eq!(pong.received, 0);
     watch.saw_nothing();
 }
@@ -222,7 +222,7 @@ fn traffic_saves_liveness_checks() {
     pair.up(Side::One);
     let ping = Ping { interval: Duration::from_millis(100), ..Ping::new(Side::Two.host(Family::V4)) };
     let checks = || pair.one.log().unwrap().matches("sending a liveness check").count();
-    let round = ping.count(50).patient();
+    let round = ping.count(50);
     let is_quiet = || {
         let before = checks();
         let pong = round.run(&pair.t.client).unwrap();
@@ -263,7 +263,7 @@ fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
     let server = Side::Two.host(Family::V6);
     assert_eq!(pair.sas(Side::One), []);
     for from in [&pair.t.client, &pair.t.gw1] {
-        let _dropped = Ping::new(server).count(1).run(from).unwrap();
+        let _dropped = Ping::new(server).count(1).brief().run(from).unwrap();
         for side in [Side::One, Side::Two] {
             pair.await_sas(side, 1, SOON);
         }

@@ -98,7 +98,7 @@ fn survives_a_new_mapping(peer: Kind, hidden: Side) {
         // liveness check is. Who makes new SAs then may lose a few packets more.
         for from in [hidden, hidden.other()] {
             wait_until("traffic on the new port", UP_LIMIT, || {
-                let pong = Ping::new(from.other().host(Family::V4)).run(pair.t.host(from))?;
+                let pong = Ping::new(from.other().host(Family::V4)).brief().run(pair.t.host(from))?;
                 Ok(if pong.received == pong.sent { Ok(()) } else { Err(format!("{pong:?}")) })
             })
             .unwrap();

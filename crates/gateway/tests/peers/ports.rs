@@ -1,6 +1,6 @@
 //! Interfaces that change while a daemon has them as ports.
 
-use crate::common::{ANSWERED, Pair, SOON, UP_LIMIT};
+use crate::common::{Pair, SOON, UP_LIMIT, each_ping};
 use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::testudo::Testudo;
@@ -55,9 +55,7 @@ fn an_interface_that_grows_is_warned_of_and_goes_on_with_what_it_had() {
     pair.ping_both_ways();
     // Its ESP is more than a port can send, and less than the link takes.
     let (to, from) = (Side::Two.host(Family::V4).to_string(), Side::One.inner(Family::V4).to_string());
-    let words = ["-q", "-c", "5", "-i", "0.2", "-W", ANSWERED, "-M", "dont", "-s", "1560", "-I", &from, &to];
-    let said = pair.t.gw1.run("ping", words).unwrap().stdout;
-    assert!(said.contains("5 packets transmitted, 5 received"), "{said}");
+    each_ping(&pair.t.gw1, 5, &["-M", "dont", "-s", "1560", "-I", &from, &to]).unwrap();
     assert_eq!(pair.dropped("tx_invalid"), 0);
 }
 

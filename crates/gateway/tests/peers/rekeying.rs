@@ -21,7 +21,7 @@ const AROUND: Duration = Duration::from_millis(500);
 /// Pings from that side's host, a second's worth at a time, until a whole one has gone behind the
 /// end of the work.
 fn traffic(pair: &Pair, from: Side, ended: &AtomicBool) -> Vec<Pong> {
-    let ping = Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(200).patient() };
+    let ping = Ping { interval: INTERVAL, ..Ping::new(from.other().host(Family::V4)).count(200) };
     let mut pongs = Vec::new();
     loop {
         let last = ended.load(Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Virtual addresses: a hundred clients of ours, and we as a client of Debian's strongSwan.
 
-use crate::common::{ANSWERED, Pair, SOON, Scenario, UP_LIMIT, Watch};
+use crate::common::{Pair, SOON, Scenario, UP_LIMIT, Watch, each_ping};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use testudo_lab::gateway::Kind;
@@ -134,8 +134,7 @@ fn a_hundred_clients_get_an_address_each() {
 
     for of_client in [&vips[0], &vips[49], &vips[99]] {
         for (vip, family) in of_client.iter().zip([Family::V4, Family::V6]) {
-            let out = pair.t.gw2.cmd("ping").args(["-n", "-c", "3", "-W", ANSWERED, "-I", vip]);
-            out.arg(Side::One.host(family).to_string()).run().unwrap();
+            each_ping(&pair.t.gw2, 3, &["-I", vip, &Side::One.host(family).to_string()]).unwrap();
             let back = Ping::new(vip.parse().unwrap()).count(3).run(&pair.t.client).unwrap();
             assert_eq!(back.received, 3, "to {vip}");
         }

@@ -49,7 +49,7 @@ fn total(status: &serde_json::Value, name: &str) -> u64 {
 
 /// Pings of which none is answered.
 fn ping_in_vain(pair: &Pair, from: Side, family: Family) {
-    let pong = Ping::new(from.other().host(family)).count(5).run(pair.t.host(from)).unwrap();
+    let pong = Ping::new(from.other().host(family)).count(5).brief().run(pair.t.host(from)).unwrap();
     assert_eq!((pong.sent, pong.received), (5, 0), "{family} from {from:?}");
 }
 
@@ -117,7 +117,7 @@ fn what_the_peer_narrows_away_does_not_pass() {
                 Family::V4 => "10.2.0.4",
                 Family::V6 => "fd00:2::4",
             };
-            let pong = Ping::new(beyond.parse().unwrap()).count(5).run(&pair.t.client).unwrap();
+            let pong = Ping::new(beyond.parse().unwrap()).count(5).brief().run(&pair.t.client).unwrap();
             assert_eq!((pong.sent, pong.received), (5, 0), "{peer}, {family}");
             assert_eq!(pair.dropped("no_sa") - before, 5, "{peer}, {family}");
         }
@@ -170,7 +170,7 @@ fn what_may_pass_is_answered() {
             Family::V4 => "10.3.0.2",
             Family::V6 => "fd00:3::2",
         };
-        let pong = Ping::new(beyond.parse().unwrap()).count(5).run(&pair.t.client).unwrap();
+        let pong = Ping::new(beyond.parse().unwrap()).count(5).brief().run(&pair.t.client).unwrap();
         assert_eq!(pong.received, 0);
         assert_eq!(pair.dropped("no_sa") - before, 5, "{family}");
     }

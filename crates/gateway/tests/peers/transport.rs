@@ -1,7 +1,7 @@
 //! Transport mode between the gateways themselves: the IP header that is on the wire is the host's
 //! own.
 
-use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch};
+use crate::common::{ANSWERED, Pair, SOON, Scenario, Watch, each_ping};
 use crate::mtu::headers;
 use crate::rekeying::renew;
 use std::io::{Read, Write};
@@ -57,7 +57,7 @@ pub(crate) fn pings_are_answered(pair: &Pair, outer: Family, (from, sizes): (&[S
         for &size in sizes {
             let to = from.other().outer(outer);
             // The first of a size may be answered with what fits.
-            Ping::new(to).size(size).count(3).run(pair.t.gateway(*from)).unwrap();
+            Ping::new(to).size(size).count(3).brief().run(pair.t.gateway(*from)).unwrap();
             let pong = Ping::new(to).size(size).run(pair.t.gateway(*from)).unwrap();
             let drops = (pair.drops(Side::One), pair.drops(Side::Two));
             assert_eq!(pong.received, pong.sent, "{outer}, {size} octets, from {from:?}: {drops:?}");
@@ -145,13 +145,15 @@ fn hosts_talk_in_transport_mode_through_many_workers() {
     tcp_flows(&pair, Family::V4);
 }
 
-/// `ping` from one gateway to the other.
-fn ping_of(pair: &Pair, from: Side, outer: Family, size: u32, fragmentation: &str) -> String {
+/// Three requests by ping(8) from one gateway to the other; what it says of one without a reply.
+fn pings_of(
+    pair: &Pair,
+    from: Side,
+    outer: Family,
+    (size, fragmentation): (u32, &str),
+) -> Result<(), String> {
     let to = from.other().outer(outer).to_string();
-    let args =
-        ["-n", "-c", "3", "-i", "0.05", "-W", ANSWERED, "-M", fragmentation, "-s", &size.to_string(), &to];
-    let done = pair.t.gateway(from).cmd("ping").args(args).run_any().unwrap();
-    format!("{}{}", done.stdout, done.stderr)
+    each_ping(pair.t.gateway(from), 3, &["-M", fragmentation, "-s", &size.to_string(), &to])
 }
 
 /// The host's kernel learns what fits, to the octet: what ESP adds, and not another IP header.
@@ -164,19 +166,16 @@ fn hosts_learn_sizes(outer: Family) {
     let mtu = (OUTER_MTU - 32) / 4 * 4 - 2;
     let fitting = mtu - headers(outer);
     for from in SIDES {
-        let said = ping_of(&pair, from, outer, fitting, "do");
-        assert!(said.contains("3 packets transmitted, 3 received"), "{outer} from {from:?}: {said}");
-        let said = ping_of(&pair, from, outer, fitting + 1, "do");
-        assert!(
-            said.contains(&mtu.to_string()) && said.contains(" 0 received"),
-            "{outer} from {from:?}: {said}"
-        );
+        assert_eq!(pings_of(&pair, from, outer, (fitting, "do")), Ok(()), "{outer} from {from:?}");
+        for _ in 0..2 {
+            let said = pings_of(&pair, from, outer, (fitting + 1, "do")).unwrap_err();
+            assert!(said.contains(&mtu.to_string()), "{outer} from {from:?}: {said}");
+        }
     }
     assert_eq!(pair.dropped("too_big"), 1, "then the kernel knows");
     watch.saw_nothing();
     for from in SIDES {
-        let said = ping_of(&pair, from, outer, 3000, "want");
-        assert!(said.contains("3 packets transmitted, 3 received"), "{outer} from {from:?}: {said}");
+        assert_eq!(pings_of(&pair, from, outer, (3000, "want")), Ok(()), "{outer} from {from:?}");
     }
 }
 
@@ -202,7 +201,7 @@ fn the_first_packet_asks_for_transport_mode() {
     let watch = Watch::start(&pair.t);
     let to = Side::Two.outer(Family::V6);
     wait_until("an answer to a ping", LIMIT, || {
-        let pong = Ping::new(to).count(3).run(&pair.t.gw1)?;
+        let pong = Ping::new(to).count(3).brief().run(&pair.t.gw1)?;
         Ok(if pong.received == pong.sent { Ok(()) } else { Err(format!("{pong:?}")) })
     })
     .unwrap();
@@ -243,8 +242,11 @@ fn stream_from_guest(pair: &Pair, outer: Family) {
 }
 
 fn ping_from_guest(pair: &Pair, to: IpAddr, size: usize) {
-    let said = guest(pair).run(&format!("ping -c 5 -W 5 -s {size} {to}")).unwrap();
-    assert!(said.contains(" 0% packet loss"), "{said}");
+    // Each by a ping of its own, as in `each_ping`.
+    for _ in 0..3 {
+        let said = guest(pair).run(&format!("ping -c 1 -W {ANSWERED} -s {size} {to}")).unwrap();
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    }
 }
 
 /// The peer's ESP is that of a Linux kernel: transport mode of either side's asking, with both
@@ -264,7 +266,7 @@ fn a_kernel_agrees(outer: Family) {
         let states = guest(&pair).run("ip xfrm state").unwrap();
         assert_eq!(states.matches("mode transport").count(), 2, "{states}");
         for size in [56, 1400, 4000] {
-            Ping::new(Side::Two.outer(outer)).size(size).count(3).run(&pair.t.gw1).unwrap();
+            Ping::new(Side::Two.outer(outer)).size(size).count(3).brief().run(&pair.t.gw1).unwrap();
             let pong = Ping::new(Side::Two.outer(outer)).size(size).run(&pair.t.gw1).unwrap();
             assert_eq!(pong.received, pong.sent, "{size}: {:?}", pair.drops(Side::One));
             ping_from_guest(&pair, Side::One.outer(outer), size as usize);

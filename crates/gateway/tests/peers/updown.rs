@@ -150,7 +150,7 @@ fn a_script_that_others_can_change_is_not_run() {
     pair.await_log(&format!("connections.lab.children.lab.updown: {why}; the script is not run"));
     // Without the policies this would cross the untrusted network in clear.
     let before = pair.dropped("no_sa");
-    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).run(&pair.t.client).unwrap();
+    let pong = Ping::new(Side::Two.host(Family::V4)).count(5).brief().run(&pair.t.client).unwrap();
     assert_eq!((pong.received, pair.dropped("no_sa") - before), (0, 5));
     pair.up(Side::One);
     pair.await_log(&format!("up-client-v6 of child lab failed: {why}"));

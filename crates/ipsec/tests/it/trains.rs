@@ -182,7 +182,8 @@ fn a_forged_number_of_the_same_burst_takes_nothing() {
         };
         let [forward, forged] = [Verdict::Forward, Verdict::Drop(DropReason::AuthFailed)];
         assert_eq!(of(&mut together, &crossing), [forged, forward, forged, forward]);
-        let found: Vec<_> = crossing.iter().flat_map(|one| of(&mut alone, std::slice::from_ref(one))).collect();
+        let found: Vec<_> =
+            crossing.iter().flat_map(|one| of(&mut alone, std::slice::from_ref(one))).collect();
         assert_eq!(found, [forged, forward, Verdict::Drop(DropReason::Replayed), forward]);
     }
 }

@@ -124,7 +124,7 @@ impl Site {
         let server = IperfServer::start(&hosts[1])?;
         // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's
         // handshake begins with the first packet, and a flood keeps it from ending.
-        Ping::new(Self::address(Side::Two)).count(3).run(&hosts[0])?;
+        Ping::new(Self::address(Side::Two)).count(3).brief().run(&hosts[0])?;
         let addresses = SIDES.map(|side| (0..addresses).map(|number| Self::numbered(side, number)).collect());
         Ok(Self { system, addresses, hosts, gateways, _server: server, daemons })
     }

@@ -209,7 +209,8 @@ impl Bed {
 
     /// Whether packets go through a peer's tunnel, both ways.
     pub fn carries(&self, peer: u8) -> Result<bool> {
-        let pong = Ping::new(Cluster::behind(peer, Family::V4, 2)).count(5).run(&self.cluster.client)?;
+        let pong =
+            Ping::new(Cluster::behind(peer, Family::V4, 2)).count(5).brief().run(&self.cluster.client)?;
         Ok(pong.received > 0)
     }
 

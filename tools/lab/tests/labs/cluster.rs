@@ -28,7 +28,7 @@ fn is_cut_off(from: &Namespace, to: IpAddr) -> bool {
 }
 
 fn answers(from: &Namespace, to: IpAddr) -> bool {
-    Ping::new(to).count(1).run(from).is_ok_and(|pong| pong.received == 1)
+    Ping::new(to).count(1).brief().run(from).is_ok_and(|pong| pong.received == 1)
 }
 
 #[test]

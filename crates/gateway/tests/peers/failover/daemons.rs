@@ -150,7 +150,7 @@ fn the_default_host_dies() {
     let answers = |from: &testudo_lab::Namespace, family: Family, net: Net| {
         let address = if net == Net::Inner { Side::One.inner(family) } else { Side::One.outer(family) };
         wait_until(&format!("answers of {address}"), LIMIT, || {
-            let pong = Ping::new(address).run(from)?;
+            let pong = Ping::new(address).brief().run(from)?;
             let well = pong.received == pong.sent && pong.duplicates == 0;
             Ok(if well { Ok(()) } else { Err(format!("{pong:?}")) })
         })

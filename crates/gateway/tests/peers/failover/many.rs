@@ -56,7 +56,7 @@ fn two_and_another(mode: &str) {
     for (peer, owner) in trial.peers().into_iter().zip(&owners) {
         let carried = mode == "forward" && *owner != third;
         wait_until(&format!("{mode}: traffic of peer {peer}: {carried}"), LIMIT, || {
-            let pong = Ping::new(behind(peer)).run(&trial.bed.cluster.client)?;
+            let pong = Ping::new(behind(peer)).brief().run(&trial.bed.cluster.client)?;
             let expected = if carried { pong.sent } else { 0 };
             Ok(if pong.received == expected { Ok(()) } else { Err(format!("{pong:?}")) })
         })

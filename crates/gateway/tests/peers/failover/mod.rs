@@ -117,7 +117,10 @@ impl Trial {
     pub(crate) fn await_traffic(&self, peer: u8, what: &str) {
         let (client, host) = (&self.bed.cluster.client, &self.bed.cluster.hosts[usize::from(peer) - 1]);
         let all = |from: &Namespace, to| {
-            Ping::new(to).run(from).map(|pong| (pong.received == pong.sent && pong.duplicates == 0, pong))
+            Ping::new(to)
+                .brief()
+                .run(from)
+                .map(|pong| (pong.received == pong.sent && pong.duplicates == 0, pong))
         };
         wait_until(&format!("traffic of peer {peer} after {what}"), LIMIT, || {
             let ((up, one), (down, two)) =

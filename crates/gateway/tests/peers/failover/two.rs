@@ -60,7 +60,7 @@ impl Trial {
 
     fn await_carried(&self, peer: u8, carried: bool) {
         wait_until(&format!("traffic of peer {peer}: {carried}"), LIMIT, || {
-            let pong = Ping::new(behind(peer)).run(&self.bed.cluster.client)?;
+            let pong = Ping::new(behind(peer)).brief().run(&self.bed.cluster.client)?;
             let expected = if carried { pong.sent } else { 0 };
             Ok(if pong.received == expected { Ok(()) } else { Err(format!("{pong:?}")) })
         })
@@ -71,7 +71,7 @@ impl Trial {
     fn carries_nothing(&self, peer: u8) {
         const PINGS: u16 = 150;
         let ping = Ping { interval: HELD / PINGS.into(), ..Ping::new(behind(peer)) };
-        let pong = ping.count(PINGS).run(&self.bed.cluster.client).unwrap();
+        let pong = ping.count(PINGS).brief().run(&self.bed.cluster.client).unwrap();
         assert_eq!(pong.received, 0, "through the tunnel of peer {peer}: {pong:?}");
     }
 }
