@@ -17,12 +17,12 @@ use testudo_ike::output::LogLevel;
 impl Group {
     /// The view as this node believes it.
     pub(super) fn believe(&mut self, view: View) -> View {
-        let alone = self.config.nodes.len() == 2 && view.members.len() == 1;
+        let alone = self.core.config.nodes.len() == 2 && view.members.len() == 1;
         if !view.quorate || !alone || self.unbroken {
             return view;
         }
         let line = "quorate alone, but the other node may have gone on without this one: waiting for it";
-        self.log(LogLevel::Warning, line.to_owned());
+        self.core.log(LogLevel::Warning, line.to_owned());
         View { quorate: false, ..view }
     }
 

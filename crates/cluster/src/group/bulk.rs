@@ -200,7 +200,7 @@ impl Group {
         let fresh = running.bulk.fresh.clone();
         let body = Body::Rest(name_of(header), rest);
         let link = self.links_up().take(1);
-        self.tell_by_datagram(&fresh, link, &body);
+        self.core.send(&fresh, link, &body);
         if let (Body::Rest(_, octets), Stage::Running(running)) = (body, &mut self.stage) {
             running.bulk.told += 1;
             running.bulk.sent.push_back(SentRest {
@@ -326,7 +326,7 @@ impl Group {
         for (from, serial) in missing {
             let body = Body::Missing(from, MessageName { ring, epoch, serial });
             let links = self.links_up();
-            self.tell_by_datagram(&[from], links, &body);
+            self.core.send(&[from], links, &body);
         }
         for serial in overdue {
             self.send_by_engine(now, MessageName { ring, epoch, serial }, UNASKED_AFTER);

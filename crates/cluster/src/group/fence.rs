@@ -24,7 +24,7 @@ impl Group {
     /// has one of them: a majority of all nodes that are configured; in a smaller view, which an
     /// engine may call quorate after others have left, all of it.
     fn needed(&self, members: usize) -> usize {
-        (members / 2 + 1).max(self.config.majority().min(members))
+        (members / 2 + 1).max(self.core.config.majority().min(members))
     }
 
     /// Extends the deadline as far as it is proven.
@@ -39,7 +39,7 @@ impl Group {
         // What was heard before the others went on proves nothing any more. Should they not have
         // done so, they hear more of this node.
         if let Some(sent) = proven.filter(|sent| self.passed_over.is_none_or(|at| *sent > at)) {
-            self.extend(sent.plus(self.config.fence));
+            self.extend(sent.plus(self.core.config.fence));
         }
     }
 
@@ -56,14 +56,14 @@ impl Group {
             0 => heartbeat.ack.ring.seq > self.held.ring.seq,
             epoch => epoch > self.held.epoch,
         };
-        if !goes_on || !later || within(heartbeat.members, self.config.node) {
+        if !goes_on || !later || within(heartbeat.members, self.core.node()) {
             return;
         }
         self.passed_over = Some(now);
         if self.fence > now {
             self.fence = now;
-            self.outputs.push_back(GroupOutput::Fence(now));
-            self.log(
+            self.core.outputs.push_back(GroupOutput::Fence(now));
+            self.core.log(
                 LogLevel::Warning,
                 format!(
                     "node {from} is in a view without this one: nothing leaves here until there is another"
@@ -77,7 +77,7 @@ impl Group {
     /// at the world: a process that was stopped and wakes up does not know yet what has become of
     /// its view.
     pub(super) fn extend_alone(&mut self, now: Time) {
-        let silent = |at: Time| now.since(at) > self.config.suspicion.ceiling;
+        let silent = |at: Time| now.since(at) > self.core.config.suspicion.ceiling;
         let alone = match &self.stage {
             Stage::Running(running) => running.view.members.len() == 1,
             Stage::Forming(exchange) if !exchange.waits() => {
@@ -87,22 +87,22 @@ impl Group {
                 // Who has lost its engine, and not its network, hears that the others are a quorum.
                 // They may take its shards.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
-                self.config.no_quorum == NoQuorum::Forward
+                self.core.config.no_quorum == NoQuorum::Forward
                     && !self.out
                     && self.held.epoch > 0
                     && quorate.max().is_none_or(silent)
             }
         };
         let alone = alone && self.passed_over.is_none_or(silent);
-        if alone && now.since(self.attentive) >= self.config.heartbeat / 2 {
-            self.extend(now.plus(self.config.fence));
+        if alone && now.since(self.attentive) >= self.core.config.heartbeat / 2 {
+            self.extend(now.plus(self.core.config.fence));
         }
     }
 
     pub(super) fn extend(&mut self, until: Time) {
         if until > self.fence {
             self.fence = until;
-            self.outputs.push_back(GroupOutput::Fence(until));
+            self.core.outputs.push_back(GroupOutput::Fence(until));
         }
     }
 
@@ -127,7 +127,7 @@ impl Group {
         }
         if let Some(peer) = self.peers.all.get_mut(&from) {
             peer.proof = heartbeat.seq;
-            peer.promised = peer.promised.max(now.plus(promise(self.config.fence)));
+            peer.promised = peer.promised.max(now.plus(promise(self.core.config.fence)));
         }
     }
 
@@ -139,7 +139,7 @@ impl Group {
         if view.ring != heartbeat.ack.ring || !heartbeat.stance.quorate {
             return;
         }
-        if let (Some(said), Some(peer)) = (self.hears(heartbeat), self.peers.all.get_mut(&from)) {
+        if let (Some(said), Some(peer)) = (self.core.heard_in(heartbeat), self.peers.all.get_mut(&from)) {
             peer.echoed = peer.echoed.max(said.proof);
             self.prove();
         }
@@ -150,7 +150,7 @@ impl Group {
     /// be current in the view, its shards are taken only thereafter.
     pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
-        let own = (self.config.node.get(), left(now.plus(promise(self.fence.since(now)))));
+        let own = (self.core.node().get(), left(now.plus(promise(self.fence.since(now)))));
         let promises = self.peers.all.iter().map(|(node, peer)| (node.get(), left(peer.promised)));
         promises.chain([own]).filter(|(_, left)| *left > 0).collect()
     }

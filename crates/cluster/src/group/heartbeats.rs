@@ -31,7 +31,7 @@ impl Group {
     /// Links that are up, lowest first.
     pub(super) fn links_up(&self) -> impl Iterator<Item = u8> + use<> {
         let up = self.links;
-        (0..self.config.links)
+        (0..self.core.config.links)
             .filter(move |link| up.checked_shr((*link).into()).is_some_and(|up| up & 1 == 1))
     }
 
@@ -39,9 +39,9 @@ impl Group {
     /// meanwhile, and others are not silent.
     pub(super) fn attend(&mut self, now: Time) {
         let late =
-            now.since(self.next_heartbeat) > self.config.heartbeat.max(self.config.suspicion.floor / 2);
+            now.since(self.next_heartbeat) > self.core.config.heartbeat.max(self.core.config.suspicion.floor / 2);
         if late && !self.late {
-            self.counters.late += 1;
+            self.core.counters.late += 1;
             (self.late, self.attentive) = (true, now);
             self.peers.all.values_mut().for_each(|peer| peer.listener.grant(now));
         }
@@ -53,15 +53,15 @@ impl Group {
             self.late = false;
             self.look_at_ports(now);
             self.heartbeat(now);
-            let next = self.next_heartbeat.plus(self.config.heartbeat);
-            self.next_heartbeat = if next > now { next } else { now.plus(self.config.heartbeat) };
+            let next = self.next_heartbeat.plus(self.core.config.heartbeat);
+            self.next_heartbeat = if next > now { next } else { now.plus(self.core.config.heartbeat) };
             self.extend_alone(now);
         }
         let members = self.stage.view().map(|view| mask(&view.members)).unwrap_or_default();
         for (node, peer) in &mut self.peers.all {
-            if heartbeat::within(members, *node) && peer.listener.suspect(now, &self.config.suspicion) {
-                self.counters.suspicions += 1;
-                self.outputs.push_back(GroupOutput::Suspected(*node));
+            if heartbeat::within(members, *node) && peer.listener.suspect(now, &self.core.config.suspicion) {
+                self.core.counters.suspicions += 1;
+                self.core.outputs.push_back(GroupOutput::Suspected(*node));
             }
         }
     }
@@ -70,7 +70,7 @@ impl Group {
     pub(super) fn next_suspicion(&self) -> Option<Time> {
         let members = self.stage.view()?.members.iter();
         let peers = members.filter_map(|node| self.peers.all.get(node));
-        peers.filter_map(|peer| peer.listener.due(&self.config.suspicion)).min()
+        peers.filter_map(|peer| peer.listener.due(&self.core.config.suspicion)).min()
     }
 
     pub(super) fn heartbeat(&mut self, now: Time) {
@@ -80,7 +80,7 @@ impl Group {
         let heartbeat = Body::Heartbeat(Box::new(self.compose(now)));
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
         let links = self.links_up();
-        self.tell_by_datagram(&to, links, &heartbeat);
+        self.core.send(&to, links, &heartbeat);
     }
 
     fn compose(&mut self, now: Time) -> Heartbeat {
@@ -120,41 +120,41 @@ impl Group {
     /// A heartbeat has come.
     pub(super) fn pulsed(&mut self, now: Time, sender: Sender, heartbeat: &Heartbeat) {
         let from = sender.node;
-        let hears = self.hears(heartbeat);
+        let hears = self.core.heard_in(heartbeat);
         // Else it might be an old heartbeat that somebody has kept.
         let sent = hears.and_then(|heard| self.peers.sent(heard.seq));
         let lately = sent.is_some_and(|sent| now.since(sent) <= VOUCHED_WITHIN);
         let Some(peer) = self.peers.all.get_mut(&from) else {
-            self.counters.unproven += 1;
+            self.core.counters.unproven += 1;
             return;
         };
         if peer.boot != Some(sender.boot) {
             match lately && heartbeat.stance.quorate {
                 true => peer.quorate = Some(now),
-                false => self.counters.unproven += 1,
+                false => self.core.counters.unproven += 1,
             }
             return;
         }
         if !peer.admit(now, sender.link, heartbeat.seq) {
-            self.counters.replayed += 1;
+            self.core.counters.replayed += 1;
             return;
         }
         if heartbeat.seq > peer.seq {
             (peer.seq, peer.at) = (heartbeat.seq, Some(now));
             let told = (heartbeat.links, heartbeat.provisional);
-            let trusted = peer.listener.heard(now, &self.config.suspicion);
+            let trusted = peer.listener.heard(now, &self.core.config.suspicion);
             let changed = std::mem::replace(&mut peer.up, told.0) != told.0;
             let changed = std::mem::replace(&mut peer.provisional, told.1) != told.1 || changed;
             peer.load = heartbeat.load;
-            peer.hearing = ports::of(&heartbeat.heard, self.config.node);
+            peer.hearing = ports::of(&heartbeat.heard, self.core.node());
             peer.hears = hears.map(|heard| Duration::from_millis(heard.age.into()));
             peer.quorate = if heartbeat.stance.quorate { Some(now) } else { peer.quorate };
             if trusted {
-                self.outputs.push_back(GroupOutput::Trusted(from));
+                self.core.outputs.push_back(GroupOutput::Trusted(from));
             }
             if changed {
                 let (links, provisional) = told;
-                self.outputs.push_back(GroupOutput::Told { from, links, provisional });
+                self.core.outputs.push_back(GroupOutput::Told { from, links, provisional });
             }
             self.vouch(now, from, heartbeat);
             if lately {
@@ -165,11 +165,5 @@ impl Group {
             self.acknowledged(from, sender.boot, &heartbeat.ack);
         }
         self.echo(from, heartbeat);
-    }
-
-    /// What a heartbeat says of this node's own.
-    pub(super) fn hears<'a>(&self, heartbeat: &'a Heartbeat) -> Option<&'a Heard> {
-        let us = (self.config.node.get(), heartbeat::half(self.boot));
-        heartbeat.heard.iter().find(|heard| (heard.node, heard.boot) == us)
     }
 }

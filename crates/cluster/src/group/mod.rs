@@ -9,6 +9,7 @@
 mod alone;
 mod bulk;
 mod config;
+mod core;
 mod datagram;
 mod durable;
 mod exchange;
@@ -37,8 +38,9 @@ pub use output::{GroupOutput, ViewStart};
 pub use stability::Position;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 
+use self::core::Core;
 use crate::engine::{EngineEvent, RingId};
-use datagram::{Body, Datagrams, Refused};
+use datagram::Body;
 use exchange::Held;
 use lease::Leases;
 use outbox::Outbox;
@@ -54,11 +56,7 @@ use zeroize::Zeroizing;
 /// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the
 /// end of each of its turns, and does what [`Self::poll_output`] asks for.
 pub struct Group {
-    config: GroupConfig,
-    entropy: Box<dyn Entropy + Send>,
-    datagrams: Datagrams,
-    /// Tells this node from what it was before a restart.
-    boot: u64,
+    core: Core,
     stage: Stage,
     /// What has come for a view that has begun at its sender, and not yet here.
     early: Vec<bulk::Early>,
@@ -103,9 +101,6 @@ pub struct Group {
     unacknowledged: bool,
     /// The last own update that was delivered here.
     delivered: Option<Ticket>,
-    counters: Counters,
-    logs: status::LogLimit,
-    outputs: VecDeque<GroupOutput>,
 }
 
 impl Group {
@@ -113,17 +108,13 @@ impl Group {
     pub fn new(
         config: GroupConfig,
         durable: Durable,
-        mut entropy: Box<dyn Entropy + Send>,
+        entropy: Box<dyn Entropy + Send>,
         now: Time,
     ) -> Self {
-        let boot = draw(&mut entropy);
         Self {
-            datagrams: Datagrams::new(&config.key),
             leases: Leases::new(config.node, durable.incarnation),
             peers: Peers::new(&config, now),
-            config,
-            entropy,
-            boot,
+            core: Core::new(config, entropy),
             stage: Stage::Down,
             early: Vec::new(),
             out: false,
@@ -150,9 +141,6 @@ impl Group {
             provisional: ShardSet::EMPTY,
             unacknowledged: false,
             delivered: None,
-            counters: Counters::default(),
-            logs: status::LogLimit::default(),
-            outputs: VecDeque::new(),
         }
     }
 
@@ -167,7 +155,7 @@ impl Group {
             EngineEvent::Message { from, bytes } => self.in_turn(now, from, bytes),
             EngineEvent::PutOut => self.put_out(now),
             EngineEvent::Down { reason } => self.down(now, &reason),
-            EngineEvent::Notice(line) => self.log(LogLevel::Warning, line),
+            EngineEvent::Notice(line) => self.core.log(LogLevel::Warning, line),
         }
         self.settle();
     }
@@ -175,30 +163,12 @@ impl Group {
     /// A datagram has come over a link.
     pub fn handle_datagram(&mut self, now: Time, link: u8, bytes: &[u8]) {
         self.attend(now);
-        match self.datagrams.read(bytes) {
-            Ok((sender, _)) if sender.link != link || sender.node == self.config.node => {
-                self.counters.replayed += 1;
-            }
-            Ok((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
-            Ok((sender, Body::Heartbeat(heartbeat))) => self.pulsed(now, sender, &heartbeat),
-            Ok((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
-            Ok((sender, Body::Missing(node, of))) if node == self.config.node => {
-                self.rest_missing(now, sender, &of)
-            }
-            // It is for another.
-            Ok((_, Body::Missing(..))) => self.counters.replayed += 1,
-            Err(Refused::Malformed) => self.counters.malformed += 1,
-            Err(Refused::OtherVersion) => {
-                self.counters.other_version += 1;
-                let line = "a datagram of another version of Testudo's cluster protocol is ignored";
-                self.log_limited(now, status::Topic::Version, line.to_owned());
-            }
-            Err(Refused::Forged) => {
-                self.counters.forged += 1;
-                let line =
-                    "a datagram with a wrong code is ignored: another cluster key, or not of this cluster";
-                self.log_limited(now, status::Topic::Forged, line.to_owned());
-            }
+        match self.core.read_datagram(now, link, bytes) {
+            Some((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
+            Some((sender, Body::Heartbeat(heartbeat))) => self.pulsed(now, sender, &heartbeat),
+            Some((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
+            Some((sender, Body::Missing(_, of))) => self.rest_missing(now, sender, &of),
+            None => {}
         }
         self.settle();
     }
@@ -268,24 +238,24 @@ impl Group {
     /// more. Packets stop until a new view and a new sender ID; the host must make the node join
     /// again.
     pub fn rolled_back(&mut self, now: Time) {
-        self.boot = draw(&mut self.entropy);
+        self.core.draw_boot();
         (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
         (self.doubtful, self.unbroken, self.waits_since) = (true, false, None);
         self.outbox.clear();
         self.leases.void();
-        self.log(
+        self.core.log(
             LogLevel::Warning,
             "the machine has gone back to an earlier state: joining the cluster anew".to_owned(),
         );
         self.leave(now);
-        fence::forget(&mut self.peers, now, self.config.fence);
+        fence::forget(&mut self.peers, now, self.core.config.fence);
         self.fence = now;
-        self.outputs.extend([GroupOutput::Fence(now), GroupOutput::Rejoin]);
+        self.core.outputs.extend([GroupOutput::Fence(now), GroupOutput::Rejoin]);
     }
 
     /// What to do next.
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
-        if let Some(output) = self.outputs.pop_front() {
+        if let Some(output) = self.core.outputs.pop_front() {
             return Some(output);
         }
         if self.retry.is_some() {
@@ -297,12 +267,6 @@ impl Group {
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Group").field("node", &self.config.node).finish_non_exhaustive()
+        f.debug_struct("Group").field("node", &self.core.node()).finish_non_exhaustive()
     }
-}
-
-fn draw(entropy: &mut dyn Entropy) -> u64 {
-    let mut octets = [0; 8];
-    entropy.fill(&mut octets);
-    u64::from_be_bytes(octets)
 }

@@ -70,19 +70,19 @@ impl Group {
         }
         let well = self.ports.ill.is_none_or(|at| now.since(at) >= self.ports.trial);
         if std::mem::replace(&mut self.ports.told, well) != well {
-            self.outputs.push_back(GroupOutput::Ports { well });
+            self.core.outputs.push_back(GroupOutput::Ports { well });
         }
     }
 
     /// Who was heard since then was heard lately.
     pub(super) fn lately(&self, now: Time) -> Time {
-        let span = HEARD_WITHIN.max(self.config.heartbeat.saturating_mul(10));
+        let span = HEARD_WITHIN.max(self.core.config.heartbeat.saturating_mul(10));
         Time(now.0.saturating_sub(span))
     }
 
     fn ails(&mut self, now: Time) -> bool {
         let since = self.lately(now);
-        let ports = 1..self.config.links;
+        let ports = 1..self.core.config.links;
         if ports.clone().any(|link| !self.links_up().any(|up| up == link)) {
             return true;
         }

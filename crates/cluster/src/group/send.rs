@@ -1,7 +1,7 @@
 //! What leaves: batches to the engine, acknowledgements to the members; and what follows from those
 //! that come.
 
-use super::datagram::{Ack, Body, Sender};
+use super::datagram::{Ack, Body};
 use super::frame::{self, Header, Kind};
 use super::stability::Position;
 use super::view::Stage;
@@ -35,9 +35,9 @@ impl Group {
             let bulk = batch.bulk && running.bulk.takes(batch.plain.len());
             let kind = if bulk { Kind::Bulk } else { Kind::Batch };
             let header = Header { kind, ring: running.view.ring, epoch: running.epoch, serial };
-            let sealed = frame::seal(&running.key, self.config.node, &header, &[], &batch.plain);
+            let sealed = frame::seal(&running.key, self.core.node(), &header, &[], &batch.plain);
             if bulk {
-                let (by_engine, rest) = frame::split(&running.key, self.config.node, sealed);
+                let (by_engine, rest) = frame::split(&running.key, self.core.node(), sealed);
                 self.outgoing.push_back(by_engine);
                 beside.push((header, rest));
             } else {
@@ -54,7 +54,7 @@ impl Group {
     /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again
     /// soon.
     pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
-        self.counters.refused += 1;
+        self.core.counters.refused += 1;
         let ours = |frame: frame::Frame<'_>| match (frame, self.stage.view()) {
             (frame::Frame::This(header, _), Some(view)) => header.ring == view.ring,
             _ => false,
@@ -95,19 +95,9 @@ impl Group {
             return;
         };
         let members = running.view.members.iter().copied();
-        let others: Vec<NodeId> = members.filter(|node| *node != self.config.node).collect();
+        let others: Vec<NodeId> = members.filter(|node| *node != self.core.node()).collect();
         let link = self.links_up().take(1);
-        self.tell_by_datagram(&others, link, &Body::Ack(ack));
-    }
-
-    /// Says something to these nodes, over each of these links.
-    pub(super) fn tell_by_datagram(&mut self, to: &[NodeId], links: impl Iterator<Item = u8>, body: &Body) {
-        for link in links {
-            let sender = Sender { node: self.config.node, boot: self.boot, link };
-            let bytes = self.datagrams.write(sender, body);
-            let datagram = |to: &NodeId| GroupOutput::Datagram { to: *to, link, bytes: bytes.clone() };
-            self.outputs.extend(to.iter().map(datagram));
-        }
+        self.core.send(&others, link, &Body::Ack(ack));
     }
 
     /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says
@@ -140,14 +130,14 @@ impl Group {
                 last = Some(ticket);
                 running.unstable.pop_front();
             }
-            self.outputs.extend(last.map(GroupOutput::Stable));
-            self.outputs.push_back(GroupOutput::StableUpTo(Position { epoch, count }));
+            self.core.outputs.extend(last.map(GroupOutput::Stable));
+            self.core.outputs.push_back(GroupOutput::StableUpTo(Position { epoch, count }));
         }
         let stability = &running.stability;
-        let granted = self.leases.grant(self.config.majority(), |count| stability.holders(count));
-        if let Some(sender) = granted.and_then(|incarnation| self.config.node.sender(incarnation)) {
+        let granted = self.leases.grant(self.core.config.majority(), |count| stability.holders(count));
+        if let Some(sender) = granted.and_then(|incarnation| self.core.node().sender(incarnation)) {
             self.sender = Some(sender);
-            self.outputs.push_back(GroupOutput::Sender(sender));
+            self.core.outputs.push_back(GroupOutput::Sender(sender));
             self.lease(false);
         }
     }

@@ -1,13 +1,13 @@
 //! What the group tells operators: its state, its counters, its log.
 
 use super::view::Stage;
-use super::{Group, GroupOutput, Position};
+use super::{Group, Position};
 use crate::engine::View;
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::SenderId;
-use testudo_ike::output::{LogLevel, Time};
+use testudo_ike::output::Time;
 
 /// Where a node stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ pub(super) enum Topic {
 pub(super) struct LogLimit([Option<Time>; 4]);
 
 impl LogLimit {
-    fn admit(&mut self, now: Time, topic: Topic) -> bool {
+    pub(super) fn admit(&mut self, now: Time, topic: Topic) -> bool {
         let Some(last) = self.0.get_mut(topic as usize) else {
             return false;
         };
@@ -143,12 +143,12 @@ impl Group {
             Stage::Running(running) => (Phase::Running, running.stability.stable(), running.current.clone()),
         };
         let epoch = self.held.epoch;
-        let mut counters = self.counters;
+        let mut counters = self.core.counters;
         if let Stage::Running(running) = &self.stage {
             counters.contradictions = running.stability.contradictions;
         }
         GroupStatus {
-            node: self.config.node,
+            node: self.core.node(),
             phase,
             view: self.stage.view().cloned(),
             current,
@@ -164,9 +164,9 @@ impl Group {
     }
 
     fn peer_status(&self) -> Vec<PeerStatus> {
-        let suspicion = &self.config.suspicion;
+        let suspicion = &self.core.config.suspicion;
         let members = self.stage.view().map(|view| view.members.as_slice()).unwrap_or_default();
-        let mut nodes: Vec<NodeId> = self.config.nodes.iter().chain(members).copied().collect();
+        let mut nodes: Vec<NodeId> = self.core.config.nodes.iter().chain(members).copied().collect();
         nodes.sort_unstable();
         nodes.dedup();
         let acked = |node| match &self.stage {
@@ -174,7 +174,7 @@ impl Group {
             _ => None,
         };
         let incarnation = |node| self.leases.table().find(|(of, _)| *of == node).map_or(0, |(_, n)| n);
-        let others = nodes.into_iter().filter(|node| *node != self.config.node);
+        let others = nodes.into_iter().filter(|node| *node != self.core.node());
         others
             .map(|node| {
                 let peer = self.peers.all.get(&node);
@@ -193,16 +193,5 @@ impl Group {
                 }
             })
             .collect()
-    }
-
-    pub(super) fn log(&mut self, level: LogLevel, message: String) {
-        self.outputs.push_back(GroupOutput::Log { level, message });
-    }
-
-    /// A line that others can cause: one a second for each topic.
-    pub(super) fn log_limited(&mut self, now: Time, topic: Topic, message: String) {
-        if self.logs.admit(now, topic) {
-            self.log(LogLevel::Warning, message);
-        }
     }
 }

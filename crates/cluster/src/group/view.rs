@@ -5,7 +5,7 @@ use super::durable::Begun;
 use super::exchange::{Exchange, Heard, Held, Outcome, Status, Verdict};
 use super::frame::{self, Chain, Frame, Header, Kind};
 use super::heartbeat::{self, mask};
-use super::keys::{self, RANDOM_LEN};
+use super::keys;
 use super::lease::{Ask, Lease};
 use super::outbox::{Entry, entries};
 use super::stability::{Position, Stability};
@@ -110,7 +110,7 @@ impl Group {
             view.members.sort_unstable();
             view.members.dedup();
         }
-        if !view.members.contains(&self.config.node) {
+        if !view.members.contains(&self.core.node()) {
             return self.down(now, "the engine's view does not hold this node");
         }
         let before = self.stage.view().map(|view| view.members.clone()).unwrap_or_default();
@@ -118,9 +118,9 @@ impl Group {
         self.out = false;
         let view = self.believe(view);
         let trusted = self.peers.ring(now, &before, &view.members);
-        self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
+        self.core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         if view.quorate {
-            self.stage = Stage::Forming(Exchange::new(view, self.config.nodes.len()));
+            self.stage = Stage::Forming(Exchange::new(view, self.core.config.nodes.len()));
             self.say_status(now);
         } else {
             self.waits_since = None;
@@ -132,7 +132,7 @@ impl Group {
     /// A view in which nothing can be decided.
     fn powerless(&mut self, now: Time, view: View) {
         self.interrupted();
-        self.outputs.push_back(GroupOutput::View(ViewStart {
+        self.core.outputs.push_back(GroupOutput::View(ViewStart {
             view: View { quorate: false, ..view },
             epoch: self.held.epoch,
             current: Vec::new(),
@@ -145,7 +145,7 @@ impl Group {
 
     /// The engine is gone.
     pub(super) fn down(&mut self, now: Time, reason: &str) {
-        self.log(LogLevel::Error, format!("the cluster's engine is gone: {reason}"));
+        self.core.log(LogLevel::Error, format!("the cluster's engine is gone: {reason}"));
         self.interrupted();
         self.leave(now);
         self.peers.ring(now, &[], &[]);
@@ -154,7 +154,7 @@ impl Group {
     /// The others have gone on without this node. Whether what it holds still counts, the next
     /// view's exchange tells.
     pub(super) fn put_out(&mut self, now: Time) {
-        self.log(
+        self.core.log(
             LogLevel::Warning,
             "this node stood still, and the others have gone on without it".to_owned(),
         );
@@ -167,7 +167,7 @@ impl Group {
     /// No view from now on. What is under way in the old ring is ignored by everybody.
     pub(super) fn leave(&mut self, now: Time) {
         if !matches!(self.stage, Stage::Down | Stage::Forming(_)) {
-            self.outputs.push_back(GroupOutput::NoView);
+            self.core.outputs.push_back(GroupOutput::NoView);
         }
         self.stage = Stage::Down;
         self.attentive = now;
@@ -183,26 +183,23 @@ impl Group {
             return;
         };
         let ring = exchange.view.ring;
-        let mut random = [0; RANDOM_LEN];
-        let mut salt = [0; RANDOM_LEN];
-        self.entropy.fill(&mut random);
-        self.entropy.fill(&mut salt);
+        let (random, salt) = (self.core.random(), self.core.random());
         let status = Status {
             members: mask(&exchange.view.members),
-            boot: self.boot,
+            boot: self.core.boot(),
             held: self.held,
             begun: self.durable.begun,
             doubtful: self.doubtful,
             synced: self.synced,
-            patient: self.waits_since.is_none_or(|since| now.since(since) < self.config.patience),
+            patient: self.waits_since.is_none_or(|since| now.since(since) < self.core.config.patience),
             random,
             leases: self.leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
             promises: self.promises(now),
         };
-        let Ok(plain) = postcard::to_allocvec(&(&status, self.config.speaks)).map(Zeroizing::new) else {
-            return self.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
+        let Ok(plain) = postcard::to_allocvec(&(&status, self.core.config.speaks)).map(Zeroizing::new) else {
+            return self.core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
         };
-        let sealed = frame::seal_status(&self.config.key, self.config.node, ring, &salt, &plain);
+        let sealed = frame::seal_status(&self.core.config.key, self.core.node(), ring, &salt, &plain);
         self.outgoing.push_front(sealed);
         self.repeat = Some(now.plus(STATUS_REPEAT_INTERVAL));
     }
@@ -211,20 +208,20 @@ impl Group {
     pub(super) fn message(&mut self, now: Time, from: NodeId, bytes: &[u8]) -> bool {
         let frame = frame::parse(bytes);
         let Some(view) = self.stage.view().filter(|view| view.members.contains(&from)) else {
-            self.counters.old_ring += 1;
+            self.core.counters.old_ring += 1;
             return true;
         };
         match frame {
-            Frame::Malformed => self.counters.malformed += 1,
+            Frame::Malformed => self.core.counters.malformed += 1,
             Frame::OtherVersion => {
-                self.counters.other_version += 1;
+                self.core.counters.other_version += 1;
                 self.heard(now, from, None);
             }
-            Frame::This(header, _) if header.ring != view.ring => self.counters.old_ring += 1,
+            Frame::This(header, _) if header.ring != view.ring => self.core.counters.old_ring += 1,
             Frame::This(header, body) if header.kind == Kind::Status => {
-                let plain = frame::open_status(&self.config.key, from, &header, body);
+                let plain = frame::open_status(&self.core.config.key, from, &header, body);
                 if plain.is_none() {
-                    self.counters.unopened += 1;
+                    self.core.counters.unopened += 1;
                 }
                 self.heard(now, from, plain.and_then(|plain| Heard::read(&plain)));
             }
@@ -241,10 +238,10 @@ impl Group {
         // An engine may tell of several views in one ring. What was said for one of them says
         // nothing in another.
         if heard.as_ref().is_some_and(|heard| heard.status.members != mask(&exchange.view.members)) {
-            self.counters.old_ring += 1;
+            self.core.counters.old_ring += 1;
             return;
         }
-        if from == self.config.node {
+        if from == self.core.node() {
             self.repeat = None;
         }
         let waited = exchange.waits();
@@ -259,7 +256,7 @@ impl Group {
                 let line = format!(
                     "no view: nodes {nodes} have another cluster key or version, and those that have ours are not more than half"
                 );
-                self.log_limited(now, Topic::Excluded, line);
+                self.core.log_limited(now, Topic::Excluded, line);
             }
         }
     }
@@ -279,7 +276,7 @@ impl Group {
                 names(nodes)
             ),
         };
-        self.log_limited(now, Topic::Waiting, line);
+        self.core.log_limited(now, Topic::Waiting, line);
         self.waits_since.get_or_insert(now);
         self.stay_patient(now);
         self.powerless(now, view);
@@ -287,30 +284,30 @@ impl Group {
 
     /// STATUS is said again when this node has waited for long enough.
     fn stay_patient(&mut self, now: Time) {
-        let end = self.waits_since.map(|since| since.plus(self.config.patience));
+        let end = self.waits_since.map(|since| since.plus(self.core.config.patience));
         self.repeat = end.filter(|end| *end > now);
     }
 
     /// All members have been heard: the view begins.
     fn begin(&mut self, now: Time, outcome: Outcome) {
         let Outcome { view, epoch, current, fresh, version, .. } = outcome;
-        if !view.members.contains(&self.config.node) {
+        if !view.members.contains(&self.core.node()) {
             return;
         }
         if !outcome.unreadable.is_empty() {
             let nodes = names(&outcome.unreadable);
             let line = format!("nodes {nodes} are left out: they have another cluster key or version");
-            self.log_limited(now, Topic::Excluded, line);
+            self.core.log_limited(now, Topic::Excluded, line);
         }
-        let holds = current.contains(&self.config.node) && !(outcome.reset && self.held.epoch > 0);
+        let holds = current.contains(&self.core.node()) && !(outcome.reset && self.held.epoch > 0);
         let chain = Chain::begin(view.ring, epoch, &view.members, &current);
         let members = mask(&view.members);
-        let others = view.members.iter().copied().filter(|node| *node != self.config.node);
+        let others = view.members.iter().copied().filter(|node| *node != self.core.node());
         let running = Running {
             epoch,
             reset: outcome.reset,
             boots: outcome.boots.into_iter().collect(),
-            key: keys::group(&self.config.key, view.ring, &outcome.randoms),
+            key: keys::group(&self.core.config.key, view.ring, &outcome.randoms),
             serial: 0,
             seen: BTreeMap::new(),
             stability: Stability::new(chain, others),
@@ -318,30 +315,30 @@ impl Group {
             // view has begun everywhere: until then the next one may come together without any of
             // these.
             unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
-            bulk: BulkTransfer::new(self.config.node, &fresh, version.unwrap_or(GroupConfig::OLDEST)),
+            bulk: BulkTransfer::new(self.core.node(), &fresh, version.unwrap_or(GroupConfig::OLDEST)),
             current: current.clone(),
             view: view.clone(),
         };
         self.held = Held { epoch, ring: view.ring, count: 0, chain };
-        self.synced = current.contains(&self.config.node);
+        self.synced = current.contains(&self.core.node());
         (self.waits_since, self.doubtful) = (None, self.doubtful && !self.synced);
         // Until this is on the disk, nothing in the view is acknowledged.
         self.durable.begun = Begun::new(&view, epoch);
         self.unbroken = true;
         self.unacknowledged = true;
         self.leases.merge(&outcome.leases);
-        let trusted = self.peers.pin(&running.boots, now, self.config.heartbeat);
+        let trusted = self.peers.pin(&running.boots, now, self.core.config.heartbeat);
         self.stage = Stage::Running(Box::new(running));
         self.take_early();
         // Before anything is carried: whoever is passed over, and may hear this node, stops now and
         // not when the next heartbeat is due.
         self.heartbeat(now);
-        self.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
+        self.core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
         let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
         let wait_until = now.plus(wait);
         let version = version.unwrap_or(GroupConfig::OLDEST);
         let start = ViewStart { view, epoch, current, fresh, reset: outcome.reset, wait_until, version };
-        self.outputs.push_back(GroupOutput::View(start));
+        self.core.outputs.push_back(GroupOutput::View(start));
         if holds {
             self.outbox.again();
         } else {
@@ -349,9 +346,9 @@ impl Group {
             self.delivered = None;
         }
         let suspects = self.peers.suspects().filter(|node| heartbeat::within(members, *node));
-        self.outputs.extend(suspects.map(GroupOutput::Suspected));
+        self.core.outputs.extend(suspects.map(GroupOutput::Suspected));
         if !self.lease(true) {
-            self.outputs.push_back(GroupOutput::Persist(self.durable));
+            self.core.outputs.push_back(GroupOutput::Persist(self.durable));
         }
     }
 
@@ -366,7 +363,7 @@ impl Group {
             Some(Ask::Exhausted) => {
                 let line =
                     "no sender ID is left for this node: nothing can be sent until all SAs have new keys";
-                self.log(LogLevel::Error, line.to_owned());
+                self.core.log(LogLevel::Error, line.to_owned());
                 return false;
             }
             Some(Ask::New(incarnation)) => (incarnation, true),
@@ -374,33 +371,33 @@ impl Group {
         };
         if is_new {
             self.durable.incarnation = incarnation;
-            self.outputs.push_back(GroupOutput::Persist(self.durable));
+            self.core.outputs.push_back(GroupOutput::Persist(self.durable));
         }
-        self.outbox.lease(&Lease { boot: self.boot, incarnation }.write());
+        self.outbox.lease(&Lease { boot: self.core.boot(), incarnation }.write());
         is_new
     }
 
     /// A message of the view: opened, counted, and handed on. False: the rest of it has not come.
     fn batch(&mut self, now: Time, from: NodeId, header: &Header, body: &[u8]) -> bool {
         let Stage::Running(running) = &mut self.stage else {
-            self.counters.old_ring += 1;
+            self.core.counters.old_ring += 1;
             return true;
         };
         if header.epoch != running.epoch {
-            self.counters.old_ring += 1;
+            self.core.counters.old_ring += 1;
             return true;
         }
         if !running.is_to_come(from, header.serial) {
-            self.counters.replayed += 1;
+            self.core.counters.replayed += 1;
             return true;
         }
         let plain = match running.open(from, header, body) {
             Opened::Plain(plain) => plain,
             Opened::NotYet => return false,
             Opened::Wrong => {
-                self.counters.unopened += 1;
+                self.core.counters.unopened += 1;
                 let line = format!("a message of node {from} cannot be opened, and is ignored");
-                self.log_limited(now, Topic::Forged, line);
+                self.core.log_limited(now, Topic::Forged, line);
                 return true;
             }
         };
@@ -410,27 +407,27 @@ impl Group {
         running.stability.delivered(running.stability.chain().next(from, header, tag));
         let count = running.stability.count();
         (self.held.count, self.held.chain) = (count, running.stability.chain());
-        if from == self.config.node
+        if from == self.core.node()
             && let Some(ticket) = self.outbox.delivered(header.serial)
         {
             running.unstable.push_back((count, ticket));
             running.bulk.delivered(now, header.serial, count);
             self.delivered = Some(ticket);
         }
-        (self.unacknowledged, self.counters.delivered) = (true, self.counters.delivered + 1);
+        (self.unacknowledged, self.core.counters.delivered) = (true, self.core.counters.delivered + 1);
         let at = Position { epoch: running.epoch, count };
         for entry in entries(&plain) {
             match entry {
                 Some(Entry::Update(update)) => {
                     let update = Zeroizing::new(update.to_vec());
-                    self.outputs.push_back(GroupOutput::Delivered { from, at, update });
+                    self.core.outputs.push_back(GroupOutput::Delivered { from, at, update });
                 }
                 Some(Entry::Lease(lease)) => {
                     if let Some(lease) = Lease::read(lease) {
-                        self.leases.delivered(from, lease, self.boot, count);
+                        self.leases.delivered(from, lease, self.core.boot(), count);
                     }
                 }
-                None => self.counters.malformed += 1,
+                None => self.core.counters.malformed += 1,
             }
         }
         true
