@@ -343,13 +343,15 @@ impl Group {
 
     fn send_by_engine(&mut self, now: Time, of: MessageName, every: Duration) {
         // An engine that is busy has what it was given before.
-        if self.retry.is_some() {
+        if self.queue.is_busy() {
             return;
         }
         let Some(running) = self.running_at(&of) else { return };
         let header = Header { kind: Kind::Rest, ring: of.ring, epoch: of.epoch, serial: of.serial };
-        let bytes = running.bulk.again(now, of.serial, every).map(|octets| frame::rest(&header, octets));
-        self.outgoing.extend(bytes);
+        if let Some(octets) = running.bulk.again(now, of.serial, every) {
+            let message = frame::rest(&header, octets);
+            self.queue.push(message);
+        }
     }
 
     fn running_at(&mut self, of: &MessageName) -> Option<&mut Running> {

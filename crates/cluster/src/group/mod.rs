@@ -23,6 +23,7 @@ mod outbox;
 mod output;
 mod peers;
 mod ports;
+mod queue;
 mod send;
 mod stability;
 mod status;
@@ -45,7 +46,7 @@ use exchange::Held;
 use lease::Leases;
 use outbox::Outbox;
 use peers::Peers;
-use std::collections::VecDeque;
+use queue::EngineQueue;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
@@ -76,10 +77,7 @@ pub struct Group {
     outbox: Outbox,
     leases: Leases,
     sender: Option<SenderId>,
-    /// For the engine, in order; not taken while it is busy.
-    outgoing: VecDeque<Vec<u8>>,
-    /// When to try again after the engine refused.
-    retry: Option<Time>,
+    queue: EngineQueue,
     /// When to say STATUS again, should the engine have lost it.
     repeat: Option<Time>,
     peers: Peers,
@@ -127,8 +125,7 @@ impl Group {
             waits_since: None,
             outbox: Outbox::default(),
             sender: None,
-            outgoing: VecDeque::new(),
-            retry: None,
+            queue: EngineQueue::default(),
             repeat: None,
             next_heartbeat: now,
             attentive: now,
@@ -177,9 +174,7 @@ impl Group {
     pub fn handle_timeout(&mut self, now: Time) {
         self.attend(now);
         self.tick(now);
-        if self.retry.is_some_and(|at| at <= now) {
-            self.retry = None;
-        }
+        self.queue.handle_timeout(now);
         if self.repeat.is_some_and(|at| at <= now) {
             self.say_status(now);
         }
@@ -193,7 +188,7 @@ impl Group {
             Stage::Running(running) => running.bulk.next_timeout(),
             _ => None,
         };
-        [self.retry, self.repeat, Some(self.next_heartbeat), self.next_suspicion(), rest]
+        [self.queue.next_timeout(), self.repeat, Some(self.next_heartbeat), self.next_suspicion(), rest]
             .into_iter()
             .flatten()
             .min()
@@ -255,13 +250,8 @@ impl Group {
 
     /// What to do next.
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
-        if let Some(output) = self.core.outputs.pop_front() {
-            return Some(output);
-        }
-        if self.retry.is_some() {
-            return None;
-        }
-        self.outgoing.pop_front().map(GroupOutput::Multicast)
+        let next = self.core.outputs.pop_front();
+        next.or_else(|| self.queue.pop().map(GroupOutput::Multicast))
     }
 }
 

@@ -7,11 +7,8 @@ use super::stability::Position;
 use super::view::Stage;
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
-use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// The engine is tried again after this long, unless the host says earlier that it is ready.
-const ENGINE_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// So many messages are under way at most; further ones wait.
 const MAX_IN_FLIGHT: u64 = 1 << 14;
 
@@ -38,10 +35,10 @@ impl Group {
             let sealed = frame::seal(&running.key, self.core.node(), &header, &[], &batch.plain);
             if bulk {
                 let (by_engine, rest) = frame::split(&running.key, self.core.node(), sealed);
-                self.outgoing.push_back(by_engine);
+                self.queue.push(by_engine);
                 beside.push((header, rest));
             } else {
-                self.outgoing.push_back(sealed);
+                self.queue.push(sealed);
             }
         }
         beside.into_iter().for_each(|(header, rest)| self.send_bulk(&header, rest));
@@ -61,14 +58,13 @@ impl Group {
         };
         // What belongs to a view that is over is sealed anew from the outbox.
         if ours(frame::parse(&bytes)) {
-            self.outgoing.push_front(bytes);
-            self.retry = Some(now.plus(ENGINE_RETRY_INTERVAL));
+            self.queue.refused(now, bytes);
         }
     }
 
     /// The engine takes messages again.
     pub fn multicast_ready(&mut self) {
-        self.retry = None;
+        self.queue.ready();
     }
 
     /// True once the disk knows that the view has begun here. A node that acknowledged something

@@ -171,8 +171,8 @@ impl Group {
         }
         self.stage = Stage::Down;
         self.attentive = now;
-        self.outgoing.clear();
-        (self.retry, self.repeat, self.unacknowledged) = (None, None, false);
+        self.queue.clear();
+        (self.repeat, self.unacknowledged) = (None, false);
         self.early.clear();
     }
 
@@ -200,7 +200,7 @@ impl Group {
             return self.core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
         };
         let sealed = frame::seal_status(&self.core.config.key, self.core.node(), ring, &salt, &plain);
-        self.outgoing.push_front(sealed);
+        self.queue.push_first(sealed);
         self.repeat = Some(now.plus(STATUS_REPEAT_INTERVAL));
     }
 
