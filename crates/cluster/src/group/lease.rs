@@ -22,6 +22,8 @@ pub(super) struct Leases {
     table: BTreeMap<NodeId, u16>,
     wanted: bool,
     asked: Option<Asked>,
+    /// The sender ID that this node has been granted last.
+    granted: Option<SenderId>,
     /// No incarnation is left; said once.
     exhausted: bool,
 }
@@ -72,7 +74,7 @@ impl Leases {
     /// At the start of a node, which wants one.
     pub(super) fn new(node: NodeId, last: u16) -> Self {
         let table = BTreeMap::from([(node, last)]);
-        Self { node, used: last, table, wanted: true, asked: None, exhausted: false }
+        Self { node, used: last, table, wanted: true, asked: None, granted: None, exhausted: false }
     }
 
     /// One is wanted from now on, another than before.
@@ -80,9 +82,9 @@ impl Leases {
         self.wanted = true;
     }
 
-    /// Nothing that was asked for before counts any more.
+    /// Nothing that was asked for or granted before counts any more.
     pub(super) fn void(&mut self) {
-        (self.wanted, self.asked) = (true, None);
+        (self.wanted, self.asked, self.granted) = (true, None, None);
     }
 
     /// A view begins, whose members know of these.
@@ -127,16 +129,23 @@ impl Leases {
         }
     }
 
-    /// The incarnation that is granted now, if so many nodes as `majority` hold the message that
+    /// The sender ID that is granted now, if so many nodes as `majority` hold the message that
     /// asked for it.
-    pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<u16> {
+    pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<SenderId> {
         let asked = self.asked?;
         let granted = holders(asked.at?) >= majority || planted(Plant::LeaseWithoutMajority);
         if !granted {
             return None;
         }
         (self.wanted, self.asked) = (false, None);
-        Some(asked.incarnation)
+        let sender = self.node.sender(asked.incarnation)?;
+        self.granted = Some(sender);
+        self.granted
+    }
+
+    /// The sender ID that this node has been granted last.
+    pub(super) fn granted(&self) -> Option<SenderId> {
+        self.granted
     }
 
     /// The highest incarnation of each node.
@@ -164,10 +173,14 @@ mod tests {
         assert_eq!(leases.grant(2, |_| 3), None, "of another boot");
         leases.delivered(node(1), Lease { boot: 6, incarnation: 7 }, 6, 4);
         assert_eq!(leases.grant(2, |count| usize::from(count <= 4)), None);
-        assert_eq!(leases.grant(2, |_| 2), Some(7));
+        let sender = node(1).sender(7);
+        assert_eq!((leases.grant(2, |_| 2), leases.granted()), (sender, sender));
         assert_eq!(leases.ask(true), None);
         leases.want();
         assert_eq!(leases.ask(false), Some(Ask::New(8)));
+        assert_eq!(leases.granted(), sender, "it counts until another is granted");
+        leases.void();
+        assert_eq!(leases.granted(), None);
     }
 
     #[test]

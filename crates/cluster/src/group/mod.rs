@@ -48,7 +48,6 @@ use outbox::Outbox;
 use peers::Peers;
 use queue::EngineQueue;
 use testudo_base::shard::ShardSet;
-use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
 use view::Stage;
@@ -76,7 +75,6 @@ pub struct Group {
     waits_since: Option<Time>,
     outbox: Outbox,
     leases: Leases,
-    sender: Option<SenderId>,
     queue: EngineQueue,
     /// When to say STATUS again, should the engine have lost it.
     repeat: Option<Time>,
@@ -97,8 +95,6 @@ pub struct Group {
     provisional: ShardSet,
     /// Something was delivered since the last acknowledgement.
     unacknowledged: bool,
-    /// The last own update that was delivered here.
-    delivered: Option<Ticket>,
 }
 
 impl Group {
@@ -124,7 +120,6 @@ impl Group {
             unbroken: false,
             waits_since: None,
             outbox: Outbox::default(),
-            sender: None,
             queue: EngineQueue::default(),
             repeat: None,
             next_heartbeat: now,
@@ -137,7 +132,6 @@ impl Group {
             load: 0,
             provisional: ShardSet::EMPTY,
             unacknowledged: false,
-            delivered: None,
         }
     }
 
@@ -234,7 +228,7 @@ impl Group {
     /// again.
     pub fn rolled_back(&mut self, now: Time) {
         self.core.draw_boot();
-        (self.held, self.synced, self.sender, self.delivered) = (Held::NOTHING, false, None, None);
+        (self.held, self.synced) = (Held::NOTHING, false);
         (self.doubtful, self.unbroken, self.waits_since) = (true, false, None);
         self.outbox.clear();
         self.leases.void();

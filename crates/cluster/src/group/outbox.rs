@@ -41,6 +41,8 @@ pub(super) struct Outbox {
     closed: VecDeque<Batch>,
     /// With the serial that each was sealed under.
     sent: VecDeque<(u64, Batch)>,
+    /// The last update of this node that was delivered here.
+    last_delivered: Option<Ticket>,
 }
 
 impl Batch {
@@ -132,7 +134,13 @@ impl Outbox {
         // ignored when they come.
         let overtaken: Vec<_> = self.sent.drain(..at).collect();
         overtaken.into_iter().rev().for_each(|(_, batch)| self.closed.push_front(batch));
+        self.last_delivered = batch.last.or(self.last_delivered);
         batch.last
+    }
+
+    /// The last update of this node that was delivered here, as long as it counts.
+    pub(super) fn last_delivered(&self) -> Option<Ticket> {
+        self.last_delivered
     }
 
     /// What was sent in a view that is over and not delivered there goes out again, before all
@@ -212,10 +220,13 @@ mod tests {
         outbox.send(0);
         outbox.send(1);
         assert_eq!(outbox.delivered(0), Some(Ticket(1)));
-        assert_eq!(outbox.delivered(0), None);
+        assert_eq!((outbox.delivered(0), outbox.last_delivered()), (None, Some(Ticket(1))));
         outbox.again();
         let again: Vec<_> = (0..2).map(|serial| updates(outbox.send(serial).unwrap())).collect();
         assert_eq!(again, [[b"b".to_vec()], [b"c".to_vec()]]);
         assert_eq!((outbox.in_flight(), outbox.waiting()), (2, 0));
+        outbox.clear();
+        assert_eq!((outbox.in_flight(), outbox.last_delivered()), (0, None));
+        assert_eq!(outbox.publish(b"d"), Ticket(4), "tickets are not used again");
     }
 }

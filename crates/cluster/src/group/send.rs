@@ -131,8 +131,7 @@ impl Group {
         }
         let stability = &running.stability;
         let granted = self.leases.grant(self.core.config.majority(), |count| stability.holders(count));
-        if let Some(sender) = granted.and_then(|incarnation| self.core.node().sender(incarnation)) {
-            self.sender = Some(sender);
+        if let Some(sender) = granted {
             self.core.outputs.push_back(GroupOutput::Sender(sender));
             self.lease(false);
         }

@@ -156,7 +156,7 @@ impl Group {
             delivered: Position { epoch, count: self.held.count },
             stable: Position { epoch, count: stable },
             waiting: self.outbox.waiting() + self.outbox.in_flight(),
-            sender: self.sender,
+            sender: self.leases.granted(),
             peers: self.peer_status(),
             fence: self.fence,
             counters,

@@ -314,7 +314,7 @@ impl Group {
             // Those who hold the state have all had the same messages. They are stable once the
             // view has begun everywhere: until then the next one may come together without any of
             // these.
-            unstable: self.delivered.filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
+            unstable: self.outbox.last_delivered().filter(|_| holds).map(|ticket| (0, ticket)).into_iter().collect(),
             bulk: BulkTransfer::new(self.core.node(), &fresh, version.unwrap_or(GroupConfig::OLDEST)),
             current: current.clone(),
             view: view.clone(),
@@ -343,7 +343,6 @@ impl Group {
             self.outbox.again();
         } else {
             self.outbox.clear();
-            self.delivered = None;
         }
         let suspects = self.peers.suspects().filter(|node| heartbeat::within(members, *node));
         self.core.outputs.extend(suspects.map(GroupOutput::Suspected));
@@ -412,7 +411,6 @@ impl Group {
         {
             running.unstable.push_back((count, ticket));
             running.bulk.delivered(now, header.serial, count);
-            self.delivered = Some(ticket);
         }
         (self.unacknowledged, self.core.counters.delivered) = (true, self.core.counters.delivered + 1);
         let at = Position { epoch: running.epoch, count };
