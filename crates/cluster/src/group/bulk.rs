@@ -199,8 +199,7 @@ impl Group {
         let Stage::Running(running) = &mut self.stage else { return };
         let fresh = running.bulk.fresh.clone();
         let body = Body::Rest(name_of(header), rest);
-        let link = self.links_up().take(1);
-        self.core.send(&fresh, link, &body);
+        self.core.send(&fresh, self.links.up().take(1), &body);
         if let (Body::Rest(_, octets), Stage::Running(running)) = (body, &mut self.stage) {
             running.bulk.told += 1;
             running.bulk.sent.push_back(SentRest {
@@ -325,8 +324,7 @@ impl Group {
         }
         for (from, serial) in missing {
             let body = Body::Missing(from, MessageName { ring, epoch, serial });
-            let links = self.links_up();
-            self.core.send(&[from], links, &body);
+            self.core.send(&[from], self.links.up(), &body);
         }
         for serial in overdue {
             self.send_by_engine(now, MessageName { ring, epoch, serial }, UNASKED_AFTER);

@@ -17,8 +17,7 @@ const VOUCHED_WITHIN: Duration = Duration::from_secs(1);
 impl Group {
     /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
     pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
-        let bit = 1_u32.checked_shl(link.into()).unwrap_or(0);
-        self.links = if up { self.links | bit } else { self.links & !bit };
+        self.links.set(link, up);
         self.look_at_ports(now);
     }
 
@@ -26,13 +25,6 @@ impl Group {
     /// carries provisionally.
     pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
         (self.load, self.provisional) = (load, provisional);
-    }
-
-    /// Links that are up, lowest first.
-    pub(super) fn links_up(&self) -> impl Iterator<Item = u8> + use<> {
-        let up = self.links;
-        (0..self.core.config.links)
-            .filter(move |link| up.checked_shr((*link).into()).is_some_and(|up| up & 1 == 1))
     }
 
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
@@ -79,8 +71,7 @@ impl Group {
         }
         let heartbeat = Body::Heartbeat(Box::new(self.compose(now)));
         let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
-        let links = self.links_up();
-        self.core.send(&to, links, &heartbeat);
+        self.core.send(&to, self.links.up(), &heartbeat);
     }
 
     fn compose(&mut self, now: Time) -> Heartbeat {
@@ -89,7 +80,7 @@ impl Group {
         let ring = view.map_or(NO_RING, |view| view.ring);
         // Who waits for the holder of the state decides nothing.
         let waits = matches!(&self.stage, Stage::Forming(exchange) if exchange.waits());
-        let (lately, up) = (self.lately(now), self.links as u8);
+        let (lately, up) = (self.lately(now), self.links.bits() as u8);
         let heard = |(node, peer): (&NodeId, &Peer)| {
             let (boot, at) = (heartbeat::half(peer.boot?), peer.at?);
             let age = heartbeat::age(now.since(at));
@@ -105,7 +96,7 @@ impl Group {
             ack: self.ack().unwrap_or(Ack { ring, epoch: 0, count: 0, digest: [0; 8] }),
             members: view.map(|view| mask(&view.members)).unwrap_or_default(),
             base: self.base(),
-            links: self.links,
+            links: self.links.bits(),
             load: self.load,
             provisional: self.provisional,
             heard: self.peers.all.iter().filter_map(heard).collect(),

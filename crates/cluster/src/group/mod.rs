@@ -19,6 +19,7 @@ mod heartbeat;
 mod heartbeats;
 mod keys;
 mod lease;
+mod links;
 mod outbox;
 mod output;
 mod peers;
@@ -44,6 +45,7 @@ use crate::engine::{EngineEvent, RingId};
 use datagram::Body;
 use exchange::Held;
 use lease::Leases;
+use links::Links;
 use outbox::Outbox;
 use peers::Peers;
 use queue::EngineQueue;
@@ -88,9 +90,9 @@ pub struct Group {
     fence: Time,
     /// When it was last heard that a later quorate view goes on without this node.
     passed_over: Option<Time>,
-    /// What heartbeats tell of this node.
-    links: u32,
+    links: Links,
     ports: ports::Ports,
+    /// What heartbeats tell of this node.
     load: u16,
     provisional: ShardSet,
     /// Something was delivered since the last acknowledgement.
@@ -108,6 +110,7 @@ impl Group {
         Self {
             leases: Leases::new(config.node, durable.incarnation),
             peers: Peers::new(&config, now),
+            links: Links::new(config.links),
             core: Core::new(config, entropy),
             stage: Stage::Down,
             early: Vec::new(),
@@ -127,7 +130,6 @@ impl Group {
             late: false,
             fence: Time::default(),
             passed_over: None,
-            links: u32::MAX,
             ports: ports::Ports::WELL,
             load: 0,
             provisional: ShardSet::EMPTY,

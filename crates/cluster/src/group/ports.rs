@@ -82,12 +82,12 @@ impl Group {
 
     fn ails(&mut self, now: Time) -> bool {
         let since = self.lately(now);
-        let ports = 1..self.core.config.links;
-        if ports.clone().any(|link| !self.links_up().any(|up| up == link)) {
+        if self.links.lacks_port() {
             return true;
         }
+        let mut ports = 1..self.core.config.links;
         // Who was late itself, or has come into another view, has not heard yet what it will.
-        let left_out = self.attentive < since && ports.into_iter().any(|link| self.is_left_out(since, link));
+        let left_out = self.attentive < since && ports.any(|link| self.is_left_out(since, link));
         self.ports.left_out = left_out.then(|| self.ports.left_out.unwrap_or(now));
         // Not all find at the same moment that one has fallen silent.
         self.ports.left_out.is_some_and(|at| at < since)

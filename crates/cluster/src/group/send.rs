@@ -92,8 +92,7 @@ impl Group {
         };
         let members = running.view.members.iter().copied();
         let others: Vec<NodeId> = members.filter(|node| *node != self.core.node()).collect();
-        let link = self.links_up().take(1);
-        self.core.send(&others, link, &Body::Ack(ack));
+        self.core.send(&others, self.links.up().take(1), &Body::Ack(ack));
     }
 
     /// A member has told what it holds. Acknowledgements are cumulative: one that is repeated says
