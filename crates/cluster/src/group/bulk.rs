@@ -1,77 +1,78 @@
-//! What brings fresh nodes up to date goes beside the engine, to them alone: there is much of it,
-//! and it says nothing new to the others. The engine tells its place in the order, by the header
-//! and the tag of what is sealed, with a proof of both; the rest comes as a datagram. A fresh node
-//! takes in nothing behind such a place before it has that, and what the datagrams lose comes by
-//! the engine after all: when it is asked for, or when a fresh node has not acknowledged it for
-//! long.
+//! Bulk transfer: what brings fresh nodes up to date goes beside the engine, to them alone. There
+//! is much of it, and it says nothing new to the others.
+//!
+//! The engine carries the header and the tag of what is sealed, with a proof of both. That gives
+//! the message its place in the order. The rest of it goes as a datagram. A fresh node takes in
+//! nothing behind such a place before it has the rest. What the datagrams lose goes by the engine
+//! after all: when a fresh node asks for it, or has not acknowledged it for long.
 
-use super::datagram::{Body, MessageName, Sender};
+use super::core::Core;
+use super::datagram::{Body, MessageName};
 use super::frame::{self, Frame, Header, Kind};
-use super::view::{Running, Stage};
-use super::{Group, Ticket};
+use super::links::Links;
+use super::queue::EngineQueue;
+use super::stability::Stability;
 use crate::node::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use testudo_ike::output::Time;
-use zeroize::Zeroizing;
 
-/// The first version of what is published whose speakers know of it.
+/// The first version of what is published whose speakers know of bulk transfer.
 const BULK_SINCE_VERSION: u8 = 17;
-/// What is longer does not fit into a datagram.
+/// A longer rest does not fit into a datagram.
 const MAX_REST_OCTETS: usize = 60_000;
-/// Rests are asked for when the first that is needed has not come for so long, and again.
+/// A node asks for rests when the first that it needs has not come for this long, and again.
 const REST_TIMEOUT: Duration = Duration::from_millis(10);
-/// So many in one go.
+/// It asks for at most this many at a time.
 const MAX_ASKED_AT_ONCE: usize = 128;
-/// Who is asked again meanwhile has sent it.
+/// A rest that was sent again is not sent once more before this has passed, whoever asks.
 const RESEND_INTERVAL: Duration = Duration::from_millis(100);
-/// What a fresh node has not acknowledged so long after its delivery goes by the engine unasked,
-/// some at a time: perhaps no question gets through.
+/// What a fresh node has not acknowledged this long after its delivery goes by the engine unasked:
+/// perhaps no question gets through.
 const UNASKED_AFTER: Duration = Duration::from_millis(300);
 const MAX_UNASKED_AT_ONCE: usize = 8;
-/// Where so many were missing, and one of so many, datagrams of that size do not pass: the engine
-/// does it all.
+/// Where at least this many rests were missing, and one of so many, datagrams of that size do not
+/// pass: the engine carries everything.
 const MIN_MISSING: usize = 8;
 const TOLD_PER_MISSING: usize = 64;
-/// Octets of rests whose place has not come. Nodes have a megabyte or two under way.
+/// The most octets of rests whose place has not come. Nodes have a megabyte or two under way.
 const MAX_KEPT_OCTETS: usize = 32 << 20;
-/// Rests that are kept for a view that has begun elsewhere: its owners begin with one chunk each.
-const MAX_EARLY_RESTS: usize = 64;
-/// What has waited is taken in by and by, so that heartbeats do not wait for all: so many messages,
-/// or a quarter of as many with a rest.
-const MESSAGES_PER_TURN: usize = 16;
+/// A turn takes in at most this many of the messages that have waited, or a quarter of as many with
+/// a rest, so that heartbeats do not wait for all.
+pub(super) const MESSAGES_PER_TURN: usize = 16;
+const WEIGHT_WITH_REST: usize = 4;
 
-/// A rest that came before its view: whose, which, and what.
-pub(super) type Early = (NodeId, MessageName, Vec<u8>);
-
-/// Of one view.
+/// The bulk transfer of one view.
 pub(super) struct BulkTransfer {
-    /// Who needs it.
+    /// The nodes that need it.
     fresh: Vec<NodeId>,
     /// This node is one of them.
     wanted: bool,
+    /// All members know of bulk transfer.
     all_know: bool,
-    /// The rests of this node's messages that somebody may need yet.
+    /// The rests of this node's messages that a fresh node may still need.
     sent: VecDeque<SentRest>,
-    /// How many there were, and how many of them have gone by the engine after all.
+    /// How many rests this node has sent, and how many of them went by the engine after all.
     told: usize,
     missing: usize,
-    /// Rests whose place has not come.
+    /// Rests whose place has not come, by sender and serial.
     came: BTreeMap<(NodeId, u64), Vec<u8>>,
     octets: usize,
-    /// Messages of the view from the first on whose rest has not come.
+    /// The messages of the view from the first on whose rest has not come.
     waiting: VecDeque<(NodeId, Vec<u8>)>,
-    /// When what is missing in them is asked for; and that the first of them can be taken in.
+    /// When this node asks for the rests that are missing in them.
     ask: Option<Time>,
+    /// The first of them can be taken in.
     goes_on: bool,
 }
 
+/// The rest of a message of this node.
 struct SentRest {
     serial: u64,
     octets: Vec<u8>,
-    /// Messages that were delivered with it, and when.
+    /// How many messages were delivered when this one was, and when that was.
     delivered: Option<(u64, Time)>,
-    /// When it was sent by the engine.
+    /// When it was last sent by the engine.
     again: Option<Time>,
 }
 
@@ -92,12 +93,12 @@ impl BulkTransfer {
         }
     }
 
-    /// In this view something may go beside the engine.
+    /// True if messages of this view may go beside the engine.
     pub(super) fn is_used(&self) -> bool {
         self.all_know && !self.fresh.is_empty()
     }
 
-    /// Datagrams of that size pass, as far as is known.
+    /// True if datagrams of that size pass, as far as is known.
     fn passes(&self) -> bool {
         self.missing < MIN_MISSING.max(self.told / TOLD_PER_MISSING)
     }
@@ -107,20 +108,79 @@ impl BulkTransfer {
         self.is_used() && self.passes() && octets <= MAX_REST_OCTETS
     }
 
-    /// True for who takes in what is said there.
+    /// True on a fresh node, which takes in what goes beside the engine.
     pub(super) fn wanted(&self) -> bool {
         self.wanted
     }
 
-    /// The rest of a message, if it has come.
+    /// Sends the rest of a message to the fresh nodes.
+    pub(super) fn send(&mut self, core: &mut Core, links: Links, header: &Header, rest: Vec<u8>) {
+        let body = Body::Rest(header.name(), rest);
+        core.send(&self.fresh, links.up().take(1), &body);
+        if let Body::Rest(of, octets) = body {
+            self.told += 1;
+            self.sent.push_back(SentRest { serial: of.serial, octets, delivered: None, again: None });
+        }
+    }
+
+    /// A message of this node has been delivered here: `count` messages have been until now.
+    pub(super) fn delivered(&mut self, now: Time, serial: u64, count: u64) {
+        if let Some(sent) = self.sent.iter_mut().find(|sent| sent.serial == serial) {
+            sent.delivered = Some((count, now));
+        }
+    }
+
+    /// All members have this many messages.
+    pub(super) fn stable(&mut self, count: u64) {
+        self.sent.retain(|sent| sent.delivered.is_none_or(|(at, _)| at > count));
+    }
+
+    /// A fresh node asks for the rest of a message of this node.
+    pub(super) fn send_asked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
+        self.send_by_engine(queue, now, of, RESEND_INTERVAL);
+    }
+
+    /// A fresh node may have asked for it in vain.
+    pub(super) fn send_unasked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
+        self.send_by_engine(queue, now, of, UNASKED_AFTER);
+    }
+
+    /// The oldest messages of this node that fresh nodes have not acknowledged for long.
+    pub(super) fn overdue(&self, stability: &Stability, now: Time) -> Vec<u64> {
+        let acked = self.fresh.iter().filter_map(|node| stability.acked(*node)).min().unwrap_or(u64::MAX);
+        let overdue = |sent: &SentRest| {
+            let (count, at) = sent.delivered?;
+            (now.since(at) >= UNASKED_AFTER).then_some((sent.serial, count))
+        };
+        let oldest = self.sent.iter().filter_map(overdue).take(MAX_UNASKED_AT_ONCE);
+        oldest.filter(|(_, count)| *count > acked).map(|(serial, _)| serial).collect()
+    }
+
+    /// Sends the rest of a message of this node by the engine, unless it has done so within `every`.
+    fn send_by_engine(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName, every: Duration) {
+        // An engine that is busy has what it was given before.
+        if queue.is_busy() {
+            return;
+        }
+        let Some(sent) = self.sent.iter_mut().find(|sent| sent.serial == of.serial) else { return };
+        if sent.again.is_none_or(|at| now.since(at) >= every) {
+            self.missing += usize::from(sent.again.is_none());
+            sent.again = Some(now);
+            let header = Header { kind: Kind::Rest, ring: of.ring, epoch: of.epoch, serial: of.serial };
+            queue.push(frame::rest(&header, &sent.octets));
+        }
+    }
+
+    /// Takes the rest of a message, if it has come.
     pub(super) fn take(&mut self, from: NodeId, serial: u64) -> Option<Vec<u8>> {
         let rest = self.came.remove(&(from, serial))?;
         self.octets -= rest.len();
         Some(rest)
     }
 
-    /// What the first that waits needs is always kept: nothing else would make room.
-    fn keep(&mut self, from: NodeId, serial: u64, rest: Vec<u8>) {
+    /// A rest has come as a datagram. What the first message that waits needs is always kept: only
+    /// that makes room.
+    pub(super) fn keep(&mut self, from: NodeId, serial: u64, rest: Vec<u8>) {
         let is_needed = self.needed().next() == Some((from, serial));
         let fits = self.octets + rest.len() <= MAX_KEPT_OCTETS || is_needed;
         if self.wanted && fits && !self.came.contains_key(&(from, serial)) {
@@ -130,7 +190,18 @@ impl BulkTransfer {
         }
     }
 
-    /// A node's message has been taken in: what came for earlier ones is of no use.
+    /// A rest has come by the engine. Its sender has not vouched for it yet, so it is kept only if
+    /// a message waits for it. False if none does.
+    pub(super) fn keep_needed(&mut self, from: NodeId, serial: u64, rest: &[u8]) -> bool {
+        let is_needed = self.needed().any(|needed| needed == (from, serial));
+        if is_needed {
+            self.take(from, serial);
+            self.keep(from, serial, rest.to_vec());
+        }
+        is_needed
+    }
+
+    /// A node's message has been taken in: what came for its earlier ones is of no use.
     pub(super) fn passed(&mut self, from: NodeId, serial: u64) {
         while let Some((first, _)) = self.came.range((from, 0)..=(from, serial)).next() {
             let (_, serial) = *first;
@@ -138,42 +209,59 @@ impl BulkTransfer {
         }
     }
 
-    /// What the messages that wait need, in their order.
+    /// The rests that the messages that wait need, in their order.
     fn needed(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         self.waiting.iter().filter_map(|(from, bytes)| Some((*from, needs(bytes)?)))
     }
 
-    /// A message of this node has been delivered here, as so manieth.
-    pub(super) fn delivered(&mut self, now: Time, serial: u64, count: u64) {
-        if let Some(sent) = self.sent.iter_mut().find(|sent| sent.serial == serial) {
-            sent.delivered = Some((count, now));
-        }
+    /// True while messages wait: further ones must wait behind them.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
-    /// All have so many messages.
-    pub(super) fn stable(&mut self, count: u64) {
-        self.sent.retain(|sent| sent.delivered.is_none_or(|(at, _)| at > count));
+    /// True if the first message that waits can be taken in.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
-    /// The rest of a message of this node, to go by the engine.
-    fn again(&mut self, now: Time, serial: u64, every: Duration) -> Option<&[u8]> {
-        let sent = self.sent.iter_mut().find(|sent| sent.serial == serial)?;
-        if sent.again.is_some_and(|at| now.since(at) < every) {
+    /// A message waits behind the others.
+    pub(super) fn wait(&mut self, from: NodeId, bytes: Vec<u8>) {
+        self.waiting.push_back((from, bytes));
+    }
+
+    /// The next message that can be taken in, and how much of [`MESSAGES_PER_TURN`] it takes.
+    pub(super) fn next(&mut self) -> Option<(NodeId, Vec<u8>, usize)> {
+        if !self.goes_on {
             return None;
         }
-        self.missing += usize::from(sent.again.is_none());
-        sent.again = Some(now);
-        Some(&sent.octets)
+        let next = self.waiting.pop_front();
+        self.goes_on = next.is_some();
+        next.map(|(from, bytes)| {
+            let weight = if needs(&bytes).is_some() { WEIGHT_WITH_REST } else { 1 };
+            (from, bytes, weight)
+        })
     }
 
-    /// The oldest that have been delivered for long, with the count of messages that it takes to
-    /// have them.
-    fn overdue(&self, now: Time) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let overdue = move |sent: &SentRest| {
-            let (count, at) = sent.delivered?;
-            (now.since(at) >= UNASKED_AFTER).then_some((sent.serial, count))
-        };
-        self.sent.iter().filter_map(overdue).take(MAX_UNASKED_AT_ONCE)
+    /// The message of [`Self::next`] has been taken in.
+    pub(super) fn taken_in(&mut self, now: Time) {
+        self.goes_on = self.has_waiting();
+        self.ask = self.has_waiting().then(|| now.plus(REST_TIMEOUT));
+    }
+
+    /// A message whose turn it is must wait for its rest.
+    pub(super) fn wait_first(&mut self, now: Time, from: NodeId, bytes: Vec<u8>) {
+        self.waiting.push_front((from, bytes));
+        self.goes_on = false;
+        self.ask = Some(now.plus(REST_TIMEOUT));
+    }
+
+    /// What to ask for now.
+    pub(super) fn missing(&mut self, now: Time) -> Vec<(NodeId, u64)> {
+        if self.ask.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.ask = Some(now.plus(REST_TIMEOUT));
+        self.needed().filter(|of| !self.came.contains_key(of)).take(MAX_ASKED_AT_ONCE).collect()
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
@@ -181,195 +269,10 @@ impl BulkTransfer {
     }
 }
 
-impl Group {
-    /// Adds an update that says nothing new to those who hold the state: it is for the fresh nodes
-    /// of the view, and to others it is not delivered if all members speak a version that knows of
-    /// that.
-    pub fn publish_bulk(&mut self, update: Vec<u8>) -> Ticket {
-        self.outbox.publish_bulk(&Zeroizing::new(update))
-    }
-
-    /// True if such updates go beside the engine.
-    pub fn sends_bulk_directly(&self) -> bool {
-        matches!(&self.stage, Stage::Running(running) if running.bulk.takes(0))
-    }
-
-    /// Sends the rest of a message beside the engine.
-    pub(super) fn send_bulk(&mut self, header: &Header, rest: Vec<u8>) {
-        let Stage::Running(running) = &mut self.stage else { return };
-        let fresh = running.bulk.fresh.clone();
-        let body = Body::Rest(name_of(header), rest);
-        self.core.send(&fresh, self.links.up().take(1), &body);
-        if let (Body::Rest(_, octets), Stage::Running(running)) = (body, &mut self.stage) {
-            running.bulk.told += 1;
-            running.bulk.sent.push_back(SentRest {
-                serial: header.serial,
-                octets,
-                delivered: None,
-                again: None,
-            });
-        }
-    }
-
-    /// The engine has delivered a message: its turn comes when that of all before it has come.
-    pub(super) fn in_turn(&mut self, now: Time, from: NodeId, bytes: Vec<u8>) {
-        if let Frame::This(header, rest) = frame::parse(&bytes) {
-            if header.kind == Kind::Rest {
-                return self.rest_by_engine(now, from, &name_of(&header), rest.to_vec());
-            }
-            if let Stage::Running(running) = &mut self.stage
-                && running.view.ring == header.ring
-                && !running.bulk.waiting.is_empty()
-            {
-                return running.bulk.waiting.push_back((from, bytes));
-            }
-        }
-        if !self.message(now, from, &bytes)
-            && let Stage::Running(running) = &mut self.stage
-        {
-            running.bulk.waiting.push_back((from, bytes));
-            running.bulk.ask = Some(now.plus(REST_TIMEOUT));
-        }
-    }
-
-    /// The rest of a message comes by the engine, behind its place. Nobody has vouched for it yet:
-    /// it takes no other's room.
-    fn rest_by_engine(&mut self, now: Time, from: NodeId, of: &MessageName, rest: Vec<u8>) {
-        let Some(running) = self.running_at(of) else { return };
-        let bulk = &mut running.bulk;
-        if bulk.needed().any(|needed| needed == (from, of.serial)) {
-            bulk.take(from, of.serial);
-            bulk.keep(from, of.serial, rest);
-            self.go_on(now);
-        }
-    }
-
-    /// The rest of a message has come as a datagram.
-    pub(super) fn rest_came(&mut self, now: Time, from: NodeId, of: MessageName, rest: Vec<u8>) {
-        match self.running_at(&of) {
-            Some(running) if running.view.members.contains(&from) && running.is_to_come(from, of.serial) => {
-                running.bulk.keep(from, of.serial, rest);
-                self.go_on(now);
-            }
-            Some(_) => {}
-            None => {
-                let forming =
-                    matches!(&self.stage, Stage::Forming(exchange) if exchange.view.ring == of.ring);
-                if forming && self.early.len() < MAX_EARLY_RESTS {
-                    self.early.push((from, of, rest));
-                }
-            }
-        }
-    }
-
-    /// The view has begun: takes what came for it before.
-    pub(super) fn take_early(&mut self) {
-        for (from, of, rest) in std::mem::take(&mut self.early) {
-            if let Some(running) = self.running_at(&of).filter(|running| running.view.members.contains(&from))
-            {
-                running.bulk.keep(from, of.serial, rest);
-            }
-        }
-    }
-
-    /// The view is over, and what was delivered in it to all who go on together counts: takes in
-    /// all that there is all of.
-    pub(super) fn go_on_to_the_end(&mut self, now: Time) {
-        while matches!(&self.stage, Stage::Running(running) if running.bulk.goes_on) {
-            self.go_on(now);
-        }
-    }
-
-    /// Takes in what has waited, as far as there is all of it, and not too much in one go.
-    fn go_on(&mut self, now: Time) {
-        let mut room = MESSAGES_PER_TURN;
-        while room > 0 {
-            let Stage::Running(running) = &mut self.stage else { return };
-            if !running.bulk.goes_on {
-                return;
-            }
-            let Some((from, bytes)) = running.bulk.waiting.pop_front() else {
-                running.bulk.goes_on = false;
-                return;
-            };
-            room = room.saturating_sub(if needs(&bytes).is_some() { 4 } else { 1 });
-            let taken = self.message(now, from, &bytes);
-            let Stage::Running(running) = &mut self.stage else { return };
-            let bulk = &mut running.bulk;
-            if taken {
-                bulk.goes_on = !bulk.waiting.is_empty();
-            } else {
-                bulk.waiting.push_front((from, bytes));
-                bulk.goes_on = false;
-            }
-            bulk.ask = (!bulk.waiting.is_empty()).then(|| now.plus(REST_TIMEOUT));
-        }
-    }
-
-    /// Goes on with what waits, asks for what has not come, and sends what others may have asked
-    /// for in vain.
-    pub(super) fn look_after_rests(&mut self, now: Time) {
-        self.go_on(now);
-        let Stage::Running(running) = &mut self.stage else { return };
-        let (bulk, stability) = (&running.bulk, &running.stability);
-        let least = bulk.fresh.iter().filter_map(|node| stability.acked(*node)).min().unwrap_or(u64::MAX);
-        let overdue = bulk.overdue(now).filter(|(_, count)| *count > least).map(|(serial, _)| serial);
-        let overdue: Vec<u64> = overdue.collect();
-        let (ring, epoch) = (running.view.ring, running.epoch);
-        let mut missing = Vec::new();
-        if running.bulk.ask.is_some_and(|at| at <= now) {
-            running.bulk.ask = Some(now.plus(REST_TIMEOUT));
-            let came = &running.bulk.came;
-            missing.extend(running.bulk.needed().filter(|of| !came.contains_key(of)).take(MAX_ASKED_AT_ONCE));
-        }
-        for (from, serial) in missing {
-            let body = Body::Missing(from, MessageName { ring, epoch, serial });
-            self.core.send(&[from], self.links.up(), &body);
-        }
-        for serial in overdue {
-            self.send_by_engine(now, MessageName { ring, epoch, serial }, UNASKED_AFTER);
-        }
-    }
-
-    /// A fresh node has not got what was sent beside the engine: now it goes by the engine.
-    pub(super) fn rest_missing(&mut self, now: Time, from: Sender, of: &MessageName) {
-        let known = self.running_at(of).is_some_and(|it| it.boots.get(&from.node) == Some(&from.boot));
-        if known {
-            self.send_by_engine(now, *of, RESEND_INTERVAL);
-        }
-    }
-
-    fn send_by_engine(&mut self, now: Time, of: MessageName, every: Duration) {
-        // An engine that is busy has what it was given before.
-        if self.queue.is_busy() {
-            return;
-        }
-        let Some(running) = self.running_at(&of) else { return };
-        let header = Header { kind: Kind::Rest, ring: of.ring, epoch: of.epoch, serial: of.serial };
-        if let Some(octets) = running.bulk.again(now, of.serial, every) {
-            let message = frame::rest(&header, octets);
-            self.queue.push(message);
-        }
-    }
-
-    fn running_at(&mut self, of: &MessageName) -> Option<&mut Running> {
-        match &mut self.stage {
-            Stage::Running(running) if (running.view.ring, running.epoch) == (of.ring, of.epoch) => {
-                Some(running)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The serial of a message whose rest comes beside the engine.
+/// The serial of a message whose rest goes beside the engine.
 fn needs(bytes: &[u8]) -> Option<u64> {
     match frame::parse(bytes) {
         Frame::This(header, _) if header.kind == Kind::Bulk => Some(header.serial),
         _ => None,
     }
-}
-
-fn name_of(header: &Header) -> MessageName {
-    MessageName { ring: header.ring, epoch: header.epoch, serial: header.serial }
 }

@@ -5,6 +5,7 @@
 //! delivered, which is at the same place in the total order everywhere, each computes the same
 //! outcome from them.
 
+use super::config::GroupConfig;
 use super::durable::Begun;
 use super::frame::Chain;
 use super::keys::RANDOM_LEN;
@@ -127,6 +128,13 @@ pub(super) struct Outcome {
     pub(super) unreadable: Vec<NodeId>,
     /// The highest version that all members speak, as far as they say.
     pub(super) version: Option<u8>,
+}
+
+impl Outcome {
+    /// The version of what is published in the view.
+    pub(super) fn version(&self) -> u8 {
+        self.version.unwrap_or(GroupConfig::OLDEST)
+    }
 }
 
 impl Exchange {

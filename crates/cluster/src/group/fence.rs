@@ -13,7 +13,7 @@
 
 use super::heartbeat::{Heartbeat, mask, within};
 use super::peers::{Peers, promise};
-use super::view::Stage;
+use super::views::Stage;
 use super::{Group, GroupOutput, NoQuorum};
 use crate::node::NodeId;
 use std::time::Duration;
@@ -29,11 +29,8 @@ impl Group {
 
     /// Extends the deadline as far as it is proven.
     pub(super) fn prove(&mut self) {
-        let members = match &self.stage {
-            Stage::Running(running) => &running.view.members,
-            Stage::Forming(exchange) => &exchange.view.members,
-            Stage::Down | Stage::Minority(_) => return,
-        };
+        let Some(view) = self.views.view().filter(|view| view.quorate) else { return };
+        let members = &view.members;
         let others = self.needed(members.len()) - 1;
         let proven = self.peers.proven(members, others);
         // What was heard before the others went on proves nothing any more. Should they not have
@@ -50,11 +47,12 @@ impl Group {
     /// that packets may leave.
     pub(super) fn look_for_successors(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
         let goes_on = heartbeat.stance.quorate && heartbeat.stance.running;
+        let held = self.views.history.held();
         let later = match heartbeat.ack.epoch {
             // Its disk does not have the view yet. Rings count up for all who have been in one
             // together.
-            0 => heartbeat.ack.ring.seq > self.held.ring.seq,
-            epoch => epoch > self.held.epoch,
+            0 => heartbeat.ack.ring.seq > held.ring.seq,
+            epoch => epoch > held.epoch,
         };
         if !goes_on || !later || within(heartbeat.members, self.core.node()) {
             return;
@@ -78,18 +76,17 @@ impl Group {
     /// its view.
     pub(super) fn extend_alone(&mut self, now: Time) {
         let silent = |at: Time| now.since(at) > self.core.config.suspicion.ceiling;
-        let alone = match &self.stage {
+        let has_begun = self.views.history.held().epoch > 0;
+        let alone = match &self.views.stage {
             Stage::Running(running) => running.view.members.len() == 1,
-            Stage::Forming(exchange) if !exchange.waits() => {
-                exchange.view.members.len() == 1 && self.held.epoch > 0
-            }
+            Stage::Forming(exchange) if !exchange.waits() => exchange.view.members.len() == 1 && has_begun,
             Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
                 // Who has lost its engine, and not its network, hears that the others are a quorum.
                 // They may take its shards.
                 let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.core.config.no_quorum == NoQuorum::Forward
-                    && !self.out
-                    && self.held.epoch > 0
+                    && !self.views.is_out
+                    && has_begun
                     && quorate.max().is_none_or(silent)
             }
         };
@@ -111,16 +108,18 @@ impl Group {
     /// holds in the view, or be sure to be current, or else it could go on while its shards are
     /// given away at this view's start.
     pub(super) fn vouch(&mut self, now: Time, from: NodeId, heartbeat: &Heartbeat) {
-        let base = self.base();
-        let sure = match &self.stage {
+        let history = &self.views.history;
+        let sure = match &self.views.stage {
             Stage::Down | Stage::Minority(_) => false,
-            Stage::Forming(_) => heartbeat.stance.running || self.synced && heartbeat.base == base,
+            Stage::Forming(_) => {
+                heartbeat.stance.running || history.is_synced() && heartbeat.base == history.digest()
+            }
             Stage::Running(running) => {
                 heartbeat.stance.running || !running.reset && running.current.contains(&from)
             }
         };
-        let ring = self.stage.view().map(|view| view.ring);
-        let members = self.stage.view().map(|view| mask(&view.members));
+        let ring = self.views.view().map(|view| view.ring);
+        let members = self.views.view().map(|view| mask(&view.members));
         let place = (Some(heartbeat.ack.ring), Some(heartbeat.members));
         if !sure || !heartbeat.stance.quorate || (ring, members) != place {
             return;
@@ -133,7 +132,7 @@ impl Group {
 
     /// What a member says of our own heartbeats.
     pub(super) fn echo(&mut self, from: NodeId, heartbeat: &Heartbeat) {
-        let Some(view) = self.stage.view().filter(|view| view.quorate) else {
+        let Some(view) = self.views.view().filter(|view| view.quorate) else {
             return;
         };
         if view.ring != heartbeat.ack.ring || !heartbeat.stance.quorate {

@@ -7,6 +7,7 @@
 //!
 //! What follows `version` may look different in another version.
 
+use super::datagram::MessageName;
 use super::keys::{self, RANDOM_LEN};
 use super::{ClusterKey, RingId};
 use crate::node::NodeId;
@@ -61,6 +62,11 @@ pub(super) enum Frame<'a> {
 }
 
 impl Header {
+    /// Names the message.
+    pub(super) fn name(&self) -> MessageName {
+        MessageName { ring: self.ring, epoch: self.epoch, serial: self.serial }
+    }
+
     fn write(&self) -> [u8; HEADER_OCTETS] {
         let mut out = [0; HEADER_OCTETS];
         out[..2].copy_from_slice(&MAGIC);

@@ -1,10 +1,9 @@
 //! Heartbeats go out, and come in.
 
-use super::datagram::{Ack, Body, Sender};
-use super::heartbeat::{self, Heard, Heartbeat, Stance, mask};
-use super::peers::{NO_RING, Peer};
+use super::datagram::{Body, Sender};
+use super::heartbeat::{self, Heard, Heartbeat, mask};
+use super::peers::Peer;
 use super::ports;
-use super::view::Stage;
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
 use std::time::Duration;
@@ -30,8 +29,8 @@ impl Group {
     /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
     /// meanwhile, and others are not silent.
     pub(super) fn attend(&mut self, now: Time) {
-        let late =
-            now.since(self.next_heartbeat) > self.core.config.heartbeat.max(self.core.config.suspicion.floor / 2);
+        let late = now.since(self.next_heartbeat)
+            > self.core.config.heartbeat.max(self.core.config.suspicion.floor / 2);
         if late && !self.late {
             self.core.counters.late += 1;
             (self.late, self.attentive) = (true, now);
@@ -49,7 +48,7 @@ impl Group {
             self.next_heartbeat = if next > now { next } else { now.plus(self.core.config.heartbeat) };
             self.extend_alone(now);
         }
-        let members = self.stage.view().map(|view| mask(&view.members)).unwrap_or_default();
+        let members = mask(self.views.members());
         for (node, peer) in &mut self.peers.all {
             if heartbeat::within(members, *node) && peer.listener.suspect(now, &self.core.config.suspicion) {
                 self.core.counters.suspicions += 1;
@@ -60,8 +59,7 @@ impl Group {
 
     /// When the next member becomes a suspect, if it stays silent.
     pub(super) fn next_suspicion(&self) -> Option<Time> {
-        let members = self.stage.view()?.members.iter();
-        let peers = members.filter_map(|node| self.peers.all.get(node));
+        let peers = self.views.members().iter().filter_map(|node| self.peers.all.get(node));
         peers.filter_map(|peer| peer.listener.due(&self.core.config.suspicion)).min()
     }
 
@@ -76,10 +74,6 @@ impl Group {
 
     fn compose(&mut self, now: Time) -> Heartbeat {
         let seq = self.peers.send(now);
-        let view = self.stage.view();
-        let ring = view.map_or(NO_RING, |view| view.ring);
-        // Who waits for the holder of the state decides nothing.
-        let waits = matches!(&self.stage, Stage::Forming(exchange) if exchange.waits());
         let (lately, up) = (self.lately(now), self.links.bits() as u8);
         let heard = |(node, peer): (&NodeId, &Peer)| {
             let (boot, at) = (heartbeat::half(peer.boot?), peer.at?);
@@ -89,23 +83,15 @@ impl Group {
         };
         Heartbeat {
             seq,
-            stance: Stance {
-                quorate: view.is_some_and(|view| view.quorate) && !waits,
-                running: matches!(self.stage, Stage::Running(_)),
-            },
-            ack: self.ack().unwrap_or(Ack { ring, epoch: 0, count: 0, digest: [0; 8] }),
-            members: view.map(|view| mask(&view.members)).unwrap_or_default(),
-            base: self.base(),
+            stance: self.views.stance(),
+            ack: self.views.ack(),
+            members: mask(self.views.members()),
+            base: self.views.history.digest(),
             links: self.links.bits(),
             load: self.load,
             provisional: self.provisional,
             heard: self.peers.all.iter().filter_map(heard).collect(),
         }
-    }
-
-    /// Stands for what this node held before the view that is being formed.
-    pub(super) fn base(&self) -> [u8; 8] {
-        self.held.digest(self.synced)
     }
 
     /// A heartbeat has come.
@@ -152,8 +138,10 @@ impl Group {
                 self.look_for_successors(now, from, heartbeat);
             }
         }
-        if heartbeat.stance.running {
-            self.acknowledged(from, sender.boot, &heartbeat.ack);
+        if heartbeat.stance.running
+            && let Some(running) = self.views.running_mut()
+        {
+            running.acknowledged(from, sender.boot, &heartbeat.ack);
         }
         self.echo(from, heartbeat);
     }

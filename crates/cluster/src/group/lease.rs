@@ -5,9 +5,14 @@
 //! a majority of the configured nodes hold that message. Whatever majority comes together later has
 //! one of them, and the exchange of its view makes the highest known.
 
+use super::GroupOutput;
+use super::core::Core;
+use super::history::History;
+use super::outbox::Outbox;
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use testudo_base::spi::SenderId;
+use testudo_ike::output::LogLevel;
 use testudo_planted::{Plant, planted};
 
 /// Incarnations of a node: 1 and up.
@@ -44,7 +49,7 @@ pub(super) struct Lease {
 
 /// What comes of wanting a lease in a view that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+enum Ask {
     /// Write it to disk, then say it.
     New(u16),
     /// Say it again: an earlier view ended before it was granted.
@@ -103,7 +108,7 @@ impl Leases {
     }
 
     /// What to ask for, in a view that has begun; `begun` if it has just.
-    pub(super) fn ask(&mut self, begun: bool) -> Option<Ask> {
+    fn ask(&mut self, begun: bool) -> Option<Ask> {
         if !self.wanted {
             return None;
         }
@@ -117,6 +122,34 @@ impl Leases {
         self.used = highest + 1;
         self.asked = Some(Asked { incarnation: self.used, at: None });
         Some(Ask::New(self.used))
+    }
+
+    /// Asks for a lease, if one is wanted; `begun` if the view has just begun. True if that had to
+    /// be written to the disk.
+    pub(super) fn request(
+        &mut self,
+        core: &mut Core,
+        history: &mut History,
+        outbox: &mut Outbox,
+        begun: bool,
+    ) -> bool {
+        let (incarnation, is_new) = match self.ask(begun) {
+            None => return false,
+            Some(Ask::Exhausted) => {
+                let line =
+                    "no sender ID is left for this node: nothing can be sent until all SAs have new keys";
+                core.log(LogLevel::Error, line.to_owned());
+                return false;
+            }
+            Some(Ask::New(incarnation)) => (incarnation, true),
+            Some(Ask::Again(incarnation)) => (incarnation, false),
+        };
+        if is_new {
+            history.use_incarnation(incarnation);
+            core.outputs.push_back(GroupOutput::Persist(history.durable()));
+        }
+        outbox.lease(&Lease { boot: core.boot(), incarnation }.write());
+        is_new
     }
 
     /// A lease has been delivered.

@@ -6,17 +6,18 @@
 //! acknowledged by every member. An engine that delivers a message to its sender has not shown that
 //! anybody else holds it.
 
-mod alone;
 mod bulk;
 mod config;
 mod core;
 mod datagram;
+mod delivery;
 mod durable;
 mod exchange;
 mod fence;
 mod frame;
 mod heartbeat;
 mod heartbeats;
+mod history;
 mod keys;
 mod lease;
 mod links;
@@ -25,13 +26,14 @@ mod output;
 mod peers;
 mod ports;
 mod queue;
-mod send;
+mod running;
 mod stability;
 mod status;
 mod suspicion;
 #[cfg(test)]
 mod tests;
-mod view;
+mod view_change;
+mod views;
 
 pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
 pub use durable::{Begun, Durable};
@@ -43,7 +45,7 @@ pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 use self::core::Core;
 use crate::engine::{EngineEvent, RingId};
 use datagram::Body;
-use exchange::Held;
+use frame::Frame;
 use lease::Leases;
 use links::Links;
 use outbox::Outbox;
@@ -52,34 +54,17 @@ use queue::EngineQueue;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
-use view::Stage;
+use views::Views;
 use zeroize::Zeroizing;
 
 /// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the
 /// end of each of its turns, and does what [`Self::poll_output`] asks for.
 pub struct Group {
     core: Core,
-    stage: Stage,
-    /// What has come for a view that has begun at its sender, and not yet here.
-    early: Vec<bulk::Early>,
-    /// The others have gone on without this node, and no view has begun since.
-    out: bool,
-    held: Held,
-    synced: bool,
-    /// What the disk has, or is about to have; and up to which epoch it is known to.
-    durable: Durable,
-    on_disk: u64,
-    /// The disk may say less than there was.
-    doubtful: bool,
-    /// Since the last view that has begun nobody else can have gone on alone.
-    unbroken: bool,
-    /// Since when this node, and others with it, have waited for who holds the state.
-    waits_since: Option<Time>,
+    views: Views,
     outbox: Outbox,
     leases: Leases,
     queue: EngineQueue,
-    /// When to say STATUS again, should the engine have lost it.
-    repeat: Option<Time>,
     peers: Peers,
     next_heartbeat: Time,
     /// Since when this node has done everything in time.
@@ -95,36 +80,19 @@ pub struct Group {
     /// What heartbeats tell of this node.
     load: u16,
     provisional: ShardSet,
-    /// Something was delivered since the last acknowledgement.
-    unacknowledged: bool,
 }
 
 impl Group {
     /// A node begins, with what it has written to its disk.
-    pub fn new(
-        config: GroupConfig,
-        durable: Durable,
-        entropy: Box<dyn Entropy + Send>,
-        now: Time,
-    ) -> Self {
+    pub fn new(config: GroupConfig, durable: Durable, entropy: Box<dyn Entropy + Send>, now: Time) -> Self {
         Self {
             leases: Leases::new(config.node, durable.incarnation),
             peers: Peers::new(&config, now),
             links: Links::new(config.links),
             core: Core::new(config, entropy),
-            stage: Stage::Down,
-            early: Vec::new(),
-            out: false,
-            held: Held::NOTHING,
-            synced: false,
-            durable,
-            on_disk: durable.begun.epoch,
-            doubtful: false,
-            unbroken: false,
-            waits_since: None,
+            views: Views::new(durable),
             outbox: Outbox::default(),
             queue: EngineQueue::default(),
-            repeat: None,
             next_heartbeat: now,
             attentive: now,
             late: false,
@@ -133,7 +101,6 @@ impl Group {
             ports: ports::Ports::WELL,
             load: 0,
             provisional: ShardSet::EMPTY,
-            unacknowledged: false,
         }
     }
 
@@ -157,10 +124,20 @@ impl Group {
     pub fn handle_datagram(&mut self, now: Time, link: u8, bytes: &[u8]) {
         self.attend(now);
         match self.core.read_datagram(now, link, bytes) {
-            Some((sender, Body::Ack(ack))) => self.acknowledged(sender.node, sender.boot, &ack),
+            Some((sender, Body::Ack(ack))) => {
+                if let Some(running) = self.views.running_mut() {
+                    running.acknowledged(sender.node, sender.boot, &ack);
+                }
+            }
             Some((sender, Body::Heartbeat(heartbeat))) => self.pulsed(now, sender, &heartbeat),
             Some((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
-            Some((sender, Body::Missing(_, of))) => self.rest_missing(now, sender, &of),
+            Some((sender, Body::Missing(_, of))) => {
+                if let Some(running) = self.views.running_at(&of)
+                    && running.knows(sender.node, sender.boot)
+                {
+                    running.bulk.send_asked(&mut self.queue, now, of);
+                }
+            }
             None => {}
         }
         self.settle();
@@ -171,7 +148,7 @@ impl Group {
         self.attend(now);
         self.tick(now);
         self.queue.handle_timeout(now);
-        if self.repeat.is_some_and(|at| at <= now) {
+        if self.views.next_timeout().is_some_and(|at| at <= now) {
             self.say_status(now);
         }
         self.look_after_rests(now);
@@ -180,14 +157,10 @@ impl Group {
 
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
-        let rest = match &self.stage {
-            Stage::Running(running) => running.bulk.next_timeout(),
-            _ => None,
-        };
-        [self.queue.next_timeout(), self.repeat, Some(self.next_heartbeat), self.next_suspicion(), rest]
-            .into_iter()
-            .flatten()
-            .min()
+        let rests = self.views.running().and_then(|running| running.bulk.next_timeout());
+        let heartbeats = [Some(self.next_heartbeat), self.next_suspicion()];
+        let others = [self.queue.next_timeout(), self.views.next_timeout(), rests];
+        heartbeats.into_iter().chain(others).flatten().min()
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is
@@ -196,26 +169,68 @@ impl Group {
         self.outbox.publish(&Zeroizing::new(update))
     }
 
+    /// Adds an update that says nothing new to those who hold the state: it is for the fresh nodes
+    /// of the view, and to others it is not delivered if all members speak a version that knows of
+    /// that.
+    pub fn publish_bulk(&mut self, update: Vec<u8>) -> Ticket {
+        self.outbox.publish_bulk(&Zeroizing::new(update))
+    }
+
+    /// True if such updates go beside the engine.
+    pub fn sends_bulk_directly(&self) -> bool {
+        self.views.running().is_some_and(|running| running.bulk.takes(0))
+    }
+
+    /// The host's turn ends: the open batch goes out, and what was delivered is acknowledged.
+    pub fn flush(&mut self, _now: Time) {
+        self.outbox.close();
+        if let Some(running) = self.views.running_mut() {
+            running.send(&mut self.core, &mut self.outbox, &mut self.queue, self.links);
+        }
+        if let Some(running) = self.views.recorded_mut() {
+            running.acknowledge(&mut self.core, self.links);
+        }
+    }
+
+    /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again
+    /// soon.
+    pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
+        self.core.counters.refused += 1;
+        // A message of a view that is over is sealed anew from the outbox.
+        if let (Frame::This(header, _), Some(view)) = (frame::parse(&bytes), self.views.view())
+            && header.ring == view.ring
+        {
+            self.queue.refused(now, bytes);
+        }
+    }
+
+    /// The engine takes messages again.
+    pub fn multicast_ready(&mut self) {
+        self.queue.ready();
+    }
+
     /// True while a quorate view waits for what its members say of themselves, which is a matter of
     /// moments. It may turn out then that none of them holds the latest state: who waits for that
     /// waits for nodes that are not there.
     pub fn is_forming(&self) -> bool {
-        matches!(&self.stage, Stage::Forming(exchange) if exchange.missing().next().is_some())
+        self.views.is_forming()
     }
 
     /// The layer above holds the whole state now: a node that was `fresh` has been brought up to
     /// date. To be said where the last of it is delivered, before any later event is handed in.
     pub fn synced(&mut self) {
-        if matches!(self.stage, Stage::Running(_)) {
-            (self.synced, self.doubtful) = (true, false);
+        if self.views.running().is_some() {
+            self.views.history.sync();
         }
     }
 
     /// The disk has what [`GroupOutput::Persist`] told: what was delivered in that view is
     /// acknowledged from now on.
     pub fn persisted(&mut self, durable: &Durable) {
-        self.on_disk = self.on_disk.max(durable.begun.epoch);
-        self.unacknowledged = true;
+        self.views.history.persisted(durable);
+        if let Some(running) = self.views.running_mut() {
+            running.must_acknowledge();
+        }
         self.settle();
     }
 
@@ -230,8 +245,7 @@ impl Group {
     /// again.
     pub fn rolled_back(&mut self, now: Time) {
         self.core.draw_boot();
-        (self.held, self.synced) = (Held::NOTHING, false);
-        (self.doubtful, self.unbroken, self.waits_since) = (true, false, None);
+        self.views.roll_back();
         self.outbox.clear();
         self.leases.void();
         self.core.log(
@@ -248,6 +262,18 @@ impl Group {
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         let next = self.core.outputs.pop_front();
         next.or_else(|| self.queue.pop().map(GroupOutput::Multicast))
+    }
+
+    /// Tells the layer above what has become stable, and what follows from it.
+    fn settle(&mut self) {
+        let Some(running) = self.views.recorded_mut() else { return };
+        running.settle(&mut self.core);
+        let stability = &running.stability;
+        let granted = self.leases.grant(self.core.config.majority(), |count| stability.holders(count));
+        if let Some(sender) = granted {
+            self.core.outputs.push_back(GroupOutput::Sender(sender));
+            self.lease(false);
+        }
     }
 }
 

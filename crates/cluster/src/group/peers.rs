@@ -122,12 +122,7 @@ impl Peers {
     }
 
     /// The exchange has told the boots of the members. Gives the suspects that begin anew.
-    pub(super) fn pin(
-        &mut self,
-        boots: &BTreeMap<NodeId, u64>,
-        now: Time,
-        heartbeat: Duration,
-    ) -> Vec<NodeId> {
+    pub(super) fn pin(&mut self, boots: &[(NodeId, u64)], now: Time, heartbeat: Duration) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, boot) in boots {
             let Some(peer) = self.all.get_mut(node).filter(|peer| peer.boot != Some(*boot)) else {

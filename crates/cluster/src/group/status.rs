@@ -1,6 +1,5 @@
 //! What the group tells operators: its state, its counters, its log.
 
-use super::view::Stage;
 use super::{Group, Position};
 use crate::engine::View;
 use crate::node::NodeId;
@@ -136,25 +135,22 @@ impl LogLimit {
 impl Group {
     /// For `testudo cluster`.
     pub fn status(&self) -> GroupStatus {
-        let (phase, stable, current) = match &self.stage {
-            Stage::Down => (Phase::Down, 0, Vec::new()),
-            Stage::Minority(_) => (Phase::NoQuorum, 0, Vec::new()),
-            Stage::Forming(_) => (Phase::Exchange, 0, Vec::new()),
-            Stage::Running(running) => (Phase::Running, running.stability.stable(), running.current.clone()),
-        };
-        let epoch = self.held.epoch;
+        let running = self.views.running();
+        let history = &self.views.history;
+        let held = history.held();
         let mut counters = self.core.counters;
-        if let Stage::Running(running) = &self.stage {
-            counters.contradictions = running.stability.contradictions;
-        }
+        counters.contradictions = running.map_or(0, |running| running.stability.contradictions);
         GroupStatus {
             node: self.core.node(),
-            phase,
-            view: self.stage.view().cloned(),
-            current,
-            synced: self.synced,
-            delivered: Position { epoch, count: self.held.count },
-            stable: Position { epoch, count: stable },
+            phase: self.views.phase(),
+            view: self.views.view().cloned(),
+            current: running.map(|running| running.current.clone()).unwrap_or_default(),
+            synced: history.is_synced(),
+            delivered: Position { epoch: held.epoch, count: held.count },
+            stable: Position {
+                epoch: held.epoch,
+                count: running.map_or(0, |running| running.stability.stable()),
+            },
             waiting: self.outbox.waiting() + self.outbox.in_flight(),
             sender: self.leases.granted(),
             peers: self.peer_status(),
@@ -165,14 +161,11 @@ impl Group {
 
     fn peer_status(&self) -> Vec<PeerStatus> {
         let suspicion = &self.core.config.suspicion;
-        let members = self.stage.view().map(|view| view.members.as_slice()).unwrap_or_default();
+        let members = self.views.members();
         let mut nodes: Vec<NodeId> = self.core.config.nodes.iter().chain(members).copied().collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let acked = |node| match &self.stage {
-            Stage::Running(running) => running.stability.acked(node),
-            _ => None,
-        };
+        let acked = |node| self.views.running()?.stability.acked(node);
         let incarnation = |node| self.leases.table().find(|(of, _)| *of == node).map_or(0, |(_, n)| n);
         let others = nodes.into_iter().filter(|node| *node != self.core.node());
         others

@@ -1,0 +1,212 @@
+//! What a node knows of the views that it has been in: how much it holds of the last one, what its
+//! disk says, and whether it may go on alone.
+//!
+//! **Alone of two nodes.** Any two views of more than half of the nodes have a node in common. It
+//! knows in the later view what the earlier one has come to. Two views of one node of two have
+//! none. A witness might give its vote to one node, and to the other when the first is gone. The
+//! second would go on from what both had before, with numbers that the first has used since.
+//!
+//! So a node goes on alone only straight from a view of both, or if it was the last to be alone.
+//! Then the other cannot have gone on in between. A witness gives its vote to another node only
+//! after the former has heard, or can have found out, that it has lost it, and the engine of a node
+//! without both votes tells it that there is no quorum. After such a moment the node waits for the
+//! other.
+
+use super::durable::{Begun, Durable};
+use super::exchange::{Held, Outcome};
+use super::frame::Chain;
+use crate::engine::View;
+use crate::node::NodeId;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct History {
+    held: Held,
+    /// The node holds the whole state in that view.
+    synced: bool,
+    /// What the disk says, or will say when it has been written.
+    durable: Durable,
+    /// The last epoch that is known to be on the disk.
+    on_disk: u64,
+    /// The disk may say less than there was.
+    doubtful: bool,
+    /// Since the last view that has begun here, no other node can have gone on alone.
+    unbroken: bool,
+}
+
+impl History {
+    /// At the start of a node, with what its disk says.
+    pub(super) fn new(durable: Durable) -> Self {
+        Self {
+            held: Held::NOTHING,
+            synced: false,
+            durable,
+            on_disk: durable.begun.epoch,
+            doubtful: false,
+            unbroken: false,
+        }
+    }
+
+    /// What the node holds of the last view whose exchange it has completed.
+    pub(super) fn held(&self) -> Held {
+        self.held
+    }
+
+    /// True if the node holds the whole state.
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// True if its disk may say less than there was.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.doubtful
+    }
+
+    /// What is to be on the disk.
+    pub(super) fn durable(&self) -> Durable {
+        self.durable
+    }
+
+    /// Stands for what the node holds: equal digests, equal states.
+    pub(super) fn digest(&self) -> [u8; 8] {
+        self.held.digest(self.synced)
+    }
+
+    /// True if the node holds the state with which a view begins.
+    pub(super) fn has_state_of(&self, node: NodeId, outcome: &Outcome) -> bool {
+        outcome.current.contains(&node) && !(outcome.reset && self.held.epoch > 0)
+    }
+
+    /// A view begins. It is to be on the disk before anything in it is acknowledged.
+    pub(super) fn begin(&mut self, node: NodeId, outcome: &Outcome, chain: Chain) {
+        let Outcome { view, epoch, current, .. } = outcome;
+        self.held = Held { epoch: *epoch, ring: view.ring, count: 0, chain };
+        self.synced = current.contains(&node);
+        self.doubtful &= !self.synced;
+        self.durable.begun = Begun::new(view, *epoch);
+        self.unbroken = true;
+    }
+
+    /// A message of the view has been delivered.
+    pub(super) fn delivered(&mut self, count: u64, chain: Chain) {
+        (self.held.count, self.held.chain) = (count, chain);
+    }
+
+    /// The node has been brought up to date.
+    pub(super) fn sync(&mut self) {
+        (self.synced, self.doubtful) = (true, false);
+    }
+
+    /// The node asks for a sender ID with this incarnation: that is to be on the disk before.
+    pub(super) fn use_incarnation(&mut self, incarnation: u16) {
+        self.durable.incarnation = incarnation;
+    }
+
+    /// The disk says this.
+    pub(super) fn persisted(&mut self, durable: &Durable) {
+        self.on_disk = self.on_disk.max(durable.begun.epoch);
+    }
+
+    /// True once the disk says that the view has begun here. A node that acknowledged something,
+    /// and then forgot even that it was there, would let others go on without it.
+    pub(super) fn is_on_disk(&self, epoch: u64) -> bool {
+        epoch <= self.on_disk
+    }
+
+    /// There is a moment without quorum, or without an engine.
+    pub(super) fn interrupt(&mut self) {
+        // The node that went on alone last is the only one that can do so again.
+        self.unbroken &= self.durable.begun.nodes().count() == 1;
+    }
+
+    /// False for a view of one of two nodes beside which the other may have gone on.
+    pub(super) fn believes(&self, view: &View, nodes: usize) -> bool {
+        let is_alone = nodes == 2 && view.members.len() == 1;
+        !view.quorate || !is_alone || self.unbroken
+    }
+
+    /// The machine has gone back to an earlier state: what the node holds is void.
+    pub(super) fn roll_back(&mut self) {
+        (self.held, self.synced) = (Held::NOTHING, false);
+        (self.doubtful, self.unbroken) = (true, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::RingId;
+
+    fn node(number: u32) -> NodeId {
+        NodeId::new(number).unwrap()
+    }
+
+    fn outcome(epoch: u64, members: &[u32], current: &[u32], reset: bool) -> Outcome {
+        let nodes = |numbers: &[u32]| numbers.iter().copied().map(node).collect::<Vec<_>>();
+        Outcome {
+            view: View { ring: RingId { seq: epoch, node: 1 }, members: nodes(members), quorate: true },
+            epoch,
+            current: nodes(current),
+            fresh: vec![],
+            reset,
+            randoms: vec![],
+            boots: vec![],
+            leases: vec![],
+            wait: std::time::Duration::ZERO,
+            unreadable: vec![],
+            version: None,
+        }
+    }
+
+    fn begin(history: &mut History, outcome: &Outcome) {
+        history.begin(node(1), outcome, Chain::default());
+    }
+
+    #[test]
+    fn one_of_two_nodes_goes_on_alone_from_a_view_of_both_until_there_is_no_quorum() {
+        let both = outcome(1, &[1, 2], &[1, 2], false);
+        let alone = outcome(2, &[1], &[1], false);
+        let mut history = History::new(Durable::default());
+        assert!(!history.believes(&alone.view, 2), "nothing is known of the other");
+        assert!(history.believes(&alone.view, 3) && history.believes(&both.view, 2));
+        begin(&mut history, &both);
+        assert!(history.believes(&alone.view, 2));
+        history.interrupt();
+        assert!(!history.believes(&alone.view, 2), "the other may have gone on");
+        begin(&mut history, &both);
+        begin(&mut history, &alone);
+        history.interrupt();
+        assert!(history.believes(&alone.view, 2), "this node was alone last");
+        history.roll_back();
+        assert!(!history.believes(&alone.view, 2), "it does not know any more whether it was");
+    }
+
+    #[test]
+    fn a_view_is_on_the_disk_once_that_has_been_written() {
+        let mut history =
+            History::new(Durable { begun: Begun { epoch: 4, ..Begun::default() }, incarnation: 7 });
+        begin(&mut history, &outcome(5, &[1, 2, 3], &[2], false));
+        assert_eq!((history.is_on_disk(4), history.is_on_disk(5)), (true, false));
+        history.use_incarnation(8);
+        let durable = history.durable();
+        assert_eq!((durable.begun.epoch, durable.incarnation), (5, 8));
+        history.persisted(&durable);
+        history.persisted(&Durable::default());
+        assert!(history.is_on_disk(5), "what is written late takes nothing back");
+    }
+
+    #[test]
+    fn who_is_brought_up_to_date_holds_the_state_and_has_no_doubts() {
+        let mut history = History::new(Durable::default());
+        history.roll_back();
+        begin(&mut history, &outcome(5, &[1, 2, 3], &[2], false));
+        assert_eq!((history.is_synced(), history.is_doubtful()), (false, true));
+        let fresh = history.digest();
+        history.sync();
+        assert_eq!((history.is_synced(), history.is_doubtful()), (true, false));
+        assert_ne!(history.digest(), fresh);
+        assert!(history.has_state_of(node(1), &outcome(6, &[1], &[1], false)));
+        assert!(!history.has_state_of(node(1), &outcome(6, &[1], &[1], true)), "all begin with nothing");
+        assert!(!history.has_state_of(node(1), &outcome(6, &[1, 2], &[2], false)));
+    }
+}

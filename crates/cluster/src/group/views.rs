@@ -1,0 +1,370 @@
+//! The view that a node is in, from the engine's to the group's, and what it holds of those before.
+
+use super::core::Core;
+use super::datagram::{Ack, MessageName};
+use super::durable::Durable;
+use super::exchange::{Exchange, Heard, Outcome, Status, Verdict};
+use super::frame;
+use super::heartbeat::{Stance, mask};
+use super::history::History;
+use super::lease::Leases;
+use super::peers::NO_RING;
+use super::running::Running;
+use super::status::{Phase, Topic};
+use super::{GroupConfig, GroupOutput, Ticket, ViewStart};
+use crate::engine::{RingId, View};
+use crate::node::{NodeId, names};
+use std::time::Duration;
+use testudo_ike::output::{LogLevel, Time};
+use testudo_planted::{Plant, planted};
+use zeroize::Zeroizing;
+
+/// A STATUS that has not come back by then is said again.
+const STATUS_REPEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// The most rests that are kept for a view that has begun elsewhere: its owners begin with one
+/// chunk each.
+const MAX_EARLY_RESTS: usize = 64;
+
+/// See the module.
+pub(super) struct Views {
+    pub(super) stage: Stage,
+    pub(super) history: History,
+    /// The others have gone on without this node, and the engine has told no view since.
+    pub(super) is_out: bool,
+    /// When STATUS is said again, should the engine have lost it.
+    repeat: Option<Time>,
+    /// Since when this node, and others with it, have waited for a node that holds the state.
+    waits_since: Option<Time>,
+    /// Rests that came for a view that has not begun here yet.
+    early: Vec<EarlyRest>,
+}
+
+/// How far the view has come.
+pub(super) enum Stage {
+    /// There is no engine, or it has told no view.
+    Down,
+    /// In a view without quorum.
+    Minority(View),
+    /// In a quorate view whose members have not all been heard.
+    Forming(Exchange),
+    /// In a view that has begun.
+    Running(Box<Running>),
+}
+
+/// What of a message came beside the engine, before the view began here.
+struct EarlyRest {
+    from: NodeId,
+    of: MessageName,
+    octets: Vec<u8>,
+}
+
+impl Views {
+    /// At the start of a node, with what its disk says.
+    pub(super) fn new(durable: Durable) -> Self {
+        Self {
+            stage: Stage::Down,
+            history: History::new(durable),
+            is_out: false,
+            repeat: None,
+            waits_since: None,
+            early: Vec::new(),
+        }
+    }
+
+    /// The engine's view.
+    pub(super) fn view(&self) -> Option<&View> {
+        match &self.stage {
+            Stage::Down => None,
+            Stage::Minority(view) => Some(view),
+            Stage::Forming(exchange) => Some(&exchange.view),
+            Stage::Running(running) => Some(&running.view),
+        }
+    }
+
+    /// The members of the engine's view.
+    pub(super) fn members(&self) -> &[NodeId] {
+        self.view().map(|view| view.members.as_slice()).unwrap_or_default()
+    }
+
+    /// Its ring.
+    pub(super) fn ring(&self) -> RingId {
+        self.view().map_or(NO_RING, |view| view.ring)
+    }
+
+    /// The view, once it has begun.
+    pub(super) fn running(&self) -> Option<&Running> {
+        match &self.stage {
+            Stage::Running(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
+    pub(super) fn running_mut(&mut self) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Running(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// The view, if it has begun and the message is one of it.
+    pub(super) fn running_at(&mut self, of: &MessageName) -> Option<&mut Running> {
+        self.running_mut().filter(|running| (running.view.ring, running.epoch) == (of.ring, of.epoch))
+    }
+
+    /// The view, if it has begun and the disk says so.
+    pub(super) fn recorded(&self) -> Option<&Running> {
+        self.running().filter(|running| self.history.is_on_disk(running.epoch))
+    }
+
+    /// The same, to change it.
+    pub(super) fn recorded_mut(&mut self) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Running(running) if self.history.is_on_disk(running.epoch) => Some(running),
+            _ => None,
+        }
+    }
+
+    /// For operators.
+    pub(super) fn phase(&self) -> Phase {
+        match &self.stage {
+            Stage::Down => Phase::Down,
+            Stage::Minority(_) => Phase::NoQuorum,
+            Stage::Forming(_) => Phase::Exchange,
+            Stage::Running(_) => Phase::Running,
+        }
+    }
+
+    /// True while members of a quorate view have not been heard.
+    pub(super) fn is_forming(&self) -> bool {
+        matches!(&self.stage, Stage::Forming(exchange) if exchange.missing().next().is_some())
+    }
+
+    /// True while the members of a quorate view wait for a node that holds the state.
+    pub(super) fn waits(&self) -> bool {
+        matches!(&self.stage, Stage::Forming(exchange) if exchange.waits())
+    }
+
+    /// Where this node says in its heartbeats that it stands.
+    pub(super) fn stance(&self) -> Stance {
+        Stance {
+            // The members that wait for a node with the state decide nothing.
+            quorate: self.view().is_some_and(|view| view.quorate) && !self.waits(),
+            running: self.running().is_some(),
+        }
+    }
+
+    /// What this node says in its heartbeats that it holds of the view. Nothing before the disk
+    /// says that the view has begun.
+    pub(super) fn ack(&self) -> Ack {
+        self.recorded().map_or(Ack { ring: self.ring(), epoch: 0, count: 0, digest: [0; 8] }, Running::ack)
+    }
+
+    /// The view as this node believes it: as if without quorum, where the other of two nodes may
+    /// have gone on alone.
+    pub(super) fn believe(&self, core: &mut Core, view: View) -> View {
+        if self.history.believes(&view, core.config.nodes.len()) {
+            return view;
+        }
+        let line = "quorate alone, but the other node may have gone on without this one: waiting for it";
+        core.log(LogLevel::Warning, line.to_owned());
+        View { quorate: false, ..view }
+    }
+
+    /// The engine's view begins. If it has a quorum, STATUS is to be said.
+    pub(super) fn enter(&mut self, core: &mut Core, now: Time, view: View) {
+        self.is_out = false;
+        if view.quorate {
+            self.stage = Stage::Forming(Exchange::new(view, core.config.nodes.len()));
+        } else {
+            self.waits_since = None;
+            self.stage = Stage::Minority(view.clone());
+            self.decide_nothing(core, now, view);
+        }
+    }
+
+    /// There is no view from now on. What is under way in the old ring is ignored by all nodes.
+    pub(super) fn leave(&mut self, core: &mut Core) {
+        if !matches!(self.stage, Stage::Down | Stage::Forming(_)) {
+            core.outputs.push_back(GroupOutput::NoView);
+        }
+        self.stage = Stage::Down;
+        self.repeat = None;
+        self.early.clear();
+    }
+
+    /// The machine has gone back to an earlier state: what the node holds is void.
+    pub(super) fn roll_back(&mut self) {
+        self.history.roll_back();
+        self.waits_since = None;
+    }
+
+    /// In this view nothing can be decided.
+    fn decide_nothing(&mut self, core: &mut Core, now: Time, view: View) {
+        self.history.interrupt();
+        core.outputs.push_back(GroupOutput::View(ViewStart {
+            view: View { quorate: false, ..view },
+            epoch: self.history.held().epoch,
+            current: Vec::new(),
+            fresh: Vec::new(),
+            reset: false,
+            wait_until: now,
+            version: GroupConfig::OLDEST,
+        }));
+    }
+
+    /// When STATUS is to be said again.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.repeat
+    }
+
+    /// This node's STATUS for the view that is forming, sealed; to be said again if it does not
+    /// come back. `promises`: for how long others may still rely on this node.
+    pub(super) fn status(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        leases: &Leases,
+        promises: Vec<(u8, u32)>,
+    ) -> Option<Vec<u8>> {
+        let Stage::Forming(exchange) = &self.stage else {
+            self.repeat = None;
+            return None;
+        };
+        let (random, salt) = (core.random(), core.random());
+        let status = Status {
+            members: mask(&exchange.view.members),
+            boot: core.boot(),
+            held: self.history.held(),
+            begun: self.history.durable().begun,
+            doubtful: self.history.is_doubtful(),
+            synced: self.history.is_synced(),
+            patient: self.waits_since.is_none_or(|since| now.since(since) < core.config.patience),
+            random,
+            leases: leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
+            promises,
+        };
+        let Ok(plain) = postcard::to_allocvec(&(&status, core.config.speaks)).map(Zeroizing::new) else {
+            core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
+            return None;
+        };
+        self.repeat = Some(now.plus(STATUS_REPEAT_INTERVAL));
+        Some(frame::seal_status(&core.config.key, core.node(), exchange.view.ring, &salt, &plain))
+    }
+
+    /// A member's STATUS has come; `None` if it cannot be read. Gives what the members agree on, if
+    /// it was the last one: the view begins.
+    pub(super) fn heard(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        from: NodeId,
+        heard: Option<Heard>,
+    ) -> Option<Outcome> {
+        let Stage::Forming(exchange) = &mut self.stage else {
+            return None;
+        };
+        // An engine may tell of several views in one ring. What was said for one of them says
+        // nothing in another.
+        if heard.as_ref().is_some_and(|heard| heard.status.members != mask(&exchange.view.members)) {
+            core.counters.old_ring += 1;
+            return None;
+        }
+        if from == core.node() {
+            self.repeat = None;
+        }
+        let waited = exchange.waits();
+        exchange.insert(from, heard);
+        match exchange.outcome()? {
+            Verdict::Begin(outcome) => return Some(outcome),
+            Verdict::Wait(_) if waited => self.stay_patient(core, now),
+            Verdict::Wait(nodes) => self.wait(core, now, &nodes),
+            Verdict::Unreadable(nodes) => {
+                let nodes = names(&nodes);
+                let line = format!(
+                    "no view: nodes {nodes} have another cluster key or version, and those that have ours are not more than half"
+                );
+                core.log_limited(now, Topic::Excluded, line);
+            }
+        }
+        None
+    }
+
+    /// All members have been heard, and none of them holds the latest state. Until a node that may
+    /// hold it comes, this is as if there were no quorum: a node that continued from an older state
+    /// would answer peers anew, and use numbers again. If all of them have waited in vain for
+    /// [`GroupConfig::patience`], they begin with nothing.
+    fn wait(&mut self, core: &mut Core, now: Time, nodes: &[NodeId]) {
+        let Some(view) = self.view().cloned() else { return };
+        let line = match nodes {
+            [] => "no view: what nodes have forgotten may be known to those who are not here".to_owned(),
+            _ => format!(
+                "no view: none of its nodes holds the latest state; waiting for nodes {}",
+                names(nodes)
+            ),
+        };
+        core.log_limited(now, Topic::Waiting, line);
+        self.waits_since.get_or_insert(now);
+        self.stay_patient(core, now);
+        self.decide_nothing(core, now, view);
+    }
+
+    /// STATUS is said again when this node has waited for long enough.
+    fn stay_patient(&mut self, core: &Core, now: Time) {
+        let end = self.waits_since.map(|since| since.plus(core.config.patience));
+        self.repeat = end.filter(|end| *end > now);
+    }
+
+    /// All members have been heard: the view begins, with what the layer above is to know of it.
+    /// `delivered`: this node's last update before the view, if it is among what the view begins
+    /// with.
+    pub(super) fn begin(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        outcome: &Outcome,
+        delivered: Option<Ticket>,
+    ) -> ViewStart {
+        if !outcome.unreadable.is_empty() {
+            let nodes = names(&outcome.unreadable);
+            let line = format!("nodes {nodes} are left out: they have another cluster key or version");
+            core.log_limited(now, Topic::Excluded, line);
+        }
+        let running = Running::new(core, outcome, delivered);
+        self.history.begin(core.node(), outcome, running.stability.chain());
+        self.waits_since = None;
+        self.stage = Stage::Running(Box::new(running));
+        for EarlyRest { from, of, octets } in std::mem::take(&mut self.early) {
+            if let Some(running) = self.running_at(&of).filter(|running| running.view.members.contains(&from))
+            {
+                running.bulk.keep(from, of.serial, octets);
+            }
+        }
+        let wait = if planted(Plant::PromiseIgnored) { Duration::ZERO } else { outcome.wait };
+        ViewStart {
+            view: outcome.view.clone(),
+            epoch: outcome.epoch,
+            current: outcome.current.clone(),
+            fresh: outcome.fresh.clone(),
+            reset: outcome.reset,
+            wait_until: now.plus(wait),
+            version: outcome.version(),
+        }
+    }
+
+    /// The rest of a message has come as a datagram. True if messages may wait for it.
+    pub(super) fn rest_came(&mut self, from: NodeId, of: MessageName, octets: Vec<u8>) -> bool {
+        if let Some(running) = self.running_at(&of) {
+            let is_to_come = running.view.members.contains(&from) && running.is_to_come(from, of.serial);
+            if is_to_come {
+                running.bulk.keep(from, of.serial, octets);
+            }
+            return is_to_come;
+        }
+        let forming = matches!(&self.stage, Stage::Forming(exchange) if exchange.view.ring == of.ring);
+        if forming && self.early.len() < MAX_EARLY_RESTS {
+            self.early.push(EarlyRest { from, of, octets });
+        }
+        false
+    }
+}
