@@ -74,7 +74,7 @@ impl Group {
     pub(super) fn look_after_rests(&mut self, now: Time) {
         self.go_on(now);
         if let Some(running) = self.views.running_mut() {
-            running.ask_for_rests(&mut self.core, self.links, now);
+            running.ask_for_rests(&mut self.core, self.vitals.links, now);
             running.send_rests_unasked(&mut self.queue, now);
         }
     }

@@ -32,7 +32,7 @@ impl Group {
         let Some(view) = self.views.view().filter(|view| view.quorate) else { return };
         let members = &view.members;
         let others = self.needed(members.len()) - 1;
-        let proven = self.peers.proven(members, others);
+        let proven = self.vitals.peers.proven(members, others);
         // What was heard before the others went on proves nothing any more. Should they not have
         // done so, they hear more of this node.
         if let Some(sent) = proven.filter(|sent| self.passed_over.is_none_or(|at| *sent > at)) {
@@ -83,15 +83,14 @@ impl Group {
             Stage::Forming(_) | Stage::Minority(_) | Stage::Down => {
                 // Who has lost its engine, and not its network, hears that the others are a quorum.
                 // They may take its shards.
-                let quorate = self.peers.all.values().filter_map(|peer| peer.quorate);
                 self.core.config.no_quorum == NoQuorum::Forward
                     && !self.views.is_out
                     && has_begun
-                    && quorate.max().is_none_or(silent)
+                    && self.vitals.peers.last_quorate().is_none_or(silent)
             }
         };
         let alone = alone && self.passed_over.is_none_or(silent);
-        if alone && now.since(self.attentive) >= self.core.config.heartbeat / 2 {
+        if alone && now.since(self.vitals.attentive_since()) >= self.core.config.heartbeat / 2 {
             self.extend(now.plus(self.core.config.fence));
         }
     }
@@ -124,7 +123,7 @@ impl Group {
         if !sure || !heartbeat.stance.quorate || (ring, members) != place {
             return;
         }
-        if let Some(peer) = self.peers.all.get_mut(&from) {
+        if let Some(peer) = self.vitals.peers.all.get_mut(&from) {
             peer.proof = heartbeat.seq;
             peer.promised = peer.promised.max(now.plus(promise(self.core.config.fence)));
         }
@@ -138,7 +137,9 @@ impl Group {
         if view.ring != heartbeat.ack.ring || !heartbeat.stance.quorate {
             return;
         }
-        if let (Some(said), Some(peer)) = (self.core.heard_in(heartbeat), self.peers.all.get_mut(&from)) {
+        if let (Some(said), Some(peer)) =
+            (self.core.heard_in(heartbeat), self.vitals.peers.all.get_mut(&from))
+        {
             peer.echoed = peer.echoed.max(said.proof);
             self.prove();
         }
@@ -150,7 +151,7 @@ impl Group {
     pub(super) fn promises(&self, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
         let own = (self.core.node().get(), left(now.plus(promise(self.fence.since(now)))));
-        let promises = self.peers.all.iter().map(|(node, peer)| (node.get(), left(peer.promised)));
+        let promises = self.vitals.peers.all.iter().map(|(node, peer)| (node.get(), left(peer.promised)));
         promises.chain([own]).filter(|(_, left)| *left > 0).collect()
     }
 }

@@ -16,7 +16,6 @@ mod exchange;
 mod fence;
 mod frame;
 mod heartbeat;
-mod heartbeats;
 mod history;
 mod keys;
 mod lease;
@@ -34,6 +33,7 @@ mod suspicion;
 mod tests;
 mod view_change;
 mod views;
+mod vitals;
 
 pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
 pub use durable::{Begun, Durable};
@@ -44,17 +44,17 @@ pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 
 use self::core::Core;
 use crate::engine::{EngineEvent, RingId};
-use datagram::Body;
+use datagram::{Body, Sender};
 use frame::Frame;
+use heartbeat::Heartbeat;
 use lease::Leases;
-use links::Links;
 use outbox::Outbox;
-use peers::Peers;
 use queue::EngineQueue;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ike::suite::Entropy;
 use views::Views;
+use vitals::Vitals;
 use zeroize::Zeroizing;
 
 /// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the
@@ -65,21 +65,11 @@ pub struct Group {
     outbox: Outbox,
     leases: Leases,
     queue: EngineQueue,
-    peers: Peers,
-    next_heartbeat: Time,
-    /// Since when this node has done everything in time.
-    attentive: Time,
-    /// That it is late has been noted, and it has not caught up yet.
-    late: bool,
+    vitals: Vitals,
     /// Packets may leave until then.
     fence: Time,
     /// When it was last heard that a later quorate view goes on without this node.
     passed_over: Option<Time>,
-    links: Links,
-    ports: ports::Ports,
-    /// What heartbeats tell of this node.
-    load: u16,
-    provisional: ShardSet,
 }
 
 impl Group {
@@ -87,26 +77,19 @@ impl Group {
     pub fn new(config: GroupConfig, durable: Durable, entropy: Box<dyn Entropy + Send>, now: Time) -> Self {
         Self {
             leases: Leases::new(config.node, durable.incarnation),
-            peers: Peers::new(&config, now),
-            links: Links::new(config.links),
+            vitals: Vitals::new(&config, now),
             core: Core::new(config, entropy),
             views: Views::new(durable),
             outbox: Outbox::default(),
             queue: EngineQueue::default(),
-            next_heartbeat: now,
-            attentive: now,
-            late: false,
             fence: Time::default(),
             passed_over: None,
-            ports: ports::Ports::WELL,
-            load: 0,
-            provisional: ShardSet::EMPTY,
         }
     }
 
     /// The engine tells something.
     pub fn handle_event(&mut self, now: Time, event: EngineEvent) {
-        self.attend(now);
+        self.vitals.attend(&mut self.core, now);
         match event {
             EngineEvent::View(view) => {
                 self.go_on_to_the_end(now);
@@ -122,14 +105,14 @@ impl Group {
 
     /// A datagram has come over a link.
     pub fn handle_datagram(&mut self, now: Time, link: u8, bytes: &[u8]) {
-        self.attend(now);
+        self.vitals.attend(&mut self.core, now);
         match self.core.read_datagram(now, link, bytes) {
             Some((sender, Body::Ack(ack))) => {
                 if let Some(running) = self.views.running_mut() {
                     running.acknowledged(sender.node, sender.boot, &ack);
                 }
             }
-            Some((sender, Body::Heartbeat(heartbeat))) => self.pulsed(now, sender, &heartbeat),
+            Some((sender, Body::Heartbeat(heartbeat))) => self.hear(now, sender, &heartbeat),
             Some((sender, Body::Rest(of, rest))) => self.rest_came(now, sender.node, of, rest),
             Some((sender, Body::Missing(_, of))) => {
                 if let Some(running) = self.views.running_at(&of)
@@ -145,8 +128,11 @@ impl Group {
 
     /// [`Self::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
-        self.attend(now);
-        self.tick(now);
+        self.vitals.attend(&mut self.core, now);
+        if self.vitals.beat(&mut self.core, &self.views, now) {
+            self.extend_alone(now);
+        }
+        self.vitals.suspect(&mut self.core, self.views.members(), now);
         self.queue.handle_timeout(now);
         if self.views.next_timeout().is_some_and(|at| at <= now) {
             self.say_status(now);
@@ -158,9 +144,20 @@ impl Group {
     /// When [`Self::handle_timeout`] is wanted.
     pub fn next_timeout(&self) -> Option<Time> {
         let rests = self.views.running().and_then(|running| running.bulk.next_timeout());
-        let heartbeats = [Some(self.next_heartbeat), self.next_suspicion()];
+        let vitals = self.vitals.next_timeout(&self.core, self.views.members());
         let others = [self.queue.next_timeout(), self.views.next_timeout(), rests];
-        heartbeats.into_iter().chain(others).flatten().min()
+        Some(others.into_iter().flatten().fold(vitals, Time::min))
+    }
+
+    /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
+    pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
+        self.vitals.set_link(&mut self.core, now, link, up);
+    }
+
+    /// What this node's heartbeats tell: its load in thousandths, and the shards whose packets it
+    /// carries provisionally.
+    pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
+        self.vitals.set_load(load, provisional);
     }
 
     /// Adds an update to the open batch. It leaves with [`Self::flush`], and waits while there is
@@ -185,10 +182,10 @@ impl Group {
     pub fn flush(&mut self, _now: Time) {
         self.outbox.close();
         if let Some(running) = self.views.running_mut() {
-            running.send(&mut self.core, &mut self.outbox, &mut self.queue, self.links);
+            running.send(&mut self.core, &mut self.outbox, &mut self.queue, self.vitals.links);
         }
         if let Some(running) = self.views.recorded_mut() {
-            running.acknowledge(&mut self.core, self.links);
+            running.acknowledge(&mut self.core, self.vitals.links);
         }
     }
 
@@ -253,7 +250,7 @@ impl Group {
             "the machine has gone back to an earlier state: joining the cluster anew".to_owned(),
         );
         self.leave(now);
-        fence::forget(&mut self.peers, now, self.core.config.fence);
+        fence::forget(&mut self.vitals.peers, now, self.core.config.fence);
         self.fence = now;
         self.core.outputs.extend([GroupOutput::Fence(now), GroupOutput::Rejoin]);
     }
@@ -262,6 +259,23 @@ impl Group {
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         let next = self.core.outputs.pop_front();
         next.or_else(|| self.queue.pop().map(GroupOutput::Multicast))
+    }
+
+    /// A heartbeat has come.
+    fn hear(&mut self, now: Time, sender: Sender, heartbeat: &Heartbeat) {
+        let Some(news) = self.vitals.heard(&mut self.core, now, sender, heartbeat) else { return };
+        if news.is_newest {
+            self.vouch(now, sender.node, heartbeat);
+            if news.is_recent {
+                self.look_for_successors(now, sender.node, heartbeat);
+            }
+        }
+        if heartbeat.stance.running
+            && let Some(running) = self.views.running_mut()
+        {
+            running.acknowledged(sender.node, sender.boot, &heartbeat.ack);
+        }
+        self.echo(sender.node, heartbeat);
     }
 
     /// Tells the layer above what has become stable, and what follows from it.

@@ -1,6 +1,8 @@
 //! The other nodes, as their heartbeats show them.
 
 use super::config::GroupConfig;
+use super::heartbeat::{Heard, Heartbeat};
+use super::ports;
 use super::suspicion::Listener;
 use crate::engine::RingId;
 use crate::node::NodeId;
@@ -80,6 +82,17 @@ impl Peer {
         }
         new
     }
+
+    /// Notes what its newest heartbeat tells; `hears`: what that says of this node's own.
+    pub(super) fn note(&mut self, now: Time, node: NodeId, heartbeat: &Heartbeat, hears: Option<&Heard>) {
+        (self.seq, self.at) = (heartbeat.seq, Some(now));
+        (self.up, self.load, self.provisional) = (heartbeat.links, heartbeat.load, heartbeat.provisional);
+        self.hearing = ports::of(&heartbeat.heard, node);
+        self.hears = hears.map(|heard| Duration::from_millis(heard.age.into()));
+        if heartbeat.stance.quorate {
+            self.quorate = Some(now);
+        }
+    }
 }
 
 /// All of them, and what this node has sent to them.
@@ -137,6 +150,16 @@ impl Peers {
             peer.listener = Listener::new(now, heartbeat);
         }
         trusted
+    }
+
+    /// This node has yet to hear what has come meanwhile: no node's silence counts until now.
+    pub(super) fn grant_all(&mut self, now: Time) {
+        self.all.values_mut().for_each(|peer| peer.listener.grant(now));
+    }
+
+    /// When a node last said that it was in a quorate view.
+    pub(super) fn last_quorate(&self) -> Option<Time> {
+        self.all.values().filter_map(|peer| peer.quorate).max()
     }
 
     /// Those who are silent.

@@ -5,21 +5,19 @@
 //! everything says nothing; but then others hear each other on that link, and this node is not
 //! among them. Where nobody hears anybody the fault is nobody's.
 
+use super::GroupConfig;
 use super::heartbeat::Heard;
-use super::peers::Peer;
-use super::{Group, GroupOutput};
+use super::peers::{Peer, Peers};
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// Who was heard on a link so lately is heard there.
-const HEARD_WITHIN: Duration = Duration::from_millis(300);
-/// A port counts as well again after so long without complaint.
+/// A port works again after this long without complaint.
 const PORT_TRIAL: Duration = Duration::from_secs(1);
-/// One that fails again and again has shards go to and fro: each time it must do without complaint
-/// for twice as long, up to this.
+/// A port that fails again and again has shards go to and fro. So each time it must do without
+/// complaint for twice as long, up to this.
 const MAX_PORT_TRIAL: Duration = Duration::from_secs(60);
-/// After so long without complaint all of that is forgotten.
+/// After this long without complaint the trial is short again.
 const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);
 
 /// What is known of the ports.
@@ -27,19 +25,35 @@ const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);
 pub(super) struct Ports {
     /// Since when others hear each other on one of them, and not this node.
     left_out: Option<Time>,
-    /// When one of them last was not well.
+    /// When one of them last did not work.
     ill: Option<Time>,
-    /// How long they must do without complaint to count as well.
+    /// How long they must do without complaint until they work again.
     trial: Duration,
     /// What the layer above knows.
     told: bool,
 }
 
 impl Ports {
-    /// All is well.
+    /// All of them work.
     pub(super) const WELL: Self = Self { left_out: None, ill: None, trial: PORT_TRIAL, told: true };
 
-    /// One of them is not well.
+    /// Others hear each other on one of the ports, and not this node; or do not. True if that has
+    /// been so for long: not all nodes find at the same moment that one has fallen silent.
+    pub(super) fn leave_out(&mut self, is_left_out: bool, now: Time, since: Time) -> bool {
+        self.left_out = is_left_out.then(|| self.left_out.unwrap_or(now));
+        self.left_out.is_some_and(|at| at < since)
+    }
+
+    /// Whether the ports work, if the layer above does not know that yet. `is_broken`: one of them
+    /// does not work now.
+    pub(super) fn judge(&mut self, is_broken: bool, now: Time) -> Option<bool> {
+        if is_broken {
+            self.complain(now);
+        }
+        let well = self.ill.is_none_or(|at| now.since(at) >= self.trial);
+        (std::mem::replace(&mut self.told, well) != well).then_some(well)
+    }
+
     fn complain(&mut self, now: Time) {
         if let Some(last) = self.ill.replace(now).filter(|_| self.told) {
             let calm = now.since(last) >= TRIAL_RESET_AFTER;
@@ -48,7 +62,7 @@ impl Ports {
     }
 }
 
-/// Those links on which a node was heard since then, as bits.
+/// The links on which a node was heard since then, as bits.
 pub(super) fn hearing(peer: &Peer, since: Time) -> u8 {
     let lately = peer.on.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| at >= since));
     lately.fold(0, |bits, (link, _)| bits | 1_u8.checked_shl(link as u32).unwrap_or(0))
@@ -62,46 +76,54 @@ pub(super) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
     })
 }
 
-impl Group {
-    /// Looks at the ports, and tells what has changed.
-    pub(super) fn look_at_ports(&mut self, now: Time) {
-        if self.ails(now) {
-            self.ports.complain(now);
+/// True if others hear each other on a port, and this node hears none of them there, or none of
+/// them hears it.
+pub(super) fn is_left_out(config: &GroupConfig, peers: &Peers, since: Time) -> bool {
+    (1..config.links).any(|link| is_left_out_on(link, peers, since))
+}
+
+fn is_left_out_on(link: u8, peers: &Peers, since: Time) -> bool {
+    let bit = 1_u8.checked_shl(link.into()).unwrap_or(0);
+    let (mut hears, mut heard, mut others) = (false, false, false);
+    for peer in peers.all.values().filter(|peer| peer.at.is_some_and(|at| at >= since)) {
+        hears |= hearing(peer, since) & bit != 0;
+        heard |= peer.hearing.0 & bit != 0;
+        others |= peer.hearing.1 & bit != 0;
+    }
+    others && !(hears && heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port fails at each of these seconds. How long each of its failures counts.
+    fn trials(failures: &[u64]) -> Vec<u64> {
+        let mut ports = Ports::WELL;
+        let second = |second: u64| Time(Duration::from_secs(second));
+        let mut trials = Vec::new();
+        for at in failures {
+            assert_eq!(ports.judge(true, second(*at)), Some(false));
+            let well = (*at..).find(|now| ports.judge(false, second(*now)) == Some(true));
+            trials.extend(well.map(|well| well - at));
         }
-        let well = self.ports.ill.is_none_or(|at| now.since(at) >= self.ports.trial);
-        if std::mem::replace(&mut self.ports.told, well) != well {
-            self.core.outputs.push_back(GroupOutput::Ports { well });
-        }
+        trials
     }
 
-    /// Who was heard since then was heard lately.
-    pub(super) fn lately(&self, now: Time) -> Time {
-        let span = HEARD_WITHIN.max(self.core.config.heartbeat.saturating_mul(10));
-        Time(now.0.saturating_sub(span))
+    #[test]
+    fn a_port_that_fails_again_and_again_must_do_without_complaint_for_longer() {
+        assert_eq!(trials(&[10, 20, 30, 40, 60, 100, 200, 300]), [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(trials(&[10, 20, 319, 619]), [1, 2, 4, 1], "after five minutes all is forgotten");
     }
 
-    fn ails(&mut self, now: Time) -> bool {
-        let since = self.lately(now);
-        if self.links.lacks_port() {
-            return true;
-        }
-        let mut ports = 1..self.core.config.links;
-        // Who was late itself, or has come into another view, has not heard yet what it will.
-        let left_out = self.attentive < since && ports.any(|link| self.is_left_out(since, link));
-        self.ports.left_out = left_out.then(|| self.ports.left_out.unwrap_or(now));
-        // Not all find at the same moment that one has fallen silent.
-        self.ports.left_out.is_some_and(|at| at < since)
-    }
-
-    /// Others hear each other on a link, and this node hears nobody there, or nobody hears it.
-    fn is_left_out(&self, since: Time, link: u8) -> bool {
-        let bit = 1_u8.checked_shl(link.into()).unwrap_or(0);
-        let (mut hears, mut heard, mut others) = (false, false, false);
-        for peer in self.peers.all.values().filter(|peer| peer.at.is_some_and(|at| at >= since)) {
-            hears |= hearing(peer, since) & bit != 0;
-            heard |= peer.hearing.0 & bit != 0;
-            others |= peer.hearing.1 & bit != 0;
-        }
-        others && !(hears && heard)
+    #[test]
+    fn a_port_counts_as_broken_only_after_a_while_without_the_others() {
+        let second = |second: u64| Time(Duration::from_secs(second));
+        let mut ports = Ports::WELL;
+        assert!(!ports.leave_out(true, second(10), second(9)));
+        assert!(!ports.leave_out(true, second(11), second(10)));
+        assert!(ports.leave_out(true, second(12), second(11)));
+        assert!(!ports.leave_out(false, second(13), second(12)));
+        assert!(!ports.leave_out(true, second(14), second(13)), "it begins anew");
     }
 }

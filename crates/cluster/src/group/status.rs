@@ -170,7 +170,7 @@ impl Group {
         let others = nodes.into_iter().filter(|node| *node != self.core.node());
         others
             .map(|node| {
-                let peer = self.peers.all.get(&node);
+                let peer = self.vitals.peers.all.get(&node);
                 PeerStatus {
                     node,
                     member: members.contains(&node),

@@ -2,7 +2,6 @@
 //! view begins.
 
 use super::exchange::Heard;
-use super::heartbeat::{mask, within};
 use super::{Group, GroupOutput};
 use crate::engine::View;
 use crate::node::NodeId;
@@ -22,8 +21,7 @@ impl Group {
         let before = self.views.members().to_vec();
         self.leave(now);
         let view = self.views.believe(&mut self.core, view);
-        let trusted = self.peers.ring(now, &before, &view.members);
-        self.core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
+        self.vitals.change_ring(&mut self.core, now, &before, &view.members);
         self.views.enter(&mut self.core, now, view);
         self.say_status(now);
     }
@@ -46,13 +44,13 @@ impl Group {
     fn lose_view(&mut self, now: Time) {
         self.views.history.interrupt();
         self.leave(now);
-        self.peers.ring(now, &[], &[]);
+        self.vitals.change_ring(&mut self.core, now, &[], &[]);
     }
 
     /// There is no view from now on.
     pub(super) fn leave(&mut self, now: Time) {
         self.views.leave(&mut self.core);
-        self.attentive = now;
+        self.vitals.leave_view(now);
         self.queue.clear();
     }
 
@@ -74,18 +72,17 @@ impl Group {
         let delivered = self.outbox.last_delivered().filter(|_| holds);
         let start = self.views.begin(&mut self.core, now, &outcome, delivered);
         self.leases.merge(&outcome.leases);
-        let trusted = self.peers.pin(&outcome.boots, now, self.core.config.heartbeat);
+        let trusted = self.vitals.peers.pin(&outcome.boots, now, self.core.config.heartbeat);
         // Before anything is carried: a node that is passed over, and may hear this one, stops now
         // and not when the next heartbeat is due.
-        self.heartbeat(now);
+        self.vitals.send(&mut self.core, &self.views, now);
         self.core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
-        let members = mask(&start.view.members);
         self.core.outputs.push_back(GroupOutput::View(start));
         match holds {
             true => self.outbox.again(),
             false => self.outbox.clear(),
         }
-        let suspects = self.peers.suspects().filter(|node| within(members, *node));
+        let suspects = self.vitals.peers.suspects().filter(|node| self.views.members().contains(node));
         self.core.outputs.extend(suspects.map(GroupOutput::Suspected));
         if !self.lease(true) {
             let durable = self.views.history.durable();

@@ -1,0 +1,224 @@
+//! Signs of life: this node's heartbeats go out, and those of the others come in. The silence of a
+//! node makes it a suspect.
+
+use super::core::Core;
+use super::datagram::{Body, Sender};
+use super::heartbeat::{Heard, Heartbeat, age, half, mask, within};
+use super::links::Links;
+use super::peers::{Peer, Peers};
+use super::ports::{self, Ports};
+use super::views::Views;
+use super::{GroupConfig, GroupOutput};
+use crate::node::NodeId;
+use std::time::Duration;
+use testudo_base::shard::ShardSet;
+use testudo_ike::output::Time;
+
+/// A heartbeat is new if its sender has heard one of this node's that is no older than this.
+const VOUCHED_WITHIN: Duration = Duration::from_secs(1);
+/// A node that was heard on a link within this time is heard there.
+const HEARD_WITHIN: Duration = Duration::from_millis(300);
+
+/// See the module.
+pub(super) struct Vitals {
+    pub(super) peers: Peers,
+    pub(super) links: Links,
+    ports: Ports,
+    /// How much of one processor this node takes, in thousandths.
+    load: u16,
+    /// The shards whose packets it carries provisionally.
+    provisional: ShardSet,
+    next_heartbeat: Time,
+    /// Since when this node has done everything in time, and has been in its view.
+    attentive: Time,
+    /// The node is late. That has been counted, and no heartbeat has left since.
+    is_late: bool,
+}
+
+/// What comes of a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct News {
+    /// It is the newest of its sender over any link.
+    pub(super) is_newest: bool,
+    /// Its sender has heard this node lately: it is no old heartbeat that somebody has kept.
+    pub(super) is_recent: bool,
+}
+
+impl Vitals {
+    /// At the start of a node.
+    pub(super) fn new(config: &GroupConfig, now: Time) -> Self {
+        Self {
+            peers: Peers::new(config, now),
+            links: Links::new(config.links),
+            ports: Ports::WELL,
+            load: 0,
+            provisional: ShardSet::EMPTY,
+            next_heartbeat: now,
+            attentive: now,
+            is_late: false,
+        }
+    }
+
+    /// A link is up, or down.
+    pub(super) fn set_link(&mut self, core: &mut Core, now: Time, link: u8, up: bool) {
+        self.links.set(link, up);
+        self.look_at_ports(core, now);
+    }
+
+    /// What this node's heartbeats say of it from now on.
+    pub(super) fn set_load(&mut self, load: u16, provisional: ShardSet) {
+        (self.load, self.provisional) = (load, provisional);
+    }
+
+    /// Notes if this node is late itself: paused, or starved. Then it has yet to read what has come
+    /// meanwhile, and the others are not silent.
+    pub(super) fn attend(&mut self, core: &mut Core, now: Time) {
+        let bound = core.config.heartbeat.max(core.config.suspicion.floor / 2);
+        if now.since(self.next_heartbeat) > bound && !self.is_late {
+            core.counters.late += 1;
+            (self.is_late, self.attentive) = (true, now);
+            self.peers.grant_all(now);
+        }
+    }
+
+    /// Since when this node has done everything in time, and has been in its view.
+    pub(super) fn attentive_since(&self) -> Time {
+        self.attentive
+    }
+
+    /// The view is over: what the others say in the next one is yet to come.
+    pub(super) fn leave_view(&mut self, now: Time) {
+        self.attentive = now;
+    }
+
+    /// The engine has a new view, or none: `members` is empty then.
+    pub(super) fn change_ring(&mut self, core: &mut Core, now: Time, before: &[NodeId], members: &[NodeId]) {
+        let trusted = self.peers.ring(now, before, members);
+        core.outputs.extend(trusted.into_iter().map(GroupOutput::Trusted));
+    }
+
+    /// When a heartbeat is due, or a member becomes a suspect if it stays silent.
+    pub(super) fn next_timeout(&self, core: &Core, members: &[NodeId]) -> Time {
+        let suspicion = &core.config.suspicion;
+        let suspicions = members.iter().filter_map(|node| self.peers.all.get(node)?.listener.due(suspicion));
+        suspicions.fold(self.next_heartbeat, Time::min)
+    }
+
+    /// Sends heartbeats if they are due. True if they were.
+    pub(super) fn beat(&mut self, core: &mut Core, views: &Views, now: Time) -> bool {
+        let due = self.next_heartbeat <= now;
+        if due {
+            self.is_late = false;
+            self.look_at_ports(core, now);
+            self.send(core, views, now);
+            let next = self.next_heartbeat.plus(core.config.heartbeat);
+            self.next_heartbeat = if next > now { next } else { now.plus(core.config.heartbeat) };
+        }
+        due
+    }
+
+    /// Notes which members have been silent for too long.
+    pub(super) fn suspect(&mut self, core: &mut Core, members: &[NodeId], now: Time) {
+        let members = mask(members);
+        for (node, peer) in &mut self.peers.all {
+            if within(members, *node) && peer.listener.suspect(now, &core.config.suspicion) {
+                core.counters.suspicions += 1;
+                core.outputs.push_back(GroupOutput::Suspected(*node));
+            }
+        }
+    }
+
+    /// Sends a heartbeat to every node, over every link.
+    pub(super) fn send(&mut self, core: &mut Core, views: &Views, now: Time) {
+        if self.peers.all.is_empty() {
+            return;
+        }
+        let heartbeat = Body::Heartbeat(Box::new(self.compose(core, views, now)));
+        let to: Vec<NodeId> = self.peers.all.keys().copied().collect();
+        core.send(&to, self.links.up(), &heartbeat);
+    }
+
+    fn compose(&mut self, core: &Core, views: &Views, now: Time) -> Heartbeat {
+        let seq = self.peers.send(now);
+        let (lately, up) = (lately(&core.config, now), self.links.bits() as u8);
+        let heard = |(node, peer): (&NodeId, &Peer)| {
+            let (boot, at) = (half(peer.boot?), peer.at?);
+            let links = ports::hearing(peer, lately) & up;
+            let age = age(now.since(at));
+            Some(Heard { node: node.get(), boot, seq: peer.seq, age, proof: peer.proof, links })
+        };
+        Heartbeat {
+            seq,
+            stance: views.stance(),
+            ack: views.ack(),
+            members: mask(views.members()),
+            base: views.history.digest(),
+            links: self.links.bits(),
+            load: self.load,
+            provisional: self.provisional,
+            heard: self.peers.all.iter().filter_map(heard).collect(),
+        }
+    }
+
+    /// A heartbeat has come. `None` if it does not count, which is counted.
+    pub(super) fn heard(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        sender: Sender,
+        heartbeat: &Heartbeat,
+    ) -> Option<News> {
+        let hears = core.heard_in(heartbeat);
+        let sent = hears.and_then(|heard| self.peers.sent(heard.seq));
+        let is_recent = sent.is_some_and(|sent| now.since(sent) <= VOUCHED_WITHIN);
+        let Some(peer) = self.peers.all.get_mut(&sender.node) else {
+            core.counters.unproven += 1;
+            return None;
+        };
+        if peer.boot != Some(sender.boot) {
+            match is_recent && heartbeat.stance.quorate {
+                true => peer.quorate = Some(now),
+                false => core.counters.unproven += 1,
+            }
+            return None;
+        }
+        if !peer.admit(now, sender.link, heartbeat.seq) {
+            core.counters.replayed += 1;
+            return None;
+        }
+        let is_newest = heartbeat.seq > peer.seq;
+        if is_newest {
+            let trusted = peer.listener.heard(now, &core.config.suspicion);
+            let changed = (peer.up, peer.provisional) != (heartbeat.links, heartbeat.provisional);
+            peer.note(now, core.node(), heartbeat, hears);
+            if trusted {
+                core.outputs.push_back(GroupOutput::Trusted(sender.node));
+            }
+            if changed {
+                let Heartbeat { links, provisional, .. } = *heartbeat;
+                core.outputs.push_back(GroupOutput::Told { from: sender.node, links, provisional });
+            }
+        }
+        Some(News { is_newest, is_recent })
+    }
+
+    /// Looks at the ports, and tells what has changed.
+    fn look_at_ports(&mut self, core: &mut Core, now: Time) {
+        let since = lately(&core.config, now);
+        let is_broken = self.links.lacks_port() || {
+            // A node that was late itself, or has come into another view, has not heard yet what it
+            // will.
+            let is_left_out = self.attentive < since && ports::is_left_out(&core.config, &self.peers, since);
+            self.ports.leave_out(is_left_out, now, since)
+        };
+        if let Some(well) = self.ports.judge(is_broken, now) {
+            core.outputs.push_back(GroupOutput::Ports { well });
+        }
+    }
+}
+
+/// What was heard since then was heard lately.
+fn lately(config: &GroupConfig, now: Time) -> Time {
+    let span = HEARD_WITHIN.max(config.heartbeat.saturating_mul(10));
+    Time(now.0.saturating_sub(span))
+}
