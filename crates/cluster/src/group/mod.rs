@@ -45,6 +45,7 @@ pub use status::{Counters, GroupStatus, PeerStatus, Phase};
 use self::core::Core;
 use crate::engine::{EngineEvent, RingId};
 use datagram::{Body, Sender};
+use fence::Fence;
 use frame::Frame;
 use heartbeat::Heartbeat;
 use lease::Leases;
@@ -66,10 +67,7 @@ pub struct Group {
     leases: Leases,
     queue: EngineQueue,
     vitals: Vitals,
-    /// Packets may leave until then.
-    fence: Time,
-    /// When it was last heard that a later quorate view goes on without this node.
-    passed_over: Option<Time>,
+    fence: Fence,
 }
 
 impl Group {
@@ -82,8 +80,7 @@ impl Group {
             views: Views::new(durable),
             outbox: Outbox::default(),
             queue: EngineQueue::default(),
-            fence: Time::default(),
-            passed_over: None,
+            fence: Fence::default(),
         }
     }
 
@@ -130,7 +127,7 @@ impl Group {
     pub fn handle_timeout(&mut self, now: Time) {
         self.vitals.attend(&mut self.core, now);
         if self.vitals.beat(&mut self.core, &self.views, now) {
-            self.extend_alone(now);
+            self.fence.extend_alone(&mut self.core, &self.views, &self.vitals, now);
         }
         self.vitals.suspect(&mut self.core, self.views.members(), now);
         self.queue.handle_timeout(now);
@@ -250,9 +247,9 @@ impl Group {
             "the machine has gone back to an earlier state: joining the cluster anew".to_owned(),
         );
         self.leave(now);
-        fence::forget(&mut self.vitals.peers, now, self.core.config.fence);
-        self.fence = now;
-        self.core.outputs.extend([GroupOutput::Fence(now), GroupOutput::Rejoin]);
+        self.vitals.peers.forget_promises(&self.core, now);
+        self.fence.shut(&mut self.core, now);
+        self.core.outputs.push_back(GroupOutput::Rejoin);
     }
 
     /// What to do next.
@@ -264,18 +261,19 @@ impl Group {
     /// A heartbeat has come.
     fn hear(&mut self, now: Time, sender: Sender, heartbeat: &Heartbeat) {
         let Some(news) = self.vitals.heard(&mut self.core, now, sender, heartbeat) else { return };
+        let (peers, from) = (&mut self.vitals.peers, sender.node);
         if news.is_newest {
-            self.vouch(now, sender.node, heartbeat);
+            peers.vouch(&self.core, &self.views, now, from, heartbeat);
             if news.is_recent {
-                self.look_for_successors(now, sender.node, heartbeat);
+                self.fence.look_for_successors(&mut self.core, &self.views.history, now, from, heartbeat);
             }
         }
         if heartbeat.stance.running
             && let Some(running) = self.views.running_mut()
         {
-            running.acknowledged(sender.node, sender.boot, &heartbeat.ack);
+            running.acknowledged(from, sender.boot, &heartbeat.ack);
         }
-        self.echo(sender.node, heartbeat);
+        self.fence.echo(&mut self.core, &self.views, peers, from, heartbeat);
     }
 
     /// Tells the layer above what has become stable, and what follows from it.

@@ -154,7 +154,7 @@ impl Group {
             waiting: self.outbox.waiting() + self.outbox.in_flight(),
             sender: self.leases.granted(),
             peers: self.peer_status(),
-            fence: self.fence,
+            fence: self.fence.until(),
             counters,
         }
     }

@@ -56,7 +56,7 @@ impl Group {
 
     /// Says STATUS, if a quorate view is forming.
     pub(super) fn say_status(&mut self, now: Time) {
-        let promises = self.promises(now);
+        let promises = self.fence.promises(&self.core, &self.vitals.peers, now);
         let status = self.views.status(&mut self.core, now, &self.leases, promises);
         if let Some(status) = status {
             self.queue.push_first(status);

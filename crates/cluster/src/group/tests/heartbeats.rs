@@ -408,7 +408,7 @@ fn heartbeats_of_a_view_that_is_over_stop_nobody() {
         }
         net.lost.clear();
         net.settle();
-        assert_eq!(net.node(1).group.passed_over, None, "heard since: {heard_since}");
+        assert_eq!(net.node(1).group.fence.passed_over(), None, "heard since: {heard_since}");
         net.pass(25);
         assert!(ends_in(&net, 1) > FENCE / 2);
     }
@@ -419,10 +419,10 @@ fn heartbeats_of_a_view_that_is_over_stop_nobody() {
 fn who_stopped_by_mistake_goes_on_as_soon_as_a_majority_hears_it_again() {
     let mut net = stop(3);
     let now = net.now;
-    let node = net.node(1);
-    (node.group.passed_over, node.group.fence) = (Some(now), now);
-    node.group.prove();
-    assert_eq!(node.group.fence, now, "what was heard before counts no more");
+    let group = &mut net.node(1).group;
+    assert!(group.fence.pass_over(&mut group.core, now), "it was open");
+    group.fence.prove(&mut group.core, &group.views, &group.vitals.peers);
+    assert_eq!(group.fence.until(), now, "what was heard before counts no more");
     net.pass(25);
     assert!(ends_in(&net, 1) > FENCE / 2);
 }
