@@ -1,6 +1,7 @@
 //! The world: nodes, an engine with a total order, and peers.
 
 mod checks;
+mod outputs;
 
 use crate::config::{VIP, of_cluster, of_peer, peer_addr, secret};
 use crate::random::Random;
@@ -9,16 +10,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::{SenderId, Spi};
-use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::{EngineEvent, RingId, View};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
-use testudo_cluster::member::{Flushed, Member, MemberConfig, MemberOutput, TakenIn};
+use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
-use testudo_ike::message::{ExchangeType, Message};
-use testudo_ike::output::{ChildSaId, Event, Output, Path, Time, UnixTime};
-use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
+use testudo_ike::output::{ChildSaId, Event, Path, Time, UnixTime};
+use testudo_ipsec::number::SequenceAllocator;
 use testudo_ipsec::sa::ChildSaParams;
 
 /// From one node, or the engine, to another.
@@ -306,158 +305,6 @@ impl World {
         state.sender = None;
         let of_node = (node, state.seed, state.disk);
         state.member = Some(member((nodes, peers, self.heartbeat, self.syncs), of_node, now));
-    }
-
-    /// Every node does what its member asks for.
-    pub(crate) fn settle(&mut self) {
-        for node in 0..self.nodes.len() {
-            let now = self.now;
-            if let Some(member) = &mut self.nodes[node].member {
-                member.pump(now);
-            }
-            while let Some(output) = self.nodes[node].member.as_mut().and_then(Member::poll_output) {
-                self.perform(node, output);
-            }
-        }
-        for peer in 0..self.peers.len() {
-            while let Some(output) = self.peers[peer].endpoint.poll_output() {
-                self.perform_of_peer(peer, output);
-            }
-        }
-    }
-
-    fn perform(&mut self, node: usize, output: MemberOutput) {
-        let state = &mut self.nodes[node];
-        match output {
-            MemberOutput::Ike(Output::Send { path, bytes, .. }) => {
-                assert!(!state.shards.1.is_empty(), "who speaks owns something");
-                assert!(self.now < self.fence_of(node), "node {node} speaks behind its fence");
-                self.check_message(&bytes);
-                let peer = (0..self.peers.len()).find(|peer| peer_addr(*peer) == path.remote.ip());
-                let back = Path { local: path.remote, remote: path.local };
-                if let Some(peer) = peer {
-                    self.at(WAN, Arrival::ToPeer(peer, back, bytes));
-                }
-            }
-            MemberOutput::Multicast(bytes) => {
-                let Some(ring) = state.ring else { return };
-                let late = self.slow.filter(|(slow, _)| *slow == node).map_or(LAN, |(_, late)| late);
-                for to in 0..self.nodes.len() {
-                    if self.nodes[to].ring == Some(ring) {
-                        let event = EngineEvent::Message { from: id(node), bytes: bytes.clone() };
-                        self.at(late, Arrival::Engine(to, ring, event));
-                    }
-                }
-            }
-            MemberOutput::Datagram { to, link, bytes } => {
-                let to = usize::from(to.get()) - 1;
-                if self.mute.is_none_or(|mute| mute != to && mute != node) {
-                    self.at(LAN, Arrival::Heartbeat(to, link, bytes));
-                }
-            }
-            MemberOutput::InstallChild { child, params, place, replaces, .. } => {
-                assert_eq!(*self.places.entry(params.spi_in).or_insert(place), place);
-                let inherited = replaces.and_then(|old| state.policies.get(&old).copied());
-                state.policies.insert(child, inherited.unwrap_or(place));
-                let numbers = SequenceAllocator::new(SequenceBlock::EMPTY, params.esn).unwrap();
-                state.numbers.insert(params.spi_in, numbers);
-                let new = state.installed.insert(child, (params, BTreeSet::new())).is_none();
-                assert!(new, "a child is installed once");
-            }
-            MemberOutput::Numbers { child, spi_in, block, at_once } => {
-                let numbers = &state.numbers[&spi_in];
-                if at_once { numbers.advance(block) } else { numbers.follow(block) }.unwrap();
-                assert!(state.installed.contains_key(&child), "numbers are for what is installed");
-                self.check_block(node, spi_in, block);
-                let state = &mut self.nodes[node];
-                state.installed.get_mut(&child).unwrap().1.insert(block.next);
-            }
-            MemberOutput::TakeIn { children } => {
-                let floor =
-                    |taken: &TakenIn| (taken.spi_in, taken.floor(self.seen.get(&taken.spi_in).copied()));
-                let floors: Vec<(Spi, u64)> = children.iter().map(floor).collect();
-                state.member.as_mut().unwrap().taken_in(self.now, &floors);
-                state.floors.extend(floors);
-                let known: BTreeSet<Spi> =
-                    state.installed.values().map(|(params, _)| params.spi_in).collect();
-                assert!(children.iter().all(|child| known.contains(&child.spi_in)));
-            }
-            MemberOutput::Ike(Output::RemoveChild { child, spi_in }) => {
-                let (params, _) = state.installed.remove(&child).expect("only what is installed goes");
-                assert_eq!(params.spi_in, spi_in);
-            }
-            MemberOutput::Ike(Output::AdvanceSequence { .. } | Output::InstallChild { .. }) => {
-                panic!("a member gives blocks, and says where a Child SA stands")
-            }
-            MemberOutput::Ike(Output::SwitchChild { to, .. }) => {
-                let (params, blocks) = &state.installed[&to];
-                let carried = state.shards.0.contains(params.spi_in.shard());
-                assert!(!carried || !blocks.is_empty(), "it sends with no numbers");
-            }
-            MemberOutput::Ike(Output::StartChild { child }) => {
-                assert!(state.installed.contains_key(&child));
-            }
-            MemberOutput::Shards(Ownership { packets, held, ike, default_host }) => {
-                state.held = held;
-                (state.shards, state.default_host) = ((packets, ike), default_host);
-                for (other, state) in self.nodes.iter().enumerate().filter(|(other, _)| *other != node) {
-                    let both = packets.iter().filter(|shard| state.shards.0.contains(*shard));
-                    self.doubled = self.doubled.union(both.collect());
-                    let spoken = ike.iter().any(|shard| state.shards.1.contains(shard));
-                    assert!(
-                        !spoken || state.ring.is_none() || self.split,
-                        "nodes {node} and {other} speak for one shard"
-                    );
-                }
-            }
-            MemberOutput::Flush { shards } => {
-                let now = self.now;
-                let flushed = Flushed { shards, ..Flushed::default() };
-                state.member.as_mut().unwrap().flushed(now, &flushed);
-            }
-            MemberOutput::Sender(sender) => {
-                assert!(state.sender.is_none_or(|old| old.0 < sender.0));
-                state.sender = Some(sender);
-            }
-            // What a data plane does without a sender ID is its own matter; the node is out of the
-            // engine's group.
-            MemberOutput::Rejoin => state.ring = None,
-            MemberOutput::PathMtu { remote, mtu, age } => {
-                state.paths.insert(remote, (mtu, Time(self.now.0 - age)));
-            }
-            MemberOutput::Persist(durable) => {
-                state.disk = durable;
-                state.member.as_mut().unwrap().persisted(self.now, &durable);
-            }
-            MemberOutput::Ike(Output::Event(event)) => state.logs.push(format!("{event:?}")),
-            MemberOutput::Initiated { job, result } => state.initiated.push((job, result)),
-            MemberOutput::Line { job, .. } => state.lines.push(job),
-            MemberOutput::RemoteEvent(event) => state.remote_events.push(event),
-            MemberOutput::Ike(Output::UpdateChild { path, .. }) => state.moved.push(path),
-            _ => {}
-        }
-    }
-
-    fn perform_of_peer(&mut self, peer: usize, output: Output) {
-        let state = &mut self.peers[peer];
-        match output {
-            Output::Send { path, bytes, .. } => {
-                state.sent += 1;
-                let back = Path { local: path.remote, remote: path.local };
-                let auth = Message::parse(&bytes)
-                    .is_ok_and(|message| message.header.exchange == ExchangeType::IkeAuth);
-                let after = if auth { self.late_auth } else { WAN };
-                self.at(after, Arrival::ToCluster(back, bytes));
-            }
-            Output::InstallChild { child, params, .. } => {
-                state.installed.insert(child, *params);
-            }
-            Output::RemoveChild { child, .. } => {
-                state.installed.remove(&child);
-            }
-            Output::AdvanceSequence { child, by } => state.skipped.push((child, by)),
-            _ => {}
-        }
     }
 
     fn next_event(&self) -> Option<Time> {
