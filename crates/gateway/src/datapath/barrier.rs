@@ -270,5 +270,4 @@ impl Barrier {
 }
 
 #[cfg(test)]
-#[path = "barrier_tests.rs"]
 mod tests;
