@@ -7,6 +7,7 @@
 //! them.
 
 mod cluster;
+mod ending;
 mod names;
 mod notes;
 mod scripts;
@@ -35,7 +36,7 @@ use crate::virtual_ips::VirtualIps;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
@@ -457,59 +458,5 @@ impl Gateway {
         self.policies.take_abandoned();
         change(&mut self.policies);
         self.data.keep_shut(&self.policies.take_abandoned(), cause);
-    }
-
-    /// True once the end has begun.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
-    /// True from a signal that asks for the end until the end has begun: whatever takes long leaves
-    /// the rest for later.
-    pub(crate) fn is_called_to_end(&self) -> bool {
-        !self.closing && self.called.load(Ordering::Relaxed)
-    }
-
-    /// Begins the end: nothing new comes up, and every SA goes within that time. Those of a cluster
-    /// stay: the other nodes carry them on, and are given them before, if that is possible.
-    pub(crate) fn shut_down(&mut self, within: Duration, possible: bool) {
-        self.closing = true;
-        match &mut self.endpoint {
-            Ike::Member(member) => {
-                let drained = if possible { member.leave(self.now) } else { Ok(()) };
-                self.leaves_at_once = !possible || drained.is_err();
-                if let Err(error) = drained {
-                    self.log(
-                        None,
-                        None,
-                        LogLevel::Warning,
-                        format!("leaves the cluster with what it has: {error}"),
-                    );
-                }
-            }
-            Ike::Alone(endpoint) => endpoint.shut_down(self.now, within),
-        }
-        self.settle();
-    }
-
-    /// True if nothing is left to be told to the peers, or given to the other nodes.
-    pub(crate) fn is_gone(&mut self) -> bool {
-        if let Ike::Member(member) = &mut self.endpoint {
-            return self.leaves_at_once || member.is_empty_handed(self.now);
-        }
-        self.endpoint.names().next().is_none() && !self.has_notes()
-    }
-
-    /// It cannot go on, and does nothing more that the cluster asks for.
-    pub(crate) fn fail(&mut self, why: Error) {
-        if !self.failed {
-            self.failed = true;
-            self.failure = Some(why);
-        }
-    }
-
-    /// Why it cannot go on: said once.
-    pub(crate) fn take_failure(&mut self) -> Result<()> {
-        self.failure.take().map_or(Ok(()), Err)
     }
 }
