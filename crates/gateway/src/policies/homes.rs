@@ -337,5 +337,4 @@ impl Homes {
 }
 
 #[cfg(test)]
-#[path = "homes_tests.rs"]
 mod tests;
