@@ -156,7 +156,8 @@ impl BulkTransfer {
         oldest.filter(|(_, count)| *count > acked).map(|(serial, _)| serial).collect()
     }
 
-    /// Sends the rest of a message of this node by the engine, unless it has done so within `every`.
+    /// Sends the rest of a message of this node by the engine, unless it has done so within
+    /// `every`.
     fn send_by_engine(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName, every: Duration) {
         // An engine that is busy has what it was given before.
         if queue.is_busy() {

@@ -1,11 +1,11 @@
-//! What the group is told at its start.
+//! The settings of a group.
 
 use crate::node::NodeId;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// The secret that all nodes of a cluster shard. Everything that they say to each other is
-/// protected by keys derived from it.
+/// The secret that all nodes of a cluster have. Keys derived from it protect everything that they
+/// say to each other.
 #[derive(Clone)]
 pub struct ClusterKey(Zeroizing<[u8; Self::LEN]>);
 
@@ -18,7 +18,7 @@ impl ClusterKey {
         Self(Zeroizing::new(key))
     }
 
-    /// For deriving keys from it.
+    /// The octets, to derive keys from.
     pub fn octets(&self) -> &[u8; Self::LEN] {
         &self.0
     }
@@ -30,26 +30,26 @@ impl std::fmt::Debug for ClusterKey {
     }
 }
 
-/// What a node does whose engine has no quorum.
+/// What a node does when its engine has no quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoQuorum {
-    /// Existing SAs go on carrying packets, in the number blocks and under the sender ID already
-    /// held.
+    /// Existing SAs go on carrying packets, in number blocks and under a sender ID that the node
+    /// already holds.
     #[default]
     Forward,
     /// Nothing leaves.
     Stop,
 }
 
-/// When a silent node becomes a suspect: after the mean between its heartbeats plus so many
-/// deviations, within bounds.
+/// When a silent node becomes a suspect: after the mean time between its heartbeats and a multiple
+/// of the mean deviation, within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuspicionConfig {
     /// Never before this much silence.
     pub floor: Duration,
     /// Always after this much.
     pub ceiling: Duration,
-    /// How many mean deviations the silence may exceed the mean by.
+    /// By how many mean deviations the silence may exceed the mean.
     pub factor: u32,
 }
 
@@ -59,14 +59,15 @@ impl Default for SuspicionConfig {
     }
 }
 
-/// What the group is told at its start.
+/// The settings of a group.
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
     /// This node.
     pub node: NodeId,
-    /// All nodes of the cluster, this one included: what a majority is a majority of.
+    /// All nodes of the cluster, this one included. A majority is more than half of them.
     pub nodes: Vec<NodeId>,
-    /// How many links heartbeats go over: 0 is the cluster's own, 1 and up are the ports.
+    /// The number of links that heartbeats go over. Link 0 is the cluster's own; 1 and up are
+    /// ports.
     pub links: u8,
     /// The cluster's secret.
     pub key: ClusterKey,
@@ -78,24 +79,24 @@ pub struct GroupConfig {
     pub suspicion: SuspicionConfig,
     /// What to do without a quorum.
     pub no_quorum: NoQuorum,
-    /// How long the nodes of a view in which nobody holds the latest state wait for who may. Then
-    /// they begin with nothing: shorter than peers are patient, and longer than hosts take to start
-    /// together.
+    /// How long the members of a view in which none holds the latest state wait for a node that may
+    /// hold it. Then they begin with nothing. It is shorter than peers wait, and long enough for
+    /// hosts that start together.
     pub patience: Duration,
-    /// The highest version of what is published that this node speaks. The first version is what
-    /// nodes speak that do not say.
+    /// The highest version of updates that this node speaks. A node that does not say speaks
+    /// [`Self::OLDEST`].
     pub speaks: u8,
 }
 
 impl GroupConfig {
-    /// What every build speaks.
+    /// The version that every build speaks.
     pub const OLDEST: u8 = crate::update::OLDEST;
-    /// From this one on what operators do at one node counts for all.
+    /// From this version on, what operators do at one node counts for all.
     pub const CONTROL_PLANE: u8 = crate::update::CONTROL_PLANE;
-    /// The highest that this build speaks.
+    /// The highest version that this build speaks.
     pub const NEWEST: u8 = crate::update::NEWEST;
 
-    /// The usual times, for one link.
+    /// The default times, for one link.
     pub fn new(node: NodeId, nodes: Vec<NodeId>, key: ClusterKey) -> Self {
         Self {
             node,
@@ -111,7 +112,7 @@ impl GroupConfig {
         }
     }
 
-    /// The smallest number of nodes that any two of make an overlap, of those configured.
+    /// The smallest number of configured nodes of which any two sets have a node in common.
     pub(super) fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }

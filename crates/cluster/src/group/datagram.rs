@@ -1,4 +1,4 @@
-//! Datagrams between nodes: authenticated, not secret, and any of them may be lost.
+//! Datagrams between nodes. They are authenticated, but not encrypted, and any of them may be lost.
 //!
 //! ```text
 //! magic:2 version:1 kind:1 link:1 from:1 boot:8 | body | HMAC-SHA256, truncated:16
@@ -15,17 +15,17 @@ use subtle::ConstantTimeEq;
 const MAGIC: [u8; 2] = *b"Tp";
 const MAC: usize = 16;
 
-/// Makes and checks datagrams.
+/// Writes and checks datagrams, under a key of the cluster.
 pub(super) struct Datagrams(hmac::Key);
 
 /// Why a datagram is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Nothing of Testudo, or broken.
+    /// It is not Testudo's, or broken.
     Malformed,
-    /// Of a node that speaks another version.
+    /// Its sender speaks another version.
     OtherVersion,
-    /// Not by a holder of the cluster key.
+    /// Its sender does not have the cluster key.
     Forged,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Ack {
     pub(super) digest: [u8; 8],
 }
 
-/// Names a message of a view by what its sender has sealed.
+/// Names a message of a view; with its sender, which is not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageName {
     pub(super) ring: RingId,
@@ -51,13 +51,13 @@ pub(super) struct MessageName {
 pub(super) enum Body {
     Ack(Ack),
     Heartbeat(Box<Heartbeat>),
-    /// What is sealed of a message whose place the engine tells.
+    /// The rest of a message whose place the engine gives (see [`super::bulk`]).
     Rest(MessageName, Vec<u8>),
-    /// That of this node's has not come.
+    /// The rest of this message of that node has not come.
     Missing(NodeId, MessageName),
 }
 
-/// Who says it, and over which link it was sent.
+/// The sender of a datagram, and the link that it was sent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sender {
     pub(super) node: NodeId,
@@ -173,7 +173,7 @@ impl Datagrams {
         Self(keys::datagrams(key))
     }
 
-    /// Makes a datagram.
+    /// Writes a datagram.
     pub(super) fn write(&self, sender: Sender, body: &Body) -> Vec<u8> {
         let mut out = Vec::with_capacity(body.size());
         out.extend(MAGIC);
@@ -185,7 +185,7 @@ impl Datagrams {
         out
     }
 
-    /// Checks one and reads it.
+    /// Checks and reads a datagram.
     pub(super) fn read(&self, bytes: &[u8]) -> Result<(Sender, Body), Refused> {
         let (said, mac) = bytes.split_last_chunk::<MAC>().ok_or(Refused::Malformed)?;
         let mut reader = Reader(said);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever has the key may still say anything.
+        /// A node that has the key may still say anything.
         #[test]
         fn anything_with_a_right_code_is_read_or_refused(
             kind in 0_u8..6,

@@ -1,9 +1,8 @@
-//! What a node must not forget, not even when its memory is lost: it is on the disk before it
-//! counts.
+//! What a node must not forget when its memory is lost. It is on the disk before it counts.
 //!
 //! - Its **incarnation**: no sender ID is used twice.
-//! - The last quorate **view that it has begun**. A node that comes back with nothing would else be
-//!   one more voice for whoever has an older state: a majority of which one has forgotten is none.
+//! - The last quorate **view that it has begun**. Otherwise a node that comes back with nothing
+//!   would vote for an older state: a majority in which one node has forgotten is none.
 
 use super::heartbeat::{mask, within};
 use crate::engine::{RingId, View};
@@ -13,26 +12,26 @@ use serde::{Deserialize, Serialize};
 /// What a node writes to its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durable {
-    /// The last incarnation that it has asked for; 0 if it never has.
+    /// The last incarnation that it has asked for; 0 if it has never asked.
     pub incarnation: u16,
     /// The last quorate view that it has begun.
     pub begun: Begun,
 }
 
-/// A quorate view that has begun on a node. Later ones are greater: their rings are in the order in
-/// which who was in both has seen them.
+/// A quorate view that has begun on a node. Later ones are greater: a node that was in two of them
+/// has seen their rings in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Begun {
-    /// Of the engine.
+    /// The engine's ring.
     pub ring: RingId,
-    /// Counts quorate views; 0 if there was none.
+    /// The number of the quorate view; 0 if there was none.
     pub epoch: u64,
-    /// Its members, a bit each.
+    /// Its members, one bit each.
     pub members: u32,
 }
 
 impl Durable {
-    /// With what the disk has: nothing on it is taken back.
+    /// Joined with what the disk says, so that nothing on it is taken back.
     #[must_use]
     pub fn on_top_of(self, disk: Self) -> Self {
         Self { incarnation: self.incarnation.max(disk.incarnation), begun: self.begun.max(disk.begun) }
@@ -44,7 +43,7 @@ impl Begun {
         Self { ring: view.ring, epoch, members: mask(&view.members) }
     }
 
-    /// True if there was one.
+    /// True if there was a view.
     pub(super) fn is_any(&self) -> bool {
         self.epoch > 0
     }

@@ -1,9 +1,8 @@
-//! The exchange of STATUS that begins a view: who holds the state, and what all agree on before the
-//! first update.
+//! The exchange of STATUS that begins a view: which members hold the state, and what all agree on
+//! before the first update.
 //!
-//! Every member multicasts one STATUS in the new ring. When those of all members have been
-//! delivered, which is at the same place in the total order everywhere, each computes the same
-//! outcome from them.
+//! Every member multicasts one STATUS in the new ring. The last of them is delivered at the same
+//! place in the total order everywhere. There each member computes the same outcome from them.
 
 use super::config::GroupConfig;
 use super::durable::Begun;
@@ -15,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The last quorate view that a node has completed the exchange of, and how much of it was
-/// delivered there.
+/// The last quorate view whose exchange a node has completed, and how much of that view was
+/// delivered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
-    /// 0: none since this node began.
+    /// 0 if there was none since the node began.
     pub(super) epoch: u64,
     pub(super) ring: RingId,
     pub(super) count: u64,
@@ -27,7 +26,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Stands for what a node holds: equal digests, equal states.
+    /// A digest of what a node holds. Nodes with equal digests hold equal states.
     pub(super) fn digest(&self, synced: bool) -> [u8; 8] {
         self.chain.with(self.ring, self.epoch, self.count, synced).short()
     }
@@ -39,33 +38,33 @@ impl Held {
 /// A member's part in the exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Status {
-    /// The members of the view that it was said for, as a mask.
+    /// The members of the view that it is for, one bit each.
     pub(super) members: u32,
-    /// Drawn at the start of the node: tells a node from what it was before a restart.
+    /// A random number that tells this life of the node from earlier ones.
     pub(super) boot: u64,
     pub(super) held: Held,
-    /// The last quorate view that it has begun, in this life or an earlier one: by its disk.
+    /// The last quorate view that it has begun, in this life or an earlier one, as its disk says.
     pub(super) begun: Begun,
-    /// Its disk may say less than there was: it has been set back to an earlier state.
+    /// It has been set back to an earlier state, so its disk may say less than there was.
     pub(super) doubtful: bool,
-    /// It held the whole state in that view, or has been brought up to date since.
+    /// It held the whole state in the view of `held`, or has been brought up to date since.
     pub(super) synced: bool,
-    /// It still waits for who holds the state, should that be nobody here.
+    /// If no member holds the state, it still waits for a node that does.
     pub(super) patient: bool,
-    /// Into the group key.
+    /// Its part of the group key.
     pub(super) random: [u8; RANDOM_LEN],
-    /// The highest incarnation of each node that it knows to be leased.
+    /// The highest incarnation that it knows to be leased, for each node.
     pub(super) leases: Vec<(u8, u16)>,
-    /// For how many microseconds more a node may rely on having been heard here.
+    /// For how many microseconds more each node may rely on having been heard here.
     pub(super) promises: Vec<(u8, u32)>,
 }
 
-/// A STATUS as it is read. What has been added to it since its first version stands behind it: who
-/// does not know it passes over it.
+/// A STATUS as it is read. What has been added since its first version stands behind it; a node
+/// that does not know of it passes over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) status: Status,
-    /// The highest version of the layer above that its sender speaks.
+    /// The highest version of updates that its sender speaks.
     pub(super) speaks: Option<u8>,
 }
 
@@ -81,31 +80,31 @@ impl Heard {
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) view: View,
-    /// How many nodes are configured.
+    /// The number of configured nodes.
     nodes: usize,
-    /// `None`: it came, but cannot be read. That member has another cluster key or speaks another
-    /// version.
+    /// `None` for a STATUS that has come and cannot be read: that member has another cluster key,
+    /// or speaks another version.
     statuses: BTreeMap<NodeId, Option<Heard>>,
 }
 
-/// What the members who understand each other come to.
+/// What the members that understand each other come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The view begins.
     Begin(Outcome),
-    /// None of them holds the latest state, and one of these may.
+    /// None of them holds the latest state, and one of these nodes may.
     Wait(Vec<NodeId>),
-    /// These cannot be understood, and the others are not more than half.
+    /// These members cannot be understood, and the others are not more than half.
     Unreadable(Vec<NodeId>),
 }
 
-/// Who holds the latest state.
+/// Which nodes hold the latest state.
 enum Holders {
-    /// These do.
+    /// These members do.
     Here(Vec<NodeId>),
-    /// Nobody does any more, or there never was one.
+    /// No node does any more, or there never was a state.
     Nobody,
-    /// Perhaps one of these, who are not here.
+    /// One of these nodes may, which are not members.
     Elsewhere(Vec<NodeId>),
 }
 
@@ -116,17 +115,17 @@ pub(super) struct Outcome {
     pub(super) epoch: u64,
     pub(super) current: Vec<NodeId>,
     pub(super) fresh: Vec<NodeId>,
-    /// Nobody has the state of the last view: all begin with nothing.
+    /// No node has the state of the last view: all begin with nothing.
     pub(super) reset: bool,
-    /// What the members put into the group key.
+    /// The members' parts of the group key.
     pub(super) randoms: Vec<(NodeId, [u8; RANDOM_LEN])>,
     pub(super) boots: Vec<(NodeId, u64)>,
     pub(super) leases: Vec<(NodeId, u16)>,
-    /// Takeovers from nodes that do not hold the state wait for this long.
+    /// How long takeovers from nodes that do not hold the state wait.
     pub(super) wait: Duration,
-    /// Members of the engine's view that are left out.
+    /// Members of the engine's view that are left out, because their STATUS cannot be read.
     pub(super) unreadable: Vec<NodeId>,
-    /// The highest version that all members speak, as far as they say.
+    /// The highest version that all members speak; `None` if one of them does not say.
     pub(super) version: Option<u8>,
 }
 
@@ -138,12 +137,13 @@ impl Outcome {
 }
 
 impl Exchange {
-    /// Begins one, among so many nodes that are configured.
+    /// Begins. `nodes`: the number of configured nodes.
     pub(super) fn new(view: View, nodes: usize) -> Self {
         Self { view, nodes, statuses: BTreeMap::new() }
     }
 
-    /// Takes a member's STATUS; the first counts. It may only become impatient later.
+    /// Takes a member's STATUS. The first one counts; of a later one only that the member has
+    /// become impatient.
     pub(super) fn insert(&mut self, from: NodeId, heard: Option<Heard>) {
         let patient = heard.as_ref().is_none_or(|heard| heard.status.patient);
         if let Some(known) = self.statuses.entry(from).or_insert(heard) {
@@ -151,14 +151,14 @@ impl Exchange {
         }
     }
 
-    /// Who has not been heard yet.
+    /// The members that have not been heard yet.
     pub(super) fn missing(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.view.members.iter().copied().filter(|node| !self.statuses.contains_key(node))
     }
 
-    /// The outcome, once all members have been heard. A member whose STATUS cannot be read is left
-    /// out, as long as those who understand each other are more than half: the others cannot do the
-    /// same.
+    /// The verdict, once all members have been heard. A member whose STATUS cannot be read is left
+    /// out, as long as the members that understand each other are more than half: then the others
+    /// cannot do the same.
     pub(super) fn outcome(&self) -> Option<Verdict> {
         if self.missing().next().is_some() {
             return None;
@@ -186,7 +186,7 @@ impl Exchange {
         })
     }
 
-    /// True while the members wait for who holds the state.
+    /// True while the members wait for a node that holds the state.
     pub(super) fn waits(&self) -> bool {
         matches!(self.outcome(), Some(Verdict::Wait(_)))
     }
@@ -228,29 +228,30 @@ impl Exchange {
     }
 }
 
-/// Those entries that name a node.
+/// The entries that name a node.
 fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_ {
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
 }
 
-/// Who holds the state: of the synced nodes of the latest view the largest set that has had the
-/// same messages. Of sets as large, the one that has had more; then the one with the lowest node.
+/// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has had
+/// the same messages. Of sets of one size, the set that has had more messages; then the set with
+/// the lowest node.
 ///
-/// Any of them would do: what was stable in that view had been acknowledged by all of its members.
-/// A node of an earlier view would not, even if those of the latest were not synced: what it lacks
-/// has been answered to peers, and numbers that it takes for free have been used. So if nobody here
-/// holds the latest state, and not all who were in that view are here, who is missing may hold it,
-/// and is waited for. One exception: a view that one of its members, who is here, has never begun
-/// has made nothing stable, and the one before it is as good.
+/// Any of these sets would do: what was stable in that view had been acknowledged by all of its
+/// members. A node of an earlier view would not, even if those of the latest are not synced: peers
+/// have had answers that it does not know, and numbers that it takes for free have been used. So if
+/// no member holds the latest state, and a node that was in that view is missing, it may hold the
+/// state, and is waited for. There is one exception. A view that one of its members has never begun
+/// has made nothing stable. If that member is here, the view before is as good.
 ///
-/// Views, not epochs: one may have begun at some members only, and another one, that counts the
-/// same, at those who left it.
+/// Views are compared, not epochs: a view may have begun at some of its members only, and another
+/// view of that epoch at the others.
 fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
     let mut views: Vec<Begun> =
         statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any).collect();
     views.sort_unstable();
     views.dedup();
-    // Who was set back may have begun a view that nobody here knows. It had a majority.
+    // A node that was set back may have begun a view that no member knows. It had a majority.
     let doubtful = statuses.iter().filter(|(_, status)| status.doubtful).count();
     let unheard = nodes.saturating_sub(statuses.len());
     let hidden = doubtful > 0 && unheard > 0 && (doubtful + unheard) * 2 > nodes;
@@ -272,7 +273,7 @@ fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
     Holders::Nobody
 }
 
-/// Of those who were in that view and hold the state the largest set that has had the same
+/// Of the nodes that were in that view and hold the state, the largest set that has had the same
 /// messages, sorted.
 fn best(statuses: &[(NodeId, &Status)], view: &Begun) -> Vec<NodeId> {
     let holds =

@@ -1,4 +1,4 @@
-//! Who holds the state, by what the members say.
+//! Which nodes hold the state, as the members' STATUS say.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn node(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
-/// The view of that epoch, of these nodes.
+/// A view of that epoch and these nodes.
 fn begun(epoch: u64, members: &[u32]) -> Begun {
     let ring = RingId { seq: epoch, node: 1 };
     Begun { ring, epoch, members: members.iter().fold(0, |mask, node| mask | 1 << node) }
@@ -18,7 +18,7 @@ fn held(epoch: u64, count: u64, chain: u8) -> Held {
     Held { epoch, ring: RingId { seq: epoch, node: 1 }, count, chain: Chain([chain; 32]) }
 }
 
-/// Of a node that holds that of a view of all three.
+/// The STATUS of a node that holds the state of a view of all three.
 fn status(held: Held) -> Status {
     Status {
         members: 0,
@@ -34,17 +34,17 @@ fn status(held: Held) -> Status {
     }
 }
 
-/// Of a node that has been in that view, and has forgotten it.
+/// The STATUS of a node that has begun that view, and has forgotten it.
 fn forgotten(begun: Begun) -> Status {
     Status { begun, ..status(Held::NOTHING) }
 }
 
-/// Of a node that holds what it had in that view.
+/// The STATUS of a node that holds the state of that view.
 fn in_view(begun: Begun) -> Status {
     Status { begun, ..status(held(begun.epoch, 7, 2)) }
 }
 
-/// Of a node that was to be brought up to date in it.
+/// The STATUS of a node that was fresh in that view.
 fn fresh_in(begun: Begun) -> Status {
     Status { synced: false, ..in_view(begun) }
 }
@@ -76,7 +76,7 @@ fn current(statuses: Vec<Status>) -> (Vec<u8>, bool) {
     (outcome.current.iter().map(|node| node.get()).collect(), outcome.reset)
 }
 
-/// Who is current, or who is waited for.
+/// The nodes that are current and whether all begin with nothing; or the nodes that are waited for.
 fn told(verdict: Verdict) -> Result<(Vec<u8>, bool), Vec<u8>> {
     let numbers = |nodes: Vec<NodeId>| nodes.into_iter().map(NodeId::get).collect();
     match verdict {

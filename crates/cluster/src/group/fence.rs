@@ -1,15 +1,14 @@
 //! Self-fencing: until when packets may leave, and what must be proven for that.
 //!
-//! A heartbeat that a node sent at *t* is heard by another in the same ring. The other then takes
-//! no shard of that node's before its own clock has run for the fence and an eighth; it says so in
-//! its next heartbeat, and in its STATUS should the ring change. Once enough members have said it,
-//! the node's packets may leave until *t* plus the fence. Whatever quorate view comes together
-//! without the node has one of them, and every takeover in that view waits for what it has
-//! promised.
+//! A node sends a heartbeat at *t*, and another one in the same ring hears it. The other then takes
+//! no shard of that node before its own clock has run for the fence and an eighth. It says so in
+//! its next heartbeat; if the ring changes, also in its STATUS. Once enough members have said it,
+//! the node's packets may leave until *t* plus the fence. Every quorate view without the node has
+//! one of these members, and every takeover in that view waits for what that member has promised.
 //!
-//! What standbys carry at once, before that, comes twice as long as the departed node does not
-//! know. Where its engine alone is cut off it hears the others' heartbeats: the first that tells of
-//! such a view ends its packets then and there.
+//! Standbys carry packets before that, provisionally. Such packets come twice for as long as the
+//! departed node goes on. If only its engine is cut off, it hears the others' heartbeats, and the
+//! first that tells of a view without it ends its packets at once.
 
 use super::core::Core;
 use super::heartbeat::{Heartbeat, mask, within};
@@ -42,9 +41,9 @@ impl Fence {
         self.passed_over
     }
 
-    /// How many members, this node included, must have heard it. Any quorate view without this node
-    /// has one of them: a majority of all nodes that are configured; in a smaller view, which an
-    /// engine may call quorate after others have left, all of it.
+    /// How many members, this node included, must have heard it, so that every quorate view without
+    /// this node has one of them. That is a majority of all configured nodes; in a smaller view,
+    /// which an engine may call quorate after others have left, all members.
     fn needed(core: &Core, members: usize) -> usize {
         (members / 2 + 1).max(core.config.majority().min(members))
     }
@@ -61,10 +60,10 @@ impl Fence {
         }
     }
 
-    /// A heartbeat, no older than what this node has sent lately, tells of a quorate view. If that
-    /// has begun, later than any that this node has begun, and is without it, nothing leaves here
-    /// from now on. Ending the deadline early is always safe. If the heartbeat is of a view that is
-    /// over, the members of the present one prove with their next that packets may leave.
+    /// Looks for a later view without this node in a recent heartbeat. If a quorate view has begun
+    /// that is later than any that this node has begun, and this node is not in it, nothing leaves
+    /// here from now on. Ending the deadline early is always safe. If the heartbeat is of a view
+    /// that is over, the next heartbeats of the present view prove that packets may leave.
     pub(super) fn look_for_successors(
         &mut self,
         core: &mut Core,
@@ -161,9 +160,9 @@ impl Fence {
         }
     }
 
-    /// For how many microseconds more other nodes may rely on having been heard here; and this node
-    /// on what it has proven or, without quorum, has granted itself, which no other node knows of.
-    /// If it is not current in the view, its shards are taken only thereafter.
+    /// For how many microseconds more each other node may rely on having been heard here. This node
+    /// is in the list too: no other node knows how far it has extended its own fence, and if it is
+    /// not current in the view, its shards are taken only thereafter.
     pub(super) fn promises(&self, core: &Core, peers: &Peers, now: Time) -> Vec<(u8, u32)> {
         let left = |at: Time| u32::try_from(at.since(now).as_micros()).unwrap_or(u32::MAX);
         let own = (core.node().get(), left(now.plus(promise(self.until.since(now)))));

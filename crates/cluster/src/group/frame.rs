@@ -1,8 +1,9 @@
-//! How a message looks to the engine: a header in clear, and behind it what is sealed under
+//! The form of a message for the engine: a header in clear, and behind it what is sealed with
 //! AES-256-GCM.
 //!
 //! ```text
-//! magic:2 version:1 kind:1 ring.seq:8 ring.node:4 epoch:8 serial:8 | [salt:32, STATUS only] | sealed | tag:16
+//! magic:2 version:1 kind:1 ring.seq:8 ring.node:4 epoch:8 serial:8
+//!     | [salt:32, STATUS only] | sealed | tag:16
 //! ```
 //!
 //! What follows `version` may look different in another version.
@@ -16,7 +17,7 @@ use aws_lc_rs::digest;
 use zeroize::Zeroizing;
 
 const MAGIC: [u8; 2] = *b"Tg";
-/// Version of everything that nodes say to each other.
+/// The version of everything that nodes say to each other.
 pub(super) const VERSION: u8 = 2;
 const HEADER_OCTETS: usize = 32;
 /// Octets of a GCM tag.
@@ -24,17 +25,17 @@ pub(super) const TAG_OCTETS: usize = 16;
 /// What sealing adds to a batch.
 pub(super) const SEALING_OCTETS: usize = HEADER_OCTETS + TAG_OCTETS;
 
-/// What a message is.
+/// The kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A member's part in the exchange that begins a view.
+    /// A member's STATUS, in the exchange that begins a view.
     Status,
-    /// Updates, and what the group itself agrees on.
+    /// Updates, and requests for leases.
     Batch,
-    /// The place of updates for fresh nodes in the order. Of what is sealed there is only the tag:
+    /// The place of updates for fresh nodes in the order. It has only the tag of what is sealed:
     /// the rest goes beside the engine.
     Bulk,
-    /// That rest, by the engine after all. It has no place in the order.
+    /// That rest, if it goes by the engine after all. It has no place in the order.
     Rest,
 }
 
@@ -46,18 +47,18 @@ pub(super) struct Header {
     pub(super) ring: RingId,
     /// The group's view; 0 for a STATUS.
     pub(super) epoch: u64,
-    /// Counts what this node has sealed in this view.
+    /// Counts what its sender has sealed in this view.
     pub(super) serial: u64,
 }
 
-/// A message as far as it can be told without opening it.
+/// What a message is, as far as can be said without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// Ours.
+    /// One of this version: its header, and what follows that.
     This(Header, &'a [u8]),
-    /// Of a node that speaks another version.
+    /// Its sender speaks another version.
     OtherVersion,
-    /// Nothing of Testudo.
+    /// It is not Testudo's, or broken.
     Malformed,
 }
 
@@ -110,7 +111,7 @@ pub(super) fn parse(bytes: &[u8]) -> Frame<'_> {
     read().map_or(Frame::Malformed, |(header, body)| Frame::This(header, body))
 }
 
-/// Node, use and serial: under one key no node seals twice with the same.
+/// Made of node, purpose and serial: under one key no node seals twice with the same nonce.
 fn nonce(from: NodeId, purpose: u8, serial: u64) -> Nonce {
     let mut nonce = [0; 12];
     (nonce[0], nonce[1]) = (from.get(), purpose);
@@ -118,7 +119,8 @@ fn nonce(from: NodeId, purpose: u8, serial: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// What a nonce is for: a message; or that there is one whose rest goes beside the engine.
+/// The purposes of a nonce: a message, or the proof that there is one whose rest goes beside the
+/// engine.
 const MESSAGE: u8 = 0;
 const PROOF: u8 = 1;
 
@@ -134,7 +136,7 @@ pub(super) fn seal(key: &LessSafeKey, from: NodeId, header: &Header, salt: &[u8]
     });
     match sealed {
         Some(Ok(tag)) => out.extend(tag.as_ref()),
-        // AES-GCM fails for messages of 64 GiB only. What is not sealed does not leave.
+        // AES-GCM fails only for messages of 64 GiB. What is not sealed does not leave.
         _ => out.truncate(start),
     }
     out
@@ -158,15 +160,15 @@ pub(super) fn open(
 }
 
 /// Cuts a sealed message of this node in two: what goes by the engine, and what goes beside it. The
-/// former is header and tag, and between them the proof that they are this node's, for those who do
-/// not get the rest.
+/// engine carries header and tag, and between them the proof that they are this node's, for members
+/// that do not get the rest.
 pub(super) fn split(key: &LessSafeKey, from: NodeId, mut sealed: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let tag = sealed.split_off(sealed.len().saturating_sub(TAG_OCTETS));
     let rest = sealed.split_off(sealed.len().min(HEADER_OCTETS));
     if let Frame::This(header, _) = parse(&sealed) {
         let said = [&sealed[..], &tag].concat();
         let nonce = nonce(from, PROOF, header.serial);
-        // It fails for messages of 64 GiB only; what has no proof is not taken.
+        // It fails only for messages of 64 GiB. A message without proof is not taken.
         let proof = key.seal_in_place_separate_tag(nonce, Aad::from(&said[..]), &mut []);
         sealed.extend(proof.iter().flat_map(|proof| proof.as_ref()));
     }
@@ -174,7 +176,8 @@ pub(super) fn split(key: &LessSafeKey, from: NodeId, mut sealed: Vec<u8>) -> (Ve
     (sealed, rest)
 }
 
-/// The tag in what has come by the engine of such a message, if that node has said so.
+/// The tag of a message whose rest goes beside the engine, if the proof shows that the message is
+/// that node's.
 pub(super) fn proven<'a>(
     key: &LessSafeKey,
     from: NodeId,
@@ -187,12 +190,12 @@ pub(super) fn proven<'a>(
     Some(tag)
 }
 
-/// What has gone beside the engine, as a message of it.
+/// What has gone beside the engine, as a message for it.
 pub(super) fn rest(header: &Header, octets: &[u8]) -> Vec<u8> {
     [&header.write()[..], octets].concat()
 }
 
-/// Seals a STATUS under a key of its own.
+/// Seals a STATUS, under a key that seals nothing else.
 pub(super) fn seal_status(
     key: &ClusterKey,
     from: NodeId,
@@ -215,8 +218,8 @@ pub(super) fn open_status(
     open(&keys::status(key, salt), from, header, salt, body)
 }
 
-/// Stands for everything delivered in a view up to a message: equal digests, equal messages in
-/// equal order.
+/// A digest of everything delivered in a view up to a message. Nodes with equal digests have had
+/// equal messages in equal order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Chain(pub(super) [u8; 32]);
 
@@ -234,7 +237,7 @@ impl Chain {
         Self::finish(context)
     }
 
-    /// The digest after one more message, told by its header and its tag.
+    /// The digest after one more message, of which header and tag count.
     #[must_use]
     pub(super) fn next(self, from: NodeId, header: &Header, tag: &[u8]) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
@@ -245,7 +248,7 @@ impl Chain {
         Self::finish(context)
     }
 
-    /// A digest that stands for the place too.
+    /// A digest of the place in the order too.
     pub(super) fn with(self, ring: RingId, epoch: u64, count: u64, synced: bool) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(&self.0);

@@ -1,23 +1,25 @@
-//! What a heartbeat says: every node to every other, over every link, a hundred times a second.
+//! The content of a heartbeat. Every node sends one to every other, over every link, a hundred
+//! times a second.
 
 use super::datagram::{Ack, Reader};
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 
-/// What a node tells of itself.
+/// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heartbeat {
-    /// Counts this boot's heartbeats; the same over all links.
+    /// Counts the heartbeats of this boot. Over all links it is the same.
     pub(super) seq: u64,
     pub(super) stance: Stance,
-    /// Its ring, and if the view has begun its epoch and what it holds of it.
+    /// Its ring; and if the view has begun, the epoch, and what it holds of the view.
     pub(super) ack: Ack,
-    /// The members of its ring, as [`mask`].
+    /// The members of its ring, as a [`mask`].
     pub(super) members: u32,
-    /// Stands for the state that it held before the view: equal digests, equal states.
+    /// A digest of the state that it held before the view. Nodes with equal digests hold equal
+    /// states.
     pub(super) base: [u8; 8],
-    /// Its links that are up, as bits.
+    /// Its links that are up, one bit each, link 0 lowest.
     pub(super) links: u32,
     /// How much of one processor it takes, in thousandths.
     pub(super) load: u16,
@@ -26,7 +28,7 @@ pub(super) struct Heartbeat {
     pub(super) heard: Vec<Heard>,
 }
 
-/// Where the sender stands.
+/// How far the sender's view has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stance {
     /// Its engine's view is quorate.
@@ -35,39 +37,39 @@ pub(super) struct Stance {
     pub(super) running: bool,
 }
 
-/// What the sender has heard of another node, over all links together.
+/// What the sender has heard of another node, over all links taken together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) node: u8,
     /// The lower half of that node's boot number.
     pub(super) boot: u32,
-    /// The newest heartbeat.
+    /// The newest heartbeat of that node.
     pub(super) seq: u64,
-    /// Milliseconds since.
+    /// Milliseconds since it came.
     pub(super) age: u16,
-    /// That node may rely on it: the sender takes none of its shards for as long as the fence
-    /// lasts. 0: it may not.
+    /// The newest heartbeat that it may rely on: for as long as the fence lasts after that, the
+    /// sender takes none of its shards. 0 if there is none.
     pub(super) proof: u64,
-    /// The links on which it was heard lately, as bits.
+    /// The links on which it was heard lately, one bit each.
     pub(super) links: u8,
 }
 
-/// Nodes as bits.
+/// A set of nodes, one bit each.
 pub(super) fn mask<'a>(nodes: impl IntoIterator<Item = &'a NodeId>) -> u32 {
     nodes.into_iter().fold(0, |mask, node| mask | 1 << node.get())
 }
 
-/// A node's bit in a [`mask`].
+/// True if the node is in the [`mask`].
 pub(super) fn within(mask: u32, node: NodeId) -> bool {
     mask >> node.get() & 1 == 1
 }
 
-/// For [`Heard::boot`].
+/// The form of [`Heard::boot`].
 pub(super) fn half(boot: u64) -> u32 {
     boot as u32
 }
 
-/// For [`Heard::age`].
+/// The form of [`Heard::age`].
 pub(super) fn age(age: Duration) -> u16 {
     u16::try_from(age.as_millis()).unwrap_or(u16::MAX)
 }

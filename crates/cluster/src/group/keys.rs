@@ -1,4 +1,4 @@
-//! The keys of what nodes tell each other, derived from the cluster key.
+//! The keys that protect what nodes say to each other, derived from the cluster key.
 
 use super::config::ClusterKey;
 use crate::engine::RingId;
@@ -8,7 +8,7 @@ use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-/// Octets of what each member adds to the group key, and of the salt of its STATUS.
+/// Octets of each member's part of the group key, and of the salt of its STATUS.
 pub(super) const RANDOM_LEN: usize = 32;
 
 fn derive<const LEN: usize>(key: &ClusterKey, salt: &[u8], purpose: &[u8]) -> Zeroizing<[u8; LEN]> {
@@ -20,13 +20,14 @@ fn aead(key: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(key.expect("an AES-256 key has 32 octets"))
 }
 
-/// Seals one STATUS: the salt is random, so each key seals once.
+/// The key that seals one STATUS: the salt is random, so each key seals once.
 pub(super) fn status(key: &ClusterKey, salt: &[u8; RANDOM_LEN]) -> LessSafeKey {
     aead(&derive(key, salt, b"testudo cluster status 1"))
 }
 
-/// Seals the messages of one view. All members have put something random into it, in the order of
-/// `randoms`: no view ever has the key of another, whatever an engine counts its rings from.
+/// The key that seals the messages of one view. All members put something random into it, in the
+/// order of `randoms`. So no view ever has the key of another, from whatever number an engine
+/// counts its rings.
 pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RANDOM_LEN])]) -> LessSafeKey {
     let mut salt = Zeroizing::new(Vec::with_capacity(12 + randoms.len() * (1 + RANDOM_LEN)));
     salt.extend(ring.seq.to_be_bytes());
@@ -38,7 +39,7 @@ pub(super) fn group(key: &ClusterKey, ring: RingId, randoms: &[(NodeId, [u8; RAN
     aead(&derive(key, &salt, b"testudo cluster group 1"))
 }
 
-/// Authenticates heartbeats and acknowledgements.
+/// The key that authenticates datagrams.
 pub(super) fn datagrams(key: &ClusterKey) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &derive::<32>(key, &[], b"testudo cluster datagram 1")[..])
 }

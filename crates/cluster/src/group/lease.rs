@@ -1,9 +1,9 @@
-//! Leases of sender IDs: which incarnation of which node has been granted (RFC 6054, invariant 1 of
-//! the design).
+//! Leases of sender IDs (RFC 6054): which incarnation has been granted to which node. This is part
+//! of invariant 1, that no (key, IV) pair is used twice.
 //!
-//! An incarnation is written to the disk of the node, then said in total order; it is granted when
-//! a majority of the configured nodes hold that message. Whatever majority comes together later has
-//! one of them, and the exchange of its view makes the highest known.
+//! A node writes an incarnation to its disk, then asks for it in the total order. The incarnation
+//! is granted when a majority of the configured nodes hold that message. Any later majority has one
+//! of these nodes, and the exchange of its view makes the highest incarnation known.
 
 use super::GroupOutput;
 use super::core::Core;
@@ -15,46 +15,49 @@ use testudo_base::spi::SenderId;
 use testudo_ike::output::LogLevel;
 use testudo_planted::{Plant, planted};
 
-/// Incarnations of a node: 1 and up.
+/// The last incarnation of a node. The first is 1.
 const LAST: u16 = SenderId::LAST_INCARNATION;
 
-/// What this node knows of leases, and where its own stands.
+/// What this node knows of all leases, and how far its own has come.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     node: NodeId,
-    /// The highest incarnation that was written to disk or asked for.
+    /// The highest incarnation that this node has written to its disk or asked for.
     used: u16,
+    /// The highest incarnation that is known of each node.
     table: BTreeMap<NodeId, u16>,
+    /// This node wants a lease.
     wanted: bool,
+    /// It has asked for one, and it is not granted yet.
     asked: Option<Asked>,
     /// The sender ID that this node has been granted last.
     granted: Option<SenderId>,
-    /// No incarnation is left; said once.
+    /// No incarnation is left, and that has been said.
     exhausted: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     incarnation: u16,
-    /// Where it was delivered, in the present view.
+    /// After how many messages of the present view it was delivered.
     at: Option<u64>,
 }
 
-/// A lease as it is asked for in total order.
+/// A request for a lease, in the total order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) boot: u64,
     pub(super) incarnation: u16,
 }
 
-/// What comes of wanting a lease in a view that has begun.
+/// What a node that wants a lease does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
-    /// Write it to disk, then say it.
+    /// It writes this incarnation to its disk, then asks for it.
     New(u16),
-    /// Say it again: an earlier view ended before it was granted.
+    /// It asks for this incarnation again: an earlier view ended before it was granted.
     Again(u16),
-    /// There is none left.
+    /// It cannot ask: no incarnation is left.
     Exhausted,
 }
 
@@ -76,13 +79,13 @@ impl Lease {
 }
 
 impl Leases {
-    /// At the start of a node, which wants one.
+    /// At the start of a node, which wants a lease. `last`: the last incarnation on its disk.
     pub(super) fn new(node: NodeId, last: u16) -> Self {
         let table = BTreeMap::from([(node, last)]);
         Self { node, used: last, table, wanted: true, asked: None, granted: None, exhausted: false }
     }
 
-    /// One is wanted from now on, another than before.
+    /// The node wants another lease.
     pub(super) fn want(&mut self) {
         self.wanted = true;
     }
@@ -92,7 +95,7 @@ impl Leases {
         (self.wanted, self.asked, self.granted) = (true, None, None);
     }
 
-    /// A view begins, whose members know of these.
+    /// A view begins, whose members know of these leases.
     pub(super) fn merge(&mut self, known: &[(NodeId, u16)]) {
         for (node, incarnation) in known {
             self.learn(*node, *incarnation);
@@ -107,7 +110,7 @@ impl Leases {
         *highest = incarnation.max(*highest);
     }
 
-    /// What to ask for, in a view that has begun; `begun` if it has just.
+    /// What to ask for, in a view that has begun; `begun` if it has just begun.
     fn ask(&mut self, begun: bool) -> Option<Ask> {
         if !self.wanted {
             return None;
@@ -152,7 +155,7 @@ impl Leases {
         is_new
     }
 
-    /// A lease has been delivered.
+    /// A request for a lease has been delivered, as message number `count` of the view.
     pub(super) fn delivered(&mut self, from: NodeId, lease: Lease, boot: u64, count: u64) {
         self.learn(from, lease.incarnation.min(LAST));
         if let Some(asked) = &mut self.asked

@@ -1,10 +1,21 @@
-//! The group: what nodes agree on before anything is said of IPsec. Sans-IO, and it knows nothing
-//! of IKE.
+//! The group: what nodes agree on before anything is said of IPsec. It is sans-IO, and knows
+//! nothing of IKE.
 //!
-//! Over the engine's total order it makes views in which all members start from the same state,
-//! seals what they say under a key that each view makes anew, and tells when it is *stable*:
-//! acknowledged by every member. An engine that delivers a message to its sender has not shown that
-//! anybody else holds it.
+//! Over the engine's total order it makes views in which all members start from the same state. It
+//! seals their messages under a key that each view makes anew, and tells when a message is
+//! *stable*: acknowledged by every member. An engine that delivers a message to its sender has not
+//! shown that any other node holds it.
+//!
+//! `Group` routes between its parts. Each has its own fields, and is given the others that it
+//! needs:
+//!
+//! - `Core`: settings, counters, outputs;
+//! - `Views`: the view that the node is in, what it delivers and what is stable;
+//! - `Outbox`, `EngineQueue`: updates on their way into batches, messages on theirs to the
+//!   engine;
+//! - `Leases`: sender IDs;
+//! - `Vitals`: heartbeats, suspects, ports;
+//! - `Fence`: until when packets may leave.
 
 mod bulk;
 mod config;
@@ -58,8 +69,8 @@ use views::Views;
 use vitals::Vitals;
 use zeroize::Zeroizing;
 
-/// See the module. The host hands in events, datagrams and the time, calls [`Self::flush`] at the
-/// end of each of its turns, and does what [`Self::poll_output`] asks for.
+/// See the module. The host hands in events, datagrams and the time. It calls [`Self::flush`] at
+/// the end of each of its turns, and does what [`Self::poll_output`] asks for.
 pub struct Group {
     core: Core,
     views: Views,
@@ -71,7 +82,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A node begins, with what it has written to its disk.
+    /// A node begins. `durable`: what it has written to its disk.
     pub fn new(config: GroupConfig, durable: Durable, entropy: Box<dyn Entropy + Send>, now: Time) -> Self {
         Self {
             leases: Leases::new(config.node, durable.incarnation),
@@ -84,7 +95,7 @@ impl Group {
         }
     }
 
-    /// The engine tells something.
+    /// The engine has a new view, a message, or something else to tell.
     pub fn handle_event(&mut self, now: Time, event: EngineEvent) {
         self.vitals.attend(&mut self.core, now);
         match event {
@@ -123,7 +134,7 @@ impl Group {
         self.settle();
     }
 
-    /// [`Self::next_timeout`] has come.
+    /// The time of [`Self::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
         self.vitals.attend(&mut self.core, now);
         if self.vitals.beat(&mut self.core, &self.views, now) {
@@ -146,13 +157,13 @@ impl Group {
         Some(others.into_iter().flatten().fold(vitals, Time::min))
     }
 
-    /// The health of a port: carrier, driver. Nothing is sent over a link that is down.
+    /// A link is up or down, by its carrier and driver. Nothing is sent over a link that is down.
     pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
         self.vitals.set_link(&mut self.core, now, link, up);
     }
 
-    /// What this node's heartbeats tell: its load in thousandths, and the shards whose packets it
-    /// carries provisionally.
+    /// What this node's heartbeats say of it: its load in thousandths of a processor, and the
+    /// shards whose packets it carries provisionally.
     pub fn set_load(&mut self, load: u16, provisional: ShardSet) {
         self.vitals.set_load(load, provisional);
     }
@@ -163,14 +174,13 @@ impl Group {
         self.outbox.publish(&Zeroizing::new(update))
     }
 
-    /// Adds an update that says nothing new to those who hold the state: it is for the fresh nodes
-    /// of the view, and to others it is not delivered if all members speak a version that knows of
-    /// that.
+    /// Adds an update for the fresh nodes of the view, which says nothing new to nodes that hold
+    /// the state. It is not delivered to those, if all members speak a version with bulk transfer.
     pub fn publish_bulk(&mut self, update: Vec<u8>) -> Ticket {
         self.outbox.publish_bulk(&Zeroizing::new(update))
     }
 
-    /// True if such updates go beside the engine.
+    /// True if updates of [`Self::publish_bulk`] go beside the engine.
     pub fn sends_bulk_directly(&self) -> bool {
         self.views.running().is_some_and(|running| running.bulk.takes(0))
     }
@@ -186,8 +196,8 @@ impl Group {
         }
     }
 
-    /// The engine did not take what [`GroupOutput::Multicast`] gave: it is kept, and offered again
-    /// soon.
+    /// The engine did not take the message of [`GroupOutput::Multicast`]. It is kept, and offered
+    /// again soon.
     pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
         self.core.counters.refused += 1;
         // A message of a view that is over is sealed anew from the outbox.
@@ -203,23 +213,24 @@ impl Group {
         self.queue.ready();
     }
 
-    /// True while a quorate view waits for what its members say of themselves, which is a matter of
-    /// moments. It may turn out then that none of them holds the latest state: who waits for that
-    /// waits for nodes that are not there.
+    /// True while a quorate view waits for the STATUS of its members, which takes a moment. It is
+    /// not true while the members wait for other nodes, because none of them holds the latest
+    /// state.
     pub fn is_forming(&self) -> bool {
         self.views.is_forming()
     }
 
-    /// The layer above holds the whole state now: a node that was `fresh` has been brought up to
-    /// date. To be said where the last of it is delivered, before any later event is handed in.
+    /// The layer above holds the whole state now: a node that was fresh has been brought up to
+    /// date. The host says so when the last of it has been delivered, before it hands in any later
+    /// event.
     pub fn synced(&mut self) {
         if self.views.running().is_some() {
             self.views.history.sync();
         }
     }
 
-    /// The disk has what [`GroupOutput::Persist`] told: what was delivered in that view is
-    /// acknowledged from now on.
+    /// The disk says what [`GroupOutput::Persist`] asked for. From now on what is delivered in that
+    /// view is acknowledged.
     pub fn persisted(&mut self, durable: &Durable) {
         self.views.history.persisted(durable);
         if let Some(running) = self.views.running_mut() {
@@ -228,15 +239,15 @@ impl Group {
         self.settle();
     }
 
-    /// IVs run low: the next incarnation is wanted.
+    /// IVs run low: the node wants another sender ID.
     pub fn renew_sender(&mut self, _now: Time) {
         self.leases.want();
         self.lease(false);
     }
 
-    /// The machine has gone back to an earlier state: nothing that this node holds is valid any
-    /// more. Packets stop until a new view and a new sender ID; the host must make the node join
-    /// again.
+    /// The machine has gone back to an earlier state, and nothing that this node holds is valid any
+    /// more. Packets stop until there are a new view and a new sender ID. The host must have the
+    /// node join again.
     pub fn rolled_back(&mut self, now: Time) {
         self.core.draw_boot();
         self.views.roll_back();
@@ -252,7 +263,7 @@ impl Group {
         self.core.outputs.push_back(GroupOutput::Rejoin);
     }
 
-    /// What to do next.
+    /// The next thing for the host to do.
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         let next = self.core.outputs.pop_front();
         next.or_else(|| self.queue.pop().map(GroupOutput::Multicast))

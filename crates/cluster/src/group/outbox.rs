@@ -1,25 +1,25 @@
-//! What this node has to say: updates gathered into batches, and batches until they are delivered
-//! here.
+//! What this node publishes: updates are gathered into batches, and batches are kept until they
+//! have been delivered here.
 
 use super::frame::SEALING_OCTETS;
 use std::collections::VecDeque;
 use zeroize::Zeroizing;
 
-/// Names a published update; later ones are higher.
+/// Names a published update. Later ones have higher tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The longest message, sealed. An update that is longer by itself goes alone.
+/// The length of the longest sealed message. A longer update goes alone.
 const MAX_BATCH_OCTETS: usize = 16 << 10;
-/// Before an entry: what it is, and its length.
+/// The octets before an entry: its kind and its length.
 const ENTRY_HEADER_OCTETS: usize = 5;
 
 /// One entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
-    /// Of the layer above.
+    /// An update of the layer above.
     Update(&'a [u8]),
-    /// A lease is asked for.
+    /// A request for a lease.
     Lease(&'a [u8]),
 }
 
@@ -29,17 +29,18 @@ pub(super) struct Batch {
     pub(super) plain: Zeroizing<Vec<u8>>,
     /// The last update in it, if any.
     pub(super) last: Option<Ticket>,
-    /// It is for nodes that are brought up to date, and says what all others know.
+    /// It is for nodes that are brought up to date, and says nothing new to the others.
     pub(super) bulk: bool,
 }
 
-/// Batches in order: open, closed, and sent but not yet delivered here.
+/// Batches in order: the open one, those that are closed, and those that are sent but not delivered
+/// here yet.
 #[derive(Default)]
 pub(super) struct Outbox {
     next: u64,
     open: Batch,
     closed: VecDeque<Batch>,
-    /// With the serial that each was sealed under.
+    /// Each with its serial.
     sent: VecDeque<(u64, Batch)>,
     /// The last update of this node that was delivered here.
     last_delivered: Option<Ticket>,
@@ -53,7 +54,7 @@ impl Batch {
     }
 }
 
-/// The entries of a batch; `None` at the place where it cannot be read.
+/// The entries of a batch; `None` where it cannot be read any further.
 pub(super) fn entries(mut plain: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
     let mut read = move || {
         let (head, rest) = plain.split_first_chunk::<ENTRY_HEADER_OCTETS>()?;
@@ -91,7 +92,7 @@ impl Outbox {
         ticket
     }
 
-    /// Adds an update that says nothing new to those who hold the state. It is a batch of its own.
+    /// Adds an update that says nothing new to nodes that hold the state. It is a batch of its own.
     pub(super) fn publish_bulk(&mut self, update: &[u8]) -> Ticket {
         self.close();
         self.open.bulk = true;
@@ -100,7 +101,7 @@ impl Outbox {
         ticket
     }
 
-    /// Adds what asks for a lease.
+    /// Adds a request for a lease.
     pub(super) fn lease(&mut self, bytes: &[u8]) {
         self.add(1, bytes);
     }
@@ -119,19 +120,19 @@ impl Outbox {
         }
     }
 
-    /// The next closed batch, which is remembered as sent under `serial`.
+    /// The next closed batch, which counts as sent with this serial.
     pub(super) fn send(&mut self, serial: u64) -> Option<&Batch> {
         let batch = self.closed.pop_front()?;
         self.sent.push_back((serial, batch));
         self.sent.back().map(|(_, batch)| batch)
     }
 
-    /// The message that was sealed under `serial` has been delivered here.
+    /// The message with this serial has been delivered here. Gives the last update in it.
     pub(super) fn delivered(&mut self, serial: u64) -> Option<Ticket> {
         let at = self.sent.iter().position(|(sent, _)| *sent == serial)?;
         let (_, batch) = self.sent.remove(at)?;
-        // An engine that has changed the order of our messages: those that others came before are
-        // ignored when they come.
+        // An engine has changed the order of our messages. Those that this one has overtaken are
+        // ignored when they come, and so go out again.
         let overtaken: Vec<_> = self.sent.drain(..at).collect();
         overtaken.into_iter().rev().for_each(|(_, batch)| self.closed.push_front(batch));
         self.last_delivered = batch.last.or(self.last_delivered);
@@ -143,25 +144,24 @@ impl Outbox {
         self.last_delivered
     }
 
-    /// What was sent in a view that is over and not delivered there goes out again, before all
-    /// else.
+    /// A view is over: what was sent in it and not delivered goes out again, before all else.
     pub(super) fn again(&mut self) {
         while let Some((_, batch)) = self.sent.pop_back() {
             self.closed.push_front(batch);
         }
     }
 
-    /// Forgets all of it: it was said of a state that is void.
+    /// Forgets all batches: they tell of a state that is void.
     pub(super) fn clear(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }
 
-    /// Messages that are sent and not delivered here.
+    /// The number of batches that are sent and not delivered here.
     pub(super) fn in_flight(&self) -> usize {
         self.sent.len()
     }
 
-    /// Messages that wait to be sent.
+    /// The number of batches that wait to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.closed.len() + usize::from(!self.open.plain.is_empty())
     }

@@ -1,4 +1,4 @@
-//! What the group asks of its host, and what it tells the layer above.
+//! What a group asks of its host, and what it tells the layer above.
 
 use super::outbox::Ticket;
 use super::stability::Position;
@@ -9,44 +9,45 @@ use testudo_base::spi::SenderId;
 use testudo_ike::output::{LogLevel, Time};
 use zeroize::Zeroizing;
 
-/// A view begins. All its members see this at the same place in the total order, with the same
-/// content but for `wait_until`, which is each one's own clock.
+/// A view begins. All of its members see this at the same place in the total order and with the
+/// same content, but for `wait_until`, which is a time of each node's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewStart {
-    /// The members that understand each other, sorted, and whether they are a quorum. If not,
-    /// nothing is published or becomes stable.
+    /// The members that understand each other, sorted, and whether they are a quorum. If they are
+    /// not, nothing is published or becomes stable.
     pub view: View,
-    /// Counts quorate views; that of the last one if this one is not quorate.
+    /// The number of the quorate view; if this one is not quorate, that of the last one.
     pub epoch: u64,
-    /// Those who hold the state, sorted. What they have had delivered until now is stable once the
-    /// view has begun everywhere. Empty without quorum.
+    /// The members that hold the state, sorted. What was delivered to them until now is stable once
+    /// the view has begun everywhere. Empty without quorum.
     pub current: Vec<NodeId>,
-    /// Those who must be brought up to date, sorted: what they hold, or have published, is void.
-    /// Empty without quorum.
+    /// The members that must be brought up to date, sorted. What they hold, or have published, is
+    /// void. Empty without quorum.
     pub fresh: Vec<NodeId>,
-    /// Nobody here has the state of the last view: all are in `current` and begin with nothing;
-    /// what this node holds of the replicated state is void. So it is at the first start.
+    /// No member has the state of the last view. All are in `current` and begin with nothing: what
+    /// this node holds of the replicated state is void. The first start of a cluster is such a
+    /// case.
     pub reset: bool,
-    /// No shard of a node that is not in `current` is taken before: packets of its may leave until
-    /// then.
+    /// Until then a node that is not in `current` may still send packets. No shard of such a node
+    /// is taken before.
     pub wait_until: Time,
-    /// Of what is published: the highest that all members speak.
+    /// The highest version of updates that all members speak.
     pub version: u8,
 }
 
-/// One thing for the host to do or the layer above to know, in order.
+/// One thing for the host to do, or for the layer above to know. Their order counts.
 #[derive(Clone, PartialEq, Eq)]
 pub enum GroupOutput {
     /// Hand this to the engine. If the engine refuses, give it back with
     /// [`super::Group::multicast_refused`] before asking for the next output.
     Multicast(Vec<u8>),
-    /// Send a datagram to a node over a link; it may be lost.
+    /// Send a datagram to a node over a link. It may be lost.
     Datagram {
-        /// To whom.
+        /// The node.
         to: NodeId,
-        /// Over which link.
+        /// The link.
         link: u8,
-        /// What.
+        /// The datagram.
         bytes: Vec<u8>,
     },
     /// A view begins.
@@ -54,27 +55,27 @@ pub enum GroupOutput {
     /// The engine is gone, or forms a view: nothing is delivered or becomes stable until the next
     /// [`GroupOutput::View`].
     NoView,
-    /// An update, in total order; one's own too.
+    /// An update, in total order. A node's own updates are delivered too.
     Delivered {
-        /// Who published it.
+        /// The node that published it.
         from: NodeId,
-        /// Its place. Updates that left together share one.
+        /// Its place. Updates that left in one message have the same place.
         at: Position,
-        /// What was published.
+        /// The update.
         update: Zeroizing<Vec<u8>>,
     },
-    /// All own updates up to this one are held by every member of the quorate view.
+    /// Every member of the quorate view holds this node's updates up to this one.
     Stable(Ticket),
-    /// Everything delivered up to here is.
+    /// Every member of the quorate view holds everything that was delivered up to here.
     StableUpTo(Position),
-    /// A member of the view is silent on all links. Who is still silent when a view begins is named
-    /// again behind it.
+    /// A member of the view is silent on all links. If it is still silent when a view begins, it is
+    /// named again after [`GroupOutput::View`].
     Suspected(NodeId),
     /// A suspect is heard again, or begins anew in a view.
     Trusted(NodeId),
-    /// What a node tells of itself in its heartbeats has changed.
+    /// What a node says of itself in its heartbeats has changed.
     Told {
-        /// Which node.
+        /// The node.
         from: NodeId,
         /// Its links that are up, one bit each, link 0 lowest.
         links: u32,
@@ -83,16 +84,15 @@ pub enum GroupOutput {
     },
     /// All ports of this node work, or one of them does not.
     Ports {
-        /// See there.
+        /// True if all of them work.
         well: bool,
     },
-    /// Packets may leave until then. Extended again and again; taken back after
-    /// [`super::Group::rolled_back`], and where the others turn out to have gone on without this
-    /// node.
-    Fence(Time),
-    /// Write this to disk, durably, and then call [`super::Group::persisted`]. Where the
-    /// incarnation is another than before, do so before anything else: the next message asks for
+    /// Packets may leave until then. This is extended again and again. It is taken back after
+    /// [`super::Group::rolled_back`], and when this node hears that the others have gone on without
     /// it.
+    Fence(Time),
+    /// Write this to the disk, durably, and then call [`super::Group::persisted`]. If the
+    /// incarnation has changed, do so before anything else: the next message asks for it.
     Persist(super::Durable),
     /// A new sender ID is leased to this node.
     Sender(SenderId),
@@ -101,14 +101,14 @@ pub enum GroupOutput {
     Rejoin,
     /// A line for the log.
     Log {
-        /// How much it matters.
+        /// Its level.
         level: LogLevel,
         /// The line.
         message: String,
     },
 }
 
-/// Without what is in the messages: updates hold keys.
+/// Without the content of messages: updates hold keys.
 impl std::fmt::Debug for GroupOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

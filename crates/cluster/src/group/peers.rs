@@ -1,4 +1,4 @@
-//! The other nodes, as their heartbeats show them.
+//! What this node knows of the others by their heartbeats.
 
 use super::config::GroupConfig;
 use super::heartbeat::{Heard, Heartbeat};
@@ -11,8 +11,9 @@ use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
-/// A node relies on having been heard for as long as the fence, by its own clock; whoever heard it
-/// keeps still for an eighth more. That covers clocks whose rates differ by a ninth.
+/// How long a promise lasts. By its own clock a node relies on having been heard for as long as the
+/// fence; the node that heard it keeps still for an eighth more. That covers clocks whose rates
+/// differ by a ninth.
 pub(super) fn promise(fence: Duration) -> Duration {
     fence + fence / 8
 }
@@ -20,29 +21,31 @@ pub(super) fn promise(fence: Duration) -> Duration {
 /// One other node.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// The boot that its STATUS told, once there was one. Nothing else of it counts.
+    /// Its boot, by its last STATUS. Heartbeats of another boot do not count.
     pub(super) boot: Option<u64>,
-    /// The newest heartbeat over each link, so that none counts twice.
+    /// Its newest heartbeat over each link, so that none counts twice.
     links: Vec<u64>,
-    /// When it was last heard on each.
+    /// When it was last heard on each link.
     pub(super) on: Vec<Option<Time>>,
-    /// On which links it says to hear this node, and on which others, as bits.
+    /// The links on which it says that it hears this node, and those on which it hears others, one
+    /// bit each.
     pub(super) hearing: (u8, u8),
-    /// The newest over any link, and when it came.
+    /// Its newest heartbeat over any link, and when that came.
     pub(super) seq: u64,
     pub(super) at: Option<Time>,
-    /// The newest that it may rely on; 0 if none in the present ring.
+    /// Its newest heartbeat that it may rely on; 0 if there is none in the present ring.
     pub(super) proof: u64,
-    /// No takeover from it before.
+    /// This node has promised not to take its shards before.
     pub(super) promised: Time,
-    /// Our newest heartbeat that we may rely on its having heard, in the present ring.
+    /// This node's newest heartbeat of which it says, in the present ring, that this node may rely
+    /// on it.
     pub(super) echoed: u64,
     pub(super) listener: Listener,
     /// When it last said that it was in a quorate view.
     pub(super) quorate: Option<Time>,
-    /// How long ago it had heard this node when it was last heard.
+    /// How long ago it had last heard this node, when it said so.
     pub(super) hears: Option<Duration>,
-    /// What it tells of itself.
+    /// What it says of itself: links that are up, load, shards that it carries provisionally.
     pub(super) up: u32,
     pub(super) load: u16,
     pub(super) provisional: ShardSet,
@@ -70,7 +73,7 @@ impl Peer {
         }
     }
 
-    /// Notes a heartbeat of a link; false if it, or a later one, has been there.
+    /// Notes a heartbeat of a link. False if it, or a later one, has come before.
     pub(super) fn admit(&mut self, now: Time, link: u8, seq: u64) -> bool {
         let at = usize::from(link);
         let (Some(last), Some(on)) = (self.links.get_mut(at), self.on.get_mut(at)) else {
@@ -83,7 +86,7 @@ impl Peer {
         new
     }
 
-    /// Notes what its newest heartbeat tells; `hears`: what that says of this node's own.
+    /// Notes what its newest heartbeat says. `hears`: what that says of this node's.
     pub(super) fn note(&mut self, now: Time, node: NodeId, heartbeat: &Heartbeat, hears: Option<&Heard>) {
         (self.seq, self.at) = (heartbeat.seq, Some(now));
         (self.up, self.load, self.provisional) = (heartbeat.links, heartbeat.load, heartbeat.provisional);
@@ -95,17 +98,17 @@ impl Peer {
     }
 }
 
-/// All of them, and what this node has sent to them.
+/// All other nodes, and what this node has sent to them.
 #[derive(Clone, Debug)]
 pub(super) struct Peers {
     pub(super) all: BTreeMap<NodeId, Peer>,
-    /// Our last heartbeat.
+    /// This node's last heartbeat.
     pub(super) seq: u64,
-    /// When the last ones were sent.
+    /// When this node's last heartbeats were sent.
     sent: std::collections::VecDeque<(u64, Time)>,
 }
 
-/// So many heartbeats' times are remembered: more than a fence holds.
+/// Of how many heartbeats the times are remembered: more than leave during a fence.
 const MAX_SENT_TIMES: usize = 512;
 
 impl Peers {
@@ -128,13 +131,14 @@ impl Peers {
         self.seq
     }
 
-    /// When a heartbeat was sent.
+    /// When a heartbeat of this node was sent.
     pub(super) fn sent(&self, seq: u64) -> Option<Time> {
         let at = self.sent.binary_search_by_key(&seq, |(sent, _)| *sent).ok()?;
         self.sent.get(at).map(|(_, at)| *at)
     }
 
-    /// The exchange has told the boots of the members. Gives the suspects that begin anew.
+    /// A view begins, and the exchange has told the boots of its members. Gives the suspects that
+    /// have another boot than before: they begin anew.
     pub(super) fn pin(&mut self, boots: &[(NodeId, u64)], now: Time, heartbeat: Duration) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, boot) in boots {
@@ -162,13 +166,13 @@ impl Peers {
         self.all.values().filter_map(|peer| peer.quorate).max()
     }
 
-    /// Those who are silent.
+    /// The nodes that are suspects.
     pub(super) fn suspects(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.all.iter().filter(|(_, peer)| peer.listener.suspected()).map(|(node, _)| *node)
     }
 
-    /// A ring begins: nothing that was heard in another proves anything in it. Gives the suspects
-    /// that begin anew in it.
+    /// A ring begins. What was heard in another ring proves nothing in it. Gives the suspects that
+    /// begin anew in it.
     pub(super) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, peer) in &mut self.all {
@@ -181,8 +185,8 @@ impl Peers {
         trusted
     }
 
-    /// When the newest heartbeat of ours was sent that `others` members, at least, say they have
-    /// heard in this ring.
+    /// When this node sent the newest heartbeat that at least `others` members say they have heard
+    /// in this ring.
     pub(super) fn proven(&self, members: &[NodeId], others: usize) -> Option<Time> {
         let mut echoed: Vec<u64> =
             members.iter().filter_map(|node| self.all.get(node)).map(|peer| peer.echoed).collect();
@@ -191,5 +195,5 @@ impl Peers {
     }
 }
 
-/// The ring of a node without a view: no engine's counts from 0.
+/// The ring of a node without a view. No engine counts its rings from 0.
 pub(super) const NO_RING: RingId = RingId { seq: 0, node: 0 };

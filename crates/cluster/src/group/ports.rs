@@ -1,9 +1,9 @@
 //! Whether this node's ports work: it must hear others there, and be heard.
 //!
-//! Link 0 is the cluster's own; the others are ports, and a node that has lost one of them carries
-//! nobody's packets through. What the driver says (carrier) counts at once. A switch that swallows
-//! everything says nothing; but then others hear each other on that link, and this node is not
-//! among them. Where nobody hears anybody the fault is nobody's.
+//! Link 0 is the cluster's own. The others are ports, and a node that has lost one of them cannot
+//! carry packets. What the driver says (carrier) counts at once. A switch that loses everything
+//! says nothing. But then other nodes hear each other on that link, and not this node. Where no
+//! node hears another, no node is to blame.
 
 use super::GroupConfig;
 use super::heartbeat::Heard;

@@ -1,4 +1,4 @@
-//! Positions, acknowledgements, and what is stable: held by every member of the view.
+//! Which messages are stable: every member of the view holds them.
 
 use super::frame::Chain;
 use crate::node::NodeId;
@@ -6,40 +6,41 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use testudo_planted::{Plant, planted};
 
-/// A place in the total order: all members count alike.
+/// A place in the total order. All members count alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Position {
-    /// Counts quorate views.
+    /// The number of the quorate view.
     pub epoch: u64,
-    /// Messages delivered since the view's start.
+    /// The number of messages delivered since the view's start.
     pub count: u64,
 }
 
-/// Acknowledgements of one member that run ahead of this node are kept until it has caught up, so
-/// many of them.
+/// Acknowledgements of a member that run ahead of this node are kept until this node has caught up:
+/// at most this many.
 const MAX_ACKS_AHEAD: usize = 64;
 
-/// What one other member has acknowledged. Inside this module the view's start counts as the first
-/// message: until all members have acknowledged that, a later view may come together from those who
-/// have not seen this one.
+/// What another member has acknowledged. Inside this module the view's start counts as the first
+/// message: until all members have acknowledged it, a later view may come together from members
+/// that have not seen this one.
 #[derive(Clone, Debug, Default)]
 struct MemberProgress {
-    /// It holds as many messages, and the same.
+    /// It holds this many messages, and they are those that this node has.
     acked: u64,
-    /// What it says of messages that have not come here yet, ascending.
+    /// Its acknowledgements of messages that have not come here yet, ascending: count and digest.
     ahead: VecDeque<(u64, [u8; 8])>,
 }
 
-/// How far each member of a view has come.
+/// How far each member of a view has come. Counts include the view's start.
 #[derive(Clone, Debug)]
 pub(super) struct Stability {
     count: u64,
     chain: Chain,
     stable: u64,
-    /// The digests after the messages behind the stable ones.
+    /// The digest after each message that is not stable yet.
     digests: VecDeque<[u8; 8]>,
     others: BTreeMap<NodeId, MemberProgress>,
-    /// Acknowledgements of other messages than were delivered here: the engine has broken its word.
+    /// The number of acknowledgements of other messages than were delivered here: the engine has
+    /// broken its word.
     pub(super) contradictions: u64,
 }
 
@@ -56,33 +57,33 @@ impl Stability {
         }
     }
 
-    /// Messages delivered.
+    /// The number of messages delivered here.
     pub(super) fn count(&self) -> u64 {
         self.count - 1
     }
 
-    /// Messages that every member holds.
+    /// The number of messages that every member holds.
     pub(super) fn stable(&self) -> u64 {
         self.stable.saturating_sub(1)
     }
 
-    /// Stands for all that was delivered.
+    /// The digest of all that was delivered.
     pub(super) fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// What a member has acknowledged.
+    /// The number of messages that a member has acknowledged.
     pub(super) fn acked(&self, node: NodeId) -> Option<u64> {
         self.others.get(&node).map(|member| member.acked.saturating_sub(1))
     }
 
-    /// How many nodes hold the messages up to `count`, this one included.
+    /// The number of nodes that hold the messages up to `count`, this one included.
     pub(super) fn holders(&self, count: u64) -> usize {
         let others = self.others.values().filter(|member| member.acked > count).count();
         others + usize::from(self.count > count)
     }
 
-    /// One more message is delivered here.
+    /// One more message has been delivered here; `chain` is the digest after it.
     pub(super) fn delivered(&mut self, chain: Chain) {
         self.count += 1;
         self.chain = chain;
@@ -102,7 +103,7 @@ impl Stability {
         }
     }
 
-    /// A member says that it holds `count` messages, with this digest.
+    /// A member says that it holds `count` messages with this digest.
     pub(super) fn acknowledge(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
         self.learn(node, count.saturating_add(1), digest);
     }
@@ -135,7 +136,7 @@ impl Stability {
         moved > 0
     }
 
-    /// The digest after message `count`, as long as it is not stable yet.
+    /// The digest after message `count`, if that is not stable yet.
     fn digest(&self, count: u64) -> Option<[u8; 8]> {
         let index = count.checked_sub(self.stable)?.checked_sub(1)?;
         self.digests.get(usize::try_from(index).ok()?).copied()

@@ -1,4 +1,4 @@
-//! What the group tells operators: its state, its counters, its log.
+//! What a group tells operators: its state and its counters, and how often it logs.
 
 use super::{Group, Position};
 use crate::engine::View;
@@ -8,10 +8,10 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::SenderId;
 use testudo_ike::output::Time;
 
-/// Where a node stands.
+/// How far a node's view has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The engine is gone, or has not told a view yet.
+    /// The engine is gone, or has told no view yet.
     Down,
     /// In a view without quorum.
     NoQuorum,
@@ -21,30 +21,30 @@ pub enum Phase {
     Running,
 }
 
-/// What has happened since the node began.
+/// What a node has counted since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages delivered in views.
+    /// Messages that were delivered in views.
     pub delivered: u64,
-    /// Messages that the engine refused and that were kept.
+    /// Messages that the engine refused, and that were kept.
     pub refused: u64,
-    /// Messages of a view that is over, or of who is not in the view.
+    /// Messages of a view that is over, or of a node that is not in the view.
     pub old_ring: u64,
-    /// Messages that cannot be opened: another key.
+    /// Messages that cannot be opened: they have another key.
     pub unopened: u64,
-    /// Messages and datagrams that have been there before, or were sent over another link.
+    /// Messages and datagrams that have come before, or were sent over another link.
     pub replayed: u64,
     /// Messages and datagrams that cannot be read.
     pub malformed: u64,
     /// Messages and datagrams of another version.
     pub other_version: u64,
-    /// Datagrams that no holder of the cluster key has made.
+    /// Datagrams whose sender does not have the cluster key.
     pub forged: u64,
-    /// Heartbeats of nodes that are not configured, or of another boot than the node is known by.
+    /// Heartbeats of nodes that are not configured, or of another boot than is known of the node.
     pub unproven: u64,
     /// How often this node itself was late: paused, or starved.
     pub late: u64,
-    /// Suspicions.
+    /// How often another node became a suspect.
     pub suspicions: u64,
     /// Acknowledgements of other messages than were delivered here.
     pub contradictions: u64,
@@ -53,60 +53,61 @@ pub struct Counters {
 /// What is known of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Which.
+    /// Its number.
     pub node: NodeId,
     /// It is in the view.
     pub member: bool,
-    /// When it was heard last, over any link.
+    /// When it was last heard, over any link.
     pub heard: Option<Time>,
-    /// How long ago it had heard this node when it was last heard itself. `None`: it had not.
+    /// How long ago it had last heard this node, as its newest heartbeat says. `None` if it had
+    /// not.
     pub hears: Option<Duration>,
     /// How much silence makes it a suspect.
     pub threshold: Duration,
-    /// It is one.
+    /// It is a suspect.
     pub suspected: bool,
-    /// Its links that are up, as bits; link 0 lowest.
+    /// Its links that are up, one bit each, link 0 lowest.
     pub links: u32,
     /// How much of one processor it takes, in thousandths.
     pub load: u16,
     /// The shards whose packets it carries provisionally.
     pub provisional: ShardSet,
-    /// What it has acknowledged in the view.
+    /// The number of messages that it has acknowledged in the view.
     pub acked: Option<u64>,
-    /// The highest incarnation known to be leased to it.
+    /// The highest incarnation that is known to be leased to it.
     pub incarnation: u16,
 }
 
-/// For `testudo cluster`.
+/// The state of a group, for `testudo cluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
     /// This node.
     pub node: NodeId,
-    /// Where it stands.
+    /// How far its view has come.
     pub phase: Phase,
     /// The engine's view.
     pub view: Option<View>,
-    /// Who holds the state, in a view that has begun.
+    /// The members that hold the state, in a view that has begun.
     pub current: Vec<NodeId>,
     /// This node holds the state.
     pub synced: bool,
-    /// What has been delivered here.
+    /// Up to where messages have been delivered here.
     pub delivered: Position,
-    /// What all members hold.
+    /// Up to where all members hold them.
     pub stable: Position,
-    /// Own messages that wait, or are under way.
+    /// The number of this node's messages that wait or are under way.
     pub waiting: usize,
     /// The sender ID that is leased.
     pub sender: Option<SenderId>,
-    /// The other nodes, those configured and those in the view.
+    /// The other nodes, both those configured and those in the view.
     pub peers: Vec<PeerStatus>,
     /// Packets may leave until then.
     pub fence: Time,
-    /// What has happened.
+    /// What has been counted.
     pub counters: Counters,
 }
 
-/// What log lines are about that others can cause.
+/// The topics of log lines that others can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
     Version,
@@ -115,7 +116,7 @@ pub(super) enum Topic {
     Waiting,
 }
 
-/// One line a second for each [`Topic`].
+/// Admits one line a second for each [`Topic`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogLimit([Option<Time>; 4]);
 
@@ -133,7 +134,7 @@ impl LogLimit {
 }
 
 impl Group {
-    /// For `testudo cluster`.
+    /// The state of the group, for `testudo cluster`.
     pub fn status(&self) -> GroupStatus {
         let running = self.views.running();
         let history = &self.views.history;

@@ -1,30 +1,30 @@
-//! When silence makes a suspect: an accrual detector over the jitter that was measured.
+//! When a silent node becomes a suspect: an accrual detector over the measured jitter.
 
 use super::config::SuspicionConfig;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// So many heartbeats in a row make a suspect trusted again.
+/// The number of heartbeats after which a suspect is trusted again.
 const HEARTBEATS_TO_TRUST: u32 = 2;
 
-/// How one node is heard, over all links together.
+/// How another node is heard, over all links taken together.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     /// When it was last heard, or was given a new period.
     since: Time,
-    /// The time since then is no sample: part of it is our own fault.
+    /// The time since then is no sample: part of it is this node's own fault.
     skip: bool,
     mean: Duration,
-    /// Mean deviation; rises fast and falls slowly, so that a host that is noisy now and then does
-    /// not flap.
+    /// The mean deviation. It rises fast and falls slowly, so that a host that is noisy now and
+    /// then does not flap.
     deviation: Duration,
     suspected: bool,
-    /// Heartbeats heard while suspected.
+    /// The number of heartbeats heard since it became a suspect.
     heard: u32,
 }
 
 impl Listener {
-    /// Begins to listen; nothing is known of the node but how often it should be heard.
+    /// Begins to listen. Only how often the node should be heard is known of it.
     pub(super) fn new(now: Time, heartbeat: Duration) -> Self {
         Self { since: now, skip: true, mean: heartbeat, deviation: heartbeat / 2, suspected: false, heard: 0 }
     }
@@ -33,9 +33,8 @@ impl Listener {
     pub(super) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let interval = now.since(self.since);
         self.since = now;
-        // After the ceiling a node is a suspect whatever its jitter is. One that was away, or cut
-        // off, for longer is not heard less regularly for that: its next failure must be noticed as
-        // soon as this one.
+        // After the ceiling a node is a suspect whatever its jitter is. If it was away or cut off
+        // for longer, that is no jitter: its next failure must be noticed as soon as this one.
         let tells = interval <= config.ceiling;
         if !std::mem::replace(&mut self.skip, false) && tells {
             let difference = interval.abs_diff(self.mean);
@@ -51,7 +50,7 @@ impl Listener {
         trusted
     }
 
-    /// A new period begins: this node itself was late, or the other's place in the view is new.
+    /// Silence counts from now on: this node itself was late, or the other is new in the view.
     pub(super) fn grant(&mut self, now: Time) {
         (self.since, self.skip) = (now, true);
     }
@@ -67,7 +66,7 @@ impl Listener {
         accrued.max(config.floor).min(config.ceiling)
     }
 
-    /// When it becomes a suspect, unless it is heard before. `None`: it is one.
+    /// When it becomes a suspect, unless it is heard before. `None` if it is a suspect.
     pub(super) fn due(&self, config: &SuspicionConfig) -> Option<Time> {
         (!self.suspected).then(|| self.since.plus(self.threshold(config)))
     }
@@ -97,8 +96,7 @@ mod tests {
         Time(Duration::from_secs(1) + Duration::from_micros(micros))
     }
 
-    /// How many suspicions arise from heartbeats that come so long after each other, in
-    /// microseconds.
+    /// How often heartbeats with these gaps, in microseconds, make the node a suspect.
     fn suspicions(gaps: impl Iterator<Item = u64>) -> usize {
         let config = SuspicionConfig::default();
         let (mut now, mut count) = (0, 0);
@@ -131,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_noisy_host_does_not_flap() {
-        // Every 200 ms it is held up for 60 ms: that makes it a suspect at most a few times, and
+        // Every 200 ms it is held up for 60 ms. That makes it a suspect at most a few times, and
         // then no more.
         let gaps = || (0..20_000_u64).map(|n| if n % 20 == 19 { 60_000 } else { 10_000 });
         assert!(suspicions(gaps()) <= 3, "{}", suspicions(gaps()));

@@ -1,4 +1,4 @@
-//! Two nodes, of which a witness makes one quorate.
+//! Two nodes, one of which a witness makes quorate alone.
 
 use super::net::Net;
 use super::views::current_and_fresh;
@@ -11,7 +11,7 @@ fn two() -> Net {
     net
 }
 
-/// The engine says that a node is quorate alone. True if it goes on then.
+/// The engine says that a node is quorate alone. True if the node goes on.
 fn goes_on(net: &mut Net, node: u8) -> bool {
     net.view(&[node], true);
     net.settle();
@@ -55,7 +55,7 @@ fn who_has_just_started_or_has_lost_its_engine_waits_for_the_other() {
     assert_eq!(current_and_fresh(&net, 1), (vec![1], vec![2]));
 }
 
-/// A cluster of two of which one node is lost for good goes on as a cluster of one.
+/// A cluster of two that has lost one node for good goes on as a cluster of one.
 #[test]
 fn whose_neighbour_is_no_longer_configured_begins_with_nothing_after_its_patience() {
     let disk = two().node(1).disk;

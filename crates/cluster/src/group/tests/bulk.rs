@@ -1,5 +1,5 @@
-//! What brings a fresh node up to date goes to it beside the engine, and has its place in the order
-//! all the same.
+//! Bulk transfer: what brings a fresh node up to date goes to it beside the engine, and has its
+//! place in the order all the same.
 
 use super::net::{Net, id};
 use super::views::{current_and_fresh, three};
@@ -8,7 +8,7 @@ use crate::group::datagram::{Body, Datagrams, MessageName, Sender};
 use crate::group::frame::{self, Frame, Kind};
 use crate::group::{ClusterKey, Ticket};
 
-/// What leaves by the engine of a message that goes beside it: header, proof and tag.
+/// Octets that the engine carries of a message that goes beside it: header, proof and tag.
 const BY_ENGINE: usize = 64;
 
 /// Nodes 1 and 2 hold the state, node 3 is fresh.
@@ -91,7 +91,7 @@ fn it_is_asked_for_until_it_comes() {
     assert_eq!(under_way(&net), [0; 0]);
 }
 
-/// The engine may have a way of its own.
+/// The engine may have a network of its own.
 #[test]
 fn a_link_that_is_dead_does_not_matter_nor_do_all_of_them() {
     let mut net = fresh_among(Net::tuned(3, |config: &mut GroupConfig| config.links = 2));
@@ -141,7 +141,7 @@ fn what_has_waited_is_taken_in_by_and_by() {
     assert_eq!([some, heard(&mut net, 3)].concat(), updates);
 }
 
-/// The others need nothing of it.
+/// The other nodes that hold the state need nothing of it.
 #[test]
 fn that_another_node_is_slow_is_no_reason_to_send_it_again() {
     let mut net = fresh();
@@ -186,7 +186,7 @@ fn of_two_fresh_nodes_one_may_lose_it() {
     assert_eq!((heard(&mut net, 4), heard(&mut net, 5)), (vec![(1, b"state".to_vec())], vec![]));
 }
 
-/// Nodes 1 and 2 are in the view when node 3 has yet to hear the last of the exchange.
+/// The view has begun on nodes 1 and 2, and node 3 has yet to hear the last STATUS.
 #[test]
 fn what_comes_before_the_view_is_kept_for_it() {
     let mut net = three();
@@ -256,7 +256,7 @@ fn what_does_not_belong_there_is_not_taken_for_it() {
     tell(&mut net, 1, b"state");
     let Frame::This(header, _) = frame::parse(&net.order[0].3) else { panic!("a message") };
     assert_eq!(header.kind, Kind::Bulk);
-    // Whoever has the key may still say anything, node 2 in the name of node 1 too.
+    // A node that has the key may still say anything: node 2 also in the name of node 1.
     let of = MessageName { ring: header.ring, epoch: header.epoch, serial: header.serial };
     let forged = Datagrams::new(&ClusterKey::new(net.key))
         .write(Sender { node: id(1), boot: 0, link: 0 }, &Body::Rest(of, b"sxxxe".to_vec()));
@@ -268,7 +268,8 @@ fn what_does_not_belong_there_is_not_taken_for_it() {
     assert_eq!(heard(&mut net, 3), [(1, b"state".to_vec())]);
 }
 
-/// Whoever may multicast, but has no key, makes nobody count what was never said, nor wait for it.
+/// A sender that may multicast, but has no key, makes no node count what was never said, or wait
+/// for it.
 #[test]
 fn a_place_that_nobody_has_proven_is_none() {
     let mut net = fresh();
@@ -276,7 +277,7 @@ fn a_place_that_nobody_has_proven_is_none() {
     net.collect();
     let (ring, members, from, said) = net.order.pop_front().unwrap();
     for cut in [64, said.len()] {
-        // The same kind, or another, by a bit.
+        // Of the same kind, or of another one with one bit changed.
         let mut forged = said[..cut.min(said.len())].to_vec();
         forged[3] ^= 1;
         net.order.push_back((ring, members.clone(), from, forged));

@@ -1,5 +1,5 @@
-//! No confirmed takeover begins before the old owner's fence has run out, by whatever clocks,
-//! delays and losses.
+//! No confirmed takeover begins before the old owner's fence has run out, whatever clocks, delays
+//! and losses there are.
 
 use super::net::{Numbers, id};
 use crate::engine::{EngineEvent, RingId, View};
@@ -10,20 +10,20 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
 
-/// A node whose clock has an offset and a rate of its own. Times of the world are microseconds.
+/// A node whose clock has an offset and a rate of its own. The world's times are in microseconds.
 struct Node {
     group: Group,
     offset: u64,
-    /// Thousandths.
+    /// The rate, in thousandths.
     rate: u64,
-    /// The engine's events, each with when it comes.
+    /// The engine's events, each with the time at which it comes.
     events: VecDeque<(u64, EngineEvent)>,
     stopped_until: u64,
     fence: Time,
-    /// The ring of the last view that has begun here: unlike epochs, rings count on when all nodes
+    /// The ring of the last view that has begun here. Unlike epochs, rings count on when all nodes
     /// have been restarted.
     begun: u64,
-    /// The engine's ring that it sends into.
+    /// The engine's ring in which it sends.
     ring: (RingId, Vec<u8>),
 }
 
@@ -32,13 +32,13 @@ impl Node {
         Time(Duration::from_micros(self.offset + at * self.rate / 1000))
     }
 
-    /// When, by the world's clock, this node's clock shows that.
+    /// The world's time when this node's clock shows that.
     fn world(&self, local: Time) -> u64 {
         (local.0.as_micros() as u64).saturating_sub(self.offset) * 1000 / self.rate
     }
 }
 
-/// Shards of a node are taken over, until the taker is restarted or begins another view.
+/// A takeover of a node's shards. It lasts until the taker is restarted or begins another view.
 struct Takeover {
     by: u8,
     from: u8,
@@ -103,7 +103,7 @@ impl World {
         self.nodes.insert(number, node);
     }
 
-    /// The engine tells of a view, at once to some and late to others.
+    /// The engine tells of a view: some nodes at once, and others late.
     fn view(&mut self, members: &[u8], late: u64) {
         self.rings += 1;
         let ring = RingId { seq: self.rings, node: members[0].into() };
@@ -196,7 +196,8 @@ impl World {
         }
     }
 
-    /// Whoever has been taken over from, and has not seen that view or a later one, sends nothing.
+    /// A node whose shards have been taken over, and that has not seen that view or a later one,
+    /// sends nothing.
     fn check(&self) {
         for takeover in self.takeovers.iter().filter(|takeover| takeover.at <= self.at) {
             let node = &self.nodes[&takeover.from];
@@ -229,7 +230,7 @@ impl World {
                 self.view(&all, 40_000);
             }
             4 | 5 => {
-                // A split: some on one side, the others on the other.
+                // A split.
                 let sides: Vec<bool> = (0..self.count).map(|_| self.draw(2) == 0).collect();
                 for side in [true, false] {
                     let members: Vec<u8> =

@@ -21,7 +21,7 @@ fn forward(count: u8) -> Net {
     running(Net::tuned(count, |config| config.no_quorum = NoQuorum::Forward))
 }
 
-/// All in one view, and heartbeats for five seconds.
+/// All nodes have been in one view for five seconds.
 fn running(mut net: Net) -> Net {
     let all = net.all.clone();
     net.view(&all, true);
@@ -89,7 +89,7 @@ fn suspects_are_named_again_in_the_next_view_and_those_who_left_are_not() {
     assert_eq!(net.node(1).suspects, [4].into());
 }
 
-/// Also if the view that let it go never began.
+/// It begins anew also if the view without it never began.
 #[test]
 fn a_suspect_that_comes_back_begins_anew() {
     let mut net = stop(5);
@@ -122,7 +122,7 @@ fn what_a_node_tells_of_itself_arrives() {
     assert_eq!(net.node(2).told.last(), Some(&(1, links, 0)));
 }
 
-/// Heartbeats of nodes 2 and 3, as somebody on the way keeps them.
+/// Heartbeats of nodes 2 and 3 to node 1, as somebody on the way keeps them.
 fn keep_heartbeats_to_1(net: &mut Net) -> Vec<(u8, u8, u8, Vec<u8>)> {
     let mut kept = Vec::new();
     for _ in 0..12 {
@@ -252,8 +252,8 @@ fn who_has_lost_its_engine_only_stays_still_while_the_others_are_a_quorum() {
 fn who_was_put_out_stays_still_until_a_view_has_it_again() {
     let mut net = forward(3);
     let now = net.now;
-    // The others are in one view and in no other: that is what being put out tells, whatever
-    // heartbeats do not.
+    // Being put out tells that the others are in a view without this node, even if no heartbeat
+    // does.
     net.isolate(1);
     net.node(1).group.handle_event(now, EngineEvent::PutOut);
     net.node(1).ring = None;
@@ -306,14 +306,14 @@ fn takeovers_wait_for_what_was_promised() {
     assert_eq!(wait, FENCE * 9 / 8, "who has been restarted may have promised anything");
 }
 
-/// Without quorum a node grants itself what nobody has promised. Those who take its shards when all
-/// meet again wait for that too.
+/// Without quorum a node extends its fence by itself, and no other node has promised that. Nodes
+/// that take its shards when all meet again wait for that too.
 #[test]
 fn takeovers_wait_for_what_a_node_without_quorum_has_granted_itself() {
     let mut net = forward(3);
     net.publish(1, b"news");
     net.collect();
-    // Node 3 does not get what the other two have had, and each is alone from then on.
+    // Node 3 does not get a message that the other two get, and each node is alone from then on.
     let (ring, _, from, bytes) = net.order.pop_front().unwrap();
     assert!(net.order.is_empty());
     [1, 2].into_iter().for_each(|node| net.deliver_to(node, ring, from, &bytes));
@@ -343,8 +343,8 @@ fn a_machine_that_has_gone_back_in_time_is_fenced_at_once() {
     assert_eq!(net.node(2).last_view().fresh, [id(1)]);
 }
 
-/// The engine of one node is cut off, and its ports work. Before it says so, the others' heartbeats
-/// do.
+/// The engine of one node is cut off, and its ports work. The others' heartbeats tell the node
+/// before its engine does.
 #[test]
 fn who_hears_that_the_others_have_gone_on_stops_at_once() {
     for (net, slow_disk) in [(forward(3), false), (stop(3), true), (forward(5), false)] {
@@ -372,7 +372,7 @@ fn who_hears_that_the_others_have_gone_on_stops_at_once() {
     }
 }
 
-/// Once nobody tells of a quorum any more, the configuration has the say.
+/// Once no node tells of a quorum any more, the configuration decides.
 #[test]
 fn who_was_passed_over_goes_on_alone_when_the_others_are_gone() {
     let mut net = forward(3);
@@ -386,8 +386,8 @@ fn who_was_passed_over_goes_on_alone_when_the_others_are_gone() {
     assert!(ends_in(&net, 1) > FENCE / 2);
 }
 
-/// Heartbeats of a view without a node that somebody has kept, or that come late, do not stop it
-/// when it is back.
+/// Heartbeats of a view without a node do not stop it when it is back, be they late or kept by
+/// somebody.
 #[test]
 fn heartbeats_of_a_view_that_is_over_stop_nobody() {
     for heard_since in [false, true] {
@@ -414,7 +414,8 @@ fn heartbeats_of_a_view_that_is_over_stop_nobody() {
     }
 }
 
-/// Should it have been wrong, the members of its view prove it by the next that they hear.
+/// If a node stopped by mistake, the members of its view prove that with the next heartbeat that
+/// they hear.
 #[test]
 fn who_stopped_by_mistake_goes_on_as_soon_as_a_majority_hears_it_again() {
     let mut net = stop(3);

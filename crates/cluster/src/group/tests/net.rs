@@ -1,4 +1,4 @@
-//! Groups in virtual time, over a total order that the test breaks as it likes.
+//! Groups in virtual time, over a total order that the test may break.
 
 use crate::engine::{EngineEvent, RingId, View};
 use crate::group::{ClusterKey, Durable, Group, GroupConfig, GroupOutput, Position, Ticket, ViewStart};
@@ -9,7 +9,7 @@ use testudo_base::spi::SenderId;
 use testudo_ike::output::Time;
 use testudo_ike::suite::Entropy;
 
-/// Numbers that look random enough, and the same each time.
+/// Pseudorandom numbers, which are the same in each run.
 pub(super) struct Numbers(pub(super) u64);
 
 impl Entropy for Numbers {
@@ -25,7 +25,7 @@ pub(super) fn id(number: u8) -> NodeId {
     NodeId::new(number.into()).unwrap()
 }
 
-/// A node, and what its group has told.
+/// A node, and what its group has told it.
 pub(super) struct Node {
     pub(super) group: Group,
     pub(super) ring: Option<(RingId, Vec<u8>)>,
@@ -36,40 +36,40 @@ pub(super) struct Node {
     pub(super) senders: Vec<SenderId>,
     pub(super) fence: Time,
     pub(super) suspects: BTreeSet<u8>,
-    /// How many suspicions there were.
+    /// How often another node became a suspect.
     pub(super) suspicions: usize,
     pub(super) told: Vec<(u8, u32, usize)>,
     pub(super) well: bool,
-    /// It is stopped: nothing reaches it, and nothing leaves.
+    /// It is stopped: nothing reaches it, and nothing leaves it.
     pub(super) stopped: bool,
-    /// In its sockets meanwhile.
+    /// What has come into its sockets meanwhile.
     pub(super) kept: Vec<(u8, Vec<u8>)>,
     pub(super) disk: Durable,
-    /// What waits for a slow disk.
+    /// What a slow disk has not written yet.
     pub(super) writing: Option<Durable>,
     pub(super) slow_disk: bool,
     pub(super) log: Vec<String>,
     pub(super) in_view: bool,
     pub(super) rejoin: bool,
-    /// The engine refuses so many messages.
+    /// How many more messages the engine refuses.
     pub(super) refuse: usize,
 }
 
-/// Nodes, the engine between them, and datagrams.
+/// Nodes, the engine between them, and the datagrams under way.
 pub(super) struct Net {
     pub(super) now: Time,
     pub(super) nodes: BTreeMap<u8, Node>,
     pub(super) all: Vec<u8>,
     seed: u64,
     rings: u64,
-    /// In total order: ring, its members, sender, message.
+    /// The messages in total order: ring, its members, sender, octets.
     pub(super) order: VecDeque<(RingId, Vec<u8>, u8, Vec<u8>)>,
     pub(super) datagrams: VecDeque<(u8, u8, u8, Vec<u8>)>,
-    /// Datagrams from the first to the second are lost.
+    /// All datagrams from the first node to the second are lost.
     pub(super) lost: BTreeSet<(u8, u8)>,
-    /// All datagrams over these links are.
+    /// All datagrams over these links are lost.
     pub(super) lost_links: BTreeSet<u8>,
-    /// All datagrams that a node gets, or sends, over a link are.
+    /// All datagrams to a node over a link are lost; and all from a node.
     pub(super) deaf: BTreeSet<(u8, u8)>,
     pub(super) mute: BTreeSet<(u8, u8)>,
     pub(super) key: [u8; 32],
@@ -137,7 +137,7 @@ impl Net {
         self.nodes.get_mut(&number).unwrap()
     }
 
-    /// The engine tells its members of a new view; what is on its way in an older one is lost.
+    /// The engine tells the members of a new view. What is under way in an older view is lost.
     pub(super) fn view(&mut self, members: &[u8], quorate: bool) {
         self.order.retain(|(_, of, _, _)| !of.iter().any(|node| members.contains(node)));
         self.rings += 1;
@@ -151,7 +151,7 @@ impl Net {
         self.collect();
     }
 
-    /// Takes the outputs of all groups.
+    /// Does what all groups ask for.
     pub(super) fn collect(&mut self) {
         for (number, node) in &mut self.nodes {
             node.group.flush(self.now);
@@ -178,7 +178,7 @@ impl Net {
         }
     }
 
-    /// Delivers the next message to all of its ring; false if there is none.
+    /// Delivers the next message to all members of its ring. False if there is none.
     pub(super) fn deliver(&mut self) -> bool {
         let Some((ring, members, from, bytes)) = self.order.pop_front() else {
             return false;
@@ -246,7 +246,7 @@ impl Net {
         }
     }
 
-    /// Time passes, and what leaves meanwhile stays on its way.
+    /// Time passes, and what leaves meanwhile stays under way.
     pub(super) fn pass_without_carrying(&mut self, millis: u64) {
         self.now = self.now.plus(Duration::from_millis(millis));
         let now = self.now;
@@ -254,7 +254,7 @@ impl Net {
         self.collect();
     }
 
-    /// Nothing reaches the node, and nothing leaves it.
+    /// From now on no datagram reaches the node, and none leaves it.
     pub(super) fn isolate(&mut self, node: u8) {
         let others = self.all.iter().filter(|other| **other != node);
         self.lost.extend(others.flat_map(|other| [(node, *other), (*other, node)]));
@@ -271,13 +271,13 @@ impl Net {
         self.settle();
     }
 
-    /// A node loses its memory, and begins anew with its disk.
+    /// A node loses its memory, and begins anew with what is on its disk.
     pub(super) fn restart(&mut self, number: u8) {
         let disk = self.node(number).disk;
         self.start(number, disk);
     }
 
-    /// The disk of a node has come to its end.
+    /// The slow disk of a node has written.
     pub(super) fn write(&mut self, number: u8) {
         let node = self.node(number);
         if let Some(durable) = node.writing.take() {

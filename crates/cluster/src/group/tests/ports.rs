@@ -83,14 +83,14 @@ fn who_was_late_itself_or_has_just_come_has_no_complaint_yet() {
         net.pass(1);
         assert!(ill(&net).is_empty());
     }
-    // Nor have those who remain when all others are gone.
+    // Nor do those complain that remain when all others are gone.
     net.isolate(1);
     net.node(3).stopped = true;
     net.pass(2000);
     assert!(ill(&net).is_empty());
 }
 
-/// Seconds until it counts as well again, once its carrier is there.
+/// Seconds until the ports of a node work again, once the carrier is there.
 fn seconds_until_well(net: &mut Net, node: u8) -> u64 {
     let now = net.now;
     net.node(node).group.set_link(now, 2, true);
@@ -113,14 +113,14 @@ fn a_port_that_fails_again_and_again_is_tried_for_longer_each_time() {
         assert_eq!(ill(net), [1]);
         seconds_until_well(net, 1)
     };
-    // A second, and what it takes to look at it.
+    // A second, and the time until the next look.
     let tried: Vec<u64> = (0..8).map(|_| fail(&mut net, 5)).collect();
     assert!(
         tried.is_sorted() && tried[0] <= 2 && tried[1] <= 3 && (16..=18).contains(&tried[4]),
         "{tried:?}"
     );
     assert!((60..=62).contains(&tried[7]), "{tried:?}");
-    // Going down once more while it is tried costs no more than beginning again.
+    // A failure during the trial only makes the trial begin again.
     let now = net.now;
     net.node(1).group.set_link(now, 2, false);
     net.pass(1000);

@@ -1,4 +1,4 @@
-//! Views: who is current in them, who is waited for, and what an engine may do.
+//! Views: which nodes are current in them, which are waited for, and what an engine may do.
 
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
@@ -49,7 +49,7 @@ fn a_node_that_joins_is_fresh_until_it_is_brought_up_to_date() {
     assert_eq!(net.node(3).senders, [id(3).sender(2).unwrap()]);
     let status = net.node(1).group.status();
     assert_eq!(status.peers.iter().map(|peer| peer.incarnation).collect::<Vec<_>>(), [1, 2]);
-    // Not yet: in the next view it still is.
+    // It has not been brought up to date, so it is fresh in the next view too.
     net.view(&[1, 2, 3], true);
     net.settle();
     assert_eq!(current_and_fresh(&net, 1), (vec![1, 2], vec![3]));
@@ -84,8 +84,8 @@ fn a_fresh_node_is_waited_for_too() {
     assert!(net.node(1).stable < ticket);
 }
 
-/// Nodes 1 and 2 have gone on without node 3. Then node 1 forgets it all, and node 2 is away before
-/// it has told.
+/// Nodes 1 and 2 have gone on without node 3. Then node 1 forgets everything, and node 2 is away
+/// before it has told anything.
 fn forgetful() -> Net {
     let mut net = three();
     net.view(&[1, 2], true);
@@ -117,7 +117,7 @@ fn those_who_have_forgotten_wait_for_who_has_not() {
 fn those_who_wait_in_vain_begin_anew() {
     let mut net = forgetful();
     net.pass(20_000);
-    // Another view does not make them wait for longer.
+    // Another view does not make them wait longer.
     net.view(&[3, 1], true);
     net.pass(9_900);
     assert!(!net.node(1).in_view);
@@ -126,7 +126,7 @@ fn those_who_wait_in_vain_begin_anew() {
         assert!(net.node(node).in_view && net.node(node).last_view().reset);
         assert_eq!(current_and_fresh(&net, node), (vec![1, 3], vec![]));
     }
-    // What node 2 holds is over.
+    // What node 2 holds is void.
     net.view(&[1, 2, 3], true);
     net.settle();
     assert_eq!(current_and_fresh(&net, 2), (vec![1, 3], vec![2]));
@@ -168,7 +168,8 @@ fn nothing_is_acknowledged_before_the_disk_knows_of_the_view() {
     net.settle();
     assert_eq!(net.node(3).updates.len(), 1, "delivered it is");
     assert!(net.node(1).stable < ticket && net.node(3).stable_up_to.epoch < 2);
-    // A node that forgets now was never there: what is known of the view before is as good.
+    // A node that forgets now has never been in the view, so the state of the view before is as
+    // good.
     net.write(3);
     assert_eq!(net.node(1).stable, ticket);
     assert_eq!(net.nodes[&3].stable_up_to, net.nodes[&3].group.status().delivered);
@@ -214,7 +215,7 @@ fn what_a_busy_engine_refuses_is_kept_in_order() {
     assert_eq!((net.node(1).stable, net.node(1).group.status().counters.refused), (tickets[3], 7));
 }
 
-/// The host may say that the engine takes messages again: then nothing waits for the next try.
+/// The host may say that the engine takes messages again. Then they do not wait for the next try.
 #[test]
 fn what_a_busy_engine_refused_goes_out_as_soon_as_it_is_ready() {
     for ready in [false, true] {
@@ -261,8 +262,8 @@ fn views_in_one_ring_do_not_mix() {
     net.publish(1, b"state");
     net.settle();
     let ring = net.node(1).ring.clone().unwrap().0;
-    // The engine tells of two more views in the same ring while what was said in the first is on
-    // its way.
+    // The engine tells of two more views in the same ring, while the STATUS of the first are under
+    // way.
     for members in [vec![1, 2], vec![1, 2, 3]] {
         for number in &members {
             let view = crate::engine::View {
@@ -302,7 +303,7 @@ fn a_node_with_another_key_is_left_out_and_does_not_rule_itself() {
     assert_eq!(net.node(1).stable, ticket, "it is not waited for");
 }
 
-/// What the layer above does for nodes that are fresh.
+/// Does what the layer above does for fresh nodes.
 fn bring_up_to_date(net: &mut Net) {
     for number in net.all.clone() {
         let node = &net.nodes[&number];
@@ -321,9 +322,9 @@ fn bring_up_to_date(net: &mut Net) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Against the plain model: whatever views come and whatever an engine swallows, nodes that are
-    /// current together have had the same updates, and an update that was stable is held by all
-    /// that are current later.
+    /// Compares with a plain model. Whatever views come, and whatever an engine loses, nodes that
+    /// are current together have had the same updates, and all nodes that are current later hold
+    /// every update that was stable.
     #[test]
     fn current_nodes_agree_and_keep_what_was_stable(
         steps in prop::collection::vec((0_u8..12, any::<u8>()), 1..60),
@@ -345,7 +346,7 @@ proptest! {
                     bring_up_to_date(&mut net);
                 }
                 4 => {
-                    // Delivered to one node only, and then lost.
+                    // It is delivered to one node, and then lost.
                     if let Some((ring, _, from, bytes)) = net.order.pop_front() {
                         let node = value % 3 + 1;
                         net.deliver_to(node, ring, from, &bytes);
@@ -379,8 +380,8 @@ proptest! {
         let start = net.nodes[&1].last_view().clone();
         prop_assert_eq!(start.current.len() + start.fresh.len(), 3);
         let held = |node: u8| -> Vec<(u8, Vec<u8>)> { net.nodes[&node].updates.clone() };
-        // Where the state was lost, by more failures than a majority can stand, nothing can be said
-        // of what came before.
+        // Where more nodes failed than a majority survives, the state was lost, and nothing can be
+        // said of what came before.
         let lost = |view: &ViewStart| view.reset && view.epoch > 1;
         let lost = net.nodes.values().any(|node| node.views.iter().any(lost));
         let current = if lost { vec![] } else { numbers(&start.current) };
@@ -394,7 +395,7 @@ proptest! {
         }
     }
 
-    /// Whatever restarts, in whatever views.
+    /// Whatever nodes restart, in whatever views.
     #[test]
     fn no_incarnation_is_leased_twice(steps in prop::collection::vec((0_u8..8, 1_u8..4), 1..60)) {
         let mut net = Net::new(3);
@@ -414,7 +415,7 @@ proptest! {
                     net.node(node).group.renew_sender(now);
                 }
                 5 => {
-                    // Nodes 1 and 2 keep their disks, and node 3 what it knows in memory.
+                    // Nodes 1 and 2 keep their disks, and node 3 its memory.
                     if node != 3 {
                         net.restart(node);
                     }
@@ -431,9 +432,9 @@ proptest! {
         }
     }
 
-    /// A node whose disk is lost finds out from those it was in a majority with, as long as they
-    /// are there: with nodes 1 and 3 alone it could not, because node 2 knows what node 1 had and
-    /// node 1 has forgotten it.
+    /// A node whose disk is lost learns its incarnation from the nodes with which it was in a
+    /// majority, as long as they are there. From nodes 1 and 3 alone it could not, because node 1
+    /// has forgotten what node 2 knows.
     #[test]
     fn a_lost_disk_is_made_up_for_by_the_others(steps in prop::collection::vec(0_u8..6, 1..40)) {
         let mut net = Net::new(3);
