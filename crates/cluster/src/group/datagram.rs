@@ -51,7 +51,7 @@ pub(super) struct MessageName {
 pub(super) enum Body {
     Ack(Ack),
     Heartbeat(Box<Heartbeat>),
-    /// The rest of a message whose place the engine gives (see [`super::bulk`]).
+    /// The rest of a message whose place the engine gives (see [`super::views::bulk`]).
     Rest(MessageName, Vec<u8>),
     /// The rest of this message of that node has not come.
     Missing(NodeId, MessageName),

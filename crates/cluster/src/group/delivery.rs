@@ -1,12 +1,12 @@
 //! Delivery: a message that the engine has ordered is taken in when that of all before it has been.
 
-use super::bulk::MESSAGES_PER_TURN;
 use super::datagram::MessageName;
-use super::exchange::Heard;
 use super::frame::{self, Frame, Kind};
 use super::lease::Lease;
 use super::outbox::{Entry, entries};
-use super::running::{Opened, Sealed};
+use super::views::bulk::MESSAGES_PER_TURN;
+use super::views::exchange::Heard;
+use super::views::running::{Opened, Sealed};
 use super::{Group, GroupOutput};
 use crate::node::NodeId;
 use testudo_ike::output::Time;

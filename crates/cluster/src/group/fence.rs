@@ -12,10 +12,10 @@
 
 use super::core::Core;
 use super::heartbeat::{Heartbeat, mask, within};
-use super::history::History;
-use super::peers::{Peers, promise};
+use super::views::history::History;
 use super::views::{Stage, Views};
 use super::vitals::Vitals;
+use super::vitals::peers::{Peers, promise};
 use super::{GroupOutput, NoQuorum};
 use crate::node::NodeId;
 use testudo_ike::output::{LogLevel, Time};

@@ -7,8 +7,8 @@
 
 use super::GroupOutput;
 use super::core::Core;
-use super::history::History;
 use super::outbox::Outbox;
+use super::views::history::History;
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use testudo_base::spi::SenderId;

@@ -17,29 +17,21 @@
 //! - `Vitals`: heartbeats, suspects, ports;
 //! - `Fence`: until when packets may leave.
 
-mod bulk;
 mod config;
 mod core;
 mod datagram;
 mod delivery;
 mod durable;
-mod exchange;
 mod fence;
 mod frame;
 mod heartbeat;
-mod history;
 mod keys;
 mod lease;
 mod links;
 mod outbox;
 mod output;
-mod peers;
-mod ports;
 mod queue;
-mod running;
-mod stability;
 mod status;
-mod suspicion;
 #[cfg(test)]
 mod tests;
 mod view_change;
@@ -50,8 +42,8 @@ pub use config::{ClusterKey, GroupConfig, NoQuorum, SuspicionConfig};
 pub use durable::{Begun, Durable};
 pub use outbox::Ticket;
 pub use output::{GroupOutput, ViewStart};
-pub use stability::Position;
 pub use status::{Counters, GroupStatus, PeerStatus, Phase};
+pub use views::stability::Position;
 
 use self::core::Core;
 use crate::engine::{EngineEvent, RingId};

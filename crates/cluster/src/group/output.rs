@@ -1,7 +1,7 @@
 //! What a group asks of its host, and what it tells the layer above.
 
 use super::outbox::Ticket;
-use super::stability::Position;
+use super::views::stability::Position;
 use crate::engine::View;
 use crate::node::NodeId;
 use testudo_base::shard::ShardSet;

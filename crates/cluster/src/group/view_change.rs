@@ -1,7 +1,7 @@
 //! A view change: what each part does when the engine has a new view, or none, and when the group's
 //! view begins.
 
-use super::exchange::Heard;
+use super::views::exchange::Heard;
 use super::{Group, GroupOutput};
 use crate::engine::View;
 use crate::node::NodeId;

@@ -1,19 +1,25 @@
 //! The view that a node is in, from the engine's to the group's, and what it holds of those before.
 
+pub(super) mod bulk;
+pub(super) mod exchange;
+pub(super) mod history;
+pub(super) mod running;
+pub(super) mod stability;
+
 use super::core::Core;
 use super::datagram::{Ack, MessageName};
 use super::durable::Durable;
-use super::exchange::{Exchange, Heard, Outcome, Status, Verdict};
 use super::frame;
 use super::heartbeat::{Stance, mask};
-use super::history::History;
 use super::lease::Leases;
-use super::peers::NO_RING;
-use super::running::Running;
 use super::status::{Phase, Topic};
+use super::vitals::peers::NO_RING;
 use super::{GroupConfig, GroupOutput, Ticket, ViewStart};
 use crate::engine::{RingId, View};
 use crate::node::{NodeId, names};
+use exchange::{Exchange, Heard, Outcome, Status, Verdict};
+use history::History;
+use running::Running;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_planted::{Plant, planted};

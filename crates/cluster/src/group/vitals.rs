@@ -1,15 +1,19 @@
 //! Signs of life: this node's heartbeats go out, and those of the others come in. The silence of a
 //! node makes it a suspect.
 
+pub(super) mod peers;
+mod ports;
+mod suspicion;
+
 use super::core::Core;
 use super::datagram::{Body, Sender};
 use super::heartbeat::{Heard, Heartbeat, age, half, mask, within};
 use super::links::Links;
-use super::peers::{Peer, Peers};
-use super::ports::{self, Ports};
 use super::views::Views;
 use super::{GroupConfig, GroupOutput};
 use crate::node::NodeId;
+use peers::{Peer, Peers};
+use ports::Ports;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;

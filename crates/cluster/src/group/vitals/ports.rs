@@ -5,9 +5,9 @@
 //! says nothing. But then other nodes hear each other on that link, and not this node. Where no
 //! node hears another, no node is to blame.
 
-use super::GroupConfig;
-use super::heartbeat::Heard;
 use super::peers::{Peer, Peers};
+use crate::group::GroupConfig;
+use crate::group::heartbeat::Heard;
 use crate::node::NodeId;
 use std::time::Duration;
 use testudo_ike::output::Time;
@@ -22,7 +22,7 @@ const TRIAL_RESET_AFTER: Duration = Duration::from_secs(300);
 
 /// What is known of the ports.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ports {
+pub(in crate::group) struct Ports {
     /// Since when others hear each other on one of them, and not this node.
     left_out: Option<Time>,
     /// When one of them last did not work.
@@ -35,18 +35,18 @@ pub(super) struct Ports {
 
 impl Ports {
     /// All of them work.
-    pub(super) const WELL: Self = Self { left_out: None, ill: None, trial: PORT_TRIAL, told: true };
+    pub(in crate::group) const WELL: Self = Self { left_out: None, ill: None, trial: PORT_TRIAL, told: true };
 
     /// Others hear each other on one of the ports, and not this node; or do not. True if that has
     /// been so for long: not all nodes find at the same moment that one has fallen silent.
-    pub(super) fn leave_out(&mut self, is_left_out: bool, now: Time, since: Time) -> bool {
+    pub(in crate::group) fn leave_out(&mut self, is_left_out: bool, now: Time, since: Time) -> bool {
         self.left_out = is_left_out.then(|| self.left_out.unwrap_or(now));
         self.left_out.is_some_and(|at| at < since)
     }
 
     /// Whether the ports work, if the layer above does not know that yet. `is_broken`: one of them
     /// does not work now.
-    pub(super) fn judge(&mut self, is_broken: bool, now: Time) -> Option<bool> {
+    pub(in crate::group) fn judge(&mut self, is_broken: bool, now: Time) -> Option<bool> {
         if is_broken {
             self.complain(now);
         }
@@ -63,13 +63,13 @@ impl Ports {
 }
 
 /// The links on which a node was heard since then, as bits.
-pub(super) fn hearing(peer: &Peer, since: Time) -> u8 {
+pub(in crate::group) fn hearing(peer: &Peer, since: Time) -> u8 {
     let lately = peer.on.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| at >= since));
     lately.fold(0, |bits, (link, _)| bits | 1_u8.checked_shl(link as u32).unwrap_or(0))
 }
 
 /// On which links the sender of a heartbeat hears a node, and on which it hears others.
-pub(super) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
+pub(in crate::group) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
     heard.iter().fold((0, 0), |(us, others), heard| match heard.node == node.get() {
         true => (us | heard.links, others),
         false => (us, others | heard.links),
@@ -78,7 +78,7 @@ pub(super) fn of(heard: &[Heard], node: NodeId) -> (u8, u8) {
 
 /// True if others hear each other on a port, and this node hears none of them there, or none of
 /// them hears it.
-pub(super) fn is_left_out(config: &GroupConfig, peers: &Peers, since: Time) -> bool {
+pub(in crate::group) fn is_left_out(config: &GroupConfig, peers: &Peers, since: Time) -> bool {
     (1..config.links).any(|link| is_left_out_on(link, peers, since))
 }
 

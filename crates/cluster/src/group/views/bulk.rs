@@ -6,12 +6,12 @@
 //! nothing behind such a place before it has the rest. What the datagrams lose goes by the engine
 //! after all: when a fresh node asks for it, or has not acknowledged it for long.
 
-use super::core::Core;
-use super::datagram::{Body, MessageName};
-use super::frame::{self, Frame, Header, Kind};
-use super::links::Links;
-use super::queue::EngineQueue;
 use super::stability::Stability;
+use crate::group::core::Core;
+use crate::group::datagram::{Body, MessageName};
+use crate::group::frame::{self, Frame, Header, Kind};
+use crate::group::links::Links;
+use crate::group::queue::EngineQueue;
 use crate::node::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -39,11 +39,11 @@ const TOLD_PER_MISSING: usize = 64;
 const MAX_KEPT_OCTETS: usize = 32 << 20;
 /// A turn takes in at most this many of the messages that have waited, or a quarter of as many with
 /// a rest, so that heartbeats do not wait for all.
-pub(super) const MESSAGES_PER_TURN: usize = 16;
+pub(in crate::group) const MESSAGES_PER_TURN: usize = 16;
 const WEIGHT_WITH_REST: usize = 4;
 
 /// The bulk transfer of one view.
-pub(super) struct BulkTransfer {
+pub(in crate::group) struct BulkTransfer {
     /// The nodes that need it.
     fresh: Vec<NodeId>,
     /// This node is one of them.
@@ -77,7 +77,7 @@ struct SentRest {
 }
 
 impl BulkTransfer {
-    pub(super) fn new(node: NodeId, fresh: &[NodeId], version: u8) -> Self {
+    pub(in crate::group) fn new(node: NodeId, fresh: &[NodeId], version: u8) -> Self {
         Self {
             fresh: fresh.to_vec(),
             wanted: fresh.contains(&node),
@@ -94,7 +94,7 @@ impl BulkTransfer {
     }
 
     /// True if messages of this view may go beside the engine.
-    pub(super) fn is_used(&self) -> bool {
+    pub(in crate::group) fn is_used(&self) -> bool {
         self.all_know && !self.fresh.is_empty()
     }
 
@@ -104,17 +104,17 @@ impl BulkTransfer {
     }
 
     /// True if so many octets of this node's may go beside the engine.
-    pub(super) fn takes(&self, octets: usize) -> bool {
+    pub(in crate::group) fn takes(&self, octets: usize) -> bool {
         self.is_used() && self.passes() && octets <= MAX_REST_OCTETS
     }
 
     /// True on a fresh node, which takes in what goes beside the engine.
-    pub(super) fn wanted(&self) -> bool {
+    pub(in crate::group) fn wanted(&self) -> bool {
         self.wanted
     }
 
     /// Sends the rest of a message to the fresh nodes.
-    pub(super) fn send(&mut self, core: &mut Core, links: Links, header: &Header, rest: Vec<u8>) {
+    pub(in crate::group) fn send(&mut self, core: &mut Core, links: Links, header: &Header, rest: Vec<u8>) {
         let body = Body::Rest(header.name(), rest);
         core.send(&self.fresh, links.up().take(1), &body);
         if let Body::Rest(of, octets) = body {
@@ -124,29 +124,29 @@ impl BulkTransfer {
     }
 
     /// A message of this node has been delivered here: `count` messages have been until now.
-    pub(super) fn delivered(&mut self, now: Time, serial: u64, count: u64) {
+    pub(in crate::group) fn delivered(&mut self, now: Time, serial: u64, count: u64) {
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.serial == serial) {
             sent.delivered = Some((count, now));
         }
     }
 
     /// All members have this many messages.
-    pub(super) fn stable(&mut self, count: u64) {
+    pub(in crate::group) fn stable(&mut self, count: u64) {
         self.sent.retain(|sent| sent.delivered.is_none_or(|(at, _)| at > count));
     }
 
     /// A fresh node asks for the rest of a message of this node.
-    pub(super) fn send_asked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
+    pub(in crate::group) fn send_asked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
         self.send_by_engine(queue, now, of, RESEND_INTERVAL);
     }
 
     /// A fresh node may have asked for it in vain.
-    pub(super) fn send_unasked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
+    pub(in crate::group) fn send_unasked(&mut self, queue: &mut EngineQueue, now: Time, of: MessageName) {
         self.send_by_engine(queue, now, of, UNASKED_AFTER);
     }
 
     /// The oldest messages of this node that fresh nodes have not acknowledged for long.
-    pub(super) fn overdue(&self, stability: &Stability, now: Time) -> Vec<u64> {
+    pub(in crate::group) fn overdue(&self, stability: &Stability, now: Time) -> Vec<u64> {
         let acked = self.fresh.iter().filter_map(|node| stability.acked(*node)).min().unwrap_or(u64::MAX);
         let overdue = |sent: &SentRest| {
             let (count, at) = sent.delivered?;
@@ -173,7 +173,7 @@ impl BulkTransfer {
     }
 
     /// Takes the rest of a message, if it has come.
-    pub(super) fn take(&mut self, from: NodeId, serial: u64) -> Option<Vec<u8>> {
+    pub(in crate::group) fn take(&mut self, from: NodeId, serial: u64) -> Option<Vec<u8>> {
         let rest = self.came.remove(&(from, serial))?;
         self.octets -= rest.len();
         Some(rest)
@@ -181,7 +181,7 @@ impl BulkTransfer {
 
     /// A rest has come as a datagram. What the first message that waits needs is always kept: only
     /// that makes room.
-    pub(super) fn keep(&mut self, from: NodeId, serial: u64, rest: Vec<u8>) {
+    pub(in crate::group) fn keep(&mut self, from: NodeId, serial: u64, rest: Vec<u8>) {
         let is_needed = self.needed().next() == Some((from, serial));
         let fits = self.octets + rest.len() <= MAX_KEPT_OCTETS || is_needed;
         if self.wanted && fits && !self.came.contains_key(&(from, serial)) {
@@ -193,7 +193,7 @@ impl BulkTransfer {
 
     /// A rest has come by the engine. Its sender has not vouched for it yet, so it is kept only if
     /// a message waits for it. False if none does.
-    pub(super) fn keep_needed(&mut self, from: NodeId, serial: u64, rest: &[u8]) -> bool {
+    pub(in crate::group) fn keep_needed(&mut self, from: NodeId, serial: u64, rest: &[u8]) -> bool {
         let is_needed = self.needed().any(|needed| needed == (from, serial));
         if is_needed {
             self.take(from, serial);
@@ -203,7 +203,7 @@ impl BulkTransfer {
     }
 
     /// A node's message has been taken in: what came for its earlier ones is of no use.
-    pub(super) fn passed(&mut self, from: NodeId, serial: u64) {
+    pub(in crate::group) fn passed(&mut self, from: NodeId, serial: u64) {
         while let Some((first, _)) = self.came.range((from, 0)..=(from, serial)).next() {
             let (_, serial) = *first;
             self.take(from, serial);
@@ -216,22 +216,22 @@ impl BulkTransfer {
     }
 
     /// True while messages wait: further ones must wait behind them.
-    pub(super) fn has_waiting(&self) -> bool {
+    pub(in crate::group) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// True if the first message that waits can be taken in.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(in crate::group) fn goes_on(&self) -> bool {
         self.goes_on
     }
 
     /// A message waits behind the others.
-    pub(super) fn wait(&mut self, from: NodeId, bytes: Vec<u8>) {
+    pub(in crate::group) fn wait(&mut self, from: NodeId, bytes: Vec<u8>) {
         self.waiting.push_back((from, bytes));
     }
 
     /// The next message that can be taken in, and how much of [`MESSAGES_PER_TURN`] it takes.
-    pub(super) fn next(&mut self) -> Option<(NodeId, Vec<u8>, usize)> {
+    pub(in crate::group) fn next(&mut self) -> Option<(NodeId, Vec<u8>, usize)> {
         if !self.goes_on {
             return None;
         }
@@ -244,20 +244,20 @@ impl BulkTransfer {
     }
 
     /// The message of [`Self::next`] has been taken in.
-    pub(super) fn taken_in(&mut self, now: Time) {
+    pub(in crate::group) fn taken_in(&mut self, now: Time) {
         self.goes_on = self.has_waiting();
         self.ask = self.has_waiting().then(|| now.plus(REST_TIMEOUT));
     }
 
     /// A message whose turn it is must wait for its rest.
-    pub(super) fn wait_first(&mut self, now: Time, from: NodeId, bytes: Vec<u8>) {
+    pub(in crate::group) fn wait_first(&mut self, now: Time, from: NodeId, bytes: Vec<u8>) {
         self.waiting.push_front((from, bytes));
         self.goes_on = false;
         self.ask = Some(now.plus(REST_TIMEOUT));
     }
 
     /// What to ask for now.
-    pub(super) fn missing(&mut self, now: Time) -> Vec<(NodeId, u64)> {
+    pub(in crate::group) fn missing(&mut self, now: Time) -> Vec<(NodeId, u64)> {
         if self.ask.is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -265,7 +265,7 @@ impl BulkTransfer {
         self.needed().filter(|of| !self.came.contains_key(of)).take(MAX_ASKED_AT_ONCE).collect()
     }
 
-    pub(super) fn next_timeout(&self) -> Option<Time> {
+    pub(in crate::group) fn next_timeout(&self) -> Option<Time> {
         if self.goes_on { Some(Time::default()) } else { self.ask }
     }
 }

@@ -1,6 +1,6 @@
 //! Which messages are stable: every member of the view holds them.
 
-use super::frame::Chain;
+use crate::group::frame::Chain;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ struct MemberProgress {
 
 /// How far each member of a view has come. Counts include the view's start.
 #[derive(Clone, Debug)]
-pub(super) struct Stability {
+pub(in crate::group) struct Stability {
     count: u64,
     chain: Chain,
     stable: u64,
@@ -41,12 +41,12 @@ pub(super) struct Stability {
     others: BTreeMap<NodeId, MemberProgress>,
     /// The number of acknowledgements of other messages than were delivered here: the engine has
     /// broken its word.
-    pub(super) contradictions: u64,
+    pub(in crate::group) contradictions: u64,
 }
 
 impl Stability {
     /// At a view's start.
-    pub(super) fn new(chain: Chain, others: impl Iterator<Item = NodeId>) -> Self {
+    pub(in crate::group) fn new(chain: Chain, others: impl Iterator<Item = NodeId>) -> Self {
         Self {
             count: 1,
             chain,
@@ -58,33 +58,33 @@ impl Stability {
     }
 
     /// The number of messages delivered here.
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::group) fn count(&self) -> u64 {
         self.count - 1
     }
 
     /// The number of messages that every member holds.
-    pub(super) fn stable(&self) -> u64 {
+    pub(in crate::group) fn stable(&self) -> u64 {
         self.stable.saturating_sub(1)
     }
 
     /// The digest of all that was delivered.
-    pub(super) fn chain(&self) -> Chain {
+    pub(in crate::group) fn chain(&self) -> Chain {
         self.chain
     }
 
     /// The number of messages that a member has acknowledged.
-    pub(super) fn acked(&self, node: NodeId) -> Option<u64> {
+    pub(in crate::group) fn acked(&self, node: NodeId) -> Option<u64> {
         self.others.get(&node).map(|member| member.acked.saturating_sub(1))
     }
 
     /// The number of nodes that hold the messages up to `count`, this one included.
-    pub(super) fn holders(&self, count: u64) -> usize {
+    pub(in crate::group) fn holders(&self, count: u64) -> usize {
         let others = self.others.values().filter(|member| member.acked > count).count();
         others + usize::from(self.count > count)
     }
 
     /// One more message has been delivered here; `chain` is the digest after it.
-    pub(super) fn delivered(&mut self, chain: Chain) {
+    pub(in crate::group) fn delivered(&mut self, chain: Chain) {
         self.count += 1;
         self.chain = chain;
         self.digests.push_back(chain.short());
@@ -104,7 +104,7 @@ impl Stability {
     }
 
     /// A member says that it holds `count` messages with this digest.
-    pub(super) fn acknowledge(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
+    pub(in crate::group) fn acknowledge(&mut self, node: NodeId, count: u64, digest: [u8; 8]) {
         self.learn(node, count.saturating_add(1), digest);
     }
 
@@ -127,7 +127,7 @@ impl Stability {
     }
 
     /// Moves the stable point as far as all members have come. True if it moved.
-    pub(super) fn advance(&mut self) -> bool {
+    pub(in crate::group) fn advance(&mut self) -> bool {
         let least = self.others.values().map(|member| member.acked).fold(self.count, u64::min);
         let least = if planted(Plant::CommitOnSelfDelivery) { self.count } else { least };
         let moved = least.saturating_sub(self.stable);

@@ -1,10 +1,10 @@
 //! What this node knows of the others by their heartbeats.
 
-use super::config::GroupConfig;
-use super::heartbeat::{Heard, Heartbeat};
 use super::ports;
 use super::suspicion::Listener;
 use crate::engine::RingId;
+use crate::group::config::GroupConfig;
+use crate::group::heartbeat::{Heard, Heartbeat};
 use crate::node::NodeId;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,41 +14,41 @@ use testudo_ike::output::Time;
 /// How long a promise lasts. By its own clock a node relies on having been heard for as long as the
 /// fence; the node that heard it keeps still for an eighth more. That covers clocks whose rates
 /// differ by a ninth.
-pub(super) fn promise(fence: Duration) -> Duration {
+pub(in crate::group) fn promise(fence: Duration) -> Duration {
     fence + fence / 8
 }
 
 /// One other node.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(in crate::group) struct Peer {
     /// Its boot, by its last STATUS. Heartbeats of another boot do not count.
-    pub(super) boot: Option<u64>,
+    pub(in crate::group) boot: Option<u64>,
     /// Its newest heartbeat over each link, so that none counts twice.
     links: Vec<u64>,
     /// When it was last heard on each link.
-    pub(super) on: Vec<Option<Time>>,
+    pub(in crate::group) on: Vec<Option<Time>>,
     /// The links on which it says that it hears this node, and those on which it hears others, one
     /// bit each.
-    pub(super) hearing: (u8, u8),
+    pub(in crate::group) hearing: (u8, u8),
     /// Its newest heartbeat over any link, and when that came.
-    pub(super) seq: u64,
-    pub(super) at: Option<Time>,
+    pub(in crate::group) seq: u64,
+    pub(in crate::group) at: Option<Time>,
     /// Its newest heartbeat that it may rely on; 0 if there is none in the present ring.
-    pub(super) proof: u64,
+    pub(in crate::group) proof: u64,
     /// This node has promised not to take its shards before.
-    pub(super) promised: Time,
+    pub(in crate::group) promised: Time,
     /// This node's newest heartbeat of which it says, in the present ring, that this node may rely
     /// on it.
-    pub(super) echoed: u64,
-    pub(super) listener: Listener,
+    pub(in crate::group) echoed: u64,
+    pub(in crate::group) listener: Listener,
     /// When it last said that it was in a quorate view.
-    pub(super) quorate: Option<Time>,
+    pub(in crate::group) quorate: Option<Time>,
     /// How long ago it had last heard this node, when it said so.
-    pub(super) hears: Option<Duration>,
+    pub(in crate::group) hears: Option<Duration>,
     /// What it says of itself: links that are up, load, shards that it carries provisionally.
-    pub(super) up: u32,
-    pub(super) load: u16,
-    pub(super) provisional: ShardSet,
+    pub(in crate::group) up: u32,
+    pub(in crate::group) load: u16,
+    pub(in crate::group) provisional: ShardSet,
 }
 
 impl Peer {
@@ -74,7 +74,7 @@ impl Peer {
     }
 
     /// Notes a heartbeat of a link. False if it, or a later one, has come before.
-    pub(super) fn admit(&mut self, now: Time, link: u8, seq: u64) -> bool {
+    pub(in crate::group) fn admit(&mut self, now: Time, link: u8, seq: u64) -> bool {
         let at = usize::from(link);
         let (Some(last), Some(on)) = (self.links.get_mut(at), self.on.get_mut(at)) else {
             return false;
@@ -87,7 +87,13 @@ impl Peer {
     }
 
     /// Notes what its newest heartbeat says. `hears`: what that says of this node's.
-    pub(super) fn note(&mut self, now: Time, node: NodeId, heartbeat: &Heartbeat, hears: Option<&Heard>) {
+    pub(in crate::group) fn note(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        heartbeat: &Heartbeat,
+        hears: Option<&Heard>,
+    ) {
         (self.seq, self.at) = (heartbeat.seq, Some(now));
         (self.up, self.load, self.provisional) = (heartbeat.links, heartbeat.load, heartbeat.provisional);
         self.hearing = ports::of(&heartbeat.heard, node);
@@ -100,10 +106,10 @@ impl Peer {
 
 /// All other nodes, and what this node has sent to them.
 #[derive(Clone, Debug)]
-pub(super) struct Peers {
-    pub(super) all: BTreeMap<NodeId, Peer>,
+pub(in crate::group) struct Peers {
+    pub(in crate::group) all: BTreeMap<NodeId, Peer>,
     /// This node's last heartbeat.
-    pub(super) seq: u64,
+    pub(in crate::group) seq: u64,
     /// When this node's last heartbeats were sent.
     sent: std::collections::VecDeque<(u64, Time)>,
 }
@@ -112,7 +118,7 @@ pub(super) struct Peers {
 const MAX_SENT_TIMES: usize = 512;
 
 impl Peers {
-    pub(super) fn new(config: &GroupConfig, now: Time) -> Self {
+    pub(in crate::group) fn new(config: &GroupConfig, now: Time) -> Self {
         let others = config.nodes.iter().filter(|node| **node != config.node);
         Self {
             all: others.map(|node| (*node, Peer::new(config, now))).collect(),
@@ -122,7 +128,7 @@ impl Peers {
     }
 
     /// The next heartbeat leaves now.
-    pub(super) fn send(&mut self, now: Time) -> u64 {
+    pub(in crate::group) fn send(&mut self, now: Time) -> u64 {
         self.seq += 1;
         self.sent.push_back((self.seq, now));
         if self.sent.len() > MAX_SENT_TIMES {
@@ -132,14 +138,19 @@ impl Peers {
     }
 
     /// When a heartbeat of this node was sent.
-    pub(super) fn sent(&self, seq: u64) -> Option<Time> {
+    pub(in crate::group) fn sent(&self, seq: u64) -> Option<Time> {
         let at = self.sent.binary_search_by_key(&seq, |(sent, _)| *sent).ok()?;
         self.sent.get(at).map(|(_, at)| *at)
     }
 
     /// A view begins, and the exchange has told the boots of its members. Gives the suspects that
     /// have another boot than before: they begin anew.
-    pub(super) fn pin(&mut self, boots: &[(NodeId, u64)], now: Time, heartbeat: Duration) -> Vec<NodeId> {
+    pub(in crate::group) fn pin(
+        &mut self,
+        boots: &[(NodeId, u64)],
+        now: Time,
+        heartbeat: Duration,
+    ) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, boot) in boots {
             let Some(peer) = self.all.get_mut(node).filter(|peer| peer.boot != Some(*boot)) else {
@@ -157,23 +168,23 @@ impl Peers {
     }
 
     /// This node has yet to hear what has come meanwhile: no node's silence counts until now.
-    pub(super) fn grant_all(&mut self, now: Time) {
+    pub(in crate::group) fn grant_all(&mut self, now: Time) {
         self.all.values_mut().for_each(|peer| peer.listener.grant(now));
     }
 
     /// When a node last said that it was in a quorate view.
-    pub(super) fn last_quorate(&self) -> Option<Time> {
+    pub(in crate::group) fn last_quorate(&self) -> Option<Time> {
         self.all.values().filter_map(|peer| peer.quorate).max()
     }
 
     /// The nodes that are suspects.
-    pub(super) fn suspects(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(in crate::group) fn suspects(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.all.iter().filter(|(_, peer)| peer.listener.suspected()).map(|(node, _)| *node)
     }
 
     /// A ring begins. What was heard in another ring proves nothing in it. Gives the suspects that
     /// begin anew in it.
-    pub(super) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
+    pub(in crate::group) fn ring(&mut self, now: Time, before: &[NodeId], members: &[NodeId]) -> Vec<NodeId> {
         let mut trusted = Vec::new();
         for (node, peer) in &mut self.all {
             (peer.proof, peer.echoed) = (0, 0);
@@ -187,7 +198,7 @@ impl Peers {
 
     /// When this node sent the newest heartbeat that at least `others` members say they have heard
     /// in this ring.
-    pub(super) fn proven(&self, members: &[NodeId], others: usize) -> Option<Time> {
+    pub(in crate::group) fn proven(&self, members: &[NodeId], others: usize) -> Option<Time> {
         let mut echoed: Vec<u64> =
             members.iter().filter_map(|node| self.all.get(node)).map(|peer| peer.echoed).collect();
         echoed.sort_unstable_by(|a, b| b.cmp(a));
@@ -196,4 +207,4 @@ impl Peers {
 }
 
 /// The ring of a node without a view. No engine counts its rings from 0.
-pub(super) const NO_RING: RingId = RingId { seq: 0, node: 0 };
+pub(in crate::group) const NO_RING: RingId = RingId { seq: 0, node: 0 };

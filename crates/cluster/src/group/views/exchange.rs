@@ -4,11 +4,11 @@
 //! Every member multicasts one STATUS in the new ring. The last of them is delivered at the same
 //! place in the total order everywhere. There each member computes the same outcome from them.
 
-use super::config::GroupConfig;
-use super::durable::Begun;
-use super::frame::Chain;
-use super::keys::RANDOM_LEN;
 use crate::engine::{RingId, View};
+use crate::group::config::GroupConfig;
+use crate::group::durable::Begun;
+use crate::group::frame::Chain;
+use crate::group::keys::RANDOM_LEN;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,59 +17,59 @@ use std::time::Duration;
 /// The last quorate view whose exchange a node has completed, and how much of that view was
 /// delivered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(in crate::group) struct Held {
     /// 0 if there was none since the node began.
-    pub(super) epoch: u64,
-    pub(super) ring: RingId,
-    pub(super) count: u64,
-    pub(super) chain: Chain,
+    pub(in crate::group) epoch: u64,
+    pub(in crate::group) ring: RingId,
+    pub(in crate::group) count: u64,
+    pub(in crate::group) chain: Chain,
 }
 
 impl Held {
     /// A digest of what a node holds. Nodes with equal digests hold equal states.
-    pub(super) fn digest(&self, synced: bool) -> [u8; 8] {
+    pub(in crate::group) fn digest(&self, synced: bool) -> [u8; 8] {
         self.chain.with(self.ring, self.epoch, self.count, synced).short()
     }
 
-    pub(super) const NOTHING: Self =
+    pub(in crate::group) const NOTHING: Self =
         Self { epoch: 0, ring: RingId { seq: 0, node: 0 }, count: 0, chain: Chain([0; 32]) };
 }
 
 /// A member's part in the exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Status {
+pub(in crate::group) struct Status {
     /// The members of the view that it is for, one bit each.
-    pub(super) members: u32,
+    pub(in crate::group) members: u32,
     /// A random number that tells this life of the node from earlier ones.
-    pub(super) boot: u64,
-    pub(super) held: Held,
+    pub(in crate::group) boot: u64,
+    pub(in crate::group) held: Held,
     /// The last quorate view that it has begun, in this life or an earlier one, as its disk says.
-    pub(super) begun: Begun,
+    pub(in crate::group) begun: Begun,
     /// It has been set back to an earlier state, so its disk may say less than there was.
-    pub(super) doubtful: bool,
+    pub(in crate::group) doubtful: bool,
     /// It held the whole state in the view of `held`, or has been brought up to date since.
-    pub(super) synced: bool,
+    pub(in crate::group) synced: bool,
     /// If no member holds the state, it still waits for a node that does.
-    pub(super) patient: bool,
+    pub(in crate::group) patient: bool,
     /// Its part of the group key.
-    pub(super) random: [u8; RANDOM_LEN],
+    pub(in crate::group) random: [u8; RANDOM_LEN],
     /// The highest incarnation that it knows to be leased, for each node.
-    pub(super) leases: Vec<(u8, u16)>,
+    pub(in crate::group) leases: Vec<(u8, u16)>,
     /// For how many microseconds more each node may rely on having been heard here.
-    pub(super) promises: Vec<(u8, u32)>,
+    pub(in crate::group) promises: Vec<(u8, u32)>,
 }
 
 /// A STATUS as it is read. What has been added since its first version stands behind it; a node
 /// that does not know of it passes over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
-    pub(super) status: Status,
+pub(in crate::group) struct Heard {
+    pub(in crate::group) status: Status,
     /// The highest version of updates that its sender speaks.
-    pub(super) speaks: Option<u8>,
+    pub(in crate::group) speaks: Option<u8>,
 }
 
 impl Heard {
-    pub(super) fn read(octets: &[u8]) -> Option<Self> {
+    pub(in crate::group) fn read(octets: &[u8]) -> Option<Self> {
         let (status, rest) = postcard::take_from_bytes::<Status>(octets).ok()?;
         let speaks = postcard::take_from_bytes(rest).ok().map(|(speaks, _)| speaks);
         Some(Self { status, speaks })
@@ -78,8 +78,8 @@ impl Heard {
 
 /// The STATUS that have come so far.
 #[derive(Clone, Debug)]
-pub(super) struct Exchange {
-    pub(super) view: View,
+pub(in crate::group) struct Exchange {
+    pub(in crate::group) view: View,
     /// The number of configured nodes.
     nodes: usize,
     /// `None` for a STATUS that has come and cannot be read: that member has another cluster key,
@@ -89,7 +89,7 @@ pub(super) struct Exchange {
 
 /// What the members that understand each other come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::group) enum Verdict {
     /// The view begins.
     Begin(Outcome),
     /// None of them holds the latest state, and one of these nodes may.
@@ -110,41 +110,41 @@ enum Holders {
 
 /// What all members compute from the same STATUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) view: View,
-    pub(super) epoch: u64,
-    pub(super) current: Vec<NodeId>,
-    pub(super) fresh: Vec<NodeId>,
+pub(in crate::group) struct Outcome {
+    pub(in crate::group) view: View,
+    pub(in crate::group) epoch: u64,
+    pub(in crate::group) current: Vec<NodeId>,
+    pub(in crate::group) fresh: Vec<NodeId>,
     /// No node has the state of the last view: all begin with nothing.
-    pub(super) reset: bool,
+    pub(in crate::group) reset: bool,
     /// The members' parts of the group key.
-    pub(super) randoms: Vec<(NodeId, [u8; RANDOM_LEN])>,
-    pub(super) boots: Vec<(NodeId, u64)>,
-    pub(super) leases: Vec<(NodeId, u16)>,
+    pub(in crate::group) randoms: Vec<(NodeId, [u8; RANDOM_LEN])>,
+    pub(in crate::group) boots: Vec<(NodeId, u64)>,
+    pub(in crate::group) leases: Vec<(NodeId, u16)>,
     /// How long takeovers from nodes that do not hold the state wait.
-    pub(super) wait: Duration,
+    pub(in crate::group) wait: Duration,
     /// Members of the engine's view that are left out, because their STATUS cannot be read.
-    pub(super) unreadable: Vec<NodeId>,
+    pub(in crate::group) unreadable: Vec<NodeId>,
     /// The highest version that all members speak; `None` if one of them does not say.
-    pub(super) version: Option<u8>,
+    pub(in crate::group) version: Option<u8>,
 }
 
 impl Outcome {
     /// The version of what is published in the view.
-    pub(super) fn version(&self) -> u8 {
+    pub(in crate::group) fn version(&self) -> u8 {
         self.version.unwrap_or(GroupConfig::OLDEST)
     }
 }
 
 impl Exchange {
     /// Begins. `nodes`: the number of configured nodes.
-    pub(super) fn new(view: View, nodes: usize) -> Self {
+    pub(in crate::group) fn new(view: View, nodes: usize) -> Self {
         Self { view, nodes, statuses: BTreeMap::new() }
     }
 
     /// Takes a member's STATUS. The first one counts; of a later one only that the member has
     /// become impatient.
-    pub(super) fn insert(&mut self, from: NodeId, heard: Option<Heard>) {
+    pub(in crate::group) fn insert(&mut self, from: NodeId, heard: Option<Heard>) {
         let patient = heard.as_ref().is_none_or(|heard| heard.status.patient);
         if let Some(known) = self.statuses.entry(from).or_insert(heard) {
             known.status.patient &= patient;
@@ -152,14 +152,14 @@ impl Exchange {
     }
 
     /// The members that have not been heard yet.
-    pub(super) fn missing(&self) -> impl Iterator<Item = NodeId> + '_ {
+    pub(in crate::group) fn missing(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.view.members.iter().copied().filter(|node| !self.statuses.contains_key(node))
     }
 
     /// The verdict, once all members have been heard. A member whose STATUS cannot be read is left
     /// out, as long as the members that understand each other are more than half: then the others
     /// cannot do the same.
-    pub(super) fn outcome(&self) -> Option<Verdict> {
+    pub(in crate::group) fn outcome(&self) -> Option<Verdict> {
         if self.missing().next().is_some() {
             return None;
         }
@@ -187,7 +187,7 @@ impl Exchange {
     }
 
     /// True while the members wait for a node that holds the state.
-    pub(super) fn waits(&self) -> bool {
+    pub(in crate::group) fn waits(&self) -> bool {
         matches!(self.outcome(), Some(Verdict::Wait(_)))
     }
 
@@ -294,5 +294,4 @@ fn best(statuses: &[(NodeId, &Status)], view: &Begun) -> Vec<NodeId> {
 }
 
 #[cfg(test)]
-#[path = "exchange_tests.rs"]
 mod tests;

@@ -12,15 +12,15 @@
 //! without both votes tells it that there is no quorum. After such a moment the node waits for the
 //! other.
 
-use super::durable::{Begun, Durable};
 use super::exchange::{Held, Outcome};
-use super::frame::Chain;
 use crate::engine::View;
+use crate::group::durable::{Begun, Durable};
+use crate::group::frame::Chain;
 use crate::node::NodeId;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct History {
+pub(in crate::group) struct History {
     held: Held,
     /// The node holds the whole state in that view.
     synced: bool,
@@ -36,7 +36,7 @@ pub(super) struct History {
 
 impl History {
     /// At the start of a node, with what its disk says.
-    pub(super) fn new(durable: Durable) -> Self {
+    pub(in crate::group) fn new(durable: Durable) -> Self {
         Self {
             held: Held::NOTHING,
             synced: false,
@@ -48,37 +48,37 @@ impl History {
     }
 
     /// What the node holds of the last view whose exchange it has completed.
-    pub(super) fn held(&self) -> Held {
+    pub(in crate::group) fn held(&self) -> Held {
         self.held
     }
 
     /// True if the node holds the whole state.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(in crate::group) fn is_synced(&self) -> bool {
         self.synced
     }
 
     /// True if its disk may say less than there was.
-    pub(super) fn is_doubtful(&self) -> bool {
+    pub(in crate::group) fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 
     /// What is to be on the disk.
-    pub(super) fn durable(&self) -> Durable {
+    pub(in crate::group) fn durable(&self) -> Durable {
         self.durable
     }
 
     /// Stands for what the node holds: equal digests, equal states.
-    pub(super) fn digest(&self) -> [u8; 8] {
+    pub(in crate::group) fn digest(&self) -> [u8; 8] {
         self.held.digest(self.synced)
     }
 
     /// True if the node holds the state with which a view begins.
-    pub(super) fn has_state_of(&self, node: NodeId, outcome: &Outcome) -> bool {
+    pub(in crate::group) fn has_state_of(&self, node: NodeId, outcome: &Outcome) -> bool {
         outcome.current.contains(&node) && !(outcome.reset && self.held.epoch > 0)
     }
 
     /// A view begins. It is to be on the disk before anything in it is acknowledged.
-    pub(super) fn begin(&mut self, node: NodeId, outcome: &Outcome, chain: Chain) {
+    pub(in crate::group) fn begin(&mut self, node: NodeId, outcome: &Outcome, chain: Chain) {
         let Outcome { view, epoch, current, .. } = outcome;
         self.held = Held { epoch: *epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&node);
@@ -88,45 +88,45 @@ impl History {
     }
 
     /// A message of the view has been delivered.
-    pub(super) fn delivered(&mut self, count: u64, chain: Chain) {
+    pub(in crate::group) fn delivered(&mut self, count: u64, chain: Chain) {
         (self.held.count, self.held.chain) = (count, chain);
     }
 
     /// The node has been brought up to date.
-    pub(super) fn sync(&mut self) {
+    pub(in crate::group) fn sync(&mut self) {
         (self.synced, self.doubtful) = (true, false);
     }
 
     /// The node asks for a sender ID with this incarnation: that is to be on the disk before.
-    pub(super) fn use_incarnation(&mut self, incarnation: u16) {
+    pub(in crate::group) fn use_incarnation(&mut self, incarnation: u16) {
         self.durable.incarnation = incarnation;
     }
 
     /// The disk says this.
-    pub(super) fn persisted(&mut self, durable: &Durable) {
+    pub(in crate::group) fn persisted(&mut self, durable: &Durable) {
         self.on_disk = self.on_disk.max(durable.begun.epoch);
     }
 
     /// True once the disk says that the view has begun here. A node that acknowledged something,
     /// and then forgot even that it was there, would let others go on without it.
-    pub(super) fn is_on_disk(&self, epoch: u64) -> bool {
+    pub(in crate::group) fn is_on_disk(&self, epoch: u64) -> bool {
         epoch <= self.on_disk
     }
 
     /// There is a moment without quorum, or without an engine.
-    pub(super) fn interrupt(&mut self) {
+    pub(in crate::group) fn interrupt(&mut self) {
         // The node that went on alone last is the only one that can do so again.
         self.unbroken &= self.durable.begun.nodes().count() == 1;
     }
 
     /// False for a view of one of two nodes beside which the other may have gone on.
-    pub(super) fn believes(&self, view: &View, nodes: usize) -> bool {
+    pub(in crate::group) fn believes(&self, view: &View, nodes: usize) -> bool {
         let is_alone = nodes == 2 && view.members.len() == 1;
         !view.quorate || !is_alone || self.unbroken
     }
 
     /// The machine has gone back to an earlier state: what the node holds is void.
-    pub(super) fn roll_back(&mut self) {
+    pub(in crate::group) fn roll_back(&mut self) {
         (self.held, self.synced) = (Held::NOTHING, false);
         (self.doubtful, self.unbroken) = (true, false);
     }

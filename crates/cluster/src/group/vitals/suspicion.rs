@@ -1,6 +1,6 @@
 //! When a silent node becomes a suspect: an accrual detector over the measured jitter.
 
-use super::config::SuspicionConfig;
+use crate::group::config::SuspicionConfig;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
@@ -9,7 +9,7 @@ const HEARTBEATS_TO_TRUST: u32 = 2;
 
 /// How another node is heard, over all links taken together.
 #[derive(Clone, Debug)]
-pub(super) struct Listener {
+pub(in crate::group) struct Listener {
     /// When it was last heard, or was given a new period.
     since: Time,
     /// The time since then is no sample: part of it is this node's own fault.
@@ -25,12 +25,12 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Begins to listen. Only how often the node should be heard is known of it.
-    pub(super) fn new(now: Time, heartbeat: Duration) -> Self {
+    pub(in crate::group) fn new(now: Time, heartbeat: Duration) -> Self {
         Self { since: now, skip: true, mean: heartbeat, deviation: heartbeat / 2, suspected: false, heard: 0 }
     }
 
     /// A new heartbeat has come. True if the node is trusted again.
-    pub(super) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
+    pub(in crate::group) fn heard(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let interval = now.since(self.since);
         self.since = now;
         // After the ceiling a node is a suspect whatever its jitter is. If it was away or cut off
@@ -51,28 +51,28 @@ impl Listener {
     }
 
     /// Silence counts from now on: this node itself was late, or the other is new in the view.
-    pub(super) fn grant(&mut self, now: Time) {
+    pub(in crate::group) fn grant(&mut self, now: Time) {
         (self.since, self.skip) = (now, true);
     }
 
     /// The node begins anew in a view. True if it was a suspect.
-    pub(super) fn clear(&mut self) -> bool {
+    pub(in crate::group) fn clear(&mut self) -> bool {
         std::mem::take(&mut self.suspected)
     }
 
     /// How much silence makes it a suspect.
-    pub(super) fn threshold(&self, config: &SuspicionConfig) -> Duration {
+    pub(in crate::group) fn threshold(&self, config: &SuspicionConfig) -> Duration {
         let accrued = self.mean.saturating_add(self.deviation.saturating_mul(config.factor));
         accrued.max(config.floor).min(config.ceiling)
     }
 
     /// When it becomes a suspect, unless it is heard before. `None` if it is a suspect.
-    pub(super) fn due(&self, config: &SuspicionConfig) -> Option<Time> {
+    pub(in crate::group) fn due(&self, config: &SuspicionConfig) -> Option<Time> {
         (!self.suspected).then(|| self.since.plus(self.threshold(config)))
     }
 
     /// True if the node becomes a suspect now.
-    pub(super) fn suspect(&mut self, now: Time, config: &SuspicionConfig) -> bool {
+    pub(in crate::group) fn suspect(&mut self, now: Time, config: &SuspicionConfig) -> bool {
         let due = self.due(config).is_some_and(|due| due <= now);
         if due {
             (self.suspected, self.heard) = (true, 0);
@@ -80,7 +80,7 @@ impl Listener {
         due
     }
 
-    pub(super) fn suspected(&self) -> bool {
+    pub(in crate::group) fn suspected(&self) -> bool {
         self.suspected
     }
 }

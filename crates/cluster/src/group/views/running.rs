@@ -1,18 +1,18 @@
 //! A view that has begun: what this node seals for it, what it opens of it, and what is stable.
 
 use super::bulk::BulkTransfer;
-use super::core::Core;
-use super::datagram::{Ack, Body, MessageName};
 use super::exchange::Outcome;
-use super::frame::{self, Chain, Header, Kind};
-use super::keys;
-use super::links::Links;
-use super::outbox::{Batch, Outbox};
-use super::queue::EngineQueue;
 use super::stability::{Position, Stability};
-use super::status::Topic;
-use super::{GroupOutput, Ticket};
 use crate::engine::View;
+use crate::group::core::Core;
+use crate::group::datagram::{Ack, Body, MessageName};
+use crate::group::frame::{self, Chain, Header, Kind};
+use crate::group::keys;
+use crate::group::links::Links;
+use crate::group::outbox::{Batch, Outbox};
+use crate::group::queue::EngineQueue;
+use crate::group::status::Topic;
+use crate::group::{GroupOutput, Ticket};
 use crate::node::NodeId;
 use aws_lc_rs::aead::LessSafeKey;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,37 +24,37 @@ use zeroize::Zeroizing;
 const MAX_IN_FLIGHT: u64 = 1 << 14;
 
 /// See the module.
-pub(super) struct Running {
-    pub(super) view: View,
-    pub(super) epoch: u64,
+pub(in crate::group) struct Running {
+    pub(in crate::group) view: View,
+    pub(in crate::group) epoch: u64,
     /// The members that hold the state.
-    pub(super) current: Vec<NodeId>,
+    pub(in crate::group) current: Vec<NodeId>,
     /// No member held the state.
-    pub(super) reset: bool,
+    pub(in crate::group) reset: bool,
     boots: BTreeMap<NodeId, u64>,
     key: LessSafeKey,
     /// The last message that this node has sealed.
     serial: u64,
     /// The last message of each sender that was opened.
     seen: BTreeMap<NodeId, u64>,
-    pub(super) stability: Stability,
+    pub(in crate::group) stability: Stability,
     /// Where updates of this node were delivered that are not stable yet.
     unstable: VecDeque<(u64, Ticket)>,
-    pub(super) bulk: BulkTransfer,
+    pub(in crate::group) bulk: BulkTransfer,
     /// Something was delivered, or written to the disk, since the last acknowledgement.
     unacknowledged: bool,
 }
 
 /// A message of a view, before it is opened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sealed<'a> {
-    pub(super) from: NodeId,
-    pub(super) header: Header,
-    pub(super) body: &'a [u8],
+pub(in crate::group) struct Sealed<'a> {
+    pub(in crate::group) from: NodeId,
+    pub(in crate::group) header: Header,
+    pub(in crate::group) body: &'a [u8],
 }
 
 /// What comes of a message whose turn it is.
-pub(super) enum Opened {
+pub(in crate::group) enum Opened {
     /// It is delivered, with this content.
     Plain(Zeroizing<Vec<u8>>),
     /// What goes beside the engine has not come, or something else in its place.
@@ -66,7 +66,7 @@ pub(super) enum Opened {
 impl Running {
     /// `delivered`: this node's last update before the view, if it is among what the view begins
     /// with.
-    pub(super) fn new(core: &Core, outcome: &Outcome, delivered: Option<Ticket>) -> Self {
+    pub(in crate::group) fn new(core: &Core, outcome: &Outcome, delivered: Option<Ticket>) -> Self {
         let Outcome { view, epoch, current, .. } = outcome;
         let chain = Chain::begin(view.ring, *epoch, &view.members, current);
         let others = view.members.iter().copied().filter(|node| *node != core.node());
@@ -90,23 +90,23 @@ impl Running {
     }
 
     /// What has been delivered here.
-    pub(super) fn delivered(&self) -> Position {
+    pub(in crate::group) fn delivered(&self) -> Position {
         Position { epoch: self.epoch, count: self.stability.count() }
     }
 
     /// What this node holds of the view.
-    pub(super) fn ack(&self) -> Ack {
+    pub(in crate::group) fn ack(&self) -> Ack {
         let digest = self.stability.chain().short();
         Ack { ring: self.view.ring, epoch: self.epoch, count: self.stability.count(), digest }
     }
 
     /// True if this is the node as the exchange has shown it, and not as it was before a restart.
-    pub(super) fn knows(&self, node: NodeId, boot: u64) -> bool {
+    pub(in crate::group) fn knows(&self, node: NodeId, boot: u64) -> bool {
         self.boots.get(&node) == Some(&boot)
     }
 
     /// Seals the closed batches for the engine, as many as may be under way.
-    pub(super) fn send(
+    pub(in crate::group) fn send(
         &mut self,
         core: &mut Core,
         outbox: &mut Outbox,
@@ -142,7 +142,7 @@ impl Running {
 
     /// Opens a message whose turn has come, and counts it. What does not count is logged or
     /// counted.
-    pub(super) fn take(&mut self, core: &mut Core, now: Time, message: &Sealed<'_>) -> Opened {
+    pub(in crate::group) fn take(&mut self, core: &mut Core, now: Time, message: &Sealed<'_>) -> Opened {
         let Sealed { from, header, body } = *message;
         if header.epoch != self.epoch {
             core.counters.old_ring += 1;
@@ -196,19 +196,19 @@ impl Running {
     }
 
     /// True if no message of that node with this serial, or a later one, has been opened.
-    pub(super) fn is_to_come(&self, from: NodeId, serial: u64) -> bool {
+    pub(in crate::group) fn is_to_come(&self, from: NodeId, serial: u64) -> bool {
         self.seen.get(&from).is_none_or(|last| *last < serial)
     }
 
     /// Asks for the rests that have not come.
-    pub(super) fn ask_for_rests(&mut self, core: &mut Core, links: Links, now: Time) {
+    pub(in crate::group) fn ask_for_rests(&mut self, core: &mut Core, links: Links, now: Time) {
         for (from, serial) in self.bulk.missing(now) {
             core.send(&[from], links.up(), &Body::Missing(from, self.name(serial)));
         }
     }
 
     /// Sends rests by the engine that others may have asked for in vain.
-    pub(super) fn send_rests_unasked(&mut self, queue: &mut EngineQueue, now: Time) {
+    pub(in crate::group) fn send_rests_unasked(&mut self, queue: &mut EngineQueue, now: Time) {
         for serial in self.bulk.overdue(&self.stability, now) {
             self.bulk.send_unasked(queue, now, self.name(serial));
         }
@@ -219,19 +219,19 @@ impl Running {
     }
 
     /// A message of this node has been delivered here, and `ticket` is the last update in it.
-    pub(super) fn own_delivered(&mut self, now: Time, serial: u64, ticket: Ticket) {
+    pub(in crate::group) fn own_delivered(&mut self, now: Time, serial: u64, ticket: Ticket) {
         let count = self.stability.count();
         self.unstable.push_back((count, ticket));
         self.bulk.delivered(now, serial, count);
     }
 
     /// The next acknowledgement says something new.
-    pub(super) fn must_acknowledge(&mut self) {
+    pub(in crate::group) fn must_acknowledge(&mut self) {
         self.unacknowledged = true;
     }
 
     /// Acknowledges what was delivered, if that is not done yet.
-    pub(super) fn acknowledge(&mut self, core: &mut Core, links: Links) {
+    pub(in crate::group) fn acknowledge(&mut self, core: &mut Core, links: Links) {
         if std::mem::take(&mut self.unacknowledged) {
             let others: Vec<NodeId> =
                 self.view.members.iter().copied().filter(|node| *node != core.node()).collect();
@@ -241,14 +241,14 @@ impl Running {
 
     /// A member says what it holds. Acknowledgements are cumulative: a repeated one says nothing
     /// new.
-    pub(super) fn acknowledged(&mut self, from: NodeId, boot: u64, ack: &Ack) {
+    pub(in crate::group) fn acknowledged(&mut self, from: NodeId, boot: u64, ack: &Ack) {
         if self.knows(from, boot) && (ack.ring, ack.epoch) == (self.view.ring, self.epoch) {
             self.stability.acknowledge(from, ack.count, ack.digest);
         }
     }
 
     /// Tells the layer above what has become stable.
-    pub(super) fn settle(&mut self, core: &mut Core) {
+    pub(in crate::group) fn settle(&mut self, core: &mut Core) {
         if !self.stability.advance() {
             return;
         }
