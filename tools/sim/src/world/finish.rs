@@ -52,14 +52,14 @@ impl World {
         let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
         let well = standings.iter().all(|(standing, _)| standing.quorate && standing.synced);
-        let all = self.slots.len() - usize::from(self.stopped.is_some());
+        let all = self.slots.len() - usize::from(self.fate.stopped.is_some());
         let whole = standings.iter().all(|(standing, _)| standing.members == all);
         standings.len() == all && whole && agree && well || self.is_alone()
     }
 
     /// Where all nodes stand, and their digests of the state.
     fn standings(&self) -> Vec<(Standing, u64)> {
-        let awake = self.slots.iter().enumerate().filter(|(node, _)| self.stopped != Some(*node));
+        let awake = self.slots.iter().enumerate().filter(|(node, _)| self.fate.stopped != Some(*node));
         let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
         hosts.filter_map(|host| Some((host.standing()?, host.state()))).collect()
     }
@@ -72,7 +72,7 @@ impl World {
     pub(super) fn check_agreement(&mut self) {
         if self.checks.violations().is_empty() && !self.do_nodes_agree() {
             let what = format!("the nodes do not agree: {:x?}", self.standings());
-            self.checks.violate(Invariant::Recovery, self.now, Who::World, what);
+            self.checks.violate(Invariant::Recovery, self.schedule.now, Who::World, what);
         }
     }
 
@@ -83,7 +83,7 @@ impl World {
         }
         for peer in 0..self.peers.len() {
             for outward in [false, true] {
-                let flow = self.traffic.flow(peer, outward, self.now);
+                let flow = self.traffic.flow(peer, outward, self.schedule.now);
                 if flow.arrived * 10 < flow.sent * 8 || flow.sent > 0 && flow.arrived == 0 {
                     let way = if outward { "to" } else { "from" };
                     let drops = self.peers[peer].plane().drops();
@@ -91,12 +91,17 @@ impl World {
                         "of {} packets {way} it {} have arrived; drops {drops:?}",
                         flow.sent, flow.arrived
                     );
-                    self.checks.violate(Invariant::Recovery, self.now, Who::Peer(peer), what);
+                    self.checks.violate(Invariant::Recovery, self.schedule.now, Who::Peer(peer), what);
                 }
             }
             let totals = self.peers[peer].plane().totals();
             if !(totals.inbound.is_balanced() && totals.outbound.is_balanced()) {
-                self.checks.violate(Invariant::Accounting, self.now, Who::Peer(peer), format!("{totals:?}"));
+                self.checks.violate(
+                    Invariant::Accounting,
+                    self.schedule.now,
+                    Who::Peer(peer),
+                    format!("{totals:?}"),
+                );
             }
         }
     }
@@ -114,7 +119,7 @@ impl World {
             ("rekeyings", self.traffic.rekeys + self.traffic.ike_rekeys),
             ("provisional doubles", self.checks.provisional_doubles),
             ("unseen doubles", self.checks.unseen_doubles),
-            ("losses of the whole state", self.state_lost),
+            ("losses of the whole state", self.fate.state_lost),
             ("copies lost", self.network.lost),
         ]);
         for host in self.slots.iter().filter_map(|slot| slot.host.as_ref()) {
@@ -127,11 +132,11 @@ impl World {
             size: (self.scenario.nodes, self.peers.len()),
             steps: self.trace.steps,
             digest: self.trace.digest(),
-            faults: self.faults.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            faults: self.fate.counts.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
             violations: self.checks.violations().to_vec(),
             trace: self.trace.lines().copied().collect(),
             counters,
-            at: self.now,
+            at: self.schedule.now,
         }
     }
 }

@@ -6,6 +6,7 @@ mod finish;
 mod holders;
 mod nodes;
 mod peers;
+mod schedule;
 mod slot;
 mod traffic;
 
@@ -13,17 +14,18 @@ pub use finish::Outcome;
 pub use slot::{Birth, Make};
 
 use crate::checks::Checks;
-use crate::engine::{Engines, Nanos, Votes};
+use crate::engine::{Engines, Nanos};
 use crate::faults::Kind;
 use crate::host::Input;
-use crate::network::{Link, Network};
+use crate::network::Network;
 use crate::peer::Peer;
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::trace::{Trace, Who};
+use fate::Fate;
 use holders::Holders;
+use schedule::{Due, Schedule};
 use slot::Slot;
-use std::collections::{BTreeMap, BTreeSet};
 use testudo_cluster::group::Durable;
 use testudo_cluster::node::NodeId;
 use testudo_ike::output::Path;
@@ -84,11 +86,7 @@ enum Actor {
 /// Everything.
 pub struct World {
     scenario: Scenario,
-    now: Nanos,
-    queue: BTreeMap<(Nanos, u64), What>,
-    queued: u64,
-    wakes: BTreeSet<(Nanos, Actor)>,
-    wake_of: BTreeMap<Actor, Nanos>,
+    schedule: Schedule,
     engines: Engines,
     network: Network,
     slots: Vec<Slot>,
@@ -101,23 +99,8 @@ pub struct World {
     make: Make,
     /// Chance that decides on bursts and fragments.
     spice: Random,
-    /// And on what operators do.
-    whims: Random,
-    /// Since when nodes need a sender ID; they will be set back to before that.
-    renewals: BTreeMap<usize, Nanos>,
-    /// Faults may begin.
-    faulty: bool,
-    faults: BTreeMap<Kind, u64>,
-    /// Whose process stands still for good.
-    stopped: Option<usize>,
-    /// What is dead for good.
-    dead_port: Option<(Link, usize)>,
-    /// Both of two nodes may be quorate alone.
-    split: bool,
+    fate: Fate,
     holders: Holders,
-    /// The state was lost because all who had it lost their memory: nobody can be blamed for
-    /// tunnels.
-    state_lost: u64,
 }
 
 /// So often operators change the configuration.
@@ -136,11 +119,7 @@ impl World {
         let network = Network::new(random.fork());
         let slots = ids.iter().zip(&scenario.clocks).map(|(id, clock)| Slot::new(*id, *clock)).collect();
         let mut world = Self {
-            now: 0,
-            queue: BTreeMap::new(),
-            queued: 0,
-            wakes: BTreeSet::new(),
-            wake_of: BTreeMap::new(),
+            schedule: Schedule::default(),
             engines,
             network,
             slots,
@@ -149,18 +128,11 @@ impl World {
             traffic: Traffic::default(),
             checks: Checks::default(),
             trace: Trace::new(scenario.lines),
-            whims: Random::new(scenario.seed ^ 0x5eed_0f0b_e4a7_0125),
             spice: random.fork(),
             random,
             make,
-            renewals: BTreeMap::new(),
-            faulty: true,
-            faults: BTreeMap::new(),
-            stopped: None,
-            dead_port: None,
-            split: scenario.votes == Votes::TwoNode,
+            fate: Fate::new(&scenario),
             holders: Holders::default(),
-            state_lost: 0,
             scenario,
         };
         world.begin();
@@ -173,63 +145,57 @@ impl World {
         }
         self.begin_peers();
         let first = self.scenario.calm + self.random.below(self.scenario.fault_pace);
-        self.at(first, What::Fault);
-        self.configure(COMMAND_COUNT);
-        self.at(self.scenario.calm + self.scenario.faults, What::Heal);
+        self.schedule.at(first, What::Fault);
+        fate::configure(self, COMMAND_COUNT);
+        self.schedule.at(self.scenario.calm + self.scenario.faults, What::Heal);
     }
 
     /// Runs to the end, or to the first violation.
     pub fn run(mut self) -> Outcome {
         let end = self.scenario.calm + self.scenario.faults + self.scenario.settle;
         self.run_until(end);
-        self.traffic.watch(self.now);
+        self.traffic.watch(self.schedule.now);
         let tail = end + self.scenario.watch;
         // Something may be under way at any moment, but not always.
-        while self.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
-            self.run_until(self.now + AGREEMENT_INTERVAL);
+        while self.schedule.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
+            self.run_until(self.schedule.now + AGREEMENT_INTERVAL);
         }
         self.check_agreement();
         self.check_relics();
         self.run_until(tail);
         self.check_flow();
-        self.excuse();
+        fate::excuse(&mut self);
         self.outcome()
     }
 
     fn run_until(&mut self, end: Nanos) {
         while self.checks.violations().is_empty() && self.trace.steps < MAX_STEPS {
             let Some(next) = self.next().filter(|next| *next <= end) else { break };
-            self.now = self.now.max(next);
+            self.schedule.now = self.schedule.now.max(next);
             self.step();
         }
-        self.now = self.now.max(end);
+        self.schedule.now = self.schedule.now.max(end);
     }
 
     fn next(&self) -> Option<Nanos> {
-        let queued = self.queue.first_key_value().map(|((at, _), _)| *at);
-        let wake = self.wakes.first().map(|(at, _)| *at);
-        [self.engines.next(), queued, wake].into_iter().flatten().min()
+        [self.engines.next(), self.schedule.next()].into_iter().flatten().min()
     }
 
     /// One thing happens.
     fn step(&mut self) {
         self.trace.steps += 1;
-        if self.engines.next().is_some_and(|at| at <= self.now) {
-            self.engines.step(self.now, &self.network);
-        } else if self.queue.first_key_value().is_some_and(|((at, _), _)| *at <= self.now) {
-            if let Some((_, what)) = self.queue.pop_first() {
-                self.happen(what);
-            }
-        } else if let Some((at, actor)) = self.wakes.pop_first() {
-            debug_assert!(at <= self.now);
-            self.wake_of.remove(&actor);
-            match actor {
-                Actor::Node(node) => self.arrive(node, Arrival::Input(Input::Timeout)),
-                Actor::Peer(peer) => self.with_peer(peer, Peer::handle_timeout),
+        if self.engines.next().is_some_and(|at| at <= self.schedule.now) {
+            self.engines.step(self.schedule.now, &self.network);
+        } else {
+            match self.schedule.take_due() {
+                Some(Due::Event(what)) => self.happen(what),
+                Some(Due::Deadline(Actor::Node(node))) => self.arrive(node, Arrival::Input(Input::Timeout)),
+                Some(Due::Deadline(Actor::Peer(peer))) => self.with_peer(peer, Peer::handle_timeout),
+                None => {}
             }
         }
         self.hand_on();
-        self.excuse();
+        fate::excuse(self);
     }
 
     fn happen(&mut self, what: What) {
@@ -240,12 +206,12 @@ impl World {
             What::Probe(peer, outward) => self.probe(peer, outward),
             What::Care(peer) => self.care(peer),
             What::Forget(peer) => self.forget(peer),
-            What::Configure(left) => self.configure(left),
-            What::Fault => self.fault(),
-            What::End(kind, node) => self.end(kind, node),
-            What::Storm(left) => self.storm(left),
+            What::Configure(left) => fate::configure(self, left),
+            What::Fault => fate::fault(self),
+            What::End(kind, node) => fate::end(self, kind, node),
+            What::Storm(left) => fate::storm(self, left),
             What::Written(node, boot, durable) => self.written(node, boot, durable),
-            What::Heal => self.heal(),
+            What::Heal => fate::heal(self),
         }
     }
 
@@ -256,22 +222,7 @@ impl World {
         }
     }
 
-    fn at(&mut self, at: Nanos, what: What) {
-        self.queued += 1;
-        self.queue.insert((at.max(self.now), self.queued), what);
-    }
-
-    fn wake(&mut self, actor: Actor, at: Option<Nanos>) {
-        if let Some(old) = self.wake_of.remove(&actor) {
-            self.wakes.remove(&(old, actor));
-        }
-        if let Some(at) = at {
-            self.wakes.insert((at, actor));
-            self.wake_of.insert(actor, at);
-        }
-    }
-
     fn note(&mut self, who: Who, what: &'static str, a: u64, b: u64) {
-        self.trace.note(self.now, who, what, [a, b]);
+        self.trace.note(self.schedule.now, who, what, [a, b]);
     }
 }

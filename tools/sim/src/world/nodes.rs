@@ -30,16 +30,16 @@ impl World {
             index,
             id: slot.id,
             boot: slot.boots,
-            now: slot.clock.at(self.now),
+            now: slot.clock.at(self.schedule.now),
             disk: slot.disk,
             entropy: HostEntropy::new(seed),
         };
         slot.host = Some((self.make)(&self.scenario, &birth));
-        slot.birth_at = self.now;
+        slot.birth_at = self.schedule.now;
         (slot.birth, slot.empty, slot.refused, slot.pause) = (Some(birth), true, false, None);
         slot.history.clear();
         self.note(Who::Node(index), "starts", u64::from(self.slots[index].disk.incarnation), seed);
-        self.engines.start(self.now, index);
+        self.engines.start(self.schedule.now, index);
         self.after(index);
     }
 
@@ -53,10 +53,10 @@ impl World {
         slot.inbox.clear();
         slot.history.clear();
         self.holders.forget(index, None);
-        self.engines.freeze(self.now, index, false);
-        self.engines.stop(self.now, index, false);
-        self.engines.serve(self.now, index, true);
-        self.wake(Actor::Node(index), None);
+        self.engines.freeze(self.schedule.now, index, false);
+        self.engines.stop(self.schedule.now, index, false);
+        self.engines.serve(self.schedule.now, index, true);
+        self.schedule.wake(Actor::Node(index), None);
         self.note(Who::Node(index), "dies", 0, 0);
     }
 
@@ -64,10 +64,10 @@ impl World {
     pub(super) fn pause(&mut self, index: usize, pause: Pause) {
         self.slots[index].pause = Some(pause);
         match pause {
-            Pause::Host => self.engines.freeze(self.now, index, true),
-            Pause::Process => self.engines.serve(self.now, index, false),
+            Pause::Host => self.engines.freeze(self.schedule.now, index, true),
+            Pause::Process => self.engines.serve(self.schedule.now, index, false),
         }
-        self.wake(Actor::Node(index), None);
+        self.schedule.wake(Actor::Node(index), None);
         self.note(Who::Node(index), "stands still", pause as u64, 0);
     }
 
@@ -79,8 +79,8 @@ impl World {
         }
         let packets = std::mem::take(&mut slot.packets);
         let inbox = std::mem::take(&mut slot.inbox);
-        self.engines.freeze(self.now, index, false);
-        self.engines.serve(self.now, index, true);
+        self.engines.freeze(self.schedule.now, index, false);
+        self.engines.serve(self.schedule.now, index, true);
         self.note(Who::Node(index), "goes on", packets.len() as u64, inbox.len() as u64);
         // Its threads wake up in any order.
         let worker_first = self.random.permille(500);
@@ -116,16 +116,16 @@ impl World {
         }
         entropy.reseed(seed);
         // Set back once more it lives through that again.
-        slot.history.push((self.now, slot.clock.at(self.now), Lived::SetBack(seed)));
+        slot.history.push((self.schedule.now, slot.clock.at(self.schedule.now), Lived::SetBack(seed)));
         slot.disk = disk.filter(|_| with_disk).unwrap_or(slot.disk);
         (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
         slot.packets.clear();
         slot.inbox.clear();
         self.holders.forget(index, None);
         self.note(Who::Node(index), "is set back to", to, u64::from(with_disk));
-        self.engines.freeze(self.now, index, false);
-        self.engines.stop(self.now, index, true);
-        self.engines.start(self.now, index);
+        self.engines.freeze(self.schedule.now, index, false);
+        self.engines.stop(self.schedule.now, index, true);
+        self.engines.start(self.schedule.now, index);
         self.handle(index, Input::RolledBack);
         self.after(index);
     }
@@ -147,7 +147,7 @@ impl World {
             Arrival::Outer(ref packet) | Arrival::Fragments(ref packet) => {
                 if rollbacks {
                     let lived = Lived::Filter(packet.clone());
-                    slot.history.push((self.now, slot.clock.at(self.now), lived));
+                    slot.history.push((self.schedule.now, slot.clock.at(self.schedule.now), lived));
                 }
                 let comes_in = host.filter_outer(packet) || matches!(arrival, Arrival::Fragments(_));
                 comes_in.then(|| Input::Esp(packet.clone()))
@@ -166,9 +166,9 @@ impl World {
         let (what, detail) = describe(&input);
         self.note(Who::Node(index), what, detail, 0);
         let slot = &mut self.slots[index];
-        let now = slot.clock.at(self.now);
+        let now = slot.clock.at(self.schedule.now);
         if self.scenario.rollbacks {
-            slot.history.push((self.now, now, Lived::Input(input.clone())));
+            slot.history.push((self.schedule.now, now, Lived::Input(input.clone())));
         }
         if let Some(host) = &mut slot.host {
             host.handle(now, input);
@@ -196,33 +196,34 @@ impl World {
             Effect::Heartbeat(to, link, bytes) => {
                 let Some(to) = self.slots.iter().position(|slot| slot.id == to) else { return };
                 let Some(network) = Link::ALL.get(usize::from(link)) else { return };
-                for at in self.network.between(self.now, *network, index, to) {
-                    self.at(at, What::Node(to, Arrival::Input(Input::Heartbeat(link, bytes.clone()))));
+                for at in self.network.between(self.schedule.now, *network, index, to) {
+                    self.schedule
+                        .at(at, What::Node(to, Arrival::Input(Input::Heartbeat(link, bytes.clone()))));
                 }
             }
             Effect::Ike(path, bytes) => {
                 self.note(who, "sends IKE", digest(&bytes), 0);
-                self.checks.ike_sent(self.now, who, &bytes);
+                self.checks.ike_sent(self.schedule.now, who, &bytes);
                 self.ike_to_peer(index, path, bytes);
             }
             Effect::Outer(sent) => self.sent(index, sent),
             Effect::Inner(packet) => {
-                if !self.network.through(self.now, Link::Inner, index).is_empty() {
+                if !self.network.through(self.schedule.now, Link::Inner, index).is_empty() {
                     self.traffic.arrived_inside(&packet);
                 }
             }
             Effect::Accepted(taken) => self.taken(index, &taken),
             Effect::Spent(key, numbers) => {
                 self.note(who, "sends much", numbers.start, numbers.end);
-                self.checks.esp_spent(self.now, who, key, numbers);
+                self.checks.esp_spent(self.schedule.now, who, key, numbers);
             }
             Effect::Unrested(spi) => {
                 let what = format!("SPI {:08x} has the slot of one that must rest", spi.0);
-                self.checks.violate(Invariant::Accepted, self.now, who, what);
+                self.checks.violate(Invariant::Accepted, self.schedule.now, who, what);
             }
             Effect::Rejoin => {
-                self.engines.stop(self.now, index, true);
-                self.engines.start(self.now, index);
+                self.engines.stop(self.schedule.now, index, true);
+                self.engines.start(self.schedule.now, index);
             }
             Effect::Persist(durable) => self.persist(index, durable),
             Effect::Event(event) => self.node_event(index, &event),
@@ -231,16 +232,19 @@ impl World {
 
     fn multicast(&mut self, index: usize, bytes: Vec<u8>) {
         self.note(Who::Node(index), "multicasts", digest(&bytes), bytes.len() as u64);
-        let Err(bytes) = self.engines.multicast(self.now, index, bytes) else { return };
+        let Err(bytes) = self.engines.multicast(self.schedule.now, index, bytes) else { return };
         let slot = &mut self.slots[index];
         if !slot.refused {
             slot.refused = true;
-            self.at(self.now + ENGINE_RETRY_INTERVAL, What::Node(index, Arrival::Input(Input::Ready)));
+            self.schedule.at(
+                self.schedule.now + ENGINE_RETRY_INTERVAL,
+                What::Node(index, Arrival::Input(Input::Ready)),
+            );
         }
         let slot = &mut self.slots[index];
-        let now = slot.clock.at(self.now);
+        let now = slot.clock.at(self.schedule.now);
         if self.scenario.rollbacks {
-            slot.history.push((self.now, now, Lived::Input(Input::Refused(bytes.clone()))));
+            slot.history.push((self.schedule.now, now, Lived::Input(Input::Refused(bytes.clone()))));
         }
         if let Some(host) = &mut slot.host {
             host.handle(now, Input::Refused(bytes));
@@ -256,9 +260,9 @@ impl World {
             self.slots[index].disk = durable.on_top_of(disk);
         }
         let slow = if self.random.permille(100) { 300 } else { 10 };
-        let at = self.now + self.random.below(slow * MILLI);
+        let at = self.schedule.now + self.random.below(slow * MILLI);
         let boot = self.slots[index].boots;
-        self.at(at, What::Written(index, boot, durable));
+        self.schedule.at(at, What::Written(index, boot, durable));
     }
 
     /// What a node had to write is on its disk.
@@ -274,8 +278,8 @@ impl World {
         let IpAddr::V4(to) = path.remote.ip() else { return };
         let Some(peer) = config::peer_at(to).filter(|peer| *peer < self.peers.len()) else { return };
         let path = Path { local: path.remote, remote: path.local };
-        for at in self.network.through(self.now, Link::Outer, index) {
-            self.at(at, What::PeerIke(peer, path, bytes.clone()));
+        for at in self.network.through(self.schedule.now, Link::Outer, index) {
+            self.schedule.at(at, What::PeerIke(peer, path, bytes.clone()));
         }
     }
 
@@ -283,16 +287,16 @@ impl World {
         let who = Who::Node(index);
         let Sent { packet, key, shard, provisional } = sent;
         let (esp, to) = (probe::esp(&packet), probe::destination(&packet));
-        self.checks.left_outside(self.now, who, esp.as_ref(), to);
+        self.checks.left_outside(self.schedule.now, who, esp.as_ref(), to);
         let (Some(esp), Some(key), Some(to)) = (esp, key, to) else { return };
         self.note(who, "sends ESP", u64::from(esp.spi), u64::from(esp.sequence));
-        self.checks.esp_sent(self.now, who, key, &esp);
+        self.checks.esp_sent(self.schedule.now, who, key, &esp);
         if let Some(shard) = shard {
             self.check_owner(index, shard, provisional);
         }
         let Some(peer) = config::peer_at(to).filter(|peer| *peer < self.peers.len()) else { return };
-        for at in self.network.through(self.now, Link::Outer, index) {
-            self.at(at, What::PeerEsp(peer, packet.clone()));
+        for at in self.network.through(self.schedule.now, Link::Outer, index) {
+            self.schedule.at(at, What::PeerEsp(peer, packet.clone()));
         }
     }
 
@@ -300,7 +304,7 @@ impl World {
         let Taken { key, sequence, shard, provisional, unseen } = *taken;
         self.note(Who::Node(index), "takes ESP in", u64::from(sequence), u64::from(provisional));
         let by = Accepted { node: index, boot: self.slots[index].boots, provisional, unseen };
-        self.checks.accepted(self.now, key, sequence, by);
+        self.checks.accepted(self.schedule.now, key, sequence, by);
         self.check_owner(index, shard, provisional);
     }
 
@@ -310,23 +314,23 @@ impl World {
     fn check_owner(&mut self, index: usize, shard: Shard, provisional: bool) {
         if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(shard)) {
             let what = format!("carries shard {} and is not its standby", shard.0);
-            self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
+            self.checks.violate(Invariant::Accepted, self.schedule.now, Who::Node(index), what);
         }
         if provisional || !self.is_quorate(index) {
             return;
         }
         let owns = |(other, slot): &(usize, &Slot)| {
-            let now = slot.clock.at(self.now);
+            let now = slot.clock.at(self.schedule.now);
             *other != index
                 && slot.runs()
                 && self.is_quorate(*other)
                 && slot.host.as_ref().is_some_and(|host| host.owns(now, shard))
         };
         if let Some((other, _)) = self.slots.iter().enumerate().find(owns)
-            && !self.is_split_brain()
+            && !self.fate.is_split_brain()
         {
             let what = format!("node {} owns shard {} too", other + 1, shard.0);
-            self.checks.violate(Invariant::Accepted, self.now, Who::Node(index), what);
+            self.checks.violate(Invariant::Accepted, self.schedule.now, Who::Node(index), what);
         }
     }
 
@@ -341,7 +345,12 @@ impl World {
         let Some(host) = &self.slots[index].host else { return };
         let totals = host.plane().totals();
         if !(totals.inbound.is_balanced() && totals.outbound.is_balanced()) {
-            self.checks.violate(Invariant::Accounting, self.now, Who::Node(index), format!("{totals:?}"));
+            self.checks.violate(
+                Invariant::Accounting,
+                self.schedule.now,
+                Who::Node(index),
+                format!("{totals:?}"),
+            );
         }
     }
 
@@ -350,9 +359,9 @@ impl World {
             Event::IkeUp(ike) => self.note(Who::Node(index), "IKE is up", ike.0, 0),
             Event::IkeDown(ike, reason) => {
                 self.note(Who::Node(index), "IKE is down", ike.0, 0);
-                if matches!(reason, Reason::Timeout { .. }) && self.may_blame() {
+                if matches!(reason, Reason::Timeout { .. }) && self.fate.may_blame() {
                     let what = format!("gives a peer up: {reason}");
-                    self.checks.violate(Invariant::Answered, self.now, Who::Node(index), what);
+                    self.checks.violate(Invariant::Answered, self.schedule.now, Who::Node(index), what);
                 }
             }
             Event::ChildRekeyed(..) => self.traffic.rekeys += 1,
@@ -368,12 +377,13 @@ impl World {
             Some(host) if slot.pause.is_none() => {
                 // What is due at once is so in the next turn of its thread: others have theirs
                 // before it.
-                let turn = |at: Nanos| if at <= self.now { self.now + TURN_INTERVAL } else { at };
-                host.next_timeout().map(|local| turn(slot.clock.when(local, self.now)))
+                let turn =
+                    |at: Nanos| if at <= self.schedule.now { self.schedule.now + TURN_INTERVAL } else { at };
+                host.next_timeout().map(|local| turn(slot.clock.when(local, self.schedule.now)))
             }
             _ => None,
         };
-        self.wake(Actor::Node(index), at);
+        self.schedule.wake(Actor::Node(index), at);
         self.note_standing(index);
     }
 
@@ -392,10 +402,10 @@ impl World {
         // Half of the nodes, by the grace of the witness. Should they stand still, the other half
         // gets its vote, and they go on until their engine tells them so: among themselves nobody
         // can prove anything.
-        self.split |= standing.members * 2 <= self.scenario.nodes;
+        self.fate.split |= standing.members * 2 <= self.scenario.nodes;
         slot.empty = false;
         let lost = self.holders.holds(index, at, standing.members);
-        self.state_lost += u64::from(lost);
+        self.fate.state_lost += u64::from(lost);
     }
 }
 

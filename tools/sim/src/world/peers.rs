@@ -41,32 +41,32 @@ impl World {
             // Some come while there are faults already.
             let late = if self.random.permille(300) { self.scenario.calm + self.scenario.faults } else { 1 };
             let at = 300 * MILLI + self.random.below(late.max(self.scenario.calm));
-            self.at(at, What::Care(index));
+            self.schedule.at(at, What::Care(index));
             if manners.is_forgetful() {
                 // Once more when all is well: that must leave nothing behind.
-                self.at(
+                self.schedule.at(
                     self.scenario.calm + self.scenario.faults + LAST_MEMORY_LOSS_AFTER,
                     What::Forget(index),
                 );
             }
             for outward in [false, true] {
                 let at = self.random.below(self.scenario.probe_pace);
-                self.at(at, What::Probe(index, outward));
+                self.schedule.at(at, What::Probe(index, outward));
             }
         }
     }
 
     /// A peer does something.
     pub(super) fn with_peer(&mut self, index: usize, with: impl FnOnce(&mut Peer, Time)) {
-        let now = Time(std::time::Duration::from_nanos(self.now));
+        let now = Time(std::time::Duration::from_nanos(self.schedule.now));
         let peer = &mut self.peers[index];
         with(peer, now);
         for effect in peer.take_effects() {
             self.peer_effect(index, effect);
         }
         let at = self.peers[index].next_timeout();
-        let at = at.map(|at| u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX).max(self.now));
-        self.wake(Actor::Peer(index), at);
+        let at = at.map(|at| u64::try_from(at.0.as_nanos()).unwrap_or(u64::MAX).max(self.schedule.now));
+        self.schedule.wake(Actor::Peer(index), at);
     }
 
     /// An IKE message reaches a peer.
@@ -81,7 +81,7 @@ impl World {
         let Ok(message) = Message::parse(bytes) else { return };
         let header = message.header;
         // Anybody may say that there is no such IKE SA.
-        if message.encrypted.is_none() || !header.response || !self.may_blame() {
+        if message.encrypted.is_none() || !header.response || !self.fate.may_blame() {
             return;
         }
         let Some(holder) = self.forgetful(&header) else { return };
@@ -92,7 +92,7 @@ impl World {
             peer + 1,
             header.initiator_spi
         );
-        self.checks.violate(Invariant::Answered, self.now, Who::Node(holder), what);
+        self.checks.violate(Invariant::Answered, self.schedule.now, Who::Node(holder), what);
     }
 
     /// A node that would go on with the state and does not know of that answer.
@@ -115,17 +115,17 @@ impl World {
         match effect {
             Effect::Ike(path, bytes) => {
                 self.note(who, "sends IKE", digest(&bytes), 0);
-                self.checks.ike_sent(self.now, who, &bytes);
+                self.checks.ike_sent(self.schedule.now, who, &bytes);
                 let path = Path { local: path.remote, remote: path.local };
                 self.flood(Link::Outer, |_| Arrival::Ike(path, bytes.clone()));
             }
             Effect::Esp(packet) => {
                 let Some(esp) = crate::probe::esp(&packet) else {
-                    return self.checks.left_outside(self.now, who, None, None);
+                    return self.checks.left_outside(self.schedule.now, who, None, None);
                 };
                 self.note(who, "sends ESP", u64::from(esp.spi), u64::from(esp.sequence));
                 if let Some(key) = self.peers[index].plane().key_out(esp.spi, esp.to) {
-                    self.checks.esp_sent(self.now, who, key, &esp);
+                    self.checks.esp_sent(self.schedule.now, who, key, &esp);
                 }
                 // Some are too long for the way.
                 match self.spice.permille(30) {
@@ -141,8 +141,8 @@ impl World {
     /// A packet for the gateway's address reaches the nodes: every copy fares as it may.
     pub(super) fn flood(&mut self, link: Link, arrival: impl Fn(usize) -> Arrival) {
         for node in 0..self.slots.len() {
-            for at in self.network.through(self.now, link, node) {
-                self.at(at, What::Node(node, arrival(node)));
+            for at in self.network.through(self.schedule.now, link, node) {
+                self.schedule.at(at, What::Node(node, arrival(node)));
             }
         }
     }
@@ -162,9 +162,9 @@ impl World {
                 tunnel.up &= established;
                 tunnel.closing &= established;
                 self.note(who, "IKE is down", ike.0, u64::from(lost));
-                if lost && self.may_blame() {
+                if lost && self.fate.may_blame() {
                     let what = format!("has lost its tunnel: {reason}");
-                    self.checks.violate(Invariant::Answered, self.now, who, what);
+                    self.checks.violate(Invariant::Answered, self.schedule.now, who, what);
                 }
             }
             _ => {}
@@ -180,13 +180,13 @@ impl World {
     /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of
     /// it.
     pub(super) fn care(&mut self, index: usize) {
-        let next = self.now + CARE_INTERVAL / 2 + self.random.below(CARE_INTERVAL);
-        self.at(next, What::Care(index));
+        let next = self.schedule.now + CARE_INTERVAL / 2 + self.random.below(CARE_INTERVAL);
+        self.schedule.at(next, What::Care(index));
         if !self.is_established(index) {
             self.tunnels[index].closing = false;
             return self.bring_up(index);
         }
-        if !self.faulty || !self.random.permille(150) {
+        if !self.fate.may_strike || !self.random.permille(150) {
             return;
         }
         if self.scenario.manners[index].is_forgetful() && self.spice.permille(300) {
@@ -218,7 +218,7 @@ impl World {
     /// A peer begins anew, and knows of nothing.
     pub(super) fn forget(&mut self, index: usize) {
         self.note(Who::Peer(index), "loses its memory", 0, 0);
-        let now = Time(std::time::Duration::from_nanos(self.now));
+        let now = Time(std::time::Duration::from_nanos(self.schedule.now));
         let manners = self.scenario.manners[index];
         self.peers[index] = Peer::new(now, index, &manners, &mut self.spice);
         let tunnel = &mut self.tunnels[index];
@@ -231,7 +231,7 @@ impl World {
     pub(super) fn relics(&self) -> Vec<usize> {
         let differs = |peer: &usize| {
             let addr = IpAddr::V4(peer_addr(*peer));
-            let awake = self.slots.iter().enumerate().filter(|(node, _)| self.stopped != Some(*node));
+            let awake = self.slots.iter().enumerate().filter(|(node, _)| self.fate.stopped != Some(*node));
             let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
             let mut ours: Vec<IkeSpi> = hosts.flat_map(|host| host.ikes_with(addr)).collect();
             let mut theirs = established_with(self.peers[*peer].endpoint(), IpAddr::V4(VIP));
@@ -249,7 +249,7 @@ impl World {
             && self.checks.violations().is_empty()
         {
             let what = "the nodes have other IKE SAs with it than it has".to_owned();
-            self.checks.violate(Invariant::Recovery, self.now, Who::Peer(peer), what);
+            self.checks.violate(Invariant::Recovery, self.schedule.now, Who::Peer(peer), what);
         }
     }
 
@@ -258,10 +258,10 @@ impl World {
         // An attempt that leads nowhere is given up: the other side may have lost what was half
         // done.
         let asked = tunnel.asked;
-        if asked != 0 && self.now - asked < INITIATE_TIMEOUT {
+        if asked != 0 && self.schedule.now - asked < INITIATE_TIMEOUT {
             return;
         }
-        tunnel.asked = self.now;
+        tunnel.asked = self.schedule.now;
         // The gateway begins by itself where it is to begin, but for what an operator has taken
         // down.
         let by_gateway = self.scenario.manners[index].gateway_starts && tunnel.ups == 0;

@@ -91,12 +91,12 @@ impl World {
     /// A packet is sent through a tunnel: by the server, or by the peer's client.
     pub(super) fn probe(&mut self, peer: usize, outward: bool) {
         let pace = self.scenario.probe_pace;
-        let next = self.now + pace / 2 + self.random.below(pace);
-        self.at(next, What::Probe(peer, outward));
-        if outward && self.faulty && self.spice.permille(20) {
+        let next = self.schedule.now + pace / 2 + self.random.below(pace);
+        self.schedule.at(next, What::Probe(peer, outward));
+        if outward && self.fate.may_strike && self.spice.permille(20) {
             self.burst(peer);
         }
-        let number = self.traffic.send(peer, outward, self.now);
+        let number = self.traffic.send(peer, outward, self.schedule.now);
         if outward {
             let packet = probe::packet(config::SERVER, config::client(peer), number);
             self.flood(Link::Inner, |_| Arrival::Inner(packet.clone()));
