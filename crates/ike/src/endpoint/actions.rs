@@ -67,6 +67,13 @@ impl Environment {
         }
     }
 
+    /// True if a packet without an SA brings the child up.
+    pub(super) fn is_trapped(&self, connection: &str, child: &str) -> bool {
+        let configured = self.loaded.connections.get(connection);
+        let action = configured.and_then(|c| c.child(child).map(|child| child.start_action));
+        action.is_some_and(|action| action.traps() || self.starts.is_trapped(connection, child))
+    }
+
     fn act(&mut self, now: Time, sa: &IkeSa, child: &str, action: StartAction) {
         let connection = sa.connection.as_str();
         if action.traps() {
@@ -98,8 +105,6 @@ impl Endpoint {
 
     /// True if a packet without an SA brings the child up.
     pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
-        let configured = self.env.loaded.connections.get(connection);
-        let action = configured.and_then(|c| c.child(child).map(|child| child.start_action));
-        action.is_some_and(|action| action.traps() || self.env.starts.is_trapped(connection, child))
+        self.env.is_trapped(connection, child)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{Child, ChildMode};
 use crate::endpoint::Endpoint;
+use crate::endpoint::environment::Environment;
 use crate::endpoint::record::{ChildFailure, ChildRecord};
 use crate::output::Time;
 use crate::sa::{IkeSa, Task};
@@ -96,76 +97,82 @@ impl Endpoint {
     /// The children of a connection, in the order of the configuration: as far as this node knows.
     /// Costs as much as the connection has children and IKE SAs.
     pub fn children(&self, connection: &str) -> Vec<ChildStatus> {
-        let found = self.found(connection);
+        let found = found(&self.env, connection);
         let none = Found::default();
         let records = self.env.loaded.connections.records(connection);
         let status = |(child, record): (&Child, &ChildRecord)| {
-            self.child_status(connection, child, record, found.get(child.name.as_str()).unwrap_or(&none))
+            child_status(
+                &self.env,
+                connection,
+                child,
+                record,
+                found.get(child.name.as_str()).unwrap_or(&none),
+            )
         };
         records.map(status).collect()
     }
+}
 
-    fn child_status(
-        &self,
-        connection: &str,
-        child: &Child,
-        record: &ChildRecord,
-        found: &Found,
-    ) -> ChildStatus {
-        let start = self.env.starts.due_at(connection, &child.name);
-        let next_try = found.retry.into_iter().chain(start).min();
-        let state = self.child_state(connection, child, found, next_try.is_some());
-        let wanted = self.env.starts.is_wanted(connection, &child.name);
-        let tried = matches!(state, ChildState::Up | ChildState::Establishing | ChildState::Waiting);
-        let starts = child.mode.is_negotiated() && child.start_action.starts();
-        let up = state == ChildState::Up;
-        ChildStatus {
-            name: child.name.clone(),
-            state,
-            expected: starts || wanted && tried,
-            since: record.since(up).or(found.installed),
-            failure: record.failure().cloned(),
-            next_try: next_try.filter(|_| state == ChildState::Waiting),
-            heard: found.heard,
-            sas: found.sas,
+fn child_status(
+    env: &Environment,
+    connection: &str,
+    child: &Child,
+    record: &ChildRecord,
+    found: &Found,
+) -> ChildStatus {
+    let start = env.starts.due_at(connection, &child.name);
+    let next_try = found.retry.into_iter().chain(start).min();
+    let state = child_state(env, connection, child, found, next_try.is_some());
+    let wanted = env.starts.is_wanted(connection, &child.name);
+    let tried = matches!(state, ChildState::Up | ChildState::Establishing | ChildState::Waiting);
+    let starts = child.mode.is_negotiated() && child.start_action.starts();
+    let up = state == ChildState::Up;
+    ChildStatus {
+        name: child.name.clone(),
+        state,
+        expected: starts || wanted && tried,
+        since: record.since(up).or(found.installed),
+        failure: record.failure().cloned(),
+        next_try: next_try.filter(|_| state == ChildState::Waiting),
+        heard: found.heard,
+        sas: found.sas,
+    }
+}
+
+fn child_state(env: &Environment, connection: &str, child: &Child, found: &Found, waits: bool) -> ChildState {
+    match child.mode {
+        // It waits for an operator to install it.
+        ChildMode::Pass | ChildMode::Drop if !child.start_action.traps() => return ChildState::Passive,
+        ChildMode::Pass => return ChildState::Pass,
+        ChildMode::Drop => return ChildState::Drop,
+        ChildMode::Tunnel | ChildMode::Transport => {}
+    }
+    if found.sas > 0 {
+        ChildState::Up
+    } else if found.asked || env.names.waiting_for(connection, &child.name).is_some() {
+        ChildState::Establishing
+    } else if waits {
+        ChildState::Waiting
+    } else if env.is_trapped(connection, &child.name) {
+        ChildState::Trapped
+    } else if child.start_action.starts() {
+        ChildState::Down
+    } else {
+        ChildState::Passive
+    }
+}
+
+/// By child.
+fn found<'a>(env: &'a Environment, connection: &'a str) -> BTreeMap<&'a str, Found> {
+    let mut found = BTreeMap::new();
+    for sa in env.table.of_connection(connection).filter(|sa| sa.is_live()) {
+        if let Some(attempt) = sa.phase.attempt() {
+            of(&mut found, &attempt.child).asked = true;
+        } else if sa.is_established() {
+            look_at(sa, &mut found);
         }
     }
-
-    fn child_state(&self, connection: &str, child: &Child, found: &Found, waits: bool) -> ChildState {
-        match child.mode {
-            // It waits for an operator to install it.
-            ChildMode::Pass | ChildMode::Drop if !child.start_action.traps() => return ChildState::Passive,
-            ChildMode::Pass => return ChildState::Pass,
-            ChildMode::Drop => return ChildState::Drop,
-            ChildMode::Tunnel | ChildMode::Transport => {}
-        }
-        if found.sas > 0 {
-            ChildState::Up
-        } else if found.asked || self.env.names.waiting_for(connection, &child.name).is_some() {
-            ChildState::Establishing
-        } else if waits {
-            ChildState::Waiting
-        } else if self.is_trapped(connection, &child.name) {
-            ChildState::Trapped
-        } else if child.start_action.starts() {
-            ChildState::Down
-        } else {
-            ChildState::Passive
-        }
-    }
-
-    /// By child.
-    fn found<'a>(&'a self, connection: &'a str) -> BTreeMap<&'a str, Found> {
-        let mut found = BTreeMap::new();
-        for sa in self.env.table.of_connection(connection).filter(|sa| sa.is_live()) {
-            if let Some(attempt) = sa.phase.attempt() {
-                of(&mut found, &attempt.child).asked = true;
-            } else if sa.is_established() {
-                look_at(sa, &mut found);
-            }
-        }
-        found
-    }
+    found
 }
 
 fn look_at<'a>(sa: &'a IkeSa, found: &mut BTreeMap<&'a str, Found>) {

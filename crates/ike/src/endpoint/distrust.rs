@@ -3,6 +3,7 @@
 use crate::config::{Connection, Identity, SharedSecret};
 use crate::endpoint::Endpoint;
 use crate::endpoint::environment::Environment;
+use crate::endpoint::loaded::Loaded;
 use crate::output::{IkeSaId, Time};
 use crate::sa::{IkeSa, OutdatedIke};
 use std::net::IpAddr;
@@ -17,42 +18,44 @@ impl Endpoint {
         if !self.env.loaded.secrets.load(secret) {
             return;
         }
-        for id in self.proven_by(&name, &owners) {
+        for id in proven_by(&self.env, &name, &owners) {
             if let Some(mut sa) = self.env.table.take(id) {
                 self.env.distrust(&mut sa);
                 self.env.put(sa);
             }
         }
     }
+}
 
-    /// The IKE SAs for which that is the shared key. Those of its owners are found without a walk
-    /// through all.
-    fn proven_by(&self, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
-        let is_by_it = |sa: &&IkeSa| {
-            let found = self.env.loaded.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
-            sa.is_established() && self.is_by_key(sa) && found.is_some_and(|found| found.name == name)
-        };
-        let all = || self.env.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
-        match owners {
-            [] => all(),
-            [owner] if self.may_be_us(owner) => all(),
-            owners => {
-                let of_owners = owners.iter().flat_map(|owner| self.env.table.by_identity(owner));
-                of_owners.filter(is_by_it).map(|sa| sa.id).collect()
-            }
+/// The IKE SAs for which that is the shared key. Those of its owners are found without a walk
+/// through all.
+fn proven_by(env: &Environment, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
+    let is_by_it = |sa: &&IkeSa| {
+        let found = env.loaded.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
+        sa.is_established() && env.loaded.is_by_key(sa) && found.is_some_and(|found| found.name == name)
+    };
+    let all = || env.table.iter().filter(is_by_it).map(|sa| sa.id).collect();
+    match owners {
+        [] => all(),
+        [owner] if env.loaded.may_be_us(owner) => all(),
+        owners => {
+            let of_owners = owners.iter().flat_map(|owner| env.table.by_identity(owner));
+            of_owners.filter(is_by_it).map(|sa| sa.id).collect()
         }
     }
+}
 
+impl Loaded {
     fn may_be_us(&self, identity: &Identity) -> bool {
         let named = |connection: &Arc<Connection>| {
             connection.local_rounds().any(|local| local.id.as_ref().is_some_and(|id| id.matches(identity)))
         };
         let has = |addr: &IpAddr| *identity == Identity::Addr(*addr);
-        self.env.loaded.local_addrs.iter().any(has) || self.env.loaded.connections.iter().any(named)
+        self.local_addrs.iter().any(has) || self.connections.iter().any(named)
     }
 
     fn is_by_key(&self, sa: &IkeSa) -> bool {
-        let connection = self.env.loaded.known_connection(&sa.connection);
+        let connection = self.known_connection(&sa.connection);
         connection.is_some_and(|connection| !connection.last_remote().method.is_pubkey())
     }
 }

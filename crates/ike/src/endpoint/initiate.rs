@@ -2,6 +2,7 @@
 
 use crate::config::Connection;
 use crate::endpoint::begin::Beginning;
+use crate::endpoint::environment::Environment;
 use crate::endpoint::{Endpoint, InitiateError};
 use crate::exchange::is_host;
 use crate::output::{ChildSaId, IkeSaId, Time};
@@ -33,7 +34,7 @@ impl Endpoint {
         child: &str,
     ) -> Result<IkeSaId, InitiateError> {
         let connection = self.env.loaded.connections.child(connection, child)?;
-        let (ike, up) = self.bring_up(now, &connection, child, None)?;
+        let (ike, up) = bring_up(&mut self.env, now, &connection, child, None)?;
         if let Some(id) = up {
             self.env.initiate_done(now, &connection.name, ike, child, Ok(id));
         }
@@ -61,56 +62,7 @@ impl Endpoint {
             });
         }
         let ends = takes_anybody.then_some((local, remote));
-        self.bring_up(now, &connection, child, ends).map(|(ike, _)| ike)
-    }
-
-    /// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our
-    /// address and the peer's, where the connection does not say them.
-    fn bring_up(
-        &mut self,
-        now: Time,
-        connection: &Connection,
-        child: &str,
-        ends: Option<(IpAddr, IpAddr)>,
-    ) -> Result<(IkeSaId, Option<ChildSaId>), InitiateError> {
-        let waiting = self.env.names.waiting_for(&connection.name, child).filter(|_| ends.is_none());
-        if let Some(ike) = waiting {
-            return Ok((ike, None));
-        }
-        let peer = ends.map(|(_, remote)| remote);
-        match self.present(&connection.name, child, peer) {
-            Some(Present::OnItsWay(ike)) => return Ok((ike, None)),
-            Some(Present::Up(ike, id)) => return Ok((ike, Some(id))),
-            None => {}
-        }
-        if let Some(ike) = self.carrier(&connection.name, peer) {
-            self.add_child(now, ike, child);
-            return Ok((ike, None));
-        }
-        let begun = match ends {
-            Some(ends) => self.begin_between(now, connection, child, ends),
-            None => self.begin_or_wait(now, connection, child),
-        };
-        Ok((begun?, None))
-    }
-
-    /// Begins an IKE SA with a peer that a packet has named.
-    fn begin_between(
-        &mut self,
-        now: Time,
-        connection: &Connection,
-        child: &str,
-        (local, remote): (IpAddr, IpAddr),
-    ) -> Result<IkeSaId, InitiateError> {
-        let coming = self.env.table.of_connection(&connection.name).filter(|sa| !sa.is_established());
-        if coming.count() >= MAX_TRAPPED {
-            return Err(InitiateError::TooMany { connection: connection.name.clone(), most: MAX_TRAPPED });
-        }
-        let home = self.env.home_of(&connection.name, child);
-        let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
-        let path = connection.path(local, remote);
-        let beginning = Beginning { id: self.env.numbers.new_ike_id(), child, path, reauth: None, home };
-        self.env.begin_ike_sa_at(now, connection, beginning)
+        bring_up(&mut self.env, now, &connection, child, ends).map(|(ike, _)| ike)
     }
 
     /// Brings the IKE SA of a connection up, without a child (RFC 6023). The events `IkeUp` and
@@ -122,7 +74,7 @@ impl Endpoint {
         if !connection.has_peers() {
             return Err(InitiateError::NoIkeSa(connection.name.clone()));
         }
-        let up = self.carrier(&connection.name, None);
+        let up = carrier(&self.env, &connection.name, None);
         let waiting = up.or_else(|| self.env.names.first_waiting(&connection.name));
         let coming = waiting.or_else(|| {
             let ours = |sa: &&IkeSa| sa.phase.attempt().is_some();
@@ -130,61 +82,112 @@ impl Endpoint {
         });
         match coming {
             Some(ike) => Ok(ike),
-            None => self.begin_or_wait(now, &connection, ""),
+            None => begin_or_wait(&mut self.env, now, &connection, ""),
         }
     }
+}
 
-    /// The IKE SA of a connection, with that peer, on which a further child can be made: the
-    /// newest.
-    fn carrier(&self, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
-        self.env.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
+/// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our
+/// address and the peer's, where the connection does not say them.
+fn bring_up(
+    env: &mut Environment,
+    now: Time,
+    connection: &Connection,
+    child: &str,
+    ends: Option<(IpAddr, IpAddr)>,
+) -> Result<(IkeSaId, Option<ChildSaId>), InitiateError> {
+    let waiting = env.names.waiting_for(&connection.name, child).filter(|_| ends.is_none());
+    if let Some(ike) = waiting {
+        return Ok((ike, None));
     }
-
-    fn add_child(&mut self, now: Time, ike: IkeSaId, child: &str) {
-        self.env.with_sa(now, ike, |session| {
-            session.commit();
-            session.sa.outgoing.queue(Task::NewChild { name: child.to_owned(), tries: 1 });
-            session.next_task()
-        });
+    let peer = ends.map(|(_, remote)| remote);
+    match present(env, &connection.name, child, peer) {
+        Some(Present::OnItsWay(ike)) => return Ok((ike, None)),
+        Some(Present::Up(ike, id)) => return Ok((ike, Some(id))),
+        None => {}
     }
+    if let Some(ike) = carrier(env, &connection.name, peer) {
+        add_child(env, now, ike, child);
+        return Ok((ike, None));
+    }
+    let begun = match ends {
+        Some(ends) => begin_between(env, now, connection, child, ends),
+        None => begin_or_wait(env, now, connection, child),
+    };
+    Ok((begun?, None))
+}
 
-    /// Begins an IKE SA for a child, or for itself. Where the connection has names, they are looked
-    /// up before.
-    fn begin_or_wait(
-        &mut self,
-        now: Time,
-        connection: &Connection,
-        child: &str,
-    ) -> Result<IkeSaId, InitiateError> {
-        let home = self.env.home_of(&connection.name, child);
-        let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
-        if connection.names.iter().next().is_some() {
-            return Ok(self.wait_for_names(connection, child));
+/// Begins an IKE SA with a peer that a packet has named.
+fn begin_between(
+    env: &mut Environment,
+    now: Time,
+    connection: &Connection,
+    child: &str,
+    (local, remote): (IpAddr, IpAddr),
+) -> Result<IkeSaId, InitiateError> {
+    let coming = env.table.of_connection(&connection.name).filter(|sa| !sa.is_established());
+    if coming.count() >= MAX_TRAPPED {
+        return Err(InitiateError::TooMany { connection: connection.name.clone(), most: MAX_TRAPPED });
+    }
+    let home = env.home_of(&connection.name, child);
+    let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
+    let path = connection.path(local, remote);
+    let beginning = Beginning { id: env.numbers.new_ike_id(), child, path, reauth: None, home };
+    env.begin_ike_sa_at(now, connection, beginning)
+}
+
+/// The IKE SA of a connection, with that peer, on which a further child can be made: the
+/// newest.
+fn carrier(env: &Environment, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
+    let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
+    env.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
+}
+
+fn add_child(env: &mut Environment, now: Time, ike: IkeSaId, child: &str) {
+    env.with_sa(now, ike, |session| {
+        session.commit();
+        session.sa.outgoing.queue(Task::NewChild { name: child.to_owned(), tries: 1 });
+        session.next_task()
+    });
+}
+
+/// Begins an IKE SA for a child, or for itself. Where the connection has names, they are looked
+/// up before.
+fn begin_or_wait(
+    env: &mut Environment,
+    now: Time,
+    connection: &Connection,
+    child: &str,
+) -> Result<IkeSaId, InitiateError> {
+    let home = env.home_of(&connection.name, child);
+    let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
+    if connection.names.iter().next().is_some() {
+        let ike = env.numbers.new_ike_id();
+        env.names.wait(ike, connection, child);
+        return Ok(ike);
+    }
+    let path = env.loaded.initial_path(connection)?;
+    let beginning = Beginning { id: env.numbers.new_ike_id(), child, path, reauth: None, home };
+    env.begin_ike_sa_at(now, connection, beginning)
+}
+
+fn present(env: &Environment, connection: &str, child: &str, peer: Option<IpAddr>) -> Option<Present> {
+    let live = |sa: &&IkeSa| sa.is_live() && is_with(sa, peer);
+    env.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
+        Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
+        Phase::Established => {
+            let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
+            sa.children.iter().filter(named).find_map(|found| match found.is_missed() {
+                // Its renewal brings it back.
+                true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
+                false => Some(Present::Up(sa.id, found.id)),
+            })
         }
-        let path = self.env.loaded.initial_path(connection)?;
-        let beginning = Beginning { id: self.env.numbers.new_ike_id(), child, path, reauth: None, home };
-        self.env.begin_ike_sa_at(now, connection, beginning)
-    }
-
-    fn present(&self, connection: &str, child: &str, peer: Option<IpAddr>) -> Option<Present> {
-        let live = |sa: &&IkeSa| sa.is_live() && is_with(sa, peer);
-        self.env.table.of_connection(connection).filter(live).find_map(|sa| match &sa.phase {
-            Phase::Established if sa.is_asking_for(child) => Some(Present::OnItsWay(sa.id)),
-            Phase::Established => {
-                let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
-                sa.children.iter().filter(named).find_map(|found| match found.is_missed() {
-                    // Its renewal brings it back.
-                    true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
-                    false => Some(Present::Up(sa.id, found.id)),
-                })
-            }
-            phase => {
-                let attempt = phase.attempt().filter(|attempt| attempt.child == child);
-                attempt.map(|_| Present::OnItsWay(sa.id))
-            }
-        })
-    }
+        phase => {
+            let attempt = phase.attempt().filter(|attempt| attempt.child == child);
+            attempt.map(|_| Present::OnItsWay(sa.id))
+        }
+    })
 }
 
 fn is_with(sa: &IkeSa, peer: Option<IpAddr>) -> bool {

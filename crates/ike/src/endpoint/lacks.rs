@@ -3,19 +3,19 @@
 
 use crate::cert::{Candidate, Certificate};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth};
-use crate::endpoint::Endpoint;
+use crate::endpoint::loaded::Loaded;
 use crate::output::{Time, UnixTime};
 
 /// How long before its end our own certificate is warned of, in seconds: 30 days.
 const NEAR_END: u64 = 30 * DAY;
 const DAY: u64 = 24 * 60 * 60;
 
-impl Endpoint {
+impl Loaded {
     /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it
     /// will lack within 30 days: a line for each. Nothing where only the peer's message will tell
     /// which secret it takes.
-    pub fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
-        let Some(connection) = self.env.loaded.connections.get(connection) else { return Vec::new() };
+    pub(super) fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
+        let Some(connection) = self.connections.get(connection) else { return Vec::new() };
         if !connection.children.iter().any(|child| child.mode.is_negotiated()) {
             return Vec::new();
         }
@@ -35,7 +35,7 @@ impl Endpoint {
             }
         }
         let ppk = connection.ppk.id.as_ref().filter(|_| connection.ppk.required);
-        let ppk = ppk.filter(|_| !self.env.loaded.has_ppk_for(&connection));
+        let ppk = ppk.filter(|_| !self.has_ppk_for(&connection));
         let ppk = ppk.map(|id| format!("PPK '{id}', which ppk_required asks for, is not loaded"));
         lacks.extend(ppk);
         lacks
@@ -52,11 +52,11 @@ impl Endpoint {
         let locals = self.local_identities(connection, local);
         // Which secret it takes is known when both ends are.
         let (false, Some(remote)) = (locals.is_empty(), remote) else {
-            let none = !self.env.loaded.secrets.has_ike();
+            let none = !self.secrets.has_ike();
             return none.then(|| "no secret is loaded: load one of type ike".to_owned());
         };
         let fits = |local: &Identity| {
-            let find = |remote| self.env.loaded.secrets.find(Some(local), remote).is_some();
+            let find = |remote| self.secrets.find(Some(local), remote).is_some();
             find(Some(&remote)) || named.is_none() && find(None)
         };
         let local = locals.first().filter(|_| !locals.iter().any(fits))?;
@@ -65,10 +65,10 @@ impl Endpoint {
 
     fn lack_of_certificate(&self, now: Time, connection: &Connection, local: &LocalAuth) -> Option<String> {
         let identities = self.local_identities(connection, local);
-        let found = identities.iter().find_map(|id| self.env.loaded.credentials.own_key(local, id));
+        let found = identities.iter().find_map(|id| self.credentials.own_key(local, id));
         match found {
             Some((Candidate::Certificate(certificate), _)) => {
-                return trouble_with(certificate, self.env.loaded.unix_time(now));
+                return trouble_with(certificate, self.unix_time(now));
             }
             Some((Candidate::Key(_), _)) => return None,
             None => {}
@@ -91,7 +91,7 @@ impl Endpoint {
             return vec![id];
         }
         let hosts = connection.local_hosts();
-        let ours = self.env.loaded.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
+        let ours = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
         hosts.singles().chain(ours).map(Identity::Addr).collect()
     }
 }

@@ -187,6 +187,13 @@ impl Endpoint {
         self.env.loaded.secrets.names()
     }
 
+    /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it
+    /// will lack within 30 days: a line for each. Nothing where only the peer's message will tell
+    /// which secret it takes.
+    pub fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
+        self.env.loaded.lacks(now, connection)
+    }
+
     /// Changes settings.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut EndpointConfig)) {
         change(&mut self.env.config);

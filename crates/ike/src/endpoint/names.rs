@@ -8,6 +8,7 @@ use crate::alloc::Home;
 use crate::config::Connection;
 use crate::endpoint::Endpoint;
 use crate::endpoint::begin::Beginning;
+use crate::endpoint::environment::Environment;
 use crate::endpoint::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
 use crate::output::{IkeSaId, Reason, Time};
@@ -101,6 +102,25 @@ impl Names {
         }
     }
 
+    /// Gives the names of a connection the addresses that are known.
+    fn fill(&self, connection: &mut Connection) {
+        for host in connection.names.iter_mut() {
+            let known = self.known.get(&host.name);
+            host.addrs = known.map(|known| known.addrs.clone()).unwrap_or_default();
+        }
+    }
+
+    /// The initiation goes on when all names of its connection have been looked up.
+    pub(super) fn wait(&mut self, ike: IkeSaId, connection: &Connection, child: &str) {
+        self.look_names_up(connection);
+        self.waiting.push(Waiting {
+            ike,
+            connection: connection.name.clone(),
+            child: child.to_owned(),
+            names: host_names(connection),
+        });
+    }
+
     /// The initiation of the child, if it waits for names.
     pub(super) fn waiting_for(&self, connection: &str, child: &str) -> Option<IkeSaId> {
         let is_it = |waiting: &&Waiting| waiting.connection == connection && waiting.child == child;
@@ -123,23 +143,7 @@ impl Endpoint {
     /// Gives the names of a connection the addresses that are known: for hosts that prepare things
     /// before they load it.
     pub fn fill_names(&self, connection: &mut Connection) {
-        for host in connection.names.iter_mut() {
-            let known = self.env.names.known.get(&host.name);
-            host.addrs = known.map(|known| known.addrs.clone()).unwrap_or_default();
-        }
-    }
-
-    /// The initiation goes on when all names of its connection have been looked up.
-    pub(super) fn wait_for_names(&mut self, connection: &Connection, child: &str) -> IkeSaId {
-        self.env.names.look_names_up(connection);
-        let ike = self.env.numbers.new_ike_id();
-        self.env.names.waiting.push(Waiting {
-            ike,
-            connection: connection.name.clone(),
-            child: child.to_owned(),
-            names: host_names(connection),
-        });
-        ike
+        self.env.names.fill(connection);
     }
 
     /// A name has been resolved. Gives the connections whose addresses have changed by that.
@@ -161,7 +165,7 @@ impl Endpoint {
             Ok(addrs) if addrs != known.addrs => {
                 known.addrs.clone_from(&addrs);
                 changed = connections;
-                self.readdress(now, name, &addrs, &changed);
+                readdress(&mut self.env, now, name, &addrs, &changed);
             }
             Ok(_) => {}
             // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
@@ -180,79 +184,71 @@ impl Endpoint {
             Some(known) if known.connections.is_empty() => drop(self.env.names.known.remove(name)),
             _ => drop(self.env.names.due.insert((due, name.to_owned()))),
         }
-        self.go_on_with_name(now, name);
+        go_on_with_name(&mut self.env, now, name);
         changed
     }
+}
 
-    fn readdress(&mut self, now: Time, name: &str, addrs: &[IpAddr], connections: &[String]) {
-        let shown: Vec<String> = addrs.iter().map(IpAddr::to_string).collect();
-        for connection in connections {
-            self.env.effects.log_connection(connection, ORDINARY, format!("{name} is {}", shown.join(" ")));
-            self.env.loaded.connections.readdress(connection, name, addrs);
-            self.begin_at_new_address(now, connection);
-        }
+fn readdress(env: &mut Environment, now: Time, name: &str, addrs: &[IpAddr], connections: &[String]) {
+    let shown: Vec<String> = addrs.iter().map(IpAddr::to_string).collect();
+    for connection in connections {
+        env.effects.log_connection(connection, ORDINARY, format!("{name} is {}", shown.join(" ")));
+        env.loaded.connections.readdress(connection, name, addrs);
+        begin_at_new_address(env, now, connection);
     }
+}
 
-    /// What is at looking for the peer where it is no longer begins again.
-    fn begin_at_new_address(&mut self, now: Time, name: &str) {
-        let Some(connection) = self.env.loaded.connections.get(name) else { return };
-        let hosts = connection.remote_hosts();
-        let coming = self.env.table.of_connection(name).filter_map(|sa| match &sa.phase {
-            Phase::InitSent(init) if !hosts.contains(sa.path.remote.ip()) => {
-                Some((sa.id, init.attempt.clone()))
-            }
-            _ => None,
+/// What is at looking for the peer where it is no longer begins again.
+fn begin_at_new_address(env: &mut Environment, now: Time, name: &str) {
+    let Some(connection) = env.loaded.connections.get(name) else { return };
+    let hosts = connection.remote_hosts();
+    let coming = env.table.of_connection(name).filter_map(|sa| match &sa.phase {
+        Phase::InitSent(init) if !hosts.contains(sa.path.remote.ip()) => Some((sa.id, init.attempt.clone())),
+        _ => None,
+    });
+    let coming: Vec<_> = coming.collect();
+    for (id, attempt) in coming {
+        let again = (attempt.child, attempt.number);
+        env.with_sa(now, id, |session| {
+            let line = "the peer has another address: the IKE_SA is initiated again";
+            change::begin_again(session, &connection, again, line)
         });
-        let coming: Vec<_> = coming.collect();
-        for (id, attempt) in coming {
-            let again = (attempt.child, attempt.number);
-            self.env.with_sa(now, id, |session| {
-                let line = "the peer has another address: the IKE_SA is initiated again";
-                change::begin_again(session, &connection, again, line)
-            });
-        }
     }
+}
 
-    /// Goes on with the initiations that have waited for that name and for no other.
-    fn go_on_with_name(&mut self, now: Time, name: &str) {
-        for waiting in &mut self.env.names.waiting {
-            waiting.names.remove(name);
-        }
-        let ready: Vec<Waiting> =
-            self.env.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
-        for Waiting { ike, connection, child, .. } in ready {
-            if let Err(why) = self.begin_resolved(now, ike, &connection, &child) {
-                let what = if child.is_empty() { "the IKE_SA" } else { &child };
-                self.env.effects.stats.failed += 1;
-                self.env.effects.log_connection(
-                    &connection,
-                    FAILURE,
-                    format!("cannot initiate {what}: {why}"),
-                );
-                self.env.loaded.connections.note_failure(now, &connection, &child, why.clone());
-                self.env.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
-            }
+/// Goes on with the initiations that have waited for that name and for no other.
+fn go_on_with_name(env: &mut Environment, now: Time, name: &str) {
+    for waiting in &mut env.names.waiting {
+        waiting.names.remove(name);
+    }
+    let ready: Vec<Waiting> = env.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
+    for Waiting { ike, connection, child, .. } in ready {
+        if let Err(why) = begin_resolved(env, now, ike, &connection, &child) {
+            let what = if child.is_empty() { "the IKE_SA" } else { &child };
+            env.effects.stats.failed += 1;
+            env.effects.log_connection(&connection, FAILURE, format!("cannot initiate {what}: {why}"));
+            env.loaded.connections.note_failure(now, &connection, &child, why.clone());
+            env.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
         }
     }
+}
 
-    fn begin_resolved(
-        &mut self,
-        now: Time,
-        id: IkeSaId,
-        connection: &str,
-        child: &str,
-    ) -> Result<(), String> {
-        let connection =
-            self.env.loaded.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
-        if !child.is_empty() && !connection.has_sas(child) {
-            return Err("the child was unloaded meanwhile".into());
-        }
-        let path = self.env.loaded.initial_path(&connection).map_err(|error| error.to_string())?;
-        let home: Option<Home<'_>> = self.env.home_of(&connection.name, child);
-        let home = home.ok_or("another node initiates it now")?;
-        let beginning = Beginning { id, child, path, reauth: None, home };
-        self.env.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
+fn begin_resolved(
+    env: &mut Environment,
+    now: Time,
+    id: IkeSaId,
+    connection: &str,
+    child: &str,
+) -> Result<(), String> {
+    let connection = env.loaded.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
+    if !child.is_empty() && !connection.has_sas(child) {
+        return Err("the child was unloaded meanwhile".into());
     }
+    let path = env.loaded.initial_path(&connection).map_err(|error| error.to_string())?;
+    let home: Option<Home<'_>> = env.home_of(&connection.name, child);
+    let home = home.ok_or("another node initiates it now")?;
+    let beginning = Beginning { id, child, path, reauth: None, home };
+    env.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
 }
 
 impl Names {

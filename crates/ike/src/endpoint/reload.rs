@@ -1,6 +1,7 @@
 //! A connection is loaded, loaded again, or unloaded.
 
 use crate::config::{Connection, Difference};
+use crate::endpoint::environment::Environment;
 use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::{Endpoint, LoadError};
 use crate::exchange::change;
@@ -27,7 +28,7 @@ impl Endpoint {
         };
         self.env.starts.keep(&loaded);
         if let Some(made_by) = made_by.filter(|made_by| *made_by != loaded) {
-            self.follow_change(now, &made_by, &loaded);
+            follow_change(&mut self.env, now, &made_by, &loaded);
         }
         for child in &loaded.children {
             if child.mode.is_negotiated() && child.start_action.starts() {
@@ -59,15 +60,15 @@ impl Endpoint {
             .map(|child| child.id)
             .collect()
     }
+}
 
-    fn follow_change(&mut self, now: Time, before: &Connection, connection: &Arc<Connection>) {
-        let difference = Difference::between(before, connection);
-        self.env.effects.log_connection(&connection.name, IMPORTANT, difference.describe(&connection.name));
-        let of_it = self.env.table.of_connection(&connection.name).filter(|sa| !sa.is_gone());
-        let ids: Vec<IkeSaId> = of_it.map(|sa| sa.id).collect();
-        for (place, id) in (0..).zip(ids) {
-            let turn = now.plus(self.env.config.replacement_pace.saturating_mul(place));
-            self.env.with_sa(now, id, |session| change::follow_on(session, turn, connection, &difference));
-        }
+fn follow_change(env: &mut Environment, now: Time, before: &Connection, connection: &Arc<Connection>) {
+    let difference = Difference::between(before, connection);
+    env.effects.log_connection(&connection.name, IMPORTANT, difference.describe(&connection.name));
+    let of_it = env.table.of_connection(&connection.name).filter(|sa| !sa.is_gone());
+    let ids: Vec<IkeSaId> = of_it.map(|sa| sa.id).collect();
+    for (place, id) in (0..).zip(ids) {
+        let turn = now.plus(env.config.replacement_pace.saturating_mul(place));
+        env.with_sa(now, id, |session| change::follow_on(session, turn, connection, &difference));
     }
 }

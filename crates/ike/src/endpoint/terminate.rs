@@ -1,5 +1,6 @@
 //! Termination by the operator.
 
+use crate::endpoint::table::Table;
 use crate::endpoint::{Endpoint, RetransmitPolicy, Target, TerminateError, Terminating};
 use crate::output::{IkeSaId, Time};
 use crate::sa::{ChildSa, IkeSa};
@@ -44,7 +45,7 @@ impl Endpoint {
         target: &Target,
         force: bool,
     ) -> Result<Terminating, TerminateError> {
-        let found = self.resolve(target);
+        let found = target.resolve(&self.env.table);
         if found.ikes.is_empty() && found.children.is_empty() {
             return Err(TerminateError::NotFound);
         }
@@ -58,8 +59,11 @@ impl Endpoint {
         }
         Ok(found)
     }
+}
 
-    fn resolve(&self, target: &Target) -> Terminating {
+impl Target {
+    /// The SAs that it means.
+    fn resolve(&self, table: &Table) -> Terminating {
         let live = |sa: &&IkeSa| !sa.is_gone();
         let ikes = |found: &mut dyn Iterator<Item = &IkeSa>| {
             let ikes: Vec<IkeSaId> = found.filter(live).map(|sa| sa.id).collect();
@@ -69,18 +73,16 @@ impl Endpoint {
             let children = found.filter(live).flat_map(|sa| &sa.children).filter(|child| wanted(child));
             Terminating { ikes: Vec::new(), children: children.map(|child| child.id).collect() }
         };
-        match target {
-            Target::Ike(id) => ikes(&mut self.env.table.get(*id).into_iter()),
-            Target::Connection(name) => ikes(&mut self.env.table.of_connection(name)),
-            Target::All => ikes(&mut self.env.table.iter()),
-            Target::Child(id) => {
-                children(&mut self.env.table.by_child(*id).into_iter(), &|child| child.id == *id)
-            }
+        match self {
+            Target::Ike(id) => ikes(&mut table.get(*id).into_iter()),
+            Target::Connection(name) => ikes(&mut table.of_connection(name)),
+            Target::All => ikes(&mut table.iter()),
+            Target::Child(id) => children(&mut table.by_child(*id).into_iter(), &|child| child.id == *id),
             Target::ChildName { connection, child } => {
                 let named = |found: &ChildSa| found.name == *child;
                 match connection {
-                    Some(connection) => children(&mut self.env.table.of_connection(connection), &named),
-                    None => children(&mut self.env.table.iter(), &named),
+                    Some(connection) => children(&mut table.of_connection(connection), &named),
+                    None => children(&mut table.iter(), &named),
                 }
             }
         }
