@@ -40,7 +40,7 @@ impl Gateway {
     /// The connection of the child, if another node is to bring it up.
     pub(crate) fn initiated_remotely(&self, connection: Option<&str>, child: &str) -> Option<String> {
         let Ike::Member(member) = &self.endpoint else { return None };
-        let connection = self.endpoint.connection_to_initiate(connection, child)?;
+        let connection = self.endpoint.replication().connection_to_initiate(connection, child)?;
         member.is_remote(&connection).then_some(connection)
     }
 

@@ -3,7 +3,7 @@
 use super::Member;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use testudo_base::spi::Shard;
-use testudo_ike::endpoint::Endpoint;
+use testudo_ike::endpoint::Replication;
 use testudo_ike::message::{IkeSpi, MessageId};
 
 impl Member {
@@ -37,8 +37,8 @@ impl Member {
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         let replica = self.replication.replicas.ikes.get(&ours)?;
         match &replica.told {
-            Some((_, state)) if replica.here.is_none() => Endpoint::last_answered_in(state.octets()),
-            _ => self.core.endpoint.last_answered(ours),
+            Some((_, state)) if replica.here.is_none() => Replication::last_answered_in(state.octets()),
+            _ => self.core.endpoint.replication().last_answered(ours),
         }
     }
 }

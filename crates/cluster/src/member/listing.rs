@@ -6,7 +6,7 @@ use crate::node::NodeId;
 use crate::update::Sa;
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_base::spi::Spi;
-use testudo_ike::endpoint::{Endpoint, IkeSaStatus};
+use testudo_ike::endpoint::{IkeSaStatus, Replication};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
 /// What other nodes have of a child.
@@ -46,7 +46,7 @@ impl Member {
         let (at, state) = ike.told.as_ref()?;
         let number =
             |spi: Spi| -> Option<ChildSaId> { self.replication.replicas.child(spi).map(|child| child.id) };
-        Endpoint::status_in(state.octets(), *at, ike.id, &number)
+        Replication::status_in(state.octets(), *at, ike.id, &number)
     }
 
     /// The IKE SAs that are in other nodes' endpoints, by number and connection, as
@@ -98,6 +98,6 @@ impl Member {
                 *(if ike.here.is_some() { &mut here } else { &mut there }) = true;
             }
         }
-        !here && (there || !self.core.endpoint.is_home(connection))
+        !here && (there || !self.core.endpoint.replication().is_home(connection))
     }
 }

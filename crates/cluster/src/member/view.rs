@@ -34,7 +34,7 @@ impl Member {
             self.void(now, start.reset);
         }
         self.core.view.version = start.version;
-        self.core.endpoint.export_as(crate::update::states(self.core.view.version));
+        self.core.endpoint.replication_mut().export_as(crate::update::states(self.core.view.version));
         self.core.view.by_grace = start.view.members.len() * 2 <= self.core.config.group.nodes.len();
         self.core.unheard_of = None;
         let held_before = !start.reset && !start.fresh.contains(&self.core.node);
@@ -93,9 +93,9 @@ impl Member {
         }
         let ids: Vec<IkeSaId> = self.core.endpoint.states().map(|(id, _)| id).collect();
         for id in ids {
-            self.core.endpoint.evict(now, id);
+            self.core.endpoint.replication_mut().evict(now, id);
         }
-        self.core.endpoint.take_changed();
+        self.core.endpoint.replication_mut().take_changed();
         self.core.commits.clear();
         // Who goes on with these Child SAs sends through them.
         self.replication.numbers.switch_those(&mut self.core, |_| true);

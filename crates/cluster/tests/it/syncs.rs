@@ -26,11 +26,11 @@ fn lose(world: &mut World, node: usize) {
 fn assert_windows_fit(world: &World, peer: usize) {
     let of_peer = &world.peers[peer].endpoint;
     let sa = of_peer.sas().next().unwrap();
-    let (next, expected) = of_peer.message_ids(sa.id).unwrap();
+    let (next, expected) = of_peer.replication().message_ids(sa.id).unwrap();
     let owner = world.owner_of(peer).unwrap();
     let endpoint = world.nodes[owner].member.as_ref().unwrap().endpoint();
-    let here = endpoint.by_spi(sa.spi_r).unwrap();
-    assert_eq!(endpoint.message_ids(here), Some((expected, next)), "peer {peer}");
+    let here = endpoint.replication().by_spi(sa.spi_r).unwrap();
+    assert_eq!(endpoint.replication().message_ids(here), Some((expected, next)), "peer {peer}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     let skip = |world: &mut World, by| {
         let (now, endpoint) = (world.now, &mut world.peers[0].endpoint);
         let ike = endpoint.sas().next().unwrap().id;
-        assert!(endpoint.sync_replay_counters(now, ike, by));
+        assert!(endpoint.replication_mut().sync_replay_counters(now, ike, by));
         world.run(Duration::from_secs(1));
     };
     skip(&mut world, BY);

@@ -40,7 +40,7 @@ pub struct EndpointConfig {
     /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a
     /// message that needs one more is dropped.
     pub job_limit: usize,
-    /// Keep a list of the IKE SAs that have changed, for [`super::Endpoint::take_changed`]. Who
+    /// Keep a list of the IKE SAs that have changed, for [`super::ReplicationMut::take_changed`]. Who
     /// sets this empties it.
     pub track_changes: bool,
     /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).

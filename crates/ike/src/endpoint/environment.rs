@@ -16,7 +16,7 @@ use crate::endpoint::table::Table;
 use crate::exchange::session::Session;
 use crate::message::{IkeSpi, MessageBuilder, Nonce};
 use crate::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
-use crate::sa::{IkeSa, Phase};
+use crate::sa::{IkeSa, Phase, SnapshotVersion};
 use crate::suite::Entropy;
 
 /// Everything of an endpoint but what its host asks it by. A session has it while it works on an
@@ -35,6 +35,8 @@ pub(crate) struct Environment {
     pub(crate) effects: Effects,
     pub(crate) numbers: Numbers,
     pub(crate) homes: Option<Box<dyn Homes>>,
+    /// The version of what is exported.
+    pub(crate) snapshot: SnapshotVersion,
 }
 
 impl Environment {
@@ -52,6 +54,7 @@ impl Environment {
             effects: Effects::default(),
             numbers: Numbers::default(),
             homes: None,
+            snapshot: SnapshotVersion::NEWEST,
         }
     }
 

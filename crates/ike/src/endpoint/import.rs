@@ -1,5 +1,6 @@
 //! IKE SAs leave and enter as octets.
 
+use crate::endpoint::environment::Environment;
 use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::replication::pending_spis;
 use crate::endpoint::report::FAILURE;
@@ -26,114 +27,114 @@ impl Endpoint {
     /// the newcomer gets new ones. The data plane is the host's to prepare, by what
     /// [`Endpoint::sa`] then tells.
     pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
-        self.take_over(exported, bytes, None)
+        take_over(&mut self.env, exported, bytes, None)
     }
+}
 
-    /// See [`Endpoint::import_sa`] and [`Endpoint::import_sa_as`].
-    pub(super) fn take_over(
-        &mut self,
-        exported: Time,
-        bytes: &[u8],
-        known: Option<DrawnNumbers<'_>>,
-    ) -> Result<IkeSaId, SnapshotError> {
-        let mut sa = decode(bytes, exported)?;
-        let here = self.env.table.by_spi(sa.our_spi());
-        if let Some(here) = here {
-            if !same_sa(here, &sa) {
-                return Err(SnapshotError::SpiInUse(sa.our_spi()));
-            }
-            if here.commit > sa.commit {
-                return Err(SnapshotError::Stale { found: sa.commit, current: here.commit });
-            }
+/// See [`Endpoint::import_sa`] and [`ReplicationMut::import_sa_as`].
+pub(super) fn take_over(
+    env: &mut Environment,
+    exported: Time,
+    bytes: &[u8],
+    known: Option<DrawnNumbers<'_>>,
+) -> Result<IkeSaId, SnapshotError> {
+    let mut sa = decode(bytes, exported)?;
+    let here = env.table.by_spi(sa.our_spi());
+    if let Some(here) = here {
+        if !same_sa(here, &sa) {
+            return Err(SnapshotError::SpiInUse(sa.our_spi()));
         }
-        let here = here.map(|sa| sa.id);
-        let replaced = here.and_then(|id| self.env.table.take(id));
-        // What was computed for the state that goes need not be right for the one that comes.
-        here.into_iter().for_each(|id| self.env.forget_jobs(id));
-        here.into_iter().for_each(|id| self.env.half_opens.leave(id));
-        self.number(&mut sa, replaced.as_deref(), known);
-        self.claim(&sa);
-        self.claim_addresses(&mut sa, replaced.as_deref());
-        if replaced.is_none() {
-            self.env.loaded.connections.note_children_here(&sa);
+        if here.commit > sa.commit {
+            return Err(SnapshotError::Stale { found: sa.commit, current: here.commit });
         }
-        if let Some(keys) = &mut sa.keys {
-            // From now on this node makes the IVs.
-            keys.sealer.set_sender(self.env.alloc.sender_id());
-        }
-        let id = sa.id;
-        self.env.put(sa);
-        Ok(id)
     }
+    let here = here.map(|sa| sa.id);
+    let replaced = here.and_then(|id| env.table.take(id));
+    // What was computed for the state that goes need not be right for the one that comes.
+    here.into_iter().for_each(|id| env.forget_jobs(id));
+    here.into_iter().for_each(|id| env.half_opens.leave(id));
+    number(env, &mut sa, replaced.as_deref(), known);
+    claim(env, &sa);
+    claim_addresses(env, &mut sa, replaced.as_deref());
+    if replaced.is_none() {
+        env.loaded.connections.note_children_here(&sa);
+    }
+    if let Some(keys) = &mut sa.keys {
+        // From now on this node makes the IVs.
+        keys.sealer.set_sender(env.alloc.sender_id());
+    }
+    let id = sa.id;
+    env.put(sa);
+    Ok(id)
+}
 
-    /// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets
-    /// free ones. Where numbers were drawn for SAs that are not in the table (`known`), a number
-    /// that the table does not have may be one of those.
-    fn number(&mut self, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<DrawnNumbers<'_>>) {
-        let drawn = known.and_then(|numbers| numbers.ike).filter(|id| self.env.table.get(*id).is_none());
-        sa.id = match here.map(|here| here.id).or(drawn) {
+/// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets
+/// free ones. Where numbers were drawn for SAs that are not in the table (`known`), a number
+/// that the table does not have may be one of those.
+fn number(env: &mut Environment, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<DrawnNumbers<'_>>) {
+    let drawn = known.and_then(|numbers| numbers.ike).filter(|id| env.table.get(*id).is_none());
+    sa.id = match here.map(|here| here.id).or(drawn) {
+        Some(id) => id,
+        None if known.is_none() && env.table.get(sa.id).is_none() => sa.id,
+        None => env.numbers.new_ike_id(),
+    };
+    let mut numbers = BTreeMap::new();
+    for child in &mut sa.children {
+        let spi = child.params.spi_in;
+        let of_table = here.and_then(|here| here.child_by_spi(spi)).map(|child| child.id);
+        let drawn = known.and_then(|numbers| (numbers.child)(spi));
+        let drawn = drawn.filter(|id| env.table.by_child(*id).is_none());
+        let id = match of_table.or(drawn) {
             Some(id) => id,
-            None if known.is_none() && self.env.table.get(sa.id).is_none() => sa.id,
-            None => self.env.numbers.new_ike_id(),
+            None if known.is_none() && env.table.by_child(child.id).is_none() => child.id,
+            None => env.numbers.new_child_id(),
         };
-        let mut numbers = BTreeMap::new();
-        for child in &mut sa.children {
-            let spi = child.params.spi_in;
-            let of_table = here.and_then(|here| here.child_by_spi(spi)).map(|child| child.id);
-            let drawn = known.and_then(|numbers| (numbers.child)(spi));
-            let drawn = drawn.filter(|id| self.env.table.by_child(*id).is_none());
-            let id = match of_table.or(drawn) {
-                Some(id) => id,
-                None if known.is_none() && self.env.table.by_child(child.id).is_none() => child.id,
-                None => self.env.numbers.new_child_id(),
-            };
-            numbers.insert(child.id, id);
-            child.id = id;
-        }
-        sa.for_each_child_number(|id| *id = numbers.get(id).copied().unwrap_or(*id));
+        numbers.insert(child.id, id);
+        child.id = id;
     }
+    sa.for_each_child_number(|id| *id = numbers.get(id).copied().unwrap_or(*id));
+}
 
-    /// Numbers and SPIs that the SA uses are not to be given out again.
-    pub(crate) fn claim(&mut self, sa: &IkeSa) {
-        self.env.numbers.last_ike = self.env.numbers.last_ike.max(sa.id.0);
-        self.env.numbers.commit = self.env.numbers.commit.max(sa.commit);
-        if let Some(source) = sa.phase.half_open_source() {
-            let claimant = self.env.claimant(source);
-            self.env.half_opens.enter(sa.id, claimant);
+/// Numbers and SPIs that the SA uses are not to be given out again.
+fn claim(env: &mut Environment, sa: &IkeSa) {
+    env.numbers.last_ike = env.numbers.last_ike.max(sa.id.0);
+    env.numbers.commit = env.numbers.commit.max(sa.commit);
+    if let Some(source) = sa.phase.half_open_source() {
+        let claimant = env.claimant(source);
+        env.half_opens.enter(sa.id, claimant);
+    }
+    for spi in pending_spis(sa) {
+        env.alloc.claim_esp_spi(spi);
+    }
+    for child in &sa.children {
+        env.numbers.last_child = env.numbers.last_child.max(child.id.0);
+        env.alloc.claim_esp_spi(child.params.spi_in);
+        let config = env.loaded.connections.find(&sa.connection).and_then(|c| c.child(&child.name));
+        if config.is_none_or(|config| config.reqid.is_none()) {
+            env.numbers.keep_reqid(&sa.connection, &child.name, child.reqid);
         }
-        for spi in pending_spis(sa) {
-            self.env.alloc.claim_esp_spi(spi);
-        }
-        for child in &sa.children {
-            self.env.numbers.last_child = self.env.numbers.last_child.max(child.id.0);
-            self.env.alloc.claim_esp_spi(child.params.spi_in);
-            let config = self.env.loaded.connections.find(&sa.connection).and_then(|c| c.child(&child.name));
-            if config.is_none_or(|config| config.reqid.is_none()) {
-                self.env.numbers.keep_reqid(&sa.connection, &child.name, child.reqid);
+    }
+}
+
+/// The leases of the state that comes are its, and those of the state that goes are free again.
+/// An address that another peer has got here meanwhile stays the other's.
+fn claim_addresses(env: &mut Environment, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
+    let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
+    for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {
+        env.pools.release(lease, sa.id);
+    }
+    if let Some(identity) = sa.remote_id.clone() {
+        let owner = LeaseOwner::new(&sa.connection, &identity);
+        let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
+        leases.retain(|lease| {
+            let claimed = env.pools.claim(lease, &owner, sa.id);
+            if !claimed {
+                let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
+                env.effects.log(sa, FAILURE, line);
             }
-        }
-    }
-
-    /// The leases of the state that comes are its, and those of the state that goes are free again.
-    /// An address that another peer has got here meanwhile stays the other's.
-    fn claim_addresses(&mut self, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
-        let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
-        for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {
-            self.env.pools.release(lease, sa.id);
-        }
-        if let Some(identity) = sa.remote_id.clone() {
-            let owner = LeaseOwner::new(&sa.connection, &identity);
-            let mut leases = std::mem::take(&mut sa.virtual_ips.remote);
-            leases.retain(|lease| {
-                let claimed = self.env.pools.claim(lease, &owner, sa.id);
-                if !claimed {
-                    let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
-                    self.env.effects.log(sa, FAILURE, line);
-                }
-                claimed
-            });
-            sa.virtual_ips.remote = leases;
-        }
+            claimed
+        });
+        sa.virtual_ips.remote = leases;
     }
 }
 

@@ -48,7 +48,7 @@ pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateErr
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
 pub use pools::{LeaseStatus, PoolStatus};
 pub use record::ChildFailure;
-pub use replication::{Homes, Outline};
+pub use replication::{Homes, Outline, Replication, ReplicationMut};
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 pub use unique::{Contact, Older};
@@ -58,7 +58,7 @@ use crate::cert::Credentials;
 use crate::config::Connection;
 use crate::endpoint::environment::Environment;
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Time, UnixTime};
-use crate::sa::{encode, translated};
+use crate::sa::encode;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
@@ -69,8 +69,6 @@ pub use crate::sa::SnapshotVersion;
 /// All of IKE on one node.
 pub struct Endpoint {
     pub(crate) env: Environment,
-    /// The version of what is exported.
-    snapshot: SnapshotVersion,
 }
 
 /// Which SAs to terminate.
@@ -105,7 +103,7 @@ pub struct Terminating {
 impl Endpoint {
     /// An endpoint without connections, secrets and SAs.
     pub fn new(config: EndpointConfig, alloc: Box<dyn Allocator + Send>) -> Self {
-        Self { env: Environment::new(config, alloc), snapshot: SnapshotVersion::NEWEST }
+        Self { env: Environment::new(config, alloc) }
     }
 
     /// The host's own addresses, preferred ones first: where a connection leaves `local_addrs`
@@ -257,18 +255,6 @@ impl Endpoint {
     /// they lie around `now`: of two exports for the same `now`, whenever they are made, only that
     /// differs which has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
-        self.env.table.get(id).and_then(|sa| encode(sa, now, self.snapshot))
-    }
-
-    /// From now on [`Endpoint::export_sa`] gives what builds of before read too, or all that there
-    /// is.
-    pub fn export_as(&mut self, version: SnapshotVersion) {
-        self.snapshot = version;
-    }
-
-    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment.
-    /// `None`: they are as they should be, or cannot be read.
-    pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        translated(bytes, self.snapshot)
+        self.env.table.get(id).and_then(|sa| encode(sa, now, self.env.snapshot))
     }
 }

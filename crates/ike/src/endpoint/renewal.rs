@@ -1,5 +1,6 @@
 //! Renewal by word of the operator, by use, and after a takeover.
 
+use crate::endpoint::replication::{Replication, ReplicationMut};
 use crate::endpoint::{Endpoint, Target};
 use crate::exchange::counter_sync::{is_sync, replay_notify};
 use crate::exchange::reauth;
@@ -16,50 +17,6 @@ impl Endpoint {
             Target::Child(id) => self.rekey_child(now, id),
             Target::Connection(_) | Target::ChildName { .. } | Target::All => false,
         }
-    }
-
-    /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree
-    /// on the next Message IDs (RFC 6311): as soon as what is under way is answered. Once for each
-    /// takeover. False if the peer cannot.
-    pub fn sync_message_ids(&mut self, now: Time, id: IkeSaId) -> bool {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.extensions.counter_sync.message_ids;
-        if self.env.table.get(id).filter(able).is_none() {
-            return false;
-        }
-        self.env.with_sa(now, id, |session| {
-            session.commit();
-            // One that the node before has begun may have been answered to that node, and the peer
-            // takes none twice.
-            session.sa.outgoing.pending.take_if(|pending| is_sync(pending.kind));
-            if !session.sa.outgoing.tasks.contains(&Task::SyncMessageIds) {
-                session.sa.outgoing.tasks.push_front(Task::SyncMessageIds);
-            }
-            session.next_task()
-        });
-        true
-    }
-
-    /// The IKE SA of a Child SA, if its peer can be asked to leave sequence numbers of it out (RFC
-    /// 6311). What the peer does not know yet it would overlook.
-    pub fn replay_sync_of(&self, child: ChildSaId) -> Option<IkeSaId> {
-        let sa = self.env.table.by_child(child)?;
-        let proven = sa.child(child).is_some_and(ChildSa::is_proven);
-        (proven && sa.is_in_charge() && replay_notify(sa, 0).is_some()).then_some(sa.id)
-    }
-
-    /// Asks the peer to leave so many sequence numbers out in all Child SAs of an IKE SA. False if
-    /// it cannot.
-    pub fn sync_replay_counters(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
-        let able = |sa: &&IkeSa| sa.is_in_charge() && replay_notify(sa, by).is_some();
-        if self.env.table.get(id).filter(able).is_none() {
-            return false;
-        }
-        self.env.with_sa(now, id, |session| {
-            session.commit();
-            session.sa.outgoing.queue(Task::SyncReplayCounters(by));
-            session.next_task()
-        });
-        true
     }
 
     /// Authenticates the peer of an IKE SA anew: a new IKE SA with all Child SAs takes its place
@@ -124,5 +81,53 @@ impl Endpoint {
     pub fn next_limit(&self, id: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
         let child = self.env.table.by_child(id).and_then(|sa| sa.child(id));
         child.map_or((u64::MAX, u64::MAX), |child| child.limits.next(bytes, packets))
+    }
+}
+
+impl Replication<'_> {
+    /// The IKE SA of a Child SA, if its peer can be asked to leave sequence numbers of it out (RFC
+    /// 6311). What the peer does not know yet it would overlook.
+    pub fn replay_sync_of(&self, child: ChildSaId) -> Option<IkeSaId> {
+        let sa = self.env.table.by_child(child)?;
+        let proven = sa.child(child).is_some_and(ChildSa::is_proven);
+        (proven && sa.is_in_charge() && replay_notify(sa, 0).is_some()).then_some(sa.id)
+    }
+}
+
+impl ReplicationMut<'_> {
+    /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree
+    /// on the next Message IDs (RFC 6311): as soon as what is under way is answered. Once for each
+    /// takeover. False if the peer cannot.
+    pub fn sync_message_ids(&mut self, now: Time, id: IkeSaId) -> bool {
+        let able = |sa: &&IkeSa| sa.is_in_charge() && sa.extensions.counter_sync.message_ids;
+        if self.env.table.get(id).filter(able).is_none() {
+            return false;
+        }
+        self.env.with_sa(now, id, |session| {
+            session.commit();
+            // One that the node before has begun may have been answered to that node, and the peer
+            // takes none twice.
+            session.sa.outgoing.pending.take_if(|pending| is_sync(pending.kind));
+            if !session.sa.outgoing.tasks.contains(&Task::SyncMessageIds) {
+                session.sa.outgoing.tasks.push_front(Task::SyncMessageIds);
+            }
+            session.next_task()
+        });
+        true
+    }
+
+    /// Asks the peer to leave so many sequence numbers out in all Child SAs of an IKE SA. False if
+    /// it cannot.
+    pub fn sync_replay_counters(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
+        let able = |sa: &&IkeSa| sa.is_in_charge() && replay_notify(sa, by).is_some();
+        if self.env.table.get(id).filter(able).is_none() {
+            return false;
+        }
+        self.env.with_sa(now, id, |session| {
+            session.commit();
+            session.sa.outgoing.queue(Task::SyncReplayCounters(by));
+            session.next_task()
+        });
+        true
     }
 }

@@ -3,15 +3,17 @@
 //! connections are this node's to initiate.
 
 use crate::config::Identity;
-use crate::endpoint::import::DrawnNumbers;
+use crate::endpoint::environment::Environment;
+use crate::endpoint::import::{DrawnNumbers, take_over};
 use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::{Endpoint, IkeSaStatus, SnapshotError};
 use crate::message::{IkeSpi, MessageId};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
-use crate::sa::{IkeSa, Lease, decode};
+use crate::sa::{IkeSa, Lease, SnapshotVersion, decode, translated};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_base::spi::{Shard, Spi};
+use zeroize::Zeroizing;
 
 /// Which shards are this node's, and what is at home where.
 pub trait Homes: Send {
@@ -43,14 +45,31 @@ pub struct Outline {
     pub leases: Vec<(String, IpAddr)>,
 }
 
+/// What the nodes of a cluster read of an endpoint beside the state of its IKE SAs.
+#[derive(Clone, Copy)]
+pub struct Replication<'e> {
+    pub(super) env: &'e Environment,
+}
+
+/// What the nodes of a cluster change in an endpoint: IKE SAs come and go without a word to the
+/// peer, and what the IKE SAs of other nodes hold is taken.
+pub struct ReplicationMut<'e> {
+    pub(super) env: &'e mut Environment,
+}
+
 impl Endpoint {
-    /// The IKE SAs whose state has changed since this was last called, by number; those for which
-    /// there is no [`Endpoint::outline`] have gone. Costs as much as there are changes. Only with
-    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
-    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
-        std::mem::take(&mut self.env.effects.changed).into_iter().collect()
+    /// For the nodes of a cluster.
+    pub fn replication(&self) -> Replication<'_> {
+        Replication { env: &self.env }
     }
 
+    /// The same, to change something.
+    pub fn replication_mut(&mut self) -> ReplicationMut<'_> {
+        ReplicationMut { env: &mut self.env }
+    }
+}
+
+impl Replication<'_> {
     /// What others need to know of an IKE SA, beside its state. `None`: no such IKE SA.
     pub fn outline(&self, id: IkeSaId) -> Option<Outline> {
         self.env.table.get(id).map(|sa| Outline {
@@ -86,7 +105,7 @@ impl Endpoint {
     }
 
     /// What operators see of a state from [`Endpoint::export_sa`] that nobody here has taken over;
-    /// `taken`, `ike` and `child` as [`Endpoint::import_sa_as`] has them. Of Child SAs without a
+    /// `taken`, `ike` and `child` as [`ReplicationMut::import_sa_as`] has them. Of Child SAs without a
     /// number there is nothing.
     pub fn status_in(
         state: &[u8],
@@ -101,7 +120,44 @@ impl Endpoint {
         Some(status)
     }
 
-    /// Draws a number for an IKE SA of another node, for [`Endpoint::import_sa_as`].
+    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment.
+    /// `None`: they are as they should be, or cannot be read.
+    pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        translated(bytes, self.env.snapshot)
+    }
+
+    /// True if this node initiates the connection.
+    pub fn is_home(&self, connection: &str) -> bool {
+        self.env.is_home(connection)
+    }
+
+    /// The connection that an initiation of the child means; with an empty name that of the IKE SA
+    /// alone.
+    pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
+        if child.is_empty() {
+            return connection
+                .filter(|name| self.env.loaded.connections.find(name).is_some())
+                .map(str::to_owned);
+        }
+        self.env.loaded.connections.child(connection, child).ok().map(|found| found.name.clone())
+    }
+}
+
+impl ReplicationMut<'_> {
+    /// The IKE SAs whose state has changed since this was last called, by number; those for which
+    /// there is no [`Replication::outline`] have gone. Costs as much as there are changes. Only with
+    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
+    pub fn take_changed(&mut self) -> Vec<IkeSaId> {
+        std::mem::take(&mut self.env.effects.changed).into_iter().collect()
+    }
+
+    /// From now on [`Endpoint::export_sa`] gives what builds of before read too, or all that there
+    /// is.
+    pub fn export_as(&mut self, version: SnapshotVersion) {
+        self.env.snapshot = version;
+    }
+
+    /// Draws a number for an IKE SA of another node, for [`ReplicationMut::import_sa_as`].
     pub fn new_ike_number(&mut self) -> IkeSaId {
         self.env.numbers.new_ike_id()
     }
@@ -121,7 +177,7 @@ impl Endpoint {
         ike: Option<IkeSaId>,
         child: &dyn Fn(Spi) -> Option<ChildSaId>,
     ) -> Result<IkeSaId, SnapshotError> {
-        let id = self.take_over(exported, bytes, Some(DrawnNumbers { ike, child }))?;
+        let id = take_over(self.env, exported, bytes, Some(DrawnNumbers { ike, child }))?;
         let ours = self.env.table.get(id).map(|sa| sa.virtual_ips.local.clone()).unwrap_or_default();
         self.env
             .effects
@@ -132,7 +188,7 @@ impl Endpoint {
 
     /// Forgets an IKE SA that another node has: no word to the peer, nothing taken from the data
     /// plane. SPIs of its Child SAs stay taken, and so do addresses of its peer, until
-    /// [`Endpoint::release_spi`] and [`Endpoint::drop_lease`]. False: no such IKE SA.
+    /// [`ReplicationMut::release_spi`] and [`ReplicationMut::drop_lease`]. False: no such IKE SA.
     pub fn evict(&mut self, now: Time, id: IkeSaId) -> bool {
         let Some(sa) = self.env.table.take(id) else { return false };
         self.env.forget_jobs(id);
@@ -147,18 +203,10 @@ impl Endpoint {
         for addr in &sa.virtual_ips.local {
             self.env.effects.outputs.push_back(Output::RemoveAddress { ike: id, addr: *addr });
         }
-        self.end_waiting(now, &sa);
+        end_waiting(self.env, now, &sa);
         self.env.loaded.connections.note_children_elsewhere(now, &sa);
         self.env.forget_former(&sa.connection);
         true
-    }
-
-    /// Who waits for an initiation gets no result from here any more.
-    fn end_waiting(&mut self, now: Time, sa: &IkeSa) {
-        if let Some(attempt) = sa.phase.attempt() {
-            let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
-            self.env.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
-        }
     }
 
     /// A Child SA of another node has that SPI.
@@ -203,21 +251,13 @@ impl Endpoint {
             self.env.starts.schedule(&connection, &child, now);
         }
     }
+}
 
-    /// True if this node initiates the connection.
-    pub fn is_home(&self, connection: &str) -> bool {
-        self.env.is_home(connection)
-    }
-
-    /// The connection that an initiation of the child means; with an empty name that of the IKE SA
-    /// alone.
-    pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
-        if child.is_empty() {
-            return connection
-                .filter(|name| self.env.loaded.connections.find(name).is_some())
-                .map(str::to_owned);
-        }
-        self.env.loaded.connections.child(connection, child).ok().map(|found| found.name.clone())
+/// Who waits for an initiation gets no result from here any more.
+fn end_waiting(env: &mut Environment, now: Time, sa: &IkeSa) {
+    if let Some(attempt) = sa.phase.attempt() {
+        let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
+        env.initiate_done(now, &sa.connection, sa.id, &attempt.child, Err(elsewhere));
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Effects {
     pub(crate) stats: Stats,
     pub(crate) log_limit: LogLimit,
     pub(crate) answer_limit: AnswerLimit,
-    /// See [`Endpoint::take_changed`](super::Endpoint::take_changed).
+    /// See [`ReplicationMut::take_changed`](super::ReplicationMut::take_changed).
     pub(crate) changed: BTreeSet<IkeSaId>,
     /// What others are to be told of new ones.
     pub(crate) contacts: Vec<Contact>,

@@ -1,7 +1,9 @@
 //! `unique`: what a second IKE SA between the same identities means.
 
 use crate::config::Identity;
-use crate::endpoint::Endpoint;
+use crate::endpoint::environment::Environment;
+use crate::endpoint::loaded::Loaded;
+use crate::endpoint::replication::{Replication, ReplicationMut};
 use crate::exchange::unique;
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Reason, Time};
@@ -46,14 +48,16 @@ enum End {
     Replaced,
 }
 
-impl Endpoint {
+impl Replication<'_> {
     /// True if a peer proves itself in the same way for two connections, by name. Elsewhere another
     /// CA may vouch, for whom it likes: who is trusted for one connection must not touch the SAs of
     /// another.
     pub fn are_alike(&self, one: &str, other: &str) -> bool {
         self.env.loaded.are_alike(one, other)
     }
+}
 
+impl ReplicationMut<'_> {
     /// What peers' new IKE SAs mean for those that other nodes have, since this was last called.
     /// Only with [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_contacts(&mut self) -> Vec<Contact> {
@@ -70,39 +74,43 @@ impl Endpoint {
         contact: &Contact,
         older: impl Fn(IkeSpi) -> Option<Older>,
     ) -> Vec<IkeSaId> {
-        let end = |other: &IkeSa| Some((other.id, self.end_by(contact, other, older(other.our_spi())?)?));
+        let end = |other: &IkeSa| {
+            Some((other.id, end_by(&self.env.loaded, contact, other, older(other.our_spi())?)?))
+        };
         let ends: Vec<(IkeSaId, End)> = self.env.table.by_identity(&contact.remote).filter_map(end).collect();
         let dead = ends.iter().filter(|(_, end)| matches!(end, End::Dead)).map(|(id, _)| *id).collect();
         for (id, end) in ends {
-            self.end_older(now, id, contact, end);
+            end_older(self.env, now, id, contact, end);
         }
         dead
     }
 
     /// The same for one IKE SA, which has come here only since.
     pub fn contacted_before(&mut self, now: Time, id: IkeSaId, contact: &Contact, older: Older) {
-        if let Some(end) = self.env.table.get(id).and_then(|other| self.end_by(contact, other, older)) {
-            self.end_older(now, id, contact, end);
+        if let Some(end) =
+            self.env.table.get(id).and_then(|other| end_by(&self.env.loaded, contact, other, older))
+        {
+            end_older(self.env, now, id, contact, end);
         }
     }
+}
 
-    /// What becomes of that IKE SA.
-    fn end_by(&self, contact: &Contact, other: &IkeSa, older: Older) -> Option<End> {
-        let twin = other.is_established()
-            && other.our_spi() != contact.spi
-            && other.local_id.as_ref() == Some(&contact.local)
-            && other.remote_id.as_ref().map(Identity::canonical) == Some(contact.remote.canonical())
-            && self.env.loaded.are_alike(&other.connection, &contact.connection);
-        if twin && contact.anew && older == Older::Known {
-            return Some(End::Dead);
-        }
-        (twin && contact.alone && other.closing.is_none()).then_some(End::Replaced)
+/// What becomes of that IKE SA.
+fn end_by(loaded: &Loaded, contact: &Contact, other: &IkeSa, older: Older) -> Option<End> {
+    let twin = other.is_established()
+        && other.our_spi() != contact.spi
+        && other.local_id.as_ref() == Some(&contact.local)
+        && other.remote_id.as_ref().map(Identity::canonical) == Some(contact.remote.canonical())
+        && loaded.are_alike(&other.connection, &contact.connection);
+    if twin && contact.anew && older == Older::Known {
+        return Some(End::Dead);
     }
+    (twin && contact.alone && other.closing.is_none()).then_some(End::Replaced)
+}
 
-    fn end_older(&mut self, now: Time, id: IkeSaId, contact: &Contact, end: End) {
-        self.env.with_sa(now, id, |old| match end {
-            End::Dead => Err(Reason::Replaced),
-            End::Replaced => unique::replaced(old, contact.addr),
-        });
-    }
+fn end_older(env: &mut Environment, now: Time, id: IkeSaId, contact: &Contact, end: End) {
+    env.with_sa(now, id, |old| match end {
+        End::Dead => Err(Reason::Replaced),
+        End::Replaced => unique::replaced(old, contact.addr),
+    });
 }

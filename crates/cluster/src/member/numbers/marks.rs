@@ -264,7 +264,7 @@ impl Numbers {
                 None => left.push((spi, floor)),
             }
         }
-        asked.retain(|ike, by| core.endpoint.sync_replay_counters(now, *ike, *by));
+        asked.retain(|ike, by| core.endpoint.replication_mut().sync_replay_counters(now, *ike, *by));
         for (spi, floor, ike) in wanted {
             if !asked.contains_key(&ike) {
                 left.push((spi, floor));
@@ -284,7 +284,7 @@ impl Numbers {
         // What the peer has sent reaches the high-water mark at least.
         let by = floor.saturating_sub(child.mark).saturating_add(1);
         let few = child.params.esn || by < MAX_SKIPPED_WITHOUT_ESN;
-        core.endpoint.replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
+        core.endpoint.replication().replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
     /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303

@@ -19,12 +19,13 @@ impl Replication {
         self.wanted.remove(&spi);
         let old = self.replicas.ikes.get(&spi);
         let known = old.map(|old| (old.id, old.outline.leases.clone()));
-        let (id, before) = known.unwrap_or_else(|| (core.endpoint.new_ike_number(), Vec::new()));
+        let (id, before) =
+            known.unwrap_or_else(|| (core.endpoint.replication_mut().new_ike_number(), Vec::new()));
         for (pool, addr) in before.iter().filter(|lease| !outline.leases.contains(lease)) {
-            core.endpoint.drop_lease(id, pool, *addr);
+            core.endpoint.replication_mut().drop_lease(id, pool, *addr);
         }
         for (pool, addr) in &outline.leases {
-            if !core.endpoint.hold_lease(id, &outline, pool, *addr) {
+            if !core.endpoint.replication_mut().hold_lease(id, &outline, pool, *addr) {
                 core.log(
                     LogLevel::Error,
                     format!("virtual IP {addr} has been leased to two peers, by two nodes"),
@@ -40,7 +41,7 @@ impl Replication {
         self.wanted.remove(&spi);
         let Some(ike) = self.replicas.remove_ike(spi) else { return };
         for (pool, addr) in &ike.outline.leases {
-            core.endpoint.drop_lease(ike.id, pool, *addr);
+            core.endpoint.replication_mut().drop_lease(ike.id, pool, *addr);
         }
     }
 
@@ -75,8 +76,8 @@ impl Replication {
 
     fn new_child(&mut self, core: &mut Core, now: Time, state: ChildState, ledger: Ledger) {
         let ChildState { ike, connection, name, params, replaces, place, mark, .. } = state;
-        let id = core.endpoint.new_child_number();
-        core.endpoint.claim_spi(params.spi_in);
+        let id = core.endpoint.replication_mut().new_child_number();
+        core.endpoint.replication_mut().claim_spi(params.spi_in);
         let replaced = replaces.and_then(|spi| self.replicas.child(spi)).map(|child| child.id);
         let replica = ChildReplica {
             id,
@@ -125,7 +126,7 @@ impl Replication {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
         self.numbers.switch_those(core, |switch| switch.from == child.id || switch.to == child.id);
         self.numbers.own.forget(spi_in);
-        core.endpoint.release_spi(now, spi_in);
+        core.endpoint.replication_mut().release_spi(now, spi_in);
         core.outputs.push_back(MemberOutput::Ike(Output::RemoveChild { child: child.id, spi_in }));
     }
 

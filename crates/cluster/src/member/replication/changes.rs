@@ -75,7 +75,7 @@ impl Replication {
         id: IkeSaId,
         outline: Outline,
     ) -> Option<Op> {
-        let here = core.endpoint.message_ids(id);
+        let here = core.endpoint.replication().message_ids(id);
         let state = Secret::new(core.endpoint.export_sa(now, id)?);
         let told = Some((now, state.clone()));
         self.replicas.insert_ike(outline.spi, IkeReplica::new(id, outline.clone(), told, here));
@@ -96,7 +96,7 @@ impl Replication {
         if delta.size() * 4 > state.octets().len() * 3 {
             return None;
         }
-        let windows = core.endpoint.message_ids(id)?;
+        let windows = core.endpoint.replication().message_ids(id)?;
         (*base, ike.here, ike.outline.commit) = (state, Some(windows), outline.commit);
         let change = Box::new(IkeChange { spi: outline.spi, commit: outline.commit, delta });
         Some(match (windows.0 != before.0, windows.1 != before.1) {

@@ -17,7 +17,7 @@ use testudo_planted::{Plant, planted};
 impl Replication {
     /// What a peer's new IKE SA means for its older ones goes with the state in which it is up.
     pub(in crate::member) fn add_contacts(&self, core: &mut Core, ikes: &mut [Op]) {
-        for contact in core.endpoint.take_contacts() {
+        for contact in core.endpoint.replication_mut().take_contacts() {
             let of_it = ikes.iter_mut().find_map(|op| match op {
                 Op::Ike(ike) if ike.outline.spi == contact.spi => Some(ike),
                 _ => None,
@@ -49,12 +49,13 @@ impl Replication {
         self.turn(core, now);
         let replicas = &self.replicas;
         let begun = replicas.ikes.get(&contact.spi).and_then(|new| new.begun).unwrap_or(at);
-        let dead = core.endpoint.contacted(now, contact, |spi| replicas.is_older(spi, begun));
+        let dead =
+            core.endpoint.replication_mut().contacted(now, contact, |spi| replicas.is_older(spi, begun));
         // A peer that had an answer only now would take it for what it is not.
         core.commits.withhold(&dead);
         self.turn(core, now);
-        let endpoint = &core.endpoint;
-        let concerns = |connection: &str| endpoint.are_alike(connection, &contact.connection);
+        let replication = core.endpoint.replication();
+        let concerns = |connection: &str| replication.are_alike(connection, &contact.connection);
         self.replicas.contacted(contact, begun, concerns);
     }
 }

@@ -47,7 +47,7 @@ impl Replication {
     }
 
     fn spi_of(&self, core: &Core, id: IkeSaId) -> Option<IkeSpi> {
-        let here = || core.endpoint.outline(id).map(|outline| outline.spi);
+        let here = || core.endpoint.replication().outline(id).map(|outline| outline.spi);
         self.replicas.spi_of_ike(id).or_else(here)
     }
 

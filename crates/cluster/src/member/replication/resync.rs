@@ -256,7 +256,7 @@ impl Replication {
     fn ike_as_told(&self, core: &Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get(&spi)?;
         let (at, state) = ike.told.as_ref()?;
-        if core.endpoint.exported_again(state.octets()).is_some() {
+        if core.endpoint.replication().exported_again(state.octets()).is_some() {
             return None;
         }
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());
@@ -268,12 +268,12 @@ impl Replication {
         let ike = self.replicas.ikes.get_mut(&spi)?;
         if ike.here.is_some() {
             let id = ike.id;
-            let outline = core.endpoint.outline(id)?;
+            let outline = core.endpoint.replication().outline(id)?;
             return self.tell_whole_ike(core, now, id, outline);
         }
         let (at, state) = ike.told.as_mut()?;
         // It may have come in another version, and all go on from the same octets.
-        if let Some(again) = core.endpoint.exported_again(state.octets()) {
+        if let Some(again) = core.endpoint.replication().exported_again(state.octets()) {
             *state = Secret::new(again);
         }
         let (outline, age, state) = (ike.outline.clone(), now.since(*at), state.clone());

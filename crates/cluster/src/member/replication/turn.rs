@@ -37,7 +37,7 @@ impl Replication {
         while let Some(output) = core.endpoint.poll_output() {
             self.take_output(core, now, &mut turn, output);
         }
-        let changed = core.endpoint.take_changed();
+        let changed = core.endpoint.replication_mut().take_changed();
         for id in &changed {
             turn.ikes.extend(self.changed_ike(core, now, *id));
         }
@@ -62,7 +62,7 @@ impl Replication {
 
     /// The state of an IKE SA of this node has changed, or it is gone.
     fn changed_ike(&mut self, core: &mut Core, now: Time, id: IkeSaId) -> Vec<Op> {
-        let outline = core.endpoint.outline(id);
+        let outline = core.endpoint.replication().outline(id);
         let before = self.replicas.spi_of_ike(id);
         // An attempt that began again has another SPI, in the same shard.
         let gone = before.filter(|spi| outline.as_ref().is_none_or(|outline| outline.spi != *spi));
@@ -93,7 +93,12 @@ impl Replication {
                 let renews = replaces.filter(|old| core.endpoint.ike_of(*old) == Some(ike)).and(old);
                 let replica = ChildReplica {
                     id: child,
-                    ike: core.endpoint.outline(ike).map(|outline| outline.spi).unwrap_or_default(),
+                    ike: core
+                        .endpoint
+                        .replication()
+                        .outline(ike)
+                        .map(|outline| outline.spi)
+                        .unwrap_or_default(),
                     connection,
                     name,
                     place: self.replicas.new_place(params.spi_in, renews),

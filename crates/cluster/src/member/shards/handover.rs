@@ -352,7 +352,7 @@ impl Shards {
             let Some(ike) = replication.replicas.ikes.get_mut(&spi) else { continue };
             if ike.here.take().is_some() {
                 core.commits.forget(ike.id);
-                core.endpoint.evict(now, ike.id);
+                core.endpoint.replication_mut().evict(now, ike.id);
             }
         }
     }

@@ -53,16 +53,16 @@ impl Shards {
         let Some((at, state)) = ike.told.as_ref().filter(|_| ike.here.is_none()) else { return };
         let replicas = &replication.replicas;
         let number = |spi: Spi| -> Option<ChildSaId> { replicas.child(spi).map(|child| child.id) };
-        match core.endpoint.import_sa_as(*at, state.octets(), Some(ike.id), &number) {
+        match core.endpoint.replication_mut().import_sa_as(*at, state.octets(), Some(ike.id), &number) {
             Ok(id) => {
                 self.syncs.imported(spi);
-                let here = core.endpoint.message_ids(id);
+                let here = core.endpoint.replication().message_ids(id);
                 let contact = replication.replicas.ikes.get_mut(&spi).and_then(|ike| {
                     ike.here = here;
                     ike.contact.take()
                 });
                 if let Some((contact, older)) = contact.as_deref() {
-                    core.endpoint.contacted_before(now, id, contact, *older);
+                    core.endpoint.replication_mut().contacted_before(now, id, contact, *older);
                     // Its Child SAs are no orphans.
                     replication.turn(core, now);
                 }
@@ -92,7 +92,7 @@ impl Shards {
         let owned = self.ike.without(self.imported).without(self.handover.held());
         if self.homes != Some(owned) {
             self.homes = Some(owned);
-            core.endpoint.set_homes(now, Box::new(OwnedHomes { key: core.key, owned }));
+            core.endpoint.replication_mut().set_homes(now, Box::new(OwnedHomes { key: core.key, owned }));
         }
     }
 }

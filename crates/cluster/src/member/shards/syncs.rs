@@ -62,8 +62,9 @@ impl Shards {
         while asked < MAX_SYNCS_AT_ONCE
             && let Some(spi) = self.syncs.waiting.pop_first()
         {
-            let here = core.endpoint.by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
-            let asks = here.is_some_and(|id| core.endpoint.sync_message_ids(now, id));
+            let here =
+                core.endpoint.replication().by_spi(spi).filter(|_| self.shown.ike.contains(spi.shard()));
+            let asks = here.is_some_and(|id| core.endpoint.replication_mut().sync_message_ids(now, id));
             asked += usize::from(asks);
         }
         self.syncs.next = now.plus(SYNC_INTERVAL);

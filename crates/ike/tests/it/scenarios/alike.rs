@@ -112,7 +112,7 @@ fn what_another_node_tells_concerns_all_of_them() {
             anew: true,
             alone: false,
         };
-        let dead = world.hosts[0].endpoint.contacted(now, &contact, |_| Some(Older::Known));
+        let dead = world.hosts[0].endpoint.replication_mut().contacted(now, &contact, |_| Some(Older::Known));
         world.settle(0);
         let expected = if alike { (1, 0) } else { (0, 1) };
         assert_eq!((dead.len(), world.hosts[0].sas().len()), expected, "{differs} differs");

@@ -258,7 +258,7 @@ fn what_another_node_has_is_not_up_here() {
     world.run_secs(5);
     let now = world.now;
     let (up, state) = (net(&world), world.hosts[0].endpoint.export_sa(now, id).unwrap());
-    assert!(world.hosts[0].endpoint.evict(now, id));
+    assert!(world.hosts[0].endpoint.replication_mut().evict(now, id));
     let status = net(&world);
     assert_eq!((status.state, status.since, status.failure), (ChildState::Passive, Some(now), None));
     world.hosts[0].endpoint.import_sa(now, &state).unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn ike_of(world: &World, host: usize) -> IkeSaId {
 }
 
 fn message_ids(world: &World, host: usize) -> (MessageId, MessageId) {
-    world.hosts[host].endpoint.message_ids(ike_of(world, host)).unwrap()
+    world.hosts[host].endpoint.replication().message_ids(ike_of(world, host)).unwrap()
 }
 
 /// Each expects what the other sends next.
@@ -35,7 +35,7 @@ pub(crate) fn fail_over(world: &mut World) {
     let now = world.now;
     world.hosts[SUN].take_over(now);
     let ike = ike_of(world, SUN);
-    assert!(world.hosts[SUN].endpoint.sync_message_ids(now, ike));
+    assert!(world.hosts[SUN].endpoint.replication_mut().sync_message_ids(now, ike));
     world.settle(SUN);
 }
 
@@ -84,7 +84,7 @@ fn either_side_can_be_the_cluster_and_both_at_once() {
     let now = world.now;
     for host in [MOON, SUN] {
         let ike = ike_of(&world, host);
-        assert!(world.hosts[host].endpoint.sync_message_ids(now, ike));
+        assert!(world.hosts[host].endpoint.replication_mut().sync_message_ids(now, ike));
     }
     world.settle(MOON);
     world.settle(SUN);
@@ -113,9 +113,13 @@ fn it_is_agreed_on_only_where_both_say_so() {
             let (now, ike) = (world.now, ike_of(&world, host));
             let child = world.hosts[host].sas()[0].children[0].id;
             let endpoint = &mut world.hosts[host].endpoint;
-            assert_eq!(endpoint.replay_sync_of(child), (moon && sun).then_some(ike));
-            assert_eq!(endpoint.sync_message_ids(now, ike), moon && sun, "{host}: {moon} {sun}");
-            assert_eq!(endpoint.sync_replay_counters(now, ike, 1), moon && sun);
+            assert_eq!(endpoint.replication().replay_sync_of(child), (moon && sun).then_some(ike));
+            assert_eq!(
+                endpoint.replication_mut().sync_message_ids(now, ike),
+                moon && sun,
+                "{host}: {moon} {sun}"
+            );
+            assert_eq!(endpoint.replication_mut().sync_replay_counters(now, ike, 1), moon && sun);
         }
     }
 }
@@ -349,7 +353,7 @@ fn a_renewed_ike_sa_can_be_synchronized_and_its_message_id_0_is_a_request() {
 fn numbers_are_left_out_in_every_child() {
     let mut world = established(12);
     let (now, ike) = (world.now, ike_of(&world, SUN));
-    assert!(world.hosts[SUN].endpoint.sync_replay_counters(now, ike, 100_000));
+    assert!(world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, 100_000));
     world.settle(SUN);
     world.run_secs(10);
     let child = world.hosts[MOON].sas()[0].children[0].id;
@@ -359,7 +363,7 @@ fn numbers_are_left_out_in_every_child() {
     // Numbers of 32 bits cannot be left out by more.
     let now = world.now;
     let esn = world.hosts[SUN].installed.values().next().unwrap().esn;
-    assert_eq!(world.hosts[SUN].endpoint.sync_replay_counters(now, ike, 1 << 32), esn);
+    assert_eq!(world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, 1 << 32), esn);
 }
 
 /// Both are asked for, and both are done: the numbers first, or the Message IDs.
@@ -367,8 +371,8 @@ fn numbers_are_left_out_in_every_child() {
 fn a_repeated_request_leaves_numbers_out_once() {
     let mut world = established(13);
     let (now, ike) = (world.now, ike_of(&world, SUN));
-    assert!(world.hosts[SUN].endpoint.sync_message_ids(now, ike));
-    assert!(world.hosts[SUN].endpoint.sync_replay_counters(now, ike, 7));
+    assert!(world.hosts[SUN].endpoint.replication_mut().sync_message_ids(now, ike));
+    assert!(world.hosts[SUN].endpoint.replication_mut().sync_replay_counters(now, ike, 7));
     world.settle(SUN);
     world.run_secs(2);
     assert_eq!(world.hosts[MOON].skipped.len(), 1);

@@ -24,7 +24,7 @@ impl Model {
     fn look(&mut self, world: &World) {
         for (index, host) in world.hosts.iter().enumerate() {
             for sa in host.sas() {
-                let now = host.endpoint.message_ids(sa.id).unwrap();
+                let now = host.endpoint.replication().message_ids(sa.id).unwrap();
                 let before = self.windows.insert((index, sa.spi_i, sa.spi_r), now).unwrap_or_default();
                 assert!(now.0 >= before.0 && now.1 >= before.1, "{before:?}, then {now:?}");
             }
@@ -69,9 +69,10 @@ fn storm(seed: u64, config: EndpointConfig) -> usize {
         match what {
             0..5 => {
                 world.hosts[host].take_over(now);
-                syncs += usize::from(world.hosts[host].endpoint.sync_message_ids(now, sa.id));
+                syncs +=
+                    usize::from(world.hosts[host].endpoint.replication_mut().sync_message_ids(now, sa.id));
             }
-            5 => _ = endpoint.sync_replay_counters(now, sa.id, 10),
+            5 => _ = endpoint.replication_mut().sync_replay_counters(now, sa.id, 10),
             6 => _ = sa.children.first().map(|child| endpoint.rekey_child(now, child.id)),
             _ => {}
         }

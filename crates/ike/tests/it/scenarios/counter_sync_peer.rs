@@ -63,7 +63,7 @@ fn dropped(world: &World) -> u64 {
 fn the_answer_is_by_the_rules() {
     let (mut world, mut peer) = both(1);
     let ike = world.hosts[0].sas()[0].id;
-    let ids = |world: &World| world.hosts[0].endpoint.message_ids(ike).unwrap();
+    let ids = |world: &World| world.hosts[0].endpoint.replication().message_ids(ike).unwrap();
     assert_eq!(ids(&world), (MessageId(0), MessageId(2)));
     // The lowest M1 that was not used, and an older P1.
     let answer = ask(&mut world, &mut peer, vec![sync(2, 0)]).unwrap();
@@ -88,7 +88,7 @@ fn what_breaks_a_rule_is_dropped_in_silence() {
     let (mut world, mut peer) = both(2);
     assert!(ask(&mut world, &mut peer, vec![sync(9, 5)]).is_some());
     let ike = world.hosts[0].sas()[0].id;
-    let ids = world.hosts[0].endpoint.message_ids(ike);
+    let ids = world.hosts[0].endpoint.replication().message_ids(ike);
     let skip = |by, esn| Payload::Notify(ReplayCounterSync(by).notify(esn).unwrap());
     let bare = |kind, data| Payload::Notify(Notify::new(kind, data));
     let esn = world.hosts[0].installed.values().next().unwrap().esn;
@@ -111,7 +111,7 @@ fn what_breaks_a_rule_is_dropped_in_silence() {
     for (number, payloads) in cases.into_iter().enumerate() {
         assert_eq!(ask(&mut world, &mut peer, payloads.clone()), None, "{payloads:?}");
         assert_eq!(dropped(&world), number as u64 + 1, "{payloads:?}");
-        assert_eq!(world.hosts[0].endpoint.message_ids(ike), ids);
+        assert_eq!(world.hosts[0].endpoint.replication().message_ids(ike), ids);
     }
     assert!(world.hosts[0].skipped.is_empty());
     peer.next = 9;
@@ -195,7 +195,7 @@ fn an_answer_that_goes_back_in_one_number_is_dropped() {
 fn asking() -> (World, MessageIdSync, Peer) {
     let (mut world, peer) = both(8);
     let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
-    assert!(world.hosts[0].endpoint.sync_message_ids(now, ike));
+    assert!(world.hosts[0].endpoint.replication_mut().sync_message_ids(now, ike));
     world.settle(0);
     let asked = peer.open(&world.hosts[0].sent.last().unwrap().1.clone());
     let [Payload::Notify(notify)] = &asked[..] else { panic!("{asked:?}") };
@@ -232,7 +232,7 @@ fn numbers_that_are_not_extended_are_left_out_too() {
 fn an_answer_with_another_nonce_is_dropped_though_it_would_fit() {
     let (mut world, mut peer) = both(7);
     let (now, ike) = (world.now, world.hosts[0].sas()[0].id);
-    assert!(world.hosts[0].endpoint.sync_message_ids(now, ike));
+    assert!(world.hosts[0].endpoint.replication_mut().sync_message_ids(now, ike));
     world.settle(0);
     let asked = peer.open(&world.hosts[0].sent.last().unwrap().1.clone());
     let [Payload::Notify(notify)] = &asked[..] else { panic!("{asked:?}") };
@@ -244,7 +244,7 @@ fn an_answer_with_another_nonce_is_dropped_though_it_would_fit() {
         let content = message(header, vec![Payload::Notify(sync.notify())]);
         let bytes = peer.sealer.seal(&content, &mut Random::new(1)).unwrap();
         assert!(exchange(world, peer.path, &bytes).is_empty());
-        world.hosts[0].endpoint.message_ids(ike).unwrap()
+        world.hosts[0].endpoint.replication().message_ids(ike).unwrap()
     };
     for octet in 0..nonce.len() {
         let mut another = nonce;

@@ -128,9 +128,9 @@ fn dynamic_is_nothing_new_where_it_is_not_known_where_the_peer_began() {
         let (now, endpoint) = (world.now, &mut world.hosts[0].endpoint);
         let id = endpoint.sas().next().unwrap().id;
         assert_eq!(endpoint.sa(id).unwrap().remote.to_string(), "10.2.0.53:4500", "it is followed");
-        endpoint.export_as(version);
+        endpoint.replication_mut().export_as(version);
         let state = endpoint.export_sa(now, id).unwrap();
-        endpoint.export_as(SnapshotVersion::NEWEST);
+        endpoint.replication_mut().export_as(SnapshotVersion::NEWEST);
         endpoint.import_sa(now, &state).unwrap();
         let mut spi = Spi(0x3000_0000);
         let mut ask = |world: &mut World, peer: &mut Peer, addr: &str| {

@@ -193,7 +193,7 @@ fn a_sign_counts_where_another_node_has_the_old_one() {
         world.run_until(|world| world.hosts[1].installed.len() == 2);
         let new = *world.hosts[1].installed.keys().next_back().unwrap();
         let now = world.now;
-        assert!(world.hosts[1].endpoint.evict(now, old));
+        assert!(world.hosts[1].endpoint.replication_mut().evict(now, old));
         world.settle(1);
         assert!(!world.hosts[1].sending.contains(&new), "not yet");
         if by_packet {

@@ -38,16 +38,16 @@ fn every_change_is_named_and_so_is_every_end() {
     let mut known: [BTreeMap<IkeSaId, CommitId>; 2] = Default::default();
     let mut follow = |world: &mut World| {
         for (host, known) in world.hosts.iter_mut().zip(&mut known) {
-            let changed = host.endpoint.take_changed();
+            let changed = host.endpoint.replication_mut().take_changed();
             assert!(changed.is_sorted());
             for id in changed {
-                match host.endpoint.outline(id) {
+                match host.endpoint.replication().outline(id) {
                     Some(outline) => known.insert(id, outline.commit),
                     None => known.remove(&id),
                 };
             }
             assert!(host.endpoint.states().eq(known.iter().map(|(id, commit)| (*id, *commit))));
-            assert_eq!(host.endpoint.take_changed(), []);
+            assert_eq!(host.endpoint.replication_mut().take_changed(), []);
         }
     };
     let end = world.now.plus(Duration::from_secs(2000));
@@ -70,7 +70,7 @@ fn without_a_list_nothing_is_kept() {
     let mut world = World::pair(2, Weather::FAIR);
     world.initiate(0);
     world.run_secs(1);
-    assert_eq!(world.hosts[0].endpoint.take_changed(), []);
+    assert_eq!(world.hosts[0].endpoint.replication_mut().take_changed(), []);
 }
 
 /// Who renews an IKE SA, or sets one up in its place, stays in its shard.
@@ -81,7 +81,10 @@ fn renewed_ike_sas_stay_at_home() {
     world.run_secs(2000);
     let homes = |world: &World| -> Vec<Shard> {
         let shard = |endpoint: &Endpoint| {
-            endpoint.states().map(|(id, _)| endpoint.outline(id).unwrap().spi.shard()).collect::<Vec<_>>()
+            endpoint
+                .states()
+                .map(|(id, _)| endpoint.replication().outline(id).unwrap().spi.shard())
+                .collect::<Vec<_>>()
         };
         world.hosts.iter().flat_map(|host| shard(&host.endpoint)).collect()
     };
@@ -104,7 +107,7 @@ fn another_attempt_has_the_same_home() {
     let mut world = World::pair_with(4, Weather::FAIR, |_, connection| connection.keyingtries = 0);
     world.network.up = false;
     let id = world.initiate(0);
-    let spi = |world: &World| world.hosts[0].endpoint.outline(id).unwrap().spi;
+    let spi = |world: &World| world.hosts[0].endpoint.replication().outline(id).unwrap().spi;
     let first = spi(&world);
     world.run_secs(600);
     assert!(spi(&world) != first && spi(&world).shard() == first.shard());
@@ -145,7 +148,7 @@ fn leave_and_return(world: &mut World, index: usize) {
     for id in ids {
         states.insert(id, endpoint.export_sa(now, id).unwrap());
         let half_open = endpoint.half_open();
-        assert!(endpoint.evict(now, id) && !endpoint.evict(now, id));
+        assert!(endpoint.replication_mut().evict(now, id) && !endpoint.replication_mut().evict(now, id));
         assert!(endpoint.half_open() <= half_open);
     }
     assert_eq!((endpoint.states().count(), endpoint.half_open(), endpoint.next_timeout()), (0, 0, None));
@@ -153,7 +156,8 @@ fn leave_and_return(world: &mut World, index: usize) {
     let is_result = |output: &Output| matches!(output, Output::Event(Event::InitiateDone { .. }));
     assert!(said.iter().all(is_result), "{said:?}");
     for (id, state) in &states {
-        let taken = endpoint.import_sa_as(now, state, Some(*id), &|spi| numbers.get(&spi).copied());
+        let taken =
+            endpoint.replication_mut().import_sa_as(now, state, Some(*id), &|spi| numbers.get(&spi).copied());
         assert_eq!(taken, Ok(*id));
     }
     assert_eq!(endpoint.sas().collect::<Vec<_>>(), before);
@@ -168,8 +172,11 @@ fn drawn_numbers_stay_reserved() {
     world.run_secs(1);
     let state = world.hosts[0].endpoint.export_sa(world.now, id).unwrap();
     let mut other = Endpoint::new(tracking(), Box::new(Watched::new(9, SenderId(9)).0));
-    assert_eq!((other.new_ike_number(), other.new_child_number()), (IkeSaId(1), ChildSaId(1)));
-    let taken = other.import_sa_as(world.now, &state, None, &|_| None).unwrap();
+    assert_eq!(
+        (other.replication_mut().new_ike_number(), other.replication_mut().new_child_number()),
+        (IkeSaId(1), ChildSaId(1))
+    );
+    let taken = other.replication_mut().import_sa_as(world.now, &state, None, &|_| None).unwrap();
     assert_eq!(taken, IkeSaId(2));
     assert_eq!(other.sa(taken).unwrap().children[0].id, ChildSaId(2));
 }
@@ -180,9 +187,9 @@ fn spis_and_numbers_of_others_are_claimed() {
     let (alloc, in_use) = Watched::new(9, SenderId(9));
     let mut endpoint = Endpoint::new(tracking(), Box::new(alloc));
     let spi = Spi::from_parts(Shard(3), 7, 1).unwrap();
-    endpoint.claim_spi(spi);
+    endpoint.replication_mut().claim_spi(spi);
     assert!(in_use.lock().unwrap().contains(&spi));
-    endpoint.release_spi(Default::default(), spi);
+    endpoint.replication_mut().release_spi(Default::default(), spi);
     assert!(in_use.lock().unwrap().is_empty());
 }
 
@@ -210,7 +217,7 @@ fn children_start_by_themselves_where_their_connection_is_at_home() {
     for index in 0..2 {
         let now = world.now;
         let host = world.add(ends[index].0, tracking());
-        host.endpoint.set_homes(now, Box::new(Own(RESPONDING)));
+        host.endpoint.replication_mut().set_homes(now, Box::new(Own(RESPONDING)));
         host.load_secret(crate::scenarios::common::secret("psk", b"a shared key", &["moon", "sun"]));
         let mut connection = crate::scenarios::common::connection(ends[index], ends[1 - index]);
         if index == 0 {
@@ -224,12 +231,12 @@ fn children_start_by_themselves_where_their_connection_is_at_home() {
     let refused = world.hosts[0].endpoint.initiate(now, Some("site"), "net");
     assert_eq!(refused, Err(InitiateError::Elsewhere("site".into())));
 
-    world.hosts[0].endpoint.set_homes(now, Box::new(Own(INITIATING)));
+    world.hosts[0].endpoint.replication_mut().set_homes(now, Box::new(Own(INITIATING)));
     world.run_secs(1);
     world.assert_tunnel();
     // It goes and comes again, with the tunnel up: that is not doubled.
     for shard in [RESPONDING, INITIATING] {
-        world.hosts[0].endpoint.set_homes(now, Box::new(Own(shard)));
+        world.hosts[0].endpoint.replication_mut().set_homes(now, Box::new(Own(shard)));
     }
     world.run_secs(1);
     world.assert_tunnel();
@@ -246,8 +253,8 @@ fn a_further_child_comes_where_the_ike_sa_is() {
     });
     let now = world.now;
     let host = &mut world.hosts[1];
-    host.endpoint.set_homes(now, Box::new(Own(RESPONDING)));
-    assert!(!host.endpoint.is_home("site"));
+    host.endpoint.replication_mut().set_homes(now, Box::new(Own(RESPONDING)));
+    assert!(!host.endpoint.replication().is_home("site"));
     let ike = host.sas()[0].id;
     assert_eq!(host.endpoint.acquire_for(now, "site", "more", PACKET), Ok(ike));
     world.settle(1);
@@ -270,12 +277,12 @@ fn what_is_lost_here_is_restarted_here() {
             }
         });
         let now = world.now;
-        world.hosts[1].endpoint.set_homes(now, Box::new(Own(RESPONDING)));
+        world.hosts[1].endpoint.replication_mut().set_homes(now, Box::new(Own(RESPONDING)));
         let id = world.initiate(0);
         world.run_secs(1);
         let now = world.now;
         if !ours {
-            world.hosts[1].endpoint.set_homes(now, Box::new(Own(Shard(0))));
+            world.hosts[1].endpoint.replication_mut().set_homes(now, Box::new(Own(Shard(0))));
         }
         world.hosts[0].endpoint.terminate(now, &Target::Ike(id), false).unwrap();
         world.settle(0);

@@ -190,10 +190,10 @@ fn a_state_for_older_builds_says_less_and_is_read_by_all() {
     let endpoint = &mut world.hosts[0].endpoint;
     let whole = endpoint.export_sa(world.now, id).unwrap();
     let [older, oldest] = [SnapshotVersion::V27, SnapshotVersion::V26].map(|version| {
-        endpoint.export_as(version);
+        endpoint.replication_mut().export_as(version);
         let state = endpoint.export_sa(world.now, id).unwrap();
-        assert_eq!(endpoint.exported_again(&whole), Some(state.clone()));
-        assert_eq!(endpoint.exported_again(&state), None);
+        assert_eq!(endpoint.replication().exported_again(&whole), Some(state.clone()));
+        assert_eq!(endpoint.replication().exported_again(&state), None);
         state
     });
     assert_eq!([&whole, &older, &oldest].map(|state| [state[0], state[1]]), [[0, 28], [0, 27], [0, 26]]);
