@@ -129,11 +129,11 @@ impl Ike {
     }
 
     pub(crate) fn unload_secret(&mut self, name: &str) -> bool {
-        self.endpoint_mut().unload_secret(name)
+        self.endpoint_mut().secrets_mut().unload(name)
     }
 
     pub(crate) fn clear_secrets(&mut self) {
-        self.endpoint_mut().clear_secrets();
+        self.endpoint_mut().secrets_mut().clear();
     }
 
     pub(crate) fn credentials_mut(&mut self) -> &mut Credentials {

@@ -203,7 +203,7 @@ impl Control for Gateway {
     }
 
     fn secret_names(&self) -> Vec<String> {
-        self.endpoint.secret_names().map(str::to_owned).collect()
+        self.endpoint.secrets().names().map(str::to_owned).collect()
     }
 
     fn clear_secrets(&mut self) {
@@ -236,11 +236,11 @@ impl Control for Gateway {
     }
 
     fn pools(&self) -> Vec<PoolStatus> {
-        self.endpoint.pools().collect()
+        self.endpoint.pools().status().collect()
     }
 
     fn leases(&self, pool: &str) -> Vec<LeaseStatus> {
-        self.endpoint.leases(pool).collect()
+        self.endpoint.pools().leases(pool).collect()
     }
 
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError> {

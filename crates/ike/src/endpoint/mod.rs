@@ -46,9 +46,10 @@ pub use computing::{Done, Job, JobId};
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
 pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
-pub use pools::{LeaseStatus, PoolStatus};
+pub use pools::{LeaseStatus, PoolStatus, Pools};
 pub use record::ChildFailure;
 pub use replication::{Homes, Outline, Replication, ReplicationMut};
+pub use secrets::Secrets;
 pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 pub use unique::{Contact, Older};
@@ -170,19 +171,14 @@ impl Endpoint {
         self.env.loaded.connections.find(name)
     }
 
-    /// False if there is none of that name.
-    pub fn unload_secret(&mut self, name: &str) -> bool {
-        self.env.loaded.secrets.unload(name)
+    /// The loaded shared keys.
+    pub fn secrets(&self) -> &Secrets {
+        &self.env.loaded.secrets
     }
 
-    /// Forgets all shared keys.
-    pub fn clear_secrets(&mut self) {
-        self.env.loaded.secrets.clear();
-    }
-
-    /// Names of the loaded shared keys.
-    pub fn secret_names(&self) -> impl Iterator<Item = &str> {
-        self.env.loaded.secrets.names()
+    /// The same, to be unloaded; [`Endpoint::load_secret`] takes new ones.
+    pub fn secrets_mut(&mut self) -> &mut Secrets {
+        &mut self.env.loaded.secrets
     }
 
     /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it

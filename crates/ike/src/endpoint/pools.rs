@@ -46,11 +46,11 @@ pub struct LeaseStatus {
 
 /// Pools by name.
 #[derive(Debug, Default)]
-pub(crate) struct Pools(BTreeMap<String, Leases>);
+pub struct Pools(BTreeMap<String, Leases>);
 
 /// A pool with its leases.
 #[derive(Debug)]
-pub(crate) struct Leases {
+struct Leases {
     pool: Pool,
     /// Distance from the first address to those that were never handed out in turn; past the end if
     /// there are none.
@@ -98,6 +98,21 @@ enum Effort {
 }
 
 impl Pools {
+    /// What there is to see of each pool, by name.
+    pub fn status(&self) -> impl Iterator<Item = PoolStatus> + '_ {
+        self.0.values().map(Leases::status)
+    }
+
+    /// The leases of a pool, by address.
+    pub fn leases(&self, pool: &str) -> impl Iterator<Item = LeaseStatus> + '_ {
+        let leases = self.0.get(pool).into_iter();
+        leases.flat_map(|leases| &leases.by_addr).map(|(addr, holder)| LeaseStatus {
+            addr: *addr,
+            identity: holder.owner.identity.clone(),
+            online: !holder.users.is_empty(),
+        })
+    }
+
     /// Takes a pool in the place of one of the same name. What is in use must stay the same.
     pub(crate) fn load(&mut self, pool: Pool) -> Result<(), PoolError> {
         match self.0.entry(pool.name.clone()) {
@@ -128,10 +143,6 @@ impl Pools {
 
     pub(crate) fn get(&self, name: &str) -> Option<&Pool> {
         self.0.get(name).map(|leases| &leases.pool)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Leases)> {
-        self.0.iter()
     }
 
     /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is
@@ -339,24 +350,9 @@ impl Endpoint {
         self.env.pools.unload(name)
     }
 
-    /// The pool of that name.
-    pub fn pool(&self, name: &str) -> Option<&Pool> {
-        self.env.pools.get(name)
-    }
-
-    /// The loaded pools, by name.
-    pub fn pools(&self) -> impl Iterator<Item = PoolStatus> + '_ {
-        self.env.pools.iter().map(|(_, leases)| leases.status())
-    }
-
-    /// The leases of a pool, by address.
-    pub fn leases(&self, pool: &str) -> impl Iterator<Item = LeaseStatus> + '_ {
-        let leases = self.env.pools.0.get(pool).into_iter();
-        leases.flat_map(|leases| &leases.by_addr).map(|(addr, holder)| LeaseStatus {
-            addr: *addr,
-            identity: holder.owner.identity.clone(),
-            online: !holder.users.is_empty(),
-        })
+    /// The loaded pools.
+    pub fn pools(&self) -> &Pools {
+        &self.env.pools
     }
 }
 

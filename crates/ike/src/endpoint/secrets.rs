@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All shared keys. Found without a walk through them: a gateway may have one for each of its
 /// peers.
 #[derive(Debug, Default)]
-pub(crate) struct Secrets {
+pub struct Secrets {
     /// By the unique name that VICI gives them.
     by_name: BTreeMap<String, SharedSecret>,
     /// Names of pre-shared keys of IKE, by each owner.
@@ -39,7 +39,7 @@ impl Secrets {
     }
 
     /// False if there is none of that name.
-    pub(crate) fn unload(&mut self, name: &str) -> bool {
+    pub fn unload(&mut self, name: &str) -> bool {
         self.take(name).is_some()
     }
 
@@ -51,11 +51,13 @@ impl Secrets {
         Some(secret)
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets all.
+    pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 

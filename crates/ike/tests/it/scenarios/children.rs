@@ -119,7 +119,7 @@ fn a_child_that_the_peer_does_not_take_is_told_by_its_notify() {
 fn what_keeps_this_host_from_beginning_is_told() {
     let mut world = impatient(|_, _| {});
     let now = world.now;
-    world.hosts[0].endpoint.clear_secrets();
+    world.hosts[0].endpoint.secrets_mut().clear();
     let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
     connection.children[0].start_action = StartAction::Start;
     world.hosts[0].load(now, connection);

@@ -50,7 +50,7 @@ fn road(seed: u64, vips: &[&str]) -> World {
 }
 
 fn leases(world: &World, pool: &str) -> Vec<LeaseStatus> {
-    world.hosts[1].endpoint.leases(pool).collect()
+    world.hosts[1].endpoint.pools().leases(pool).collect()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_pool_that_is_loaded_late_knows_who_has_its_addresses() {
     host.import_sa(other.now, &state).unwrap();
     host.load_pool(pool("v4", "10.3.0.1-10.3.0.2")).unwrap();
     assert_eq!(
-        host.leases("v4").map(|lease| (lease.addr, lease.online)).collect::<Vec<_>>(),
+        host.pools().leases("v4").map(|lease| (lease.addr, lease.online)).collect::<Vec<_>>(),
         [(addr("10.3.0.1"), true)]
     );
 }
@@ -360,7 +360,7 @@ fn an_ike_sa_that_never_has_a_child_gives_its_address_back() {
     let any = vec![CfgAttribute::request(CfgAttributeType::Ip4Address)];
     let (_, answer) = ask_for(&mut world, 6, any, "172.16.0.0-172.16.0.255");
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Configuration(_))), "{answer:?}");
-    let lease = |world: &World| world.hosts[0].endpoint.leases("v4").next().unwrap().online;
+    let lease = |world: &World| world.hosts[0].endpoint.pools().leases("v4").next().unwrap().online;
     world.run_secs(19);
     assert!(lease(&world));
     world.run_secs(60);

@@ -98,7 +98,7 @@ fn without_identities_the_addresses_are_the_identities() {
     for host in &mut world.hosts {
         let mut secret = crate::scenarios::common::secret("by address", b"another key", &[]);
         secret.owners = ["192.0.2.1", "192.0.2.2"].map(|a| Identity::Addr(a.parse().unwrap())).to_vec();
-        host.endpoint.clear_secrets();
+        host.endpoint.secrets_mut().clear();
         host.load_secret(secret);
     }
     world.establish();

@@ -14,7 +14,7 @@ const DAY: u64 = 24 * 60 * 60;
 /// names.
 fn host(edit: impl Fn(&mut Connection)) -> World {
     let mut world = World::pair_with(1, Weather::FAIR, |_, connection| edit(connection));
-    world.hosts[0].endpoint.clear_secrets();
+    world.hosts[0].endpoint.secrets_mut().clear();
     set_time(&mut world, NOVEMBER_2026);
     world
 }

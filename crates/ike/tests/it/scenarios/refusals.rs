@@ -107,7 +107,7 @@ fn an_initiator_that_nobody_knows() {
 #[test]
 fn an_initiator_without_a_key_at_the_responder() {
     let mut world = World::pair(5, Weather::FAIR);
-    world.hosts[1].endpoint.clear_secrets();
+    world.hosts[1].endpoint.secrets_mut().clear();
     assert_said(&failure(&mut world), &["AUTHENTICATION_FAILED"]);
     assert_logged(&world, 1, &["no shared key is loaded for sun and moon"]);
 }

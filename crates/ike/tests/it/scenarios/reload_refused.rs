@@ -245,7 +245,7 @@ fn an_ike_sa_does_not_outlive_its_key_by_new_keys() {
             connection.lifetime = IkeLifetime::new(rekey, Some(100), Some(0));
         });
         match case {
-            "gone" => assert!(world.hosts[1].endpoint.unload_secret("psk")),
+            "gone" => assert!(world.hosts[1].endpoint.secrets_mut().unload("psk")),
             "changed" => changed(&mut world, 1),
             _ => (0..2).for_each(|host| changed(&mut world, host)),
         }

@@ -234,11 +234,11 @@ fn no_address_is_given_before_the_last_round() {
         attributes: vec![CfgAttribute { kind: CfgAttributeType::Ip4Address, value: Vec::new() }],
     }));
     peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
-    assert_eq!(world.hosts[0].endpoint.leases("v4").count(), 0);
+    assert_eq!(world.hosts[0].endpoint.pools().leases("v4").count(), 0);
     let payloads = second(&peer);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads).unwrap();
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Configuration(_))), "{answer:?}");
-    let lease = world.hosts[0].endpoint.leases("v4").next().unwrap();
+    let lease = world.hosts[0].endpoint.pools().leases("v4").next().unwrap();
     assert_eq!(lease.identity, fqdn("alice"));
 }
 

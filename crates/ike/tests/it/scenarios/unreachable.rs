@@ -93,7 +93,7 @@ fn start_action_start_waits_for_its_key() {
         connection.name = format!("unused {index}");
     });
     let now = world.now;
-    world.hosts[0].endpoint.clear_secrets();
+    world.hosts[0].endpoint.secrets_mut().clear();
     let mut connection = crate::scenarios::common::connection(("192.0.2.1", "moon"), ("192.0.2.2", "sun"));
     connection.children[0].start_action = StartAction::Start;
     world.hosts[0].load(now, connection);
