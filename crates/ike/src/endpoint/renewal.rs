@@ -26,7 +26,7 @@ impl Endpoint {
         if able {
             self.env.with_sa(now, id, |session| {
                 session.sa.reauth_at = None;
-                reauth::begin_reauth(session);
+                reauth::begin(session);
                 Ok(())
             });
         }

@@ -245,7 +245,7 @@ fn set_up_by_new_configuration(session: &mut Session<'_>) -> Result<(), Reason> 
         let reason = Reason::Refused("its connection has changed, and it carries nothing of it".into());
         return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
     }
-    reauth::begin_reauth(session);
+    reauth::begin(session);
     Ok(())
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn rekey_is_not_enough(session: &mut Session<'_>) {
 }
 
 /// What the new configuration asks of an IKE SA could not be had: tried again for a while.
-pub(crate) fn change_failed(session: &mut Session<'_>) {
+pub(crate) fn failed(session: &mut Session<'_>) {
     let retry = session.now.plus(session.env.config.start_retry);
     let Some(outdated) = &mut session.sa.outdated else { return };
     if outdated.turn.failed(retry) {

@@ -55,7 +55,7 @@ impl NoChild {
 
 /// The initiator's check of the answer, which the child as it was offered decides: an operator may
 /// have loaded another meanwhile. The error is for the log.
-pub(crate) fn accept_child(
+pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
     offered: &Child,
@@ -80,26 +80,26 @@ pub(crate) fn accept_child(
 /// The responder's choice among the children of the connection, and the payloads that answer.
 /// Where nothing fits they are the notify that says why, and the IKE SA goes on without a child
 /// for a while (RFC 7296 §1.2).
-pub(crate) fn answer_child(
+pub(crate) fn answer(
     session: &mut Session<'_>,
     connection: &Connection,
     nonces: &Nonces,
     request: &Payloads,
 ) -> Vec<Payload> {
-    match choose_child(session, connection, nonces, request) {
+    match choose(session, connection, nonces, request) {
         Ok(payloads) => payloads,
-        Err(NoChild(notify, why)) => vec![refuse_child(session, notify.kind, &why)],
+        Err(NoChild(notify, why)) => vec![refuse(session, notify.kind, &why)],
     }
 }
 
 /// What stands in the place of a child.
-pub(crate) fn refuse_child(session: &mut Session<'_>, notify: NotifyType, why: &str) -> Payload {
+pub(crate) fn refuse(session: &mut Session<'_>, notify: NotifyType, why: &str) -> Payload {
     session.env.effects.stats.failed += 1;
     session.log(FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
     Payload::Notify(Notify::new(notify, Vec::new()))
 }
 
-fn choose_child(
+fn choose(
     session: &mut Session<'_>,
     connection: &Connection,
     nonces: &Nonces,
@@ -123,14 +123,14 @@ fn choose_child(
     });
     let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
     let mode = mode::to_answer(session.sa, child, &selectors, request);
-    let (agreed, answer) = agree_child(session, &choice, (selectors, mode))?;
+    let (agreed, answer) = agree(session, &choice, (selectors, mode))?;
     let origin = ChildOrigin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
-    make_child(session, child, &origin, agreed)?;
+    make(session, child, &origin, agreed)?;
     Ok(answer)
 }
 
 /// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
-pub(crate) fn agree_child(
+pub(crate) fn agree(
     session: &mut Session<'_>,
     choice: &EspChoice,
     (selectors, mode): (Selectors, Mode),
@@ -149,7 +149,7 @@ pub(crate) fn agree_child(
 }
 
 /// Installs what a responder has agreed to.
-pub(crate) fn make_child(
+pub(crate) fn make(
     session: &mut Session<'_>,
     child: &Child,
     origin: &ChildOrigin<'_>,
@@ -300,7 +300,7 @@ fn params(
 
 /// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place,
 /// if there is one.
-pub(crate) fn remove_child(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
+pub(crate) fn remove(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
     create_child::switch_to_successor(session, id);
     let Some(at) = session.sa.children.iter().position(|child| child.id == id) else { return };
     let child = session.sa.children.remove(at);
@@ -333,7 +333,7 @@ fn esp_path(session: &Session<'_>) -> (Path, Encapsulation) {
 }
 
 /// The peer is somewhere else now: so are the Child SAs.
-pub(crate) fn move_children(session: &mut Session<'_>) {
+pub(crate) fn move_all(session: &mut Session<'_>) {
     let (path, _) = esp_path(session);
     for child in &mut session.sa.children {
         // In transport mode the packets have the addresses themselves.

@@ -79,7 +79,7 @@ pub(crate) fn no_child_yet(
 ) -> Result<(), Reason> {
     let refused = match answer.error() {
         Some(error) => Err(format!("the peer answered {}", error.kind)),
-        None => configuration::accept_configuration(session, connection, answer),
+        None => configuration::accept(session, connection, answer),
     };
     if let Err(why) = refused {
         let what = sent.attempt.describe(&session.sa.connection);

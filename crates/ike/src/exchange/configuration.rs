@@ -84,7 +84,7 @@ fn names(range: &AddrRange, addr: IpAddr) -> bool {
 /// Gives the peer what it asks for, and the payload that says so. The error is the notify that
 /// takes the place of a Child SA: nothing is left for it, or it should have asked (RFC 7296
 /// §3.15.4, §2.19).
-pub(crate) fn answer_configuration(
+pub(crate) fn answer(
     session: &mut Session<'_>,
     connection: &Connection,
     request: &Payloads,
@@ -121,7 +121,7 @@ pub(crate) fn answer_configuration(
 
 /// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do
 /// without.
-pub(crate) fn accept_configuration(
+pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
     answer: &Payloads,

@@ -23,7 +23,7 @@ impl Session<'_> {
             let (from, to) = (self.sa.path.remote, path.remote);
             self.sa.move_to(path);
             self.log(ORDINARY, format!("the peer moved from {from} to {to}"));
-            child::move_children(self);
+            child::move_all(self);
         }
     }
 }

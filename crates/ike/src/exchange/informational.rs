@@ -111,7 +111,7 @@ impl Session<'_> {
                     let deletes = self.deletes_of(spi);
                     self.ask_delete(RequestKind::DeleteSpi(spi), deletes)?
                 }
-                Task::NewChild { name, tries } => create_child::create_child(self, name, tries)?,
+                Task::NewChild { name, tries } => create_child::ask_new_child(self, name, tries)?,
                 Task::RekeyChild(id) => create_child::ask_new_keys(self, id)?,
                 Task::ReplaceChild(id) => create_child::ask_replacement(self, id)?,
                 Task::RekeyIke => create_child::ask_new_ike_keys(self)?,
@@ -122,7 +122,7 @@ impl Session<'_> {
                 return Ok(());
             }
         }
-        reauth::end_reauth(self)
+        reauth::complete(self)
     }
 
     /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows

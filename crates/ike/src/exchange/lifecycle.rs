@@ -27,10 +27,10 @@ impl Session<'_> {
             _ => {}
         }
         self.give_up_creating(&reason);
-        reauth::reauth_ended(self, &reason);
+        reauth::ended(self, &reason);
         let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
         for child in children {
-            child::remove_child(self, child, &reason);
+            child::remove(self, child, &reason);
         }
         configuration::release_addresses(self);
         if self.sa.established.is_some() {
@@ -128,7 +128,7 @@ impl Session<'_> {
         let Some(spi_in) = self.sa.child(id).map(|child| child.params.spi_in) else { return Ok(()) };
         self.delete_child(spi_in)?;
         if force {
-            child::remove_child(self, id, &Reason::Requested);
+            child::remove(self, id, &Reason::Requested);
         }
         Ok(())
     }

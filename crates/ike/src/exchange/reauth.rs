@@ -22,7 +22,7 @@ use testudo_base::spi::Spi;
 const OUTLIVED: Duration = Duration::from_secs(10);
 
 /// Sets up another IKE SA in the place of this one.
-pub(crate) fn begin_reauth(session: &mut Session<'_>) {
+pub(crate) fn begin(session: &mut Session<'_>) {
     session.commit();
     if session.sa.reauth.is_some() {
         return;
@@ -30,7 +30,7 @@ pub(crate) fn begin_reauth(session: &mut Session<'_>) {
     let renewing = matches!(session.sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
     if renewing {
         // The turn of its successor.
-        return reauth_later(session);
+        return postpone(session);
     }
     let found = session.env.loaded.connections.get(&session.sa.connection).and_then(|connection| {
         let mut children = session.sa.children.iter().filter(|child| child.is_installed()).peekable();
@@ -52,7 +52,7 @@ pub(crate) fn begin_reauth(session: &mut Session<'_>) {
     match set_up_anew(session, &connection, &child) {
         Ok(_) => session.sa.reauth = Some(Reauth::Begun),
         Err(error) => {
-            reauth_failed(session, &error.to_string());
+            failed(session, &error.to_string());
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) fn ask_other_children(session: &mut Session<'_>) {
 }
 
 /// Nothing is left to be asked: what could be made anew is there, and the old IKE SA goes.
-pub(crate) fn end_reauth(session: &mut Session<'_>) -> Result<(), Reason> {
+pub(crate) fn complete(session: &mut Session<'_>) -> Result<(), Reason> {
     let spi = match session.sa.reauth.filter(|_| session.sa.is_in_charge()) {
         Some(Reauth::Of(_))
             if session.sa.outgoing.is_waiting(|task| matches!(task, Task::NewChild { .. })) =>
@@ -158,16 +158,16 @@ pub(crate) fn give_way(session: &mut Session<'_>) {
 }
 
 /// No other IKE SA has come of it: tried again, as often as that makes sense.
-fn reauth_failed(session: &mut Session<'_>, why: &str) {
+fn failed(session: &mut Session<'_>, why: &str) {
     session.log(FAILURE, format!("not reauthenticated: {why}"));
     if session.sa.is_outdated() {
-        change::change_failed(session);
+        change::failed(session);
     } else {
         session.sa.reauth_at = Some(session.env.retry_at(session.now));
     }
 }
 
-fn reauth_later(session: &mut Session<'_>) {
+fn postpone(session: &mut Session<'_>) {
     let at = Some(session.env.retry_at(session.now));
     match session.sa.outdated.as_mut().filter(|outdated| !outdated.turn.is_given_up()) {
         Some(outdated) => outdated.turn.at = at,
@@ -178,7 +178,7 @@ fn reauth_later(session: &mut Session<'_>) {
 /// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again;
 /// if another was being set up in its place, an operator who takes it down does not want that
 /// either.
-pub(crate) fn reauth_ended(session: &mut Session<'_>, reason: &Reason) {
+pub(crate) fn ended(session: &mut Session<'_>, reason: &Reason) {
     match session.sa.reauth.take() {
         Some(Reauth::Of(spi) | Reauth::Shown(spi)) => {
             let begun = |old: &&IkeSa| old.reauth == Some(Reauth::Begun);
@@ -186,7 +186,7 @@ pub(crate) fn reauth_ended(session: &mut Session<'_>, reason: &Reason) {
             session.env.with_sa(session.now, old, |old| {
                 old.commit();
                 old.sa.reauth = None;
-                reauth_failed(old, &reason.to_string());
+                failed(old, &reason.to_string());
                 Ok(())
             });
         }

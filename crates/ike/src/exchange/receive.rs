@@ -46,7 +46,7 @@ impl Session<'_> {
         }
         if header.exchange == ExchangeType::IkeSaInit {
             self.env.show(self.sa, Way::Received, &header, message.payloads.iter().as_slice());
-            return init::init_response(self, Reply { path, message, bytes });
+            return init::handle_response(self, Reply { path, message, bytes });
         }
         let Some(encrypted) = &message.encrypted else {
             self.unprotected(datagram, message);
@@ -108,8 +108,8 @@ impl Session<'_> {
             (ExchangeType::IkeIntermediate, response) => {
                 let covered = covered(self.sa, &first, &opened)?;
                 match response {
-                    true => intermediate::intermediate_response(self, covered, opened.payloads()),
-                    false => intermediate::intermediate_request(self, &request, covered, opened.payloads()),
+                    true => intermediate::handle_response(self, covered, opened.payloads()),
+                    false => intermediate::handle_request(self, &request, covered, opened.payloads()),
                 }
             }
             (_, true) => self.protected_response(header, opened.payloads()),
@@ -130,7 +130,7 @@ impl Session<'_> {
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         if request.exchange == ExchangeType::IkeAuth {
-            return auth::auth_request(self, request, payloads);
+            return auth::handle_request(self, request, payloads);
         }
         if self.sa.rival_of.is_some() && payloads.as_ref().is_ok_and(|payloads| !ends_ike_sa(payloads)) {
             create_child::decide_for(self)?;
@@ -139,7 +139,7 @@ impl Session<'_> {
         match (payloads, request.exchange) {
             (Err(error), _) => self.unreadable_request(request, &error),
             (Ok(payloads), ExchangeType::CreateChildSa | ExchangeType::IkeFollowupKe) => {
-                create_child::create_child_request(self, request, payloads)
+                create_child::handle_request(self, request, payloads)
             }
             (Ok(payloads), _) => self.informational_request(request, &payloads),
         }
@@ -151,13 +151,13 @@ impl Session<'_> {
         payloads: Result<Payloads, ParseError>,
     ) -> Result<(), Reason> {
         if header.exchange == ExchangeType::IkeAuth {
-            return auth::auth_response(self, payloads);
+            return auth::handle_response(self, payloads);
         }
         let Some(kind) = self.sa.outgoing.asked(header.exchange, header.message_id) else { return Ok(()) };
         let payloads = payloads
             .map_err(|error| Reason::Refused(format!("the peer sent a malformed response: {error}")))?;
         if kind == RequestKind::CreateChild {
-            return create_child::create_child_response(self, header, payloads);
+            return create_child::handle_response(self, header, payloads);
         }
         self.sa.outgoing.answered(header.exchange, header.message_id);
         self.informational_response(kind, &payloads)

@@ -29,7 +29,7 @@ impl Session<'_> {
             }
             if is_due(self.sa.reauth_at, self.now) {
                 self.sa.reauth_at = None;
-                reauth::begin_reauth(self);
+                reauth::begin(self);
             }
             change::replace_outdated(self)?;
             if !self.sa.is_in_charge() {

@@ -44,7 +44,7 @@ pub(crate) fn doubt_twins(session: &mut Session<'_>) {
 
 /// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place
 /// goes later, for the peer seems to reauthenticate, and has Child SAs to move.
-pub(crate) fn enforce_uniqueness(session: &mut Session<'_>, connection: &Connection) {
+pub(crate) fn enforce(session: &mut Session<'_>, connection: &Connection) {
     if connection.unique != Unique::Replace {
         return;
     }

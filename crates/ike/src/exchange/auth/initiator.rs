@@ -65,7 +65,7 @@ impl AuthDraft {
 }
 
 /// All that AUTH depends on but the keys. `extensions`: what both sides can.
-pub(crate) fn draft_auth(
+pub(crate) fn draft(
     session: &Session<'_>,
     connection: &Arc<Connection>,
     extensions: Extensions,
@@ -90,11 +90,11 @@ pub(crate) fn draft_auth(
         asked: Asked::in_init(&extensions),
         ..Prover::new(session, connection, own, covered, local, remote)
     };
-    Ok(AuthDraft { prover, ppk: ppk::own_ppk(session, connection, extensions)? })
+    Ok(AuthDraft { prover, ppk: ppk::own(session, connection, extensions)? })
 }
 
 /// Sends IKE_AUTH.
-pub(crate) fn send_auth(
+pub(crate) fn send(
     session: &mut Session<'_>,
     connection: &Connection,
     opening: Opening,
@@ -114,7 +114,7 @@ pub(crate) fn send_auth(
     let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
     let Proof { local, id, certificates, auth, line } = proof;
     session.log(ORDINARY, line);
-    ppk::lack_of_ppk(session, connection).into_iter().for_each(|line| session.log(IMPORTANT, line));
+    ppk::lack(session, connection).into_iter().for_each(|line| session.log(IMPORTANT, line));
     let asked = child.map(|child| ask_for_child(session, connection, child)).transpose()?;
     let mut payloads = vec![Payload::IdInitiator(id)];
     payloads.extend(certificates);
@@ -183,7 +183,7 @@ fn is_initial_contact(session: &Session<'_>) -> bool {
 }
 
 /// The protected answer to our IKE_AUTH.
-pub(crate) fn auth_response(
+pub(crate) fn handle_response(
     session: &mut Session<'_>,
     payloads: Result<Payloads, ParseError>,
 ) -> Result<(), Reason> {
@@ -408,8 +408,8 @@ fn first_child(
     let answer = Answer { nonces: &sent.nonces, spi_in: asked.spi_in, payloads };
     let result = match payloads.error().filter(|_| payloads.sa().is_none()) {
         Some(error) => Err(Reason::Notify(describe::hint(error.kind, connection.local.method))),
-        None => configuration::accept_configuration(session, connection, payloads)
-            .and_then(|()| child::accept_child(session, connection, &asked.offered, &answer))
+        None => configuration::accept(session, connection, payloads)
+            .and_then(|()| child::accept(session, connection, &asked.offered, &answer))
             .map_err(|why| {
                 session.sa.outgoing.queue(Task::DeleteSpi(asked.spi_in));
                 Reason::Refused(why)

@@ -11,8 +11,8 @@ mod rounds;
 mod tries;
 mod verify;
 
-pub(crate) use initiator::{auth_response, draft_auth, send_auth};
-pub(crate) use responder::auth_request;
+pub(crate) use initiator::{draft, handle_response, send};
+pub(crate) use responder::handle_request;
 
 pub(super) use initiator::{AuthDraft, Made};
 pub(super) use rounds::known as known_rounds;

@@ -22,7 +22,7 @@ pub(super) struct PeerPpk {
 }
 
 /// The PPK that an initiator names, once the responder has some, and whether it goes without.
-pub(super) fn own_ppk(
+pub(super) fn own(
     session: &Session<'_>,
     connection: &Connection,
     extensions: Extensions,
@@ -39,7 +39,7 @@ pub(super) fn own_ppk(
 
 /// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the
 /// log.
-pub(super) fn lack_of_ppk(session: &Session<'_>, connection: &Connection) -> Option<String> {
+pub(super) fn lack(session: &Session<'_>, connection: &Connection) -> Option<String> {
     let id = connection.ppk.id.as_ref().filter(|_| !session.sa.extensions.ppk)?;
     let why = if session.env.loaded.has_ppk_for(connection) {
         "the peer has no PPK to use"
@@ -50,7 +50,7 @@ pub(super) fn lack_of_ppk(session: &Session<'_>, connection: &Connection) -> Opt
 }
 
 /// What a responder makes of the initiator's PPK on that connection. The error is for the log.
-pub(super) fn peer_ppk(
+pub(super) fn of_peer(
     session: &Session<'_>,
     connection: &Connection,
     payloads: &Payloads,
@@ -59,7 +59,7 @@ pub(super) fn peer_ppk(
     let policy = &connection.ppk;
     if !session.sa.extensions.ppk {
         let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
-        let line = lack_of_ppk(session, connection);
+        let line = lack(session, connection);
         return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
     }
     let named = payloads.notify(NotifyType::PpkIdentity).ok_or("the peer has a PPK, but names none")?;

@@ -36,7 +36,7 @@ pub(super) struct Admitted<'a> {
 }
 
 /// A protected IKE_AUTH request: the integrity check has passed.
-pub(crate) fn auth_request(
+pub(crate) fn handle_request(
     session: &mut Session<'_>,
     request: &Request,
     payloads: Result<Payloads, ParseError>,
@@ -114,7 +114,7 @@ fn tries(
     let begins_otherwise = fitting.is_empty() && !candidates(None).is_empty();
     for candidates in fitting {
         let Some(connection) = candidates.connections.first() else { continue };
-        let ppk = match ppk::peer_ppk(session, connection, payloads, auth) {
+        let ppk = match ppk::of_peer(session, connection, payloads, auth) {
             Ok(ppk) => ppk,
             Err(why) => {
                 list.push(Err(why));
@@ -269,23 +269,23 @@ pub(super) fn admit_initiator(
     session.env.half_opens.leave(session.sa.id);
     session.sa.extensions.counter_sync = counter_sync::agreed(&session.env.config, asked);
     establish(session, connection);
-    unique::enforce_uniqueness(session, connection);
+    unique::enforce(session, connection);
     unique::tell_contact(session, connection, begins_anew);
     answer.extend(counter_sync::answer(session.sa.extensions.counter_sync));
-    match configuration::answer_configuration(session, connection, asked) {
+    match configuration::answer(session, connection, asked) {
         Ok(reply) => {
             answer.extend(reply);
             match childless::FirstChild::by(connection, asked) {
                 childless::FirstChild::Child => {
-                    answer.extend(child::answer_child(session, connection, &half.nonces, asked));
+                    answer.extend(child::answer(session, connection, &half.nonces, asked));
                 }
                 childless::FirstChild::Nothing => childless::stays_alone(session),
                 childless::FirstChild::Refused(why) => {
-                    answer.push(child::refuse_child(session, NotifyType::InvalidSyntax, why));
+                    answer.push(child::refuse(session, NotifyType::InvalidSyntax, why));
                 }
             }
         }
-        Err(notify) => answer.push(child::refuse_child(session, notify, &notify.to_string())),
+        Err(notify) => answer.push(child::refuse(session, notify, &notify.to_string())),
     }
     session.respond(request, answer)?;
     Ok(())

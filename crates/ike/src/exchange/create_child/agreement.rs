@@ -33,7 +33,7 @@ struct Computation {
 }
 
 /// A request of the peer, which may be the first of a series or one of the others.
-pub(crate) fn create_child_request(
+pub(crate) fn handle_request(
     session: &mut Session<'_>,
     request: &Request,
     payloads: Payloads,
@@ -76,7 +76,7 @@ fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Paylo
 }
 
 /// The answer to our request.
-pub(crate) fn create_child_response(
+pub(crate) fn handle_response(
     session: &mut Session<'_>,
     header: Header,
     payloads: Payloads,

@@ -33,14 +33,14 @@ pub(crate) fn ask_new_ike_keys(session: &mut Session<'_>) -> Result<bool, Reason
         return Ok(false);
     }
     session.log(ORDINARY, format!("rekeying IKE_SA {}[{}]", session.sa.connection, session.sa.id.0));
-    let asked = begin_ike_rekey(session);
+    let asked = begin_rekey(session);
     if let Err(reason) = &asked {
-        ike_rekey_failed(session, false, &reason.to_string());
+        rekey_failed(session, false, &reason.to_string());
     }
     Ok(asked.is_ok())
 }
 
-fn begin_ike_rekey(session: &mut Session<'_>) -> Result<(), Reason> {
+fn begin_rekey(session: &mut Session<'_>) -> Result<(), Reason> {
     let refuse = |text: &str| Reason::Refused(text.to_owned());
     let connection = session.env.loaded.connections.get(&session.sa.connection);
     let connection = connection.ok_or_else(|| refuse("the connection was unloaded meanwhile"))?;
@@ -64,10 +64,10 @@ fn begin_ike_rekey(session: &mut Session<'_>) -> Result<(), Reason> {
         outdated: false,
         rival: None,
     };
-    ask_ike(session, creating, spi)
+    ask(session, creating, spi)
 }
 
-fn ask_ike(session: &mut Session<'_>, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
+fn ask(session: &mut Session<'_>, creating: Creating, spi: IkeSpi) -> Result<(), Reason> {
     let offered = offer::ike(creating.offered.ike(), Some(spi));
     let mut payloads = vec![Payload::Sa(offered), Payload::Nonce(creating.nonce.clone())];
     payloads.extend(creating.ke.as_ref().map(|ke| Payload::Ke(ke.payload())));
@@ -76,7 +76,7 @@ fn ask_ike(session: &mut Session<'_>, creating: Creating, spi: IkeSpi) -> Result
 }
 
 /// The answer. `Err`: the IKE SA is gone.
-pub(super) fn ike_response(
+pub(super) fn handle_response(
     session: &mut Session<'_>,
     mut creating: Creating,
     spi: IkeSpi,
@@ -91,20 +91,20 @@ pub(super) fn ike_response(
         if let Some(method) = other {
             creating.ke = keys::key_for(session, Some(method))?;
             creating.tried.push(method);
-            return ask_ike(session, creating, spi);
+            return ask(session, creating, spi);
         }
-        ike_refused(session, &creating, &format!("the peer answered {}", error.kind));
+        refused(session, &creating, &format!("the peer answered {}", error.kind));
         return Ok(());
     }
-    let judged = judge_ike(session.sa, &creating, spi, answer).and_then(|series| {
+    let judged = judge(session.sa, &creating, spi, answer).and_then(|series| {
         let next = next_link(&series.exchanges, payloads)?;
         Ok((series, next))
     });
     match judged {
-        Ok((series, None)) => ike_agreed(session, &creating, &series),
+        Ok((series, None)) => agreed(session, &creating, &series),
         Ok((series, Some(next))) => followup::begin_ike_series(session, creating, spi, series, next),
         Err(why) => {
-            ike_refused(session, &creating, &why);
+            refused(session, &creating, &why);
             Ok(())
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn ike_response(
 
 /// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose
 /// stay (RFC 7296 §2.8.2).
-pub(super) fn ike_agreed(
+pub(super) fn agreed(
     session: &mut Session<'_>,
     creating: &Creating,
     series: &Series<AgreedIke>,
@@ -121,7 +121,7 @@ pub(super) fn ike_agreed(
     let keys = match renewed(session.sa, *agreed, exchanges) {
         Ok(keys) => keys,
         Err(error) => {
-            ike_refused(session, creating, &error.to_string());
+            refused(session, creating, &error.to_string());
             return Ok(());
         }
     };
@@ -144,7 +144,7 @@ pub(super) fn ike_agreed(
     if creating.is_outdone(&exchanges.nonces) {
         session.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
         session.env.put(new);
-        ike_outdone(session, creating);
+        outdone(session, creating);
         return Ok(());
     }
     match creating.rival.as_ref().map(|rival| rival.sa) {
@@ -159,7 +159,7 @@ pub(super) fn ike_agreed(
 
 /// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the
 /// old one.
-pub(super) fn ike_outdone(session: &mut Session<'_>, creating: &Creating) {
+pub(super) fn outdone(session: &mut Session<'_>, creating: &Creating) {
     session.log(ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
     match creating.rival.as_ref().map(|rival| rival.sa) {
         Some(RivalSa::Ike(rival)) => yield_to(session, rival),
@@ -170,15 +170,15 @@ pub(super) fn ike_outdone(session: &mut Session<'_>, creating: &Creating) {
 
 /// The peer makes no new IKE SA. One that it has made itself at the same time is the one that
 /// counts.
-pub(super) fn ike_refused(session: &mut Session<'_>, creating: &Creating, why: &str) {
+pub(super) fn refused(session: &mut Session<'_>, creating: &Creating, why: &str) {
     match &creating.rival {
         Some(Rival { sa: RivalSa::Ike(rival), .. }) => yield_to(session, *rival),
-        _ => ike_rekey_failed(session, creating.outdated, why),
+        _ => rekey_failed(session, creating.outdated, why),
     }
 }
 
 /// `outdated`: what failed is not what we would ask for now.
-fn ike_rekey_failed(session: &mut Session<'_>, outdated: bool, why: &str) {
+fn rekey_failed(session: &mut Session<'_>, outdated: bool, why: &str) {
     session.env.effects.stats.failed += 1;
     session.log(
         FAILURE,
@@ -193,7 +193,7 @@ fn ike_rekey_failed(session: &mut Session<'_>, outdated: bool, why: &str) {
 }
 
 /// The peer wants new keys for the IKE SA.
-pub(super) fn answer_ike_request(
+pub(super) fn answer_request(
     session: &mut Session<'_>,
     payloads: &Payloads,
     exchanged: Option<Exchanged>,
@@ -208,7 +208,7 @@ pub(super) fn answer_ike_request(
     let choice =
         select::ike(offered, &connection.proposals).map_err(|_| no_proposal(offered, &connection))?;
     let initiator = choice.spi.ok_or_else(|| no_proposal(offered, &connection))?;
-    let (nonces, keys) = keys::answer_keys(session, Some(choice.suite.ke), payloads, exchanged)?;
+    let (nonces, keys) = keys::answer(session, Some(choice.suite.ke), payloads, exchanged)?;
     let (ke, shared) = keys.unzip();
     let nonce = nonces.responder.clone();
     let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
@@ -217,9 +217,9 @@ pub(super) fn answer_ike_request(
         session.env.new_ike_spi(Home::Renewing(session.sa.our_spi().shard())).ok_or_else(no_spi)?;
     let agreed = AgreedIke { suite: choice.suite, spis: IkeSpis { initiator, responder } };
     let link = if exchanges.due().is_some() {
-        Some(followup::begin_followup(session, FollowupSa::Ike(agreed), exchanges)?)
+        Some(followup::begin(session, FollowupSa::Ike(agreed), exchanges)?)
     } else {
-        complete_ike(session, agreed, &exchanges)?;
+        complete(session, agreed, &exchanges)?;
         None
     };
     let mut answer = vec![Payload::Sa(choice.answer(Some(responder))), Payload::Nonce(nonce)];
@@ -229,7 +229,7 @@ pub(super) fn answer_ike_request(
 }
 
 /// All key exchanges have taken place.
-pub(super) fn complete_ike(
+pub(super) fn complete(
     session: &mut Session<'_>,
     agreed: AgreedIke,
     exchanges: &KeyExchanges,
@@ -450,7 +450,7 @@ pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
 }
 
 /// The check of the answer, and what the keys are made of. The error is for the log.
-fn judge_ike(
+fn judge(
     sa: &IkeSa,
     creating: &Creating,
     spi: IkeSpi,

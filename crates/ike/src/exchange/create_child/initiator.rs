@@ -38,7 +38,7 @@ pub(super) struct RequestedChild {
 }
 
 /// Asks for a further child. False: there is nothing to ask.
-pub(crate) fn create_child(session: &mut Session<'_>, name: String, tries: u8) -> Result<bool, Reason> {
+pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) -> Result<bool, Reason> {
     if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
         // It could not move to the new IKE SA while it is being made.
         try_later(session, Task::NewChild { name, tries });
@@ -298,7 +298,7 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
             let asked = RequestedChild { name, spi_in, replaces, tries, anew };
             unwanted_child(session, &asked, true, why);
         }
-        What::Ike(_) => ike::ike_refused(session, &creating, why),
+        What::Ike(_) => ike::refused(session, &creating, why),
     }
 }
 
@@ -326,7 +326,7 @@ pub(super) fn child_refused(
         (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
             if session.sa.child(old).is_some_and(|child| child.is_installed()) {
                 session.log(FAILURE, format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0));
-                child::remove_child(session, old, &Reason::DeletedByPeer);
+                child::remove(session, old, &Reason::DeletedByPeer);
                 session.env.act_on_refusal(session.sa, &asked.name);
                 session.sa.outgoing.queue(Task::NewChild { name: asked.name.clone(), tries: 1 });
             }

@@ -13,7 +13,7 @@ use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
 /// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
 /// of the KE payload.
-pub(super) fn answer_keys(
+pub(super) fn answer(
     session: &mut Session<'_>,
     method: Option<KeyExchange>,
     payloads: &Payloads,

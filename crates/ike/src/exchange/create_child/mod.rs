@@ -15,11 +15,11 @@ mod keys;
 mod replace;
 mod responder;
 
-pub(crate) use agreement::{create_child_request, create_child_response};
+pub(crate) use agreement::{handle_request, handle_response};
 pub(crate) use anew::{ask_replacement, note_outdated};
 pub(crate) use followup::{forget_followup, forget_followup_of};
 pub(crate) use ike::{ask_new_ike_keys, decide_for, ike_deleted, leave_to_rival};
-pub(crate) use initiator::{ask_new_keys, child_failed, create_child, creation_lost};
+pub(crate) use initiator::{ask_new_child, ask_new_keys, child_failed, creation_lost};
 pub(crate) use replace::{
     child_of_spi, close_child, proven, send_through, spi_of, sweep_deleted, switch_to_successor,
 };
@@ -42,7 +42,7 @@ fn judge_creation(
     exchanged: Option<Exchanged>,
 ) -> Result<(), Reason> {
     let judged = match request.exchange {
-        ExchangeType::IkeFollowupKe => followup::answer_followup(session, payloads, exchanged),
+        ExchangeType::IkeFollowupKe => followup::answer(session, payloads, exchanged),
         _ => responder::answer_child_request(session, payloads, exchanged),
     };
     answer_creation(session, request, judged)
@@ -84,15 +84,15 @@ fn judge_answer(session: &mut Session<'_>, answer: KeyedAnswer<'_>) -> Result<()
                 match series {
                     None => initiator::child_response(session, *creating, &asked, answer)?,
                     Some(series) => {
-                        followup::child_followup_response(session, *creating, &asked, series, answer)?;
+                        followup::child_response(session, *creating, &asked, series, answer)?;
                     }
                 }
             }
             What::Ike(WantedIke { spi, series: None }) => {
-                ike::ike_response(session, *creating, spi, answer)?;
+                ike::handle_response(session, *creating, spi, answer)?;
             }
             What::Ike(WantedIke { spi, series: Some(series) }) => {
-                followup::ike_followup_response(session, *creating, spi, series, answer)?;
+                followup::ike_response(session, *creating, spi, series, answer)?;
             }
         }
     }

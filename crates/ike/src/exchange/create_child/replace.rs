@@ -144,8 +144,8 @@ pub(crate) fn close_child(session: &mut Session<'_>, id: ChildSaId, reason: &Rea
             let end = child.limits.times.end.unwrap_or(until);
             child.phase = ChildPhase::Deleted(until.min(end));
         }
-        (ChildPhase::Rekeyed, Outbound::Expired) => child::remove_child(session, id, &Reason::Rekeyed),
-        _ => child::remove_child(session, id, reason),
+        (ChildPhase::Rekeyed, Outbound::Expired) => child::remove(session, id, &Reason::Rekeyed),
+        _ => child::remove(session, id, reason),
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn sweep_deleted(session: &mut Session<'_>) {
         session.commit();
     }
     for id in ids {
-        child::remove_child(session, id, &Reason::Rekeyed);
+        child::remove(session, id, &Reason::Rekeyed);
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn answer_child_request(
     exchanged: Option<Exchanged>,
 ) -> Result<Vec<Payload>, NoChild> {
     if offers_ike(payloads) {
-        return ike::answer_ike_request(session, payloads, exchanged);
+        return ike::answer_request(session, payloads, exchanged);
     }
     let renewing = session.sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
         || session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
@@ -43,15 +43,15 @@ pub(super) fn answer_child_request(
     room_for(session, replaces, &selectors)?;
     let offered = payloads.sa().ok_or_else(|| missing("SA"))?;
     let choice = choose_suite(&child, offered, offer::ChildExchange::CreateChildSa)?;
-    let (nonces, keys) = keys::answer_keys(session, choice.suite.ke, payloads, exchanged)?;
+    let (nonces, keys) = keys::answer(session, choice.suite.ke, payloads, exchanged)?;
     let (ke, shared) = keys.unzip();
     let nonce = nonces.responder.clone();
     let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
     let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
-    let (agreed, mut answer) = child::agree_child(session, &choice, (selectors, mode))?;
+    let (agreed, mut answer) = child::agree(session, &choice, (selectors, mode))?;
     let link = if exchanges.due().is_some() {
         let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
-        Some(followup::begin_followup(session, awaited, exchanges)?)
+        Some(followup::begin(session, awaited, exchanges)?)
     } else {
         complete_child(session, &child.name, replaces, agreed, &exchanges)?;
         None
@@ -79,7 +79,7 @@ pub(super) fn complete_child(
     };
     let KeyExchanges { nonces, shared, .. } = exchanges;
     let origin = ChildOrigin { role: Role::Responder, nonces, shared, replaces, stays: true };
-    let id = child::make_child(session, &child, &origin, agreed)?;
+    let id = child::make(session, &child, &origin, agreed)?;
     match replaces {
         Some(old) => {
             note_renewal(session, (old, id), nonces);

@@ -79,11 +79,11 @@ pub(crate) fn begin_attempt(
     session.sa.incoming = Incoming::default();
     let tried = vec![method];
     let init = InitSent { attempt, ke, nonce, cookie: None, tried, cookies: 0, error: None };
-    send_init(session, connection, init)
+    send(session, connection, init)
 }
 
 /// Sends the request that `init` describes, as the first of the SA.
-fn send_init(session: &mut Session<'_>, connection: &Connection, init: InitSent) -> Result<(), Reason> {
+fn send(session: &mut Session<'_>, connection: &Connection, init: InitSent) -> Result<(), Reason> {
     let bytes = request(session.sa, connection, &init, session.env.loaded.has_ppk_for(connection))?;
     session.sa.phase = Phase::InitSent(Box::new(init));
     session.sa.outgoing.next = MessageId(0);
@@ -94,7 +94,7 @@ fn send_init(session: &mut Session<'_>, connection: &Connection, init: InitSent)
 
 /// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored:
 /// the true one may still come (RFC 7296 §2.21.1).
-pub(crate) fn init_response(session: &mut Session<'_>, reply: Reply<'_>) -> Result<(), Reason> {
+pub(crate) fn handle_response(session: &mut Session<'_>, reply: Reply<'_>) -> Result<(), Reason> {
     let path = reply.path;
     let Phase::InitSent(init) = &session.sa.phase else { return Ok(()) };
     if path.remote != session.sa.path.remote {
@@ -184,12 +184,12 @@ fn agreed(
         let made = draft.map(|draft| draft.make(&keys)).transpose();
         Ok((keys, made))
     };
-    session.compute(true, work, |session, computed| init_done(session, agreed, computed));
+    session.compute(true, work, |session, computed| done(session, agreed, computed));
     Ok(Verdict::Handled)
 }
 
 /// The keys are there, if the responder's part of them is any good. The exchange is over.
-fn init_done(
+fn done(
     session: &mut Session<'_>,
     agreed: AgreedInit,
     computed: Result<(IkeKeys, Result<Option<Made>, Reason>), SuiteError>,
@@ -238,7 +238,7 @@ fn refused(
         init.cookies = init.cookies.saturating_add(1);
         init.cookie = Some(cookie.data.clone());
         session.log(DETAIL, "the responder demands a cookie");
-        send_init(session, connection, init)?;
+        send(session, connection, init)?;
         return Ok(Verdict::Handled);
     }
     let Some(error) = payloads.error() else {
@@ -251,7 +251,7 @@ fn refused(
             init.ke = KePrivate::generate(method, session.env.entropy())?;
             init.tried.push(method);
             session.log(ORDINARY, format!("the responder wants key exchange by {wanted}"));
-            send_init(session, connection, init)?;
+            send(session, connection, init)?;
             return Ok(Verdict::Handled);
         }
     }

@@ -4,7 +4,7 @@ mod extensions;
 mod initiator;
 mod responder;
 
-pub(crate) use initiator::{begin_attempt, init_response};
+pub(crate) use initiator::{begin_attempt, handle_response};
 
 pub(crate) use extensions::{certificate_request, key_request};
 pub(crate) use initiator::Reply;

@@ -22,7 +22,7 @@ pub(crate) fn next_draft(
     place: usize,
 ) -> Result<Option<AuthDraft>, Reason> {
     let is_last = suite.next_additional(place).is_none();
-    is_last.then(|| auth::draft_auth(session, connection, extensions, opening)).transpose()
+    is_last.then(|| auth::draft(session, connection, extensions, opening)).transpose()
 }
 
 /// The keys are there. Sends IKE_AUTH, if it is made, else begins the next additional key exchange
@@ -36,7 +36,7 @@ pub(crate) fn authenticate_or_exchange(
     let gone = || Reason::Refused("the connection was unloaded meanwhile".into());
     let connection = session.env.loaded.connections.get(&session.sa.connection).ok_or_else(gone)?;
     if let Some(made) = made {
-        return auth::send_auth(session, &connection, opening, made);
+        return auth::send(session, &connection, opening, made);
     }
     let keys = session.sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?;
     let next = keys.ike.suite().next_additional(place);
@@ -54,7 +54,7 @@ pub(crate) fn authenticate_or_exchange(
 
 /// The protected answer to our IKE_INTERMEDIATE. Nobody but who answered our IKE_SA_INIT can have
 /// made it, so what is wrong with it is wrong for good.
-pub(crate) fn intermediate_response(
+pub(crate) fn handle_response(
     session: &mut Session<'_>,
     covered: IntAuth,
     payloads: Result<Payloads, ParseError>,

@@ -4,8 +4,8 @@
 mod initiator;
 mod responder;
 
-pub(crate) use initiator::{authenticate_or_exchange, intermediate_response, next_draft};
-pub(crate) use responder::intermediate_request;
+pub(crate) use initiator::{authenticate_or_exchange, handle_response, next_draft};
+pub(crate) use responder::handle_request;
 
 use crate::message::{ExchangeType, KePayload, MessageBuilder, MessageId, Payload};
 use crate::sa::IkeSa;

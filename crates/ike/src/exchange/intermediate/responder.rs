@@ -20,7 +20,7 @@ struct Due {
 }
 
 /// An IKE_INTERMEDIATE request that is due: the integrity check has passed.
-pub(crate) fn intermediate_request(
+pub(crate) fn handle_request(
     session: &mut Session<'_>,
     request: &Request,
     covered: IntAuth,
@@ -37,9 +37,8 @@ pub(crate) fn intermediate_request(
         let (ours, shared) = draw.respond(&theirs)?;
         Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
     };
-    session.compute(false, work, move |session, computed| {
-        intermediate_done(session, &request, (place, covered), computed)
-    });
+    session
+        .compute(false, work, move |session, computed| done(session, &request, (place, covered), computed));
     Ok(())
 }
 
@@ -58,7 +57,7 @@ fn due(
 }
 
 /// Answers under the old keys, then changes to the new ones.
-fn intermediate_done(
+fn done(
     session: &mut Session<'_>,
     request: &Request,
     (place, covered): (usize, IntAuth),

@@ -44,10 +44,10 @@ pub(crate) fn begin_child_series(
         // one serves on; should nothing come of that, it is to be renewed again.
         asked.replaces.into_iter().for_each(|old| serve_on(session.sa, old));
     }
-    ask_child_followup(session, creating, asked, series, next)
+    ask_child(session, creating, asked, series, next)
 }
 
-fn ask_child_followup(
+fn ask_child(
     session: &mut Session<'_>,
     mut creating: Creating,
     asked: &RequestedChild,
@@ -56,7 +56,7 @@ fn ask_child_followup(
 ) -> Result<(), Reason> {
     let RequestedChild { name, spi_in, replaces, tries, anew: _ } = asked.clone();
     creating.what = What::Child { name, spi_in, replaces, tries, series: Some(series) };
-    ask_followup(session, creating, next)
+    ask(session, creating, next)
 }
 
 /// Nothing is made yet, so that there is nothing to delete.
@@ -71,7 +71,7 @@ fn child_outdone(session: &mut Session<'_>, asked: &RequestedChild) {
 }
 
 /// The answer to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
-pub(crate) fn child_followup_response(
+pub(crate) fn child_response(
     session: &mut Session<'_>,
     creating: Creating,
     asked: &RequestedChild,
@@ -98,7 +98,7 @@ pub(crate) fn child_followup_response(
         Ok(Some(_)) if asked.is_being_deleted(session.sa) => {
             initiator::unwanted_child(session, asked, true, "it is being deleted");
         }
-        Ok(Some(next)) => return ask_child_followup(session, creating, asked, series, next),
+        Ok(Some(next)) => return ask_child(session, creating, asked, series, next),
         Err(why) => initiator::unwanted_child(session, asked, true, &why),
     }
     Ok(())
@@ -116,7 +116,7 @@ pub(crate) fn begin_ike_series(
         return Ok(());
     }
     if creating.is_outdone(&series.exchanges.nonces) {
-        ike::ike_outdone(session, &creating);
+        ike::outdone(session, &creating);
         return Ok(());
     }
     // One that the peer has made already it deletes itself; until we are done, it could yet have to
@@ -125,11 +125,11 @@ pub(crate) fn begin_ike_series(
         responder::forget_followup(session);
     }
     creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-    ask_followup(session, creating, next)
+    ask(session, creating, next)
 }
 
 /// The answer to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
-pub(crate) fn ike_followup_response(
+pub(crate) fn ike_response(
     session: &mut Session<'_>,
     mut creating: Creating,
     spi: IkeSpi,
@@ -137,25 +137,25 @@ pub(crate) fn ike_followup_response(
     answer: KeyedAnswer<'_>,
 ) -> Result<(), Reason> {
     if let Some(error) = refusal(answer.payloads) {
-        ike::ike_refused(session, &creating, &format!("the peer answered {}", error.kind));
+        ike::refused(session, &creating, &format!("the peer answered {}", error.kind));
         return series_refused(session, error);
     }
     match exchange(&mut series.exchanges, answer) {
         Ok(None) => {
             session.sa.forgotten = 0;
-            return ike::ike_agreed(session, &creating, &series);
+            return ike::agreed(session, &creating, &series);
         }
         Ok(Some(_)) if session.sa.closing.is_some() => {}
         Ok(Some(next)) => {
             creating.what = What::Ike(WantedIke { spi, series: Some(series) });
-            return ask_followup(session, creating, next);
+            return ask(session, creating, next);
         }
-        Err(why) => ike::ike_refused(session, &creating, &why),
+        Err(why) => ike::refused(session, &creating, &why),
     }
     Ok(())
 }
 
-fn ask_followup(session: &mut Session<'_>, creating: Creating, next: Next) -> Result<(), Reason> {
+fn ask(session: &mut Session<'_>, creating: Creating, next: Next) -> Result<(), Reason> {
     let Next { place, method, link } = next;
     let creating = session.sa.creating.insert(Box::new(creating));
     let ke = KePrivate::generate(method, &mut *session.env.alloc)?;

@@ -4,10 +4,8 @@
 mod initiator;
 mod responder;
 
-pub(crate) use initiator::{
-    begin_child_series, begin_ike_series, child_followup_response, ike_followup_response,
-};
-pub(crate) use responder::{answer_followup, begin_followup, forget_followup, forget_followup_of};
+pub(crate) use initiator::{begin_child_series, begin_ike_series, child_response, ike_response};
+pub(crate) use responder::{answer, begin, forget_followup, forget_followup_of};
 
 pub(super) use responder::is_awaited;
 

@@ -20,7 +20,7 @@ use testudo_base::spi::Spi;
 /// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them.
 /// A peer that begins the same once more has forgotten the first; one that begins another has to
 /// wait.
-pub(crate) fn begin_followup(
+pub(crate) fn begin(
     session: &mut Session<'_>,
     awaited: FollowupSa,
     exchanges: KeyExchanges,
@@ -46,11 +46,11 @@ pub(crate) fn begin_followup(
             ours.rival = Some(Rival { lowest, sa: RivalSa::Awaited });
         }
     }
-    Ok(await_followup(session, awaited, exchanges))
+    Ok(await_next(session, awaited, exchanges))
 }
 
 /// Remembers what the next IKE_FOLLOWUP_KE is for.
-fn await_followup(session: &mut Session<'_>, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
+fn await_next(session: &mut Session<'_>, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
     let mut link = [0; 16];
     session.env.entropy().fill(&mut link);
     let until = session.now.plus(session.env.config.followup_timeout);
@@ -59,7 +59,7 @@ fn await_followup(session: &mut Session<'_>, awaited: FollowupSa, exchanges: Key
 }
 
 /// An IKE_FOLLOWUP_KE of the peer. The payloads that answer; after the last one the SA is made.
-pub(crate) fn answer_followup(
+pub(crate) fn answer(
     session: &mut Session<'_>,
     payloads: &Payloads,
     exchanged: Option<Exchanged>,
@@ -85,32 +85,32 @@ fn go_on_with(
     exchanged: Option<Exchanged>,
 ) -> Result<Vec<Payload>, NoChild> {
     let Followup { sa: awaited, mut exchanges, .. } = followup;
-    let answered = exchange_followup(session, &awaited, &mut exchanges, (payloads, exchanged));
+    let answered = exchange(session, &awaited, &mut exchanges, (payloads, exchanged));
     // What is wrong with one is the end of them all.
     let answer = answered.inspect_err(|_| {
         awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
     })?;
     if exchanges.due().is_some() {
-        let link = await_followup(session, awaited, exchanges);
+        let link = await_next(session, awaited, exchanges);
         return Ok(vec![answer, Payload::Notify(link)]);
     }
     match awaited {
         FollowupSa::Child { name, replaces, agreed } => {
             responder::complete_child(session, &name, replaces, agreed, &exchanges)?;
         }
-        FollowupSa::Ike(agreed) => ike::complete_ike(session, agreed, &exchanges)?,
+        FollowupSa::Ike(agreed) => ike::complete(session, agreed, &exchanges)?,
     }
     Ok(vec![answer])
 }
 
 /// Our part of the key exchange that is due.
-fn exchange_followup(
+fn exchange(
     session: &Session<'_>,
     awaited: &FollowupSa,
     exchanges: &mut KeyExchanges,
     (payloads, exchanged): (&Payloads, Option<Exchanged>),
 ) -> Result<Payload, NoChild> {
-    check_followup(session, awaited)?;
+    check(session, awaited)?;
     let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);
     let (_, method) = exchanges.due().ok_or_else(|| syntax("no additional key exchange is due"))?;
     let offered = payloads.ke().ok_or_else(|| syntax("KE is missing"))?;
@@ -124,7 +124,7 @@ fn exchange_followup(
 }
 
 /// Much may have changed since the last exchange (RFC 7296 §2.25).
-fn check_followup(session: &Session<'_>, awaited: &FollowupSa) -> Result<(), NoChild> {
+fn check(session: &Session<'_>, awaited: &FollowupSa) -> Result<(), NoChild> {
     let wait = |why: &str| NoChild::new(NotifyType::TemporaryFailure, why);
     let FollowupSa::Child { name, replaces, .. } = awaited else {
         return obstacle(session.sa).map_or(Ok(()), |why| Err(wait(why)));
