@@ -10,6 +10,7 @@ pub mod cert;
 pub mod config;
 pub mod delta;
 pub mod endpoint;
+mod environment;
 mod exchange;
 pub mod message;
 pub mod output;

@@ -2,8 +2,8 @@
 
 use crate::config::{Child, ChildMode};
 use crate::endpoint::Endpoint;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::record::{ChildFailure, ChildRecord};
+use crate::environment::Environment;
+use crate::environment::record::{ChildFailure, ChildRecord};
 use crate::output::Time;
 use crate::sa::{IkeSa, Task};
 use serde::Serialize;

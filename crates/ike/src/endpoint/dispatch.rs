@@ -21,7 +21,7 @@ impl Endpoint {
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
         self.env.effects.stats.received += 1;
         self.dispatch(Datagram { now, path, bytes });
-        self.run_jobs(now);
+        self.env.run_jobs(now);
     }
 
     pub(crate) fn dispatch(&mut self, datagram: Datagram<'_>) {

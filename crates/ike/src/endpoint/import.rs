@@ -1,10 +1,10 @@
 //! IKE SAs leave and enter as octets.
 
-use crate::endpoint::environment::Environment;
-use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::replication::pending_spis;
-use crate::endpoint::report::FAILURE;
 use crate::endpoint::{Endpoint, SnapshotError};
+use crate::environment::Environment;
+use crate::environment::pools::LeaseOwner;
+use crate::environment::report::FAILURE;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, decode};
 use std::collections::BTreeMap;

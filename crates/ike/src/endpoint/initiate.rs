@@ -1,9 +1,9 @@
 //! Initiation by the operator, by traffic, and by `start_action`.
 
 use crate::config::Connection;
-use crate::endpoint::begin::Beginning;
-use crate::endpoint::environment::Environment;
 use crate::endpoint::{Endpoint, InitiateError};
+use crate::environment::Environment;
+use crate::environment::begin::Beginning;
 use crate::exchange::is_host;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, Phase, Reauth, Task};

@@ -3,61 +3,39 @@
 //! Sans-IO: the host hands in datagrams and the time, and takes out what is to be sent and done.
 //! All calls are deterministic: the same calls with the same allocator give the same outputs.
 
-mod actions;
-pub(crate) mod begin;
 mod children;
-pub(crate) mod computing;
 mod config;
-pub(crate) mod connections;
 pub(crate) mod dispatch;
-mod distrust;
-pub(crate) mod environment;
 mod error;
-pub(crate) mod exchanges;
-pub(crate) mod half_open;
 mod import;
 mod initiate;
-mod lacks;
-pub(crate) mod loaded;
-pub(crate) mod log_limit;
-pub(crate) mod names;
-pub(crate) mod numbers;
-pub(crate) mod pools;
-mod record;
 mod reload;
-pub(crate) mod remotes;
 mod renewal;
 pub(crate) mod replication;
-pub(crate) mod report;
-pub(crate) mod secrets;
-pub(crate) mod starts;
-pub(crate) mod stats;
 mod status;
-pub(crate) mod table;
 mod tasks;
 mod terminate;
 mod timers;
 mod traffic;
-pub(crate) mod twins;
 pub(crate) mod unique;
 
+pub use crate::environment::computing::{Done, Job, JobId};
+pub use crate::environment::exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
+pub use crate::environment::pools::{LeaseStatus, PoolStatus, Pools};
+pub use crate::environment::record::ChildFailure;
+pub use crate::environment::secrets::Secrets;
+pub use crate::environment::stats::{Discard, Stats};
 pub use children::{ChildState, ChildStatus};
-pub use computing::{Done, Job, JobId};
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
-pub use exchanges::{ExchangeCounter, ExchangeCounters, Exchanges};
-pub use pools::{LeaseStatus, PoolStatus, Pools};
-pub use record::ChildFailure;
 pub use replication::{Homes, Outline, Replication, ReplicationMut};
-pub use secrets::Secrets;
-pub use stats::{Discard, Stats};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 pub use unique::{Contact, Older};
 
 use crate::alloc::Allocator;
 use crate::cert::Credentials;
-use crate::config::Connection;
-use crate::endpoint::environment::Environment;
+use crate::config::{Connection, Pool, SharedSecret};
+use crate::environment::{Environment, connections, distrust, names, pools};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Time, UnixTime};
 use crate::sa::encode;
 use std::net::IpAddr;
@@ -171,6 +149,12 @@ impl Endpoint {
         self.env.loaded.connections.find(name)
     }
 
+    /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
+    /// have to prove themselves by the new one before they end.
+    pub fn load_secret(&mut self, secret: SharedSecret) {
+        distrust::load_secret(&mut self.env, secret);
+    }
+
     /// The loaded shared keys.
     pub fn secrets(&self) -> &Secrets {
         &self.env.loaded.secrets
@@ -179,6 +163,59 @@ impl Endpoint {
     /// The same, to be unloaded; [`Endpoint::load_secret`] takes new ones.
     pub fn secrets_mut(&mut self) -> &mut Secrets {
         &mut self.env.loaded.secrets
+    }
+
+    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be
+    /// changed.
+    pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
+        let name = pool.name.clone();
+        self.env.pools.load(pool)?;
+        // SAs may have come from another node before the pool did.
+        for sa in self.env.table.iter() {
+            pools::claim(&mut self.env.pools, sa, Some(&name));
+        }
+        Ok(())
+    }
+
+    /// Forgets a pool that nobody uses.
+    pub fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
+        self.env.pools.unload(name)
+    }
+
+    /// The loaded pools.
+    pub fn pools(&self) -> &Pools {
+        &self.env.pools
+    }
+
+    /// Gives a loaded child the trap of `start_action`, or takes it away, until its connection is
+    /// loaded again; likewise a `pass` or `drop` policy.
+    pub fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
+        if !trap {
+            self.env.starts.untrap(connection, child);
+        }
+        self.env.loaded.connections.set_trap(connection, child, trap);
+    }
+
+    /// True if a packet without an SA brings the child up.
+    pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
+        self.env.is_trapped(connection, child)
+    }
+
+    /// DNS names that are to be resolved: [`Endpoint::resolved`] takes what each stands for, or why
+    /// it stands for nothing. None is asked for again before.
+    pub fn take_names(&mut self) -> Vec<String> {
+        self.env.names.take_wanted()
+    }
+
+    /// Gives the names of a connection the addresses that are known: for hosts that prepare things
+    /// before they load it.
+    pub fn fill_names(&self, connection: &mut Connection) {
+        self.env.names.fill(connection);
+    }
+
+    /// A name has been resolved. Gives the connections whose addresses have changed by that.
+    pub fn resolved(&mut self, now: Time, name: &str, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
+        names::resolved(&mut self.env, now, name, result)
     }
 
     /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it
@@ -191,6 +228,30 @@ impl Endpoint {
     /// Changes settings.
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut EndpointConfig)) {
         change(&mut self.env.config);
+    }
+
+    /// The next job for the host to run. To be called until there is none, after every call that
+    /// may change something, where [`EndpointConfig::hand_out_jobs`] says that the host runs
+    /// them.
+    pub fn take_job(&mut self) -> Option<Job> {
+        self.env.config.hand_out_jobs.then(|| self.env.jobs.take()).flatten()
+    }
+
+    /// Goes on with what came of a job. Jobs may come back in any order.
+    pub fn job_done(&mut self, now: Time, done: Done) {
+        self.env.finish_job(now, done);
+        self.env.run_jobs(now);
+    }
+
+    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings
+    /// it to another.
+    pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
+        self.env.fail_job(now, id, why);
+    }
+
+    /// Jobs that have not come back.
+    pub fn jobs_out(&self) -> usize {
+        self.env.jobs.count()
     }
 
     /// The next thing for the host to do. To be called until there is none, after every call that
@@ -232,6 +293,11 @@ impl Endpoint {
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.env.effects.stats
+    }
+
+    /// The counters of exchanges, to be reset.
+    pub fn exchanges_mut(&mut self) -> &mut Exchanges {
+        &mut self.env.effects.stats.exchanges
     }
 
     /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those

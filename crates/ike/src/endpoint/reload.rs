@@ -1,9 +1,9 @@
 //! A connection is loaded, loaded again, or unloaded.
 
 use crate::config::{Connection, Difference};
-use crate::endpoint::environment::Environment;
-use crate::endpoint::report::IMPORTANT;
 use crate::endpoint::{Endpoint, LoadError};
+use crate::environment::Environment;
+use crate::environment::report::IMPORTANT;
 use crate::exchange::change;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 //! connections are this node's to initiate.
 
 use crate::config::Identity;
-use crate::endpoint::environment::Environment;
 use crate::endpoint::import::{DrawnNumbers, take_over};
-use crate::endpoint::pools::LeaseOwner;
 use crate::endpoint::{Endpoint, IkeSaStatus, SnapshotError};
+use crate::environment::Environment;
+use crate::environment::pools::LeaseOwner;
 use crate::message::{IkeSpi, MessageId};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Reason, Time};
 use crate::sa::{IkeSa, Lease, SnapshotVersion, decode, translated};

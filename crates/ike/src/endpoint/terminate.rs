@@ -1,7 +1,7 @@
 //! Termination by the operator.
 
-use crate::endpoint::table::Table;
 use crate::endpoint::{Endpoint, RetransmitPolicy, Target, TerminateError, Terminating};
+use crate::environment::table::Table;
 use crate::output::{IkeSaId, Time};
 use crate::sa::{ChildSa, IkeSa};
 use std::time::Duration;

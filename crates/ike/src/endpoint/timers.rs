@@ -1,7 +1,7 @@
 //! What time brings: IKE SAs whose deadline has come, and initiations that are due.
 
 use crate::endpoint::Endpoint;
-use crate::endpoint::report::{DETAIL, FAILURE};
+use crate::environment::report::{DETAIL, FAILURE};
 use crate::output::Time;
 
 impl Endpoint {

@@ -1,7 +1,7 @@
 //! What the host tells of datagrams: ESP that came, and messages that did not leave.
 
-use crate::endpoint::report::FAILURE;
 use crate::endpoint::{Discard, Endpoint};
+use crate::environment::report::FAILURE;
 use crate::exchange::{create_child, float};
 use crate::output::{ChildSaId, IkeSaId, Path, Reason, Time};
 use crate::sa::{ChildSa, IkeSa};

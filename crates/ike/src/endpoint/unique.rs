@@ -1,9 +1,9 @@
 //! `unique`: what a second IKE SA between the same identities means.
 
 use crate::config::Identity;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::loaded::Loaded;
 use crate::endpoint::replication::{Replication, ReplicationMut};
+use crate::environment::Environment;
+use crate::environment::loaded::Loaded;
 use crate::exchange::unique;
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Reason, Time};

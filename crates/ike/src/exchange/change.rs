@@ -8,7 +8,7 @@
 
 use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
-use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::create_child;
 use crate::exchange::init;
 use crate::exchange::reauth;

@@ -2,7 +2,7 @@
 //! installation and removal.
 
 use crate::config::{Child, ChildMode, Connection};
-use crate::endpoint::report::{FAILURE, IMPORTANT, level_of_end};
+use crate::environment::report::{FAILURE, IMPORTANT, level_of_end};
 use crate::exchange::create_child;
 use crate::exchange::narrow::Selectors;
 use crate::exchange::session::Session;

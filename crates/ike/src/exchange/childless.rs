@@ -2,7 +2,7 @@
 //! takes such an IKE_AUTH, and children follow by exchanges of their own, if any.
 
 use crate::config::{Childless, Connection};
-use crate::endpoint::report::ORDINARY;
+use crate::environment::report::ORDINARY;
 use crate::exchange::session::Session;
 use crate::exchange::{configuration, reauth};
 use crate::message::{Message, NotifyType, Payloads};

@@ -1,8 +1,8 @@
 //! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
 
 use crate::config::{Connection, TsSpec};
-use crate::endpoint::pools::LeaseOwner;
-use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::environment::pools::LeaseOwner;
+use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::session::Session;
 use crate::message::{CfgAttribute, CfgAttributeType, CfgType, Configuration, NotifyType, Payload, Payloads};
 use crate::output::Output;

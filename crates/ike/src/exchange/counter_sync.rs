@@ -5,9 +5,9 @@
 //! be the cluster. Nothing that such a message says counts before all of it fits, not even where it
 //! comes from: an old one may be replayed by anybody.
 
-use crate::endpoint::exchanges::Counted;
-use crate::endpoint::report::ORDINARY;
 use crate::endpoint::{Discard, EndpointConfig};
+use crate::environment::exchanges::Counted;
+use crate::environment::report::ORDINARY;
 use crate::exchange::create_child;
 use crate::exchange::reauth;
 use crate::exchange::receive::Datagram;

@@ -1,7 +1,7 @@
 //! A peer behind a NAT moves: where its messages and its ESP come from is where ours go (RFC 7296
 //! §2.23).
 
-use crate::endpoint::report::ORDINARY;
+use crate::environment::report::ORDINARY;
 use crate::exchange::child;
 use crate::exchange::session::Session;
 use crate::output::Path;

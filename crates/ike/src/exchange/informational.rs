@@ -1,7 +1,7 @@
 //! INFORMATIONAL (RFC 7296 §1.4): is the peer alive, and deletes of both kinds.
 
 use crate::config::EspProposal;
-use crate::endpoint::report::{DETAIL, FAILURE, ORDINARY};
+use crate::environment::report::{DETAIL, FAILURE, ORDINARY};
 use crate::exchange::counter_sync;
 use crate::exchange::create_child;
 use crate::exchange::reauth;

@@ -1,6 +1,6 @@
 //! IKE SAs end, and so does what was begun on them.
 
-use crate::endpoint::report::{FAILURE, level_of_end};
+use crate::environment::report::{FAILURE, level_of_end};
 use crate::exchange::session::Session;
 use crate::exchange::{child, configuration, create_child, reauth};
 use crate::output::{ChildSaId, Event, IkeSaId, Reason};

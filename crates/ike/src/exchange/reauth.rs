@@ -4,9 +4,9 @@
 
 use crate::alloc::Home;
 use crate::config::{Childless, Connection};
-use crate::endpoint::begin::Beginning;
-use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::endpoint::{EndpointConfig, InitiateError};
+use crate::environment::begin::Beginning;
+use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::change;
 use crate::exchange::create_child;
 use crate::exchange::session::Session;

@@ -1,8 +1,8 @@
 //! A message of one IKE SA: whether it is authentic, and which exchange it belongs to.
 
 use crate::endpoint::Discard;
-use crate::endpoint::exchanges::Counted;
-use crate::endpoint::report::Way;
+use crate::environment::exchanges::Counted;
+use crate::environment::report::Way;
 use crate::exchange::auth;
 use crate::exchange::counter_sync;
 use crate::exchange::create_child;

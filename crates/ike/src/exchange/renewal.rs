@@ -1,6 +1,6 @@
 //! When SAs are renewed and when they end: by time, by use, and by word of the operator.
 
-use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
 use crate::exchange::create_child;
 use crate::exchange::reauth;

@@ -1,8 +1,8 @@
 //! The ways in which messages leave: requests that are repeated, responses that are kept, answers
 //! to strangers.
 
-use crate::endpoint::exchanges::Counted;
-use crate::endpoint::report::Way;
+use crate::environment::exchanges::Counted;
+use crate::environment::report::Way;
 use crate::exchange::session::Session;
 use crate::message::{ExchangeType, MessageBuilder, MessageId, Payload};
 use crate::output::{Output, Path, Reason};

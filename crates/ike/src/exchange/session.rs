@@ -1,11 +1,11 @@
 //! A session: one IKE SA that is worked on, and all that it may use meanwhile.
 
-use crate::endpoint::environment::Environment;
+use crate::environment::Environment;
 use crate::output::{LogLevel, Reason, Time};
 use crate::sa::IkeSa;
 
 /// Works on one IKE SA, which was taken out of the endpoint's table. What it does to the outside
-/// world it leaves with the [`Effects`](crate::endpoint::report::Effects) of its environment, in
+/// world it leaves with the [`Effects`](crate::environment::report::Effects) of its environment, in
 /// order.
 pub(crate) struct Session<'e> {
     pub(crate) now: Time,

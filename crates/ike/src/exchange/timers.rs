@@ -3,7 +3,7 @@
 
 use crate::alloc::Home;
 use crate::endpoint::Discard;
-use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::create_child;
 use crate::exchange::init;
 use crate::exchange::session::Session;

@@ -1,7 +1,7 @@
 //! The initiator's side of IKE_AUTH.
 
 use crate::config::{Child, Connection, Identity, RemoteAuth, SharedSecret, Unique};
-use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};
 use crate::exchange::auth::verify::{AuthClaim, Check, Evidence, Proven};
 use crate::exchange::auth::{establish, local_identity, ppk, prove, rounds, verify};

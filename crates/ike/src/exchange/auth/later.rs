@@ -2,7 +2,7 @@
 //! the IKE SA is half open, and nothing that the initiator asks for has any effect.
 
 use crate::config::{Connection, Identity};
-use crate::endpoint::report::ORDINARY;
+use crate::environment::report::ORDINARY;
 use crate::exchange::auth::choose::Candidates;
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Prover};

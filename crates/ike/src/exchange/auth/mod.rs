@@ -18,7 +18,7 @@ pub(super) use initiator::{AuthDraft, Made};
 pub(super) use rounds::known as known_rounds;
 
 use crate::config::{Connection, Identity, LocalAuth};
-use crate::endpoint::report::IMPORTANT;
+use crate::environment::report::IMPORTANT;
 use crate::exchange::session::Session;
 use crate::output::{Event, Path};
 use crate::sa::{Phase, Times, draw_reauth};

@@ -1,7 +1,7 @@
 //! The responder's side of IKE_AUTH.
 
 use crate::config::{Connection, Identity, Unique};
-use crate::endpoint::report::{IMPORTANT, ORDINARY};
+use crate::environment::report::{IMPORTANT, ORDINARY};
 use crate::exchange::auth::choose::{Candidates, Paths};
 use crate::exchange::auth::ppk::PeerPpk;
 use crate::exchange::auth::prove::{Asked, Covered, Proof, Prover};

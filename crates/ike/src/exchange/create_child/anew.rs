@@ -3,7 +3,7 @@
 //! SA for the peer, and the old one goes as soon as it is there.
 
 use crate::config::{Child, IkeChange, TsSpec};
-use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
 use crate::exchange::create_child::initiator;
 use crate::exchange::create_child::replace;

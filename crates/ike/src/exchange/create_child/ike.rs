@@ -4,7 +4,7 @@
 use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
 use crate::endpoint::ExchangeCounter;
-use crate::endpoint::report::{FAILURE, IMPORTANT, ORDINARY};
+use crate::environment::report::{FAILURE, IMPORTANT, ORDINARY};
 use crate::exchange::change;
 use crate::exchange::child::NoChild;
 use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};

@@ -3,8 +3,8 @@
 use crate::alloc::Home;
 use crate::config::{Child, KeyExchange};
 use crate::endpoint::ExchangeCounter;
-use crate::endpoint::begin::Beginning;
-use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::environment::begin::Beginning;
+use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::child::{ChildOrigin, judge};
 use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::next_link;

@@ -25,7 +25,7 @@ pub(crate) use replace::{
 };
 
 use crate::endpoint::EndpointConfig;
-use crate::endpoint::report::FAILURE;
+use crate::environment::report::FAILURE;
 use crate::exchange::child::NoChild;
 use crate::exchange::create_child::agreement::{Exchanged, KeyedAnswer};
 use crate::exchange::send::Request;

@@ -2,9 +2,9 @@
 
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange};
-use crate::endpoint::exchanges::Counted;
-use crate::endpoint::report::{DETAIL, ORDINARY};
 use crate::endpoint::{Discard, NatStatus};
+use crate::environment::exchanges::Counted;
+use crate::environment::report::{DETAIL, ORDINARY};
 use crate::exchange::auth::Made;
 use crate::exchange::init::{extensions, nonce_fits};
 use crate::exchange::intermediate;

@@ -3,10 +3,10 @@
 
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange, RemoteAuth};
-use crate::endpoint::environment::Environment;
-use crate::endpoint::half_open::{Admission, Claimant};
-use crate::endpoint::report::Way;
 use crate::endpoint::{Discard, ExchangeCounter, NatStatus};
+use crate::environment::Environment;
+use crate::environment::half_open::{Admission, Claimant};
+use crate::environment::report::Way;
 use crate::exchange::auth::known_rounds;
 use crate::exchange::init::{certificate_request, extensions, key_request, nonce_fits};
 use crate::exchange::{describe, nat};

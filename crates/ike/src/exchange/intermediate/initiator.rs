@@ -1,7 +1,7 @@
 //! The initiator's side of IKE_INTERMEDIATE.
 
 use crate::config::Connection;
-use crate::endpoint::report::ORDINARY;
+use crate::environment::report::ORDINARY;
 use crate::exchange::auth;
 use crate::exchange::auth::{AuthDraft, Made};
 use crate::exchange::intermediate::message;

@@ -1,6 +1,6 @@
 //! The initiator's side of IKE_FOLLOWUP_KE.
 
-use crate::endpoint::report::ORDINARY;
+use crate::environment::report::ORDINARY;
 use crate::exchange::create_child::agreement::KeyedAnswer;
 use crate::exchange::create_child::followup::responder;
 use crate::exchange::create_child::followup::{Next, next_link};

@@ -1,8 +1,8 @@
 //! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child,
 //! peer, deadline.
 
-use super::EndpointConfig;
 use crate::config::Identity;
+use crate::endpoint::EndpointConfig;
 use crate::message::IkeSpi;
 use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, InitKey};

@@ -1,7 +1,7 @@
 //! The other IKE SAs with the same peer, and what their Child SAs carry.
 
 use crate::config::{Connection, Identity, Unique};
-use crate::endpoint::environment::Environment;
+use crate::environment::Environment;
 use crate::output::{ChildSaId, IkeSaId};
 use crate::sa::{ChildSa, IkeSa, Outbound, Reauth};
 use crate::suite::Role;

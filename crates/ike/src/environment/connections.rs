@@ -2,9 +2,9 @@
 
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, Hosts, IkeProposal, StartAction, TsSpec};
-use crate::endpoint::error::{InitiateError, LoadError};
-use crate::endpoint::record::{ChildRecord, is_loss};
-use crate::endpoint::remotes::Remotes;
+use crate::endpoint::{InitiateError, LoadError};
+use crate::environment::record::{ChildRecord, is_loss};
+use crate::environment::remotes::Remotes;
 use crate::output::{Path, Reason, Time};
 use crate::sa::IkeSa;
 use std::collections::{BTreeMap, BTreeSet};

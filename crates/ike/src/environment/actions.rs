@@ -5,9 +5,8 @@
 //! cut off may be for long.
 
 use crate::config::StartAction;
-use crate::endpoint::Endpoint;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::report::ORDINARY;
+use crate::environment::Environment;
+use crate::environment::report::ORDINARY;
 use crate::output::{Reason, Time};
 use crate::sa::{ChildPhase, IkeSa};
 
@@ -68,7 +67,7 @@ impl Environment {
     }
 
     /// True if a packet without an SA brings the child up.
-    pub(super) fn is_trapped(&self, connection: &str, child: &str) -> bool {
+    pub(crate) fn is_trapped(&self, connection: &str, child: &str) -> bool {
         let configured = self.loaded.connections.get(connection);
         let action = configured.and_then(|c| c.child(child).map(|child| child.start_action));
         action.is_some_and(|action| action.traps() || self.starts.is_trapped(connection, child))
@@ -90,21 +89,5 @@ impl Environment {
             let shard = sa.our_spi().shard();
             self.starts.restart((connection, child), shard, now, self.config.start_retry);
         }
-    }
-}
-
-impl Endpoint {
-    /// Gives a loaded child the trap of `start_action`, or takes it away, until its connection is
-    /// loaded again; likewise a `pass` or `drop` policy.
-    pub fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
-        if !trap {
-            self.env.starts.untrap(connection, child);
-        }
-        self.env.loaded.connections.set_trap(connection, child, trap);
-    }
-
-    /// True if a packet without an SA brings the child up.
-    pub fn is_trapped(&self, connection: &str, child: &str) -> bool {
-        self.env.is_trapped(connection, child)
     }
 }

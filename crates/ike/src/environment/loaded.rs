@@ -4,8 +4,8 @@
 use crate::cert::{Certificate, Credentials};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SharedSecret};
 use crate::endpoint::InitiateError;
-use crate::endpoint::connections::Connections;
-use crate::endpoint::secrets::Secrets;
+use crate::environment::connections::Connections;
+use crate::environment::secrets::Secrets;
 use crate::exchange::local_identity;
 use crate::exchange::narrow::Selectors;
 use crate::message::IdPayload;
@@ -27,7 +27,7 @@ pub(crate) struct Loaded {
     /// Jobs share it: a handshake is judged by what was loaded when it came to that.
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) local_addrs: Vec<IpAddr>,
-    /// See [`Endpoint::set_reserved_addresses`](super::Endpoint::set_reserved_addresses).
+    /// See [`Endpoint::set_reserved_addresses`](crate::endpoint::Endpoint::set_reserved_addresses).
     pub(crate) reserved: Vec<AddrRange>,
     /// The time of day when the host told it, and what its clock said then.
     pub(crate) clock: (UnixTime, Time),
@@ -183,7 +183,7 @@ impl Loaded {
 
     /// The connection of that name: as it is, or as it was, if it was unloaded and there are SAs
     /// that it made.
-    pub(super) fn known_connection(&self, name: &str) -> Option<&Connection> {
+    pub(crate) fn known_connection(&self, name: &str) -> Option<&Connection> {
         self.connections.find(name).or_else(|| self.former.get(name).map(|former| &**former))
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::cert::{Candidate, Certificate};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth};
-use crate::endpoint::loaded::Loaded;
+use crate::environment::loaded::Loaded;
 use crate::output::{Time, UnixTime};
 
 /// How long before its end our own certificate is warned of, in seconds: 30 days.
@@ -14,7 +14,7 @@ impl Loaded {
     /// What a loaded connection lacks to prove who we are and to check who the peer is, and what it
     /// will lack within 30 days: a line for each. Nothing where only the peer's message will tell
     /// which secret it takes.
-    pub(super) fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
+    pub(crate) fn lacks(&self, now: Time, connection: &str) -> Vec<String> {
         let Some(connection) = self.connections.get(connection) else { return Vec::new() };
         if !connection.children.iter().any(|child| child.mode.is_negotiated()) {
             return Vec::new();

@@ -1,9 +1,9 @@
 //! What the endpoint tells its host about: events, log lines, counters.
 
-use crate::endpoint::environment::Environment;
-use crate::endpoint::exchanges::{Counted, ExchangeCounter};
-use crate::endpoint::log_limit::{AnswerLimit, LogLimit};
 use crate::endpoint::{Contact, Discard, Stats};
+use crate::environment::Environment;
+use crate::environment::exchanges::{Counted, ExchangeCounter};
+use crate::environment::log_limit::{AnswerLimit, LogLimit};
 use crate::exchange::describe;
 use crate::exchange::receive::Datagram;
 use crate::message::{Encrypted, ExchangeType, Header, Message, Payload};
@@ -44,7 +44,7 @@ pub(crate) struct Effects {
     pub(crate) stats: Stats,
     pub(crate) log_limit: LogLimit,
     pub(crate) answer_limit: AnswerLimit,
-    /// See [`ReplicationMut::take_changed`](super::ReplicationMut::take_changed).
+    /// See [`ReplicationMut::take_changed`](crate::endpoint::ReplicationMut::take_changed).
     pub(crate) changed: BTreeSet<IkeSaId>,
     /// What others are to be told of new ones.
     pub(crate) contacts: Vec<Contact>,

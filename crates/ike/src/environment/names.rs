@@ -6,10 +6,9 @@
 
 use crate::alloc::Home;
 use crate::config::Connection;
-use crate::endpoint::Endpoint;
-use crate::endpoint::begin::Beginning;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::report::{FAILURE, ORDINARY};
+use crate::environment::Environment;
+use crate::environment::begin::Beginning;
+use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::Phase;
@@ -56,12 +55,12 @@ struct Waiting {
 
 impl Names {
     /// When a name is to be resolved again.
-    pub(super) fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// Asks for what is due.
-    pub(super) fn run(&mut self, now: Time) {
+    pub(crate) fn run(&mut self, now: Time) {
         while let Some((_, name)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.ask(&name);
         }
@@ -76,7 +75,7 @@ impl Names {
     }
 
     /// A connection has these names now, and they are asked for. `before`: what it was.
-    pub(super) fn follow(&mut self, before: Option<&Connection>, connection: &Connection) {
+    pub(crate) fn follow(&mut self, before: Option<&Connection>, connection: &Connection) {
         let names = host_names(connection);
         if let Some(before) = before {
             host_names(before).difference(&names).for_each(|name| self.leave(&connection.name, name));
@@ -88,7 +87,7 @@ impl Names {
     }
 
     /// A connection is gone. Its initiations fail when their names are resolved.
-    pub(super) fn forget(&mut self, connection: &Connection) {
+    pub(crate) fn forget(&mut self, connection: &Connection) {
         host_names(connection).iter().for_each(|name| self.leave(&connection.name, name));
     }
 
@@ -103,7 +102,7 @@ impl Names {
     }
 
     /// Gives the names of a connection the addresses that are known.
-    fn fill(&self, connection: &mut Connection) {
+    pub(crate) fn fill(&self, connection: &mut Connection) {
         for host in connection.names.iter_mut() {
             let known = self.known.get(&host.name);
             host.addrs = known.map(|known| known.addrs.clone()).unwrap_or_default();
@@ -111,7 +110,7 @@ impl Names {
     }
 
     /// The initiation goes on when all names of its connection have been looked up.
-    pub(super) fn wait(&mut self, ike: IkeSaId, connection: &Connection, child: &str) {
+    pub(crate) fn wait(&mut self, ike: IkeSaId, connection: &Connection, child: &str) {
         self.look_names_up(connection);
         self.waiting.push(Waiting {
             ike,
@@ -121,72 +120,64 @@ impl Names {
         });
     }
 
+    /// Takes the names that are to be resolved.
+    pub(crate) fn take_wanted(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.wanted)
+    }
+
     /// The initiation of the child, if it waits for names.
-    pub(super) fn waiting_for(&self, connection: &str, child: &str) -> Option<IkeSaId> {
+    pub(crate) fn waiting_for(&self, connection: &str, child: &str) -> Option<IkeSaId> {
         let is_it = |waiting: &&Waiting| waiting.connection == connection && waiting.child == child;
         self.waiting.iter().find(is_it).map(|waiting| waiting.ike)
     }
 
     /// The first initiation of the connection that waits for names.
-    pub(super) fn first_waiting(&self, connection: &str) -> Option<IkeSaId> {
+    pub(crate) fn first_waiting(&self, connection: &str) -> Option<IkeSaId> {
         self.waiting.iter().find(|waiting| waiting.connection == connection).map(|waiting| waiting.ike)
     }
 }
 
-impl Endpoint {
-    /// DNS names that are to be resolved: [`Endpoint::resolved`] takes what each stands for, or why
-    /// it stands for nothing. None is asked for again before.
-    pub fn take_names(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.env.names.wanted)
-    }
-
-    /// Gives the names of a connection the addresses that are known: for hosts that prepare things
-    /// before they load it.
-    pub fn fill_names(&self, connection: &mut Connection) {
-        self.env.names.fill(connection);
-    }
-
-    /// A name has been resolved. Gives the connections whose addresses have changed by that.
-    pub fn resolved(&mut self, now: Time, name: &str, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
-        let Some(known) = self.env.names.known.get_mut(name).filter(|known| known.asked) else {
-            return Vec::new();
-        };
-        known.asked = false;
-        known.due = now.plus(self.env.config.name_refresh);
-        let (due, initiates) = (known.due, std::mem::take(&mut known.initiates));
-        let connections: Vec<String> = known.connections.iter().cloned().collect();
-        let result = result.map(usable).and_then(|addrs| match addrs.is_empty() {
-            true => Err("it has no address that a host can have".to_owned()),
-            false => Ok(addrs),
-        });
-        let failed = std::mem::replace(&mut known.failed, result.is_err());
-        let mut changed = Vec::new();
-        match result {
-            Ok(addrs) if addrs != known.addrs => {
-                known.addrs.clone_from(&addrs);
-                changed = connections;
-                readdress(&mut self.env, now, name, &addrs, &changed);
-            }
-            Ok(_) => {}
-            // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
-            Err(why) if initiates || !failed => {
-                for connection in &connections {
-                    self.env.effects.log_connection(
-                        connection,
-                        FAILURE,
-                        format!("cannot resolve {name}: {why}"),
-                    );
-                }
-            }
-            Err(_) => {}
+/// A name has been resolved. Gives the connections whose addresses have changed by that.
+pub(crate) fn resolved(
+    env: &mut Environment,
+    now: Time,
+    name: &str,
+    result: Result<Vec<IpAddr>, String>,
+) -> Vec<String> {
+    let Some(known) = env.names.known.get_mut(name).filter(|known| known.asked) else {
+        return Vec::new();
+    };
+    known.asked = false;
+    known.due = now.plus(env.config.name_refresh);
+    let (due, initiates) = (known.due, std::mem::take(&mut known.initiates));
+    let connections: Vec<String> = known.connections.iter().cloned().collect();
+    let result = result.map(usable).and_then(|addrs| match addrs.is_empty() {
+        true => Err("it has no address that a host can have".to_owned()),
+        false => Ok(addrs),
+    });
+    let failed = std::mem::replace(&mut known.failed, result.is_err());
+    let mut changed = Vec::new();
+    match result {
+        Ok(addrs) if addrs != known.addrs => {
+            known.addrs.clone_from(&addrs);
+            changed = connections;
+            readdress(env, now, name, &addrs, &changed);
         }
-        match self.env.names.known.get(name) {
-            Some(known) if known.connections.is_empty() => drop(self.env.names.known.remove(name)),
-            _ => drop(self.env.names.due.insert((due, name.to_owned()))),
+        Ok(_) => {}
+        // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
+        Err(why) if initiates || !failed => {
+            for connection in &connections {
+                env.effects.log_connection(connection, FAILURE, format!("cannot resolve {name}: {why}"));
+            }
         }
-        go_on_with_name(&mut self.env, now, name);
-        changed
+        Err(_) => {}
     }
+    match env.names.known.get(name) {
+        Some(known) if known.connections.is_empty() => drop(env.names.known.remove(name)),
+        _ => drop(env.names.due.insert((due, name.to_owned()))),
+    }
+    go_on_with_name(env, now, name);
+    changed
 }
 
 fn readdress(env: &mut Environment, now: Time, name: &str, addrs: &[IpAddr], connections: &[String]) {

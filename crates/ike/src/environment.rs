@@ -1,18 +1,40 @@
 //! What the sessions of an endpoint share: all that an exchange of one IKE SA may use beside that
 //! IKE SA.
 
+mod actions;
+pub(crate) mod begin;
+pub(crate) mod computing;
+pub(crate) mod connections;
+pub(crate) mod distrust;
+pub(crate) mod exchanges;
+pub(crate) mod half_open;
+mod lacks;
+pub(crate) mod loaded;
+mod log_limit;
+pub(crate) mod names;
+mod numbers;
+pub(crate) mod pools;
+pub(crate) mod record;
+mod remotes;
+pub(crate) mod report;
+pub(crate) mod secrets;
+mod starts;
+pub(crate) mod stats;
+pub(crate) mod table;
+mod twins;
+
 use crate::alloc::{Allocator, Home};
 use crate::endpoint::EndpointConfig;
-use crate::endpoint::computing::Jobs;
-use crate::endpoint::half_open::HalfOpens;
-use crate::endpoint::loaded::Loaded;
-use crate::endpoint::names::Names;
-use crate::endpoint::numbers::Numbers;
-use crate::endpoint::pools::Pools;
 use crate::endpoint::replication::Homes;
-use crate::endpoint::report::Effects;
-use crate::endpoint::starts::Starts;
-use crate::endpoint::table::Table;
+use crate::environment::computing::Jobs;
+use crate::environment::half_open::HalfOpens;
+use crate::environment::loaded::Loaded;
+use crate::environment::names::Names;
+use crate::environment::numbers::Numbers;
+use crate::environment::pools::Pools;
+use crate::environment::report::Effects;
+use crate::environment::starts::Starts;
+use crate::environment::table::Table;
 use crate::exchange::session::Session;
 use crate::message::{IkeSpi, MessageBuilder, Nonce};
 use crate::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, Time};
@@ -91,7 +113,7 @@ impl Environment {
         now.plus(wait.saturating_sub(spread))
     }
 
-    pub(super) fn changed(&mut self, id: IkeSaId) {
+    pub(crate) fn changed(&mut self, id: IkeSaId) {
         if self.config.track_changes {
             self.effects.changed.insert(id);
         }
@@ -104,7 +126,7 @@ impl Environment {
 
     /// Where an IKE SA for the child is made. What was lost here is brought back here, although the
     /// peer had chosen the shard. `None`: on another node.
-    pub(super) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
+    pub(crate) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
         if self.is_home(connection) {
             return Some(Home::Initiating(connection));
         }
@@ -187,7 +209,7 @@ impl Environment {
 
     /// An IKE SA of the connection is gone: after the last one, nobody asks what an unloaded
     /// connection was.
-    pub(super) fn forget_former(&mut self, connection: &str) {
+    pub(crate) fn forget_former(&mut self, connection: &str) {
         if !self.loaded.former.is_empty() && !self.has_made_sas(connection) {
             self.loaded.former.remove(connection);
         }

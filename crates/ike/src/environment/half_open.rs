@@ -8,9 +8,9 @@
 //! within a round trip, so the oldest are those that never meant to. Peers whose address a
 //! connection names are counted apart, and strangers leave room for them.
 
-use crate::endpoint::config::EndpointConfig;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::stats::Discard;
+use crate::endpoint::EndpointConfig;
+use crate::environment::Environment;
+use crate::environment::stats::Discard;
 use crate::output::{IkeSaId, Time};
 use crate::sa::HalfOpenSource;
 use std::cmp::Reverse;

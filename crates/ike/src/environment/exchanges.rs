@@ -3,7 +3,6 @@
 //! As in charon a message counts once, when it is made or understood: repetitions do not, and what
 //! belongs to no connection yet counts for the endpoint alone.
 
-use crate::endpoint::Endpoint;
 use crate::message::ExchangeType;
 use std::collections::BTreeMap;
 
@@ -211,13 +210,6 @@ impl Exchanges {
             Some(counters) => counters.count(counter),
             None => self.connections.entry(name.to_owned()).or_default().count(counter),
         }
-    }
-}
-
-impl Endpoint {
-    /// The counters of exchanges, to be reset.
-    pub fn exchanges_mut(&mut self) -> &mut Exchanges {
-        &mut self.env.effects.stats.exchanges
     }
 }
 

@@ -10,10 +10,10 @@
 //! that it is for had not come, and does not take the message again. If the job is lost, with the
 //! node that had it or because there are too many, the message comes again: nobody has answered it.
 
-use crate::endpoint::environment::Environment;
-use crate::endpoint::half_open::{Claimant, of_strangers};
-use crate::endpoint::table::hash;
-use crate::endpoint::{Discard, Endpoint};
+use crate::endpoint::Discard;
+use crate::environment::Environment;
+use crate::environment::half_open::{Claimant, of_strangers};
+use crate::environment::table::hash;
 use crate::exchange::session::Session;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::{IkeSa, InitKey};
@@ -133,7 +133,8 @@ impl Turns {
 }
 
 impl Job {
-    /// To tell the endpoint if nothing comes of it: [`Endpoint::job_failed`].
+    /// To tell the endpoint if nothing comes of it: see
+    /// [`Endpoint::job_failed`](crate::endpoint::Endpoint::job_failed).
     pub fn id(&self) -> JobId {
         self.id
     }
@@ -211,7 +212,12 @@ impl Jobs {
         }
     }
 
-    fn take(&mut self) -> Option<Job> {
+    /// Those that have not come back.
+    pub(crate) fn count(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Job> {
         while let Some(job) = self.of_sas.pop().or_else(|| self.of_strangers.pop_front()) {
             if self.is_wanted(job.id) {
                 return Some(job);
@@ -221,54 +227,31 @@ impl Jobs {
     }
 }
 
-impl Endpoint {
-    /// The next job for the host to run. To be called until there is none, after every call that
-    /// may change something, where [`super::EndpointConfig::hand_out_jobs`] says that the host runs
-    /// them.
-    pub fn take_job(&mut self) -> Option<Job> {
-        self.env.config.hand_out_jobs.then(|| self.env.jobs.take()).flatten()
+impl Environment {
+    /// Runs the jobs, unless the host does.
+    pub(crate) fn run_jobs(&mut self, now: Time) {
+        while !self.config.hand_out_jobs
+            && let Some(job) = self.jobs.take()
+        {
+            self.finish_job(now, job.run());
+        }
     }
 
-    /// Goes on with what came of a job. Jobs may come back in any order.
-    pub fn job_done(&mut self, now: Time, done: Done) {
-        self.finish(now, done);
-        self.run_jobs(now);
+    pub(crate) fn finish_job(&mut self, now: Time, Done { id, then }: Done) {
+        if let Some(out) = self.jobs.end(id) {
+            self.no_longer_computing(out.owner);
+            then(self, now);
+        }
     }
 
-    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings
-    /// it to another.
-    pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
-        if let Some(out) = self.env.jobs.end(id) {
-            self.env.no_longer_computing(out.owner);
-            self.env
-                .effects
+    pub(crate) fn fail_job(&mut self, now: Time, id: JobId, why: &str) {
+        if let Some(out) = self.jobs.end(id) {
+            self.no_longer_computing(out.owner);
+            self.effects
                 .discard(now, Discard::Computation, || format!("a computation of a handshake failed: {why}"));
         }
     }
 
-    /// Jobs that have not come back.
-    pub fn jobs_out(&self) -> usize {
-        self.env.jobs.out.len()
-    }
-
-    /// Runs the jobs, unless the host does.
-    pub(super) fn run_jobs(&mut self, now: Time) {
-        while !self.env.config.hand_out_jobs
-            && let Some(job) = self.env.jobs.take()
-        {
-            self.finish(now, job.run());
-        }
-    }
-
-    pub(crate) fn finish(&mut self, now: Time, Done { id, then }: Done) {
-        if let Some(out) = self.env.jobs.end(id) {
-            self.env.no_longer_computing(out.owner);
-            then(&mut self.env, now);
-        }
-    }
-}
-
-impl Environment {
     fn no_longer_computing(&mut self, owner: JobOwner) {
         if let JobOwner::Stranger(claimant) = owner {
             self.half_opens.end(claimant);

@@ -6,8 +6,7 @@
 //! whole IPv6 /64.
 
 use crate::config::{Identity, Pool};
-use crate::endpoint::Endpoint;
-use crate::endpoint::error::PoolError;
+use crate::endpoint::PoolError;
 use crate::output::IkeSaId;
 use crate::sa::{IkeSa, Lease};
 use std::collections::btree_map::Entry;
@@ -329,30 +328,6 @@ fn plus(first: IpAddr, distance: u128) -> Option<IpAddr> {
             Some(Ipv4Addr::from_bits(bits).into())
         }
         IpAddr::V6(first) => Some(Ipv6Addr::from_bits(first.to_bits().checked_add(distance)?).into()),
-    }
-}
-
-impl Endpoint {
-    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be
-    /// changed.
-    pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
-        let name = pool.name.clone();
-        self.env.pools.load(pool)?;
-        // SAs may have come from another node before the pool did.
-        for sa in self.env.table.iter() {
-            claim(&mut self.env.pools, sa, Some(&name));
-        }
-        Ok(())
-    }
-
-    /// Forgets a pool that nobody uses.
-    pub fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
-        self.env.pools.unload(name)
-    }
-
-    /// The loaded pools.
-    pub fn pools(&self) -> &Pools {
-        &self.env.pools
     }
 }
 

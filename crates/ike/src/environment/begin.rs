@@ -3,8 +3,8 @@
 use crate::alloc::Home;
 use crate::config::{AuthMethod, Connection};
 use crate::endpoint::InitiateError;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::report::ORDINARY;
+use crate::environment::Environment;
+use crate::environment::report::ORDINARY;
 use crate::exchange::init;
 use crate::message::IkeSpi;
 use crate::output::{IkeSaId, Path, Time};

@@ -1,28 +1,24 @@
 //! What has proved who a peer is, and does not any more.
 
 use crate::config::{Connection, Identity, SharedSecret};
-use crate::endpoint::Endpoint;
-use crate::endpoint::environment::Environment;
-use crate::endpoint::loaded::Loaded;
+use crate::environment::Environment;
+use crate::environment::loaded::Loaded;
 use crate::output::{IkeSaId, Time};
 use crate::sa::{IkeSa, OutdatedIke};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Endpoint {
-    /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
-    /// have to prove themselves by the new one before they end.
-    pub fn load_secret(&mut self, secret: SharedSecret) {
-        let (name, owners) = (secret.name.clone(), secret.owners.clone());
-        if !self.env.loaded.secrets.load(secret) {
-            return;
-        }
-        for id in proven_by(&self.env, &name, &owners) {
-            if let Some(mut sa) = self.env.table.take(id) {
-                self.env.distrust(&mut sa);
-                self.env.put(sa);
-            }
+/// Takes a shared key in the place of one of the same name.
+pub(crate) fn load_secret(env: &mut Environment, secret: SharedSecret) {
+    let (name, owners) = (secret.name.clone(), secret.owners.clone());
+    if !env.loaded.secrets.load(secret) {
+        return;
+    }
+    for id in proven_by(env, &name, &owners) {
+        if let Some(mut sa) = env.table.take(id) {
+            env.distrust(&mut sa);
+            env.put(sa);
         }
     }
 }
