@@ -17,6 +17,7 @@
 //! more than half of all nodes, whatever corosync says: its daemons vote, and the one beside the
 //! process that stands still does too.
 
+use super::error::{Error, Result};
 use super::roll::Roll;
 use super::wire::{Process, Ready, Ring, Standing};
 use crate::engine::{EngineEvent, RingId, View};
@@ -100,15 +101,15 @@ impl Agreement {
     }
 
     /// The members of the group have changed. `Err` tells why this process cannot stay with them.
-    pub(super) fn members(&mut self, mut members: Vec<Process>) -> Result<(), String> {
+    pub(super) fn members(&mut self, mut members: Vec<Process>) -> Result<()> {
         members.sort_unstable();
         members.dedup();
         if !members.contains(&self.me) {
-            return Err("corosync has removed this process from its group".into());
+            return Err(Error::Removed);
         }
         let twin = members.iter().find(|other| other.node == self.me.node && other.pid != self.me.pid);
         if let (Some(twin), true) = (twin, self.members.is_empty()) {
-            return Err(format!("process {} of this node is in corosync's group already", twin.pid));
+            return Err(Error::Twin { pid: twin.pid });
         }
         self.members = members;
         self.roll.begin();

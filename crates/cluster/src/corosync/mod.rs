@@ -13,6 +13,7 @@
 
 mod agreement;
 mod callbacks;
+mod error;
 mod roll;
 mod session;
 mod shared;

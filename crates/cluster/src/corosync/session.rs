@@ -2,6 +2,7 @@
 //! of any.
 
 use super::callbacks;
+use super::error::{Error, Result};
 use super::wire::Process;
 use crate::node::NodeId;
 use rust_corosync::votequorum::NodeInfoFlags;
@@ -33,51 +34,46 @@ pub(super) enum Sent {
 
 impl Session {
     /// Connects and asks to join. The join itself comes as the first membership.
-    pub(super) fn open(node: NodeId, group: &str) -> Result<Self, String> {
+    pub(super) fn open(node: NodeId, group: &str) -> Result<Self> {
         callbacks::clear();
         // CPG first: whatever changes from here on it tells. Then quorum, which tells its present
         // state at once.
-        let cpg = cpg::initialize(&callbacks::of_cpg(), 0).map_err(|e| explain("connect to corosync", e))?;
-        let local = u32::from(cpg::local_get(&cpg).map_err(|e| explain("ask corosync for its nodeid", e))?);
+        let cpg = cpg::initialize(&callbacks::of_cpg(), 0).map_err(Error::call("connect to corosync"))?;
+        let local = u32::from(cpg::local_get(&cpg).map_err(Error::call("ask corosync for its nodeid"))?);
         if local != u32::from(node.get()) {
-            return Err(format!(
-                "corosync on this host has nodeid {local}, testudo.toml says that this is node {node}"
-            ));
+            return Err(Error::NodeId { found: local, expected: node });
         }
         let (quorum, kind) = quorum::initialize(&callbacks::of_quorum(), 0)
-            .map_err(|e| explain("connect to corosync's quorum service", e))?;
+            .map_err(Error::call("connect to corosync's quorum service"))?;
         if matches!(kind, quorum::QuorumType::Free) {
-            return Err(
-                "corosync counts no votes: corosync.conf needs quorum.provider: corosync_votequorum".into()
-            );
+            return Err(Error::NoVotes);
         }
-        quorum::trackstart(&quorum, TrackFlags::Changes)
-            .map_err(|e| explain("follow corosync's quorum", e))?;
+        quorum::trackstart(&quorum, TrackFlags::Changes).map_err(Error::call("follow corosync's quorum"))?;
         let votes = votequorum::initialize(&callbacks::of_votes())
-            .map_err(|e| explain("connect to corosync's votequorum", e))?;
+            .map_err(Error::call("connect to corosync's votequorum"))?;
         let fds = [cpg::fd_get(&cpg), quorum::fd_get(&quorum)];
         let [Ok(cpg_fd), Ok(quorum_fd)] = fds else {
-            return Err("corosync's libraries have no descriptor to wait for".into());
+            return Err(Error::NoDescriptor);
         };
-        cpg::join(&cpg, group).map_err(|e| explain("join corosync's group", e))?;
+        cpg::join(&cpg, group).map_err(Error::call("join corosync's group"))?;
         let me = Process { node: local, pid: std::process::id() };
         Ok(Self { cpg, quorum, votes, fds: [cpg_fd, quorum_fd], me })
     }
 
     /// Has CPG call back what waits; true if there may be more.
-    pub(super) fn dispatch_cpg(&self) -> Result<bool, String> {
+    pub(super) fn dispatch_cpg(&self) -> Result<bool> {
         dispatch(|| cpg::dispatch(&self.cpg, DispatchFlags::OneNonblocking))
     }
 
     /// Has quorum call back what waits; true if there may be more.
-    pub(super) fn dispatch_quorum(&self) -> Result<bool, String> {
+    pub(super) fn dispatch_quorum(&self) -> Result<bool> {
         dispatch(|| quorum::dispatch(&self.quorum, DispatchFlags::OneNonblocking))
     }
 
     /// Whether no other ring can be quorate beside one of so many daemons that corosync calls
     /// quorate.
-    pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool, String> {
-        let info = self.info().map_err(|e| explain("ask corosync for its votes", e))?;
+    pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool> {
+        let info = self.info().map_err(Error::call("ask corosync for its votes"))?;
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
 
@@ -94,11 +90,11 @@ impl Session {
     }
 
     /// Multicasts in agreed order.
-    pub(super) fn send(&self, framed: &[u8]) -> Result<Sent, String> {
+    pub(super) fn send(&self, framed: &[u8]) -> Result<Sent> {
         match cpg::mcast_joined(&self.cpg, cpg::Guarantee::TypeAgreed, framed) {
             Ok(()) => Ok(Sent::Yes),
             Err(CsError::CsErrTryAgain) => Ok(Sent::TryAgain),
-            Err(error) => Err(explain("multicast through corosync", error)),
+            Err(error) => Err(Error::call("multicast through corosync")(error)),
         }
     }
 }
@@ -117,29 +113,15 @@ fn votes(device: u32, flags: &NodeInfoFlags) -> Option<bool> {
     known.then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
 }
 
-fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool, String> {
+fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool> {
     for _ in 0..MAX_CALLBACKS {
         match one() {
             Ok(()) => {}
             Err(CsError::CsErrTryAgain) => return Ok(false),
-            Err(error) => return Err(explain("hear corosync", error)),
+            Err(error) => return Err(Error::call("hear corosync")(error)),
         }
     }
     Ok(true)
-}
-
-/// What an operator can do about it.
-fn explain(what: &str, error: CsError) -> String {
-    let advice = match error {
-        CsError::CsErrLibrary | CsError::CsErrNotExist => "is it running?",
-        CsError::CsErrAccess | CsError::CsErrSecurity => {
-            "testudod's user is not allowed to: run it as root, or allow it by a file in /etc/corosync/uidgid.d"
-        }
-        CsError::CsErrTryAgain => "it forms a membership, or is starting",
-        CsError::CsErrExist => "this process is in the group already",
-        _ => return format!("cannot {what}: {error}"),
-    };
-    format!("cannot {what} ({error}): {advice}")
 }
 
 #[cfg(test)]

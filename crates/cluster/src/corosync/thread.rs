@@ -2,6 +2,7 @@
 
 use super::agreement::Agreement;
 use super::callbacks::{self, Callback};
+use super::error::{Error, Result};
 use super::roll;
 use super::session::{Sent, Session};
 use super::shared::Shared;
@@ -60,12 +61,12 @@ enum End {
     /// The others have put this process out.
     PutOut,
     /// Corosync, or what it tells.
-    Failed(String),
+    Failed(Error),
 }
 
-impl From<String> for End {
-    fn from(reason: String) -> Self {
-        Self::Failed(reason)
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -93,16 +94,19 @@ impl Thread {
                     self.shared.set_witness(None);
                     reason
                 }
-                Err(reason) => End::Failed(reason),
+                Err(error) => End::Failed(error),
             };
             match ended {
-                // As long as the reason stays the same it is told once.
-                End::Failed(reason) if reported.as_ref() != Some(&reason) => {
-                    reported = Some(reason.clone());
-                    self.shared.tell([EngineEvent::Down { reason }]);
+                End::Failed(error) => {
+                    let reason = error.to_string();
+                    // As long as the reason stays the same it is told once.
+                    if reported.as_ref() != Some(&reason) {
+                        reported = Some(reason.clone());
+                        self.shared.tell([EngineEvent::Down { reason }]);
+                    }
                 }
                 End::PutOut => self.shared.tell([EngineEvent::PutOut]),
-                End::Failed(_) | End::Stop => {}
+                End::Stop => {}
             }
             // With a host that is stuck the others would wait for it again.
             while !self.shared.stopped() {
@@ -115,11 +119,11 @@ impl Thread {
         self.shared.end();
     }
 
-    fn connect(&mut self) -> Result<Connected, String> {
+    fn connect(&mut self) -> Result<Connected> {
         let session = Session::open(self.node, &self.group)?;
         for (fd, token) in session.fds.iter().zip(SESSION) {
             let watched = self.poll.registry().register(&mut SourceFd(fd), token, Interest::READABLE);
-            watched.map_err(|e| format!("cannot watch corosync's descriptors: {e}"))?;
+            watched.map_err(Error::Watch)?;
         }
         // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the
         // numbers of the one before.
@@ -158,7 +162,7 @@ impl Thread {
                 return End::Stop;
             }
             if self.shared.take_rejoin() {
-                return End::Failed("this node leaves corosync's group, and joins it anew".into());
+                return End::Failed(Error::Rejoining);
             }
             match self.turn(connected) {
                 Ok(then) => next = then,
@@ -167,7 +171,7 @@ impl Thread {
         }
     }
 
-    fn turn(&mut self, connected: &mut Connected) -> Result<Next, End> {
+    fn turn(&mut self, connected: &mut Connected) -> std::result::Result<Next, End> {
         let stalled = self.shared.stall();
         // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second
         // look sees that.
@@ -198,7 +202,7 @@ impl Thread {
     }
 
     /// Sends what waits.
-    fn send(&self, connected: &mut Connected) -> Result<Next, String> {
+    fn send(&self, connected: &mut Connected) -> Result<Next> {
         while let Some(first) = connected.announcements.first() {
             if connected.session.send(&wire::standing(first))? == Sent::TryAgain {
                 return Ok(Next::Soon);
@@ -218,7 +222,7 @@ impl Thread {
 
 impl Connected {
     /// Draws the conclusions from what corosync has called back.
-    fn digest(&mut self) -> Result<(), End> {
+    fn digest(&mut self) -> std::result::Result<(), End> {
         while let Some(told) = callbacks::next() {
             match told {
                 Callback::Members(members) => self.agreement.members(members)?,

@@ -8,7 +8,6 @@ use super::shards::Shards;
 use crate::alloc::OwnedHomes;
 use crate::node::NodeId;
 use crate::update::{Answer, Answered, Ask, Op, Sa};
-use std::fmt;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
@@ -38,23 +37,16 @@ struct Waiting {
 }
 
 /// Why nobody can be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// This node is in no quorate view.
+    #[error("another node is to do it, and there is no quorum")]
     NoView,
     /// A node of the view knows nothing of this yet: it is to be upgraded first.
+    #[error(
+        "another node is to do it, and nodes of an older version are in the cluster: ask its owner itself"
+    )]
     OldVersion,
-}
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoView => "another node is to do it, and there is no quorum",
-            Self::OldVersion => {
-                "another node is to do it, and nodes of an older version are in the cluster: ask its owner itself"
-            }
-        })
-    }
 }
 
 impl Asks {

@@ -10,7 +10,6 @@ use crate::member::core::Core;
 use crate::member::replication::Replication;
 use crate::node::{NodeId, names};
 use crate::update::Op;
-use std::fmt;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
@@ -19,39 +18,28 @@ use testudo_ike::output::{LogLevel, Time};
 const LEAVE_DELAY: Duration = Duration::from_millis(300);
 
 /// Why a node is not drained.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
-    /// Nobody can agree on anything.
+    /// This node is in no quorate view.
+    #[error("there is no quorum, and so nobody to agree with")]
     NoView,
-    /// It is not there.
+    /// The node is not in the view.
+    #[error("found node {node}, expected one that is in the view: {}", names(.members))]
     NotThere {
-        /// Whom was asked for.
+        /// The node that was to be drained.
         node: NodeId,
-        /// Who is there.
+        /// The nodes of the view.
         members: Vec<NodeId>,
     },
-    /// Nobody could take its shards.
+    /// No other node could take the shards.
+    #[error(
+        "nobody could take the shards of node {node}: \
+         all others are drained, lack a port or are being brought up to date"
+    )]
     NobodyElse {
-        /// Whom was asked for.
+        /// The node that was to be drained.
         node: NodeId,
     },
-}
-
-impl fmt::Display for DrainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoView => f.write_str("there is no quorum, and so nobody to agree with"),
-            Self::NotThere { node, members } => {
-                write!(f, "found node {node}, expected one that is in the view: {}", names(members))
-            }
-            Self::NobodyElse { node } => {
-                write!(
-                    f,
-                    "nobody could take the shards of node {node}: all others are drained, lack a port or are being brought up to date"
-                )
-            }
-        }
-    }
 }
 
 impl Member {
