@@ -1,6 +1,7 @@
 //! IKE as the gateway drives it: an endpoint that stands alone, or one within a member of a
 //! cluster.
 
+use crate::error::LookupError;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use testudo_cluster::member::{Member, MemberOutput};
@@ -174,7 +175,7 @@ impl Ike {
         &mut self,
         now: Time,
         name: &str,
-        result: Result<Vec<IpAddr>, String>,
+        result: Result<Vec<IpAddr>, LookupError>,
     ) -> Vec<String> {
         self.endpoint_mut().resolved(now, name, result)
     }

@@ -1,11 +1,11 @@
-//! DNS names of connections: what the endpoint wants resolved, and what follows from that.
+//! DNS names of connections: the names that the endpoint wants resolved, and the answers.
 
 use super::Gateway;
 use std::time::Instant;
 use testudo_vici::shut::Cause;
 
 impl Gateway {
-    /// Begins to resolve what the endpoint asks for.
+    /// Begins to resolve the names that the endpoint asks for.
     pub(super) fn look_names_up(&mut self) {
         let names = self.endpoint.take_names();
         if !names.is_empty() {
@@ -20,7 +20,6 @@ impl Gateway {
             return;
         }
         for (name, result) in answers {
-            let result = result.map_err(|why| why.to_string());
             for connection in self.endpoint.resolved(self.now, &name, result) {
                 self.policies_follow(&connection);
             }
@@ -28,7 +27,7 @@ impl Gateway {
         self.settle();
     }
 
-    /// A loaded connection selects something else now.
+    /// The selectors of a loaded connection have changed.
     pub(crate) fn policies_follow(&mut self, name: &str) {
         let Some(connection) = self.endpoint.connection(name).cloned() else { return };
         let outdated = self.endpoint.outdated_children(name);

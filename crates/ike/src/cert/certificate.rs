@@ -1,7 +1,7 @@
 //! X.509 certificates (RFC 5280): what of them counts for IKE (RFC 4945).
 
 use super::dn::DistinguishedName;
-use super::error::CertError;
+use super::error::{CertError, OutOfDate};
 use super::extensions::Extensions;
 use super::pem;
 use super::public::{PublicKey, sha1};
@@ -207,12 +207,12 @@ impl Certificate {
     }
 
     /// Why it does not count at that time, if so.
-    pub(crate) fn expired(&self, now: UnixTime) -> Option<String> {
-        let ParsedCertificate { not_before, not_after, .. } = &*self.0;
-        if now < *not_before {
-            Some(format!("not valid before {not_before}, now it is {now}"))
-        } else if now > *not_after {
-            Some(format!("expired at {not_after}, now it is {now}"))
+    pub(crate) fn out_of_date(&self, now: UnixTime) -> Option<OutOfDate> {
+        let ParsedCertificate { not_before: from, not_after: until, .. } = *self.0;
+        if now < from {
+            Some(OutOfDate::Early { from, now })
+        } else if now > until {
+            Some(OutOfDate::Late { until, now })
         } else {
             None
         }

@@ -2,16 +2,17 @@
 
 use super::certificate::Certificate;
 use super::crl::{self, Crl, Status};
+use super::error::ChainError;
 use super::scheme::{Hash, Hashes};
 use crate::config::{Eku, Identity, Revocation};
 use crate::output::UnixTime;
 use std::cell::Cell;
 
 /// Certificates of the longest chain that is followed, the trusted CA's included.
-const MAX_LENGTH: usize = 10;
+pub(super) const MAX_LENGTH: usize = 10;
 /// Signatures that are checked for one message: CAs that have signed each other lead to many ways,
 /// and a peer sends the certificates that lead there.
-const MAX_SIGNATURES: usize = 32;
+pub(super) const MAX_SIGNATURES: usize = 32;
 
 /// How many signatures have been checked for a message.
 #[derive(Debug, Default)]
@@ -19,9 +20,9 @@ pub struct Spent(Cell<usize>);
 
 impl Spent {
     /// Spends one more, if one is left.
-    pub(crate) fn spend(&self) -> Result<(), String> {
+    pub(crate) fn spend(&self) -> Result<(), ChainError> {
         if self.0.get() >= MAX_SIGNATURES {
-            return Err(format!("more than {MAX_SIGNATURES} signatures on the way"));
+            return Err(ChainError::TooManySignatures);
         }
         self.0.set(self.0.get().saturating_add(1));
         Ok(())
@@ -55,22 +56,22 @@ struct Search<'a, 'b> {
     trust: &'b Trust<'a>,
     spent: &'b Spent,
     /// Why the way that led furthest did not lead to the end.
-    failure: Option<(usize, String)>,
+    failure: Option<(usize, ChainError)>,
 }
 
 impl Trust<'_> {
     /// The trusted CA that the certificate leads to, or why there is none.
-    pub fn verify(&self, end: &Certificate) -> Result<Certificate, String> {
+    pub fn verify(&self, end: &Certificate) -> Result<Certificate, ChainError> {
         self.verify_within(end, &Spent::default())
     }
 
     /// The same, with signatures that others have left.
-    pub fn verify_within(&self, end: &Certificate, spent: &Spent) -> Result<Certificate, String> {
+    pub fn verify_within(&self, end: &Certificate, spent: &Spent) -> Result<Certificate, ChainError> {
         if let Some(usage) = end.extensions().usage
             && !usage.signs
         {
             // RFC 4945 §5.1.3.2.
-            return Err(format!("key usage of '{}' does not allow signatures", end.subject()));
+            return Err(ChainError::NotForSignatures(end.subject().clone()));
         }
         if self.eku == Eku::Ike {
             allows_ike(end)?;
@@ -82,7 +83,7 @@ impl Trust<'_> {
         let mut search = Search { trust: self, spent, failure: None };
         match search.extend(&mut vec![end]) {
             Some(anchor) => Ok(anchor),
-            None => Err(search.failure.map_or_else(|| "no chain was found".to_owned(), |(_, why)| why)),
+            None => Err(search.failure.map_or(ChainError::NoChain, |(_, why)| why)),
         }
     }
 }
@@ -102,11 +103,8 @@ impl<'a> Search<'a, '_> {
         let mut others = issuers(&self.trust.intermediates);
         others.retain(|issuer| !self.trust.anchors.contains(issuer));
         if anchors.is_empty() && others.is_empty() {
-            let (subject, issuer) = (current.subject(), current.issuer());
-            return self.fail(
-                path.len(),
-                format!("no issuer certificate is loaded for '{subject}', issued by '{issuer}'"),
-            );
+            let (certificate, issuer) = (current.subject().clone(), current.issuer().clone());
+            return self.fail(path.len(), ChainError::NoIssuer { certificate, issuer });
         }
         for anchor in anchors {
             let judged = self
@@ -121,17 +119,17 @@ impl<'a> Search<'a, '_> {
         }
         for issuer in others {
             if path.contains(&issuer) {
-                let name = issuer.subject();
+                let name = issuer.subject().clone();
                 let why = if issuer == current {
-                    format!("root CA '{name}' is not trusted here")
+                    ChainError::UntrustedRoot(name)
                 } else {
-                    format!("CA '{name}' leads in circles")
+                    ChainError::Circle(name)
                 };
                 self.note(path.len(), why);
                 continue;
             }
             if path.len() + 1 >= MAX_LENGTH {
-                return self.fail(path.len(), format!("the chain is longer than {MAX_LENGTH} certificates"));
+                return self.fail(path.len(), ChainError::TooLong);
             }
             if let Err(why) = self.link(path, current, issuer) {
                 self.note(path.len(), why);
@@ -153,42 +151,44 @@ impl<'a> Search<'a, '_> {
         path: &[&Certificate],
         current: &Certificate,
         issuer: &Certificate,
-    ) -> Result<(), String> {
-        let (subject, name) = (current.subject(), issuer.subject());
-        let ca = issuer.extensions().ca.ok_or_else(|| format!("issuer '{name}' is no CA"))?;
+    ) -> Result<(), ChainError> {
+        let certificate = || current.subject().clone();
+        let name = || issuer.subject().clone();
+        let ca = issuer.extensions().ca.ok_or_else(|| ChainError::NotCa(name()))?;
         if issuer.extensions().usage.is_some_and(|usage| !usage.certificates) {
-            return Err(format!("key usage of CA '{name}' does not allow it to sign certificates"));
+            return Err(ChainError::NotForCertificates(name()));
         }
         // Those that a CA issued to itself do not count (RFC 5280 §4.2.1.9).
         let between = path.iter().skip(1).filter(|certificate| !certificate.is_self_issued()).count();
-        if ca.path_length.is_some_and(|most| between > usize::from(most)) {
-            return Err(format!("path length of CA '{name}' is exceeded: {between} CAs below it"));
+        if let Some(limit) = ca.path_length.filter(|limit| between > usize::from(*limit)) {
+            return Err(ChainError::PathLength { ca: name(), found: between, limit });
         }
-        let scheme = current.scheme().map_err(|error| format!("certificate '{subject}': {error}"))?;
+        let scheme =
+            current.scheme().map_err(|source| ChainError::Scheme { certificate: certificate(), source })?;
         if scheme.hash() != Hash::Identity && !self.trust.hashes.contains(scheme.hash()) {
-            return Err(format!("certificate '{subject}' is signed by {scheme}, which is not allowed here"));
+            return Err(ChainError::SchemeNotAllowed { certificate: certificate(), scheme });
         }
         self.spent.spend()?;
         if !current.is_signed_by(issuer.key()) {
-            return Err(format!("signature of certificate '{subject}' by '{name}' is wrong"));
+            return Err(ChainError::WrongSignature { certificate: certificate(), issuer: name() });
         }
         Ok(())
     }
 
     /// Whether the CA that is demanded is among those of the way.
-    fn has_named_ca(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), String> {
+    fn has_named_ca(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), ChainError> {
         let Some(wanted) = self.trust.ca else { return Ok(()) };
         let mut cas = path.iter().skip(1).copied().chain([anchor]);
         if cas.any(|ca| ca.confirms(wanted)) {
             return Ok(());
         }
-        Err(format!("no CA up to '{}' has the identity {wanted}", anchor.subject()))
+        Err(ChainError::OtherCa { anchor: anchor.subject().clone(), expected: wanted.clone() })
     }
 
     /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that
     /// no list is looked at for the sake of a CA that a peer has made up. A list may have megabytes
     /// to be hashed.
-    fn not_revoked(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), String> {
+    fn not_revoked(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), ChainError> {
         let mut issuer = anchor;
         for certificate in path.iter().rev() {
             self.revoked(certificate, issuer)?;
@@ -197,45 +197,42 @@ impl<'a> Search<'a, '_> {
         Ok(())
     }
 
-    fn revoked(&self, certificate: &Certificate, issuer: &Certificate) -> Result<(), String> {
-        let subject = certificate.subject();
-        let missing = match crl::status(self.trust.crls, certificate, issuer, self.trust.now) {
-            Status::Good => return Ok(()),
-            Status::Revoked(when) => return Err(format!("certificate '{subject}' was revoked at {when}")),
-            Status::Stale(until) => format!("the CRL of '{}' counts until {until} only", issuer.subject()),
-            Status::Unknown => format!("no CRL of '{}' is loaded", issuer.subject()),
-        };
+    fn revoked(&self, certificate: &Certificate, issuer: &Certificate) -> Result<(), ChainError> {
+        let status = crl::status(self.trust.crls, certificate, issuer, self.trust.now);
         let demanded = match self.trust.revocation {
             Revocation::Strict => true,
             Revocation::IfUri => certificate.extensions().has_crl_uri,
             Revocation::Relaxed => false,
         };
-        if demanded {
-            return Err(format!("whether certificate '{subject}' is revoked is not known: {missing}"));
+        let (certificate, issuer) = (certificate.subject().clone(), issuer.subject().clone());
+        match status {
+            Status::Revoked(at) => Err(ChainError::Revoked { certificate, at }),
+            Status::Stale(until) if demanded => Err(ChainError::StaleCrl { certificate, issuer, until }),
+            Status::Unknown if demanded => Err(ChainError::NoCrl { certificate, issuer }),
+            Status::Good | Status::Stale(_) | Status::Unknown => Ok(()),
         }
-        Ok(())
     }
 
-    fn note(&mut self, length: usize, why: String) {
+    fn note(&mut self, length: usize, why: ChainError) {
         if self.failure.as_ref().is_none_or(|(known, _)| *known < length) {
             self.failure = Some((length, why));
         }
     }
 
-    fn fail(&mut self, length: usize, why: String) -> Option<Certificate> {
+    fn fail(&mut self, length: usize, why: ChainError) -> Option<Certificate> {
         self.note(length, why);
         None
     }
 }
 
 /// What a certificate must be by itself.
-fn check(certificate: &Certificate, now: UnixTime) -> Result<(), String> {
-    let subject = certificate.subject();
-    if let Some(why) = certificate.expired(now) {
-        return Err(format!("certificate '{subject}' is {why}"));
+fn check(certificate: &Certificate, now: UnixTime) -> Result<(), ChainError> {
+    let name = || certificate.subject().clone();
+    if let Some(source) = certificate.out_of_date(now) {
+        return Err(ChainError::OutOfDate { certificate: name(), source });
     }
-    if let Some(what) = &certificate.extensions().unknown_critical {
-        return Err(format!("certificate '{subject}' has {what}, which is not supported"));
+    if let Some(extension) = &certificate.extensions().unknown_critical {
+        return Err(ChainError::UnknownCritical { certificate: name(), extension: extension.clone() });
     }
     // What is critical binds everybody who uses the key (RFC 5280 §4.2.1.12).
     if certificate.extensions().purposes.as_ref().is_some_and(|purposes| purposes.is_critical) {
@@ -245,13 +242,12 @@ fn check(certificate: &Certificate, now: UnixTime) -> Result<(), String> {
 }
 
 /// RFC 4945 §5.1.3.12: without an extended key usage every purpose is allowed.
-fn allows_ike(certificate: &Certificate) -> Result<(), String> {
+fn allows_ike(certificate: &Certificate) -> Result<(), ChainError> {
     match &certificate.extensions().purposes {
-        Some(purposes) if !purposes.allow_ike => Err(format!(
-            "extended key usage of '{}' is {}, expected id-kp-ipsecIKE (1.3.6.1.5.5.7.3.17) or anyExtendedKeyUsage",
-            certificate.subject(),
-            purposes.named
-        )),
+        Some(purposes) if !purposes.allow_ike => Err(ChainError::NotForIke {
+            certificate: certificate.subject().clone(),
+            found: purposes.named.clone(),
+        }),
         _ => Ok(()),
     }
 }

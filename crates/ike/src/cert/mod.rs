@@ -23,7 +23,7 @@ pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use chain::{Spent, Trust};
 pub use crl::Crl;
 pub use dn::DistinguishedName;
-pub use error::CertError;
+pub use error::{CertError, ChainError, OutOfDate};
 pub use private::PrivateKey;
 pub use public::{KeyKind, PublicKey};
 pub use raw::{MAX_RAW_KEY, RawKey};

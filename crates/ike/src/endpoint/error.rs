@@ -120,6 +120,12 @@ pub enum InitiateError {
     /// Another node of the cluster initiates this connection.
     #[error("connection {0} has its home on another node, which initiates it")]
     Elsewhere(String),
+    /// The connection has gone while its names were resolved.
+    #[error("the connection was unloaded meanwhile")]
+    ConnectionUnloaded,
+    /// The child has gone while the names of its connection were resolved.
+    #[error("the child was unloaded meanwhile")]
+    ChildUnloaded,
     /// The first message could not be made.
     #[error("{0}")]
     Failed(Reason),

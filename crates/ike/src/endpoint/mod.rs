@@ -38,6 +38,7 @@ use crate::config::{Connection, Pool, SharedSecret};
 use crate::environment::{Environment, connections, distrust, names, pools};
 use crate::output::{ChildSaId, CommitId, IkeSaId, Output, Time, UnixTime};
 use crate::sa::encode;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
@@ -213,8 +214,14 @@ impl Endpoint {
         self.env.names.fill(connection);
     }
 
-    /// A name has been resolved. Gives the connections whose addresses have changed by that.
-    pub fn resolved(&mut self, now: Time, name: &str, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
+    /// A name has been resolved, or the host tells why it cannot be. Gives the connections whose
+    /// addresses have changed by that.
+    pub fn resolved<E: Display>(
+        &mut self,
+        now: Time,
+        name: &str,
+        result: Result<Vec<IpAddr>, E>,
+    ) -> Vec<String> {
         names::resolved(&mut self.env, now, name, result)
     }
 

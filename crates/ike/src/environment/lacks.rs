@@ -99,7 +99,7 @@ impl Loaded {
 /// Why our own certificate is of no use to a peer, or will soon be of none.
 fn trouble_with(certificate: &Certificate, now: UnixTime) -> Option<String> {
     let subject = certificate.subject();
-    if let Some(why) = certificate.expired(now) {
+    if let Some(why) = certificate.out_of_date(now) {
         return Some(format!("our certificate '{subject}' counts nowhere: {why}"));
     }
     let (end, left) = (certificate.not_after(), certificate.not_after().0.saturating_sub(now.0));

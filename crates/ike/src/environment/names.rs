@@ -6,6 +6,7 @@
 
 use crate::alloc::Home;
 use crate::config::Connection;
+use crate::endpoint::InitiateError;
 use crate::environment::Environment;
 use crate::environment::begin::Beginning;
 use crate::environment::report::{FAILURE, ORDINARY};
@@ -13,6 +14,7 @@ use crate::exchange::change;
 use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::Phase;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::net::IpAddr;
 
 /// Addresses of a name that are used; more are left out.
@@ -138,11 +140,11 @@ impl Names {
 }
 
 /// A name has been resolved. Gives the connections whose addresses have changed by that.
-pub(crate) fn resolved(
+pub(crate) fn resolved<E: Display>(
     env: &mut Environment,
     now: Time,
     name: &str,
-    result: Result<Vec<IpAddr>, String>,
+    result: Result<Vec<IpAddr>, E>,
 ) -> Vec<String> {
     let Some(known) = env.names.known.get_mut(name).filter(|known| known.asked) else {
         return Vec::new();
@@ -151,10 +153,11 @@ pub(crate) fn resolved(
     known.due = now.plus(env.config.name_refresh);
     let (due, initiates) = (known.due, std::mem::take(&mut known.initiates));
     let connections: Vec<String> = known.connections.iter().cloned().collect();
-    let result = result.map(usable).and_then(|addrs| match addrs.is_empty() {
-        true => Err("it has no address that a host can have".to_owned()),
-        false => Ok(addrs),
-    });
+    let result = match result.map(usable) {
+        Ok(addrs) if addrs.is_empty() => Err("it has no address that a host can have".to_owned()),
+        Ok(addrs) => Ok(addrs),
+        Err(error) => Err(error.to_string()),
+    };
     let failed = std::mem::replace(&mut known.failed, result.is_err());
     let mut changed = Vec::new();
     match result {
@@ -214,7 +217,8 @@ fn go_on_with_name(env: &mut Environment, now: Time, name: &str) {
     }
     let ready: Vec<Waiting> = env.names.waiting.extract_if(.., |waiting| waiting.names.is_empty()).collect();
     for Waiting { ike, connection, child, .. } in ready {
-        if let Err(why) = begin_resolved(env, now, ike, &connection, &child) {
+        if let Err(error) = begin_resolved(env, now, ike, &connection, &child) {
+            let why = error.to_string();
             let what = if child.is_empty() { "the IKE_SA" } else { &child };
             env.effects.stats.failed += 1;
             env.effects.log_connection(&connection, FAILURE, format!("cannot initiate {what}: {why}"));
@@ -230,16 +234,16 @@ fn begin_resolved(
     id: IkeSaId,
     connection: &str,
     child: &str,
-) -> Result<(), String> {
-    let connection = env.loaded.connections.get(connection).ok_or("the connection was unloaded meanwhile")?;
+) -> Result<(), InitiateError> {
+    let connection = env.loaded.connections.get(connection).ok_or(InitiateError::ConnectionUnloaded)?;
     if !child.is_empty() && !connection.has_sas(child) {
-        return Err("the child was unloaded meanwhile".into());
+        return Err(InitiateError::ChildUnloaded);
     }
-    let path = env.loaded.initial_path(&connection).map_err(|error| error.to_string())?;
+    let path = env.loaded.initial_path(&connection)?;
     let home: Option<Home<'_>> = env.home_of(&connection.name, child);
-    let home = home.ok_or("another node initiates it now")?;
+    let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
     let beginning = Beginning { id, child, path, reauth: None, home };
-    env.begin_ike_sa_at(now, &connection, beginning).map(drop).map_err(|error| error.to_string())
+    env.begin_ike_sa_at(now, &connection, beginning).map(drop)
 }
 
 impl Names {

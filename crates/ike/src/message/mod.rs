@@ -44,7 +44,7 @@ pub(crate) use head::adjusted;
 pub use header::{Header, IkeSpi, MessageId};
 pub use id::IdPayload;
 pub use ke::KePayload;
-pub use nonce::Nonce;
+pub use nonce::{Nonce, NonceError};
 pub use notify::{Notify, NotifySa};
 pub use number::{
     AuthMethodId, CertEncoding, CfgAttributeType, CfgType, ExchangeType, IdType, KeMethod, NotifyType,

@@ -9,6 +9,14 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "Vec<u8>")]
 pub struct Nonce(Vec<u8>);
 
+/// Octets that are no nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nonce has {found} octets, expected 16 to 256")]
+pub struct NonceError {
+    /// How many there are.
+    pub found: usize,
+}
+
 impl Nonce {
     /// What we send: as long as the key of our longest PRF is strong, and then some (RFC 7296 §2.10
     /// asks for half).
@@ -28,11 +36,11 @@ impl Nonce {
 }
 
 impl TryFrom<Vec<u8>> for Nonce {
-    type Error = String;
+    type Error = NonceError;
 
-    fn try_from(bytes: Vec<u8>) -> Result<Self, String> {
+    fn try_from(bytes: Vec<u8>) -> Result<Self, NonceError> {
         let found = bytes.len();
-        Self::new(bytes).ok_or_else(|| format!("nonce has {found} octets, expected 16 to 256"))
+        Self::new(bytes).ok_or(NonceError { found })
     }
 }
 

@@ -125,7 +125,7 @@ impl Evidence {
             return Ok(false);
         }
         if self.known(key, signed).is_none() {
-            self.spent.spend()?;
+            self.spent.spend().map_err(|error| error.to_string())?;
         }
         Ok(self.is_signed_by(key, signed, signature))
     }
@@ -268,7 +268,7 @@ impl Judge {
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
             return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
         }
-        let anchor = trust.verify_within(&end, &evidence.spent)?;
+        let anchor = trust.verify_within(&end, &evidence.spent).map_err(|error| error.to_string())?;
         let line = format!(
             "authentication of '{identity}' with {form} successful, by certificate '{}' of CA '{}'",
             end.subject(),
