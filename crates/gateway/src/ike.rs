@@ -8,8 +8,8 @@ use testudo_cluster::member::{Member, MemberOutput};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{
-    Done, Endpoint, EndpointConfig, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError, PoolError,
-    SaNames, Target, TerminateError, Terminating,
+    Done, Endpoint, EndpointConfig, PacketEnds, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError,
+    PoolError, SaNames, Target, TerminateError, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::selector::AddrRange;
@@ -206,9 +206,9 @@ impl Ike {
         now: Time,
         connection: &str,
         child: &str,
-        packet: (IpAddr, IpAddr),
+        ends: PacketEnds,
     ) -> Result<IkeSaId, InitiateError> {
-        self.endpoint_mut().acquire_for(now, connection, child, packet)
+        self.endpoint_mut().acquire_for(now, connection, child, ends)
     }
 
     pub(crate) fn terminate(

@@ -71,11 +71,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(
-        (system, load, size, mpps): (System, u32, u16, f64),
-        mut delays: Vec<Duration>,
-        sent: usize,
-    ) -> Self {
+    fn new(system: System, load: u32, size: u16, mpps: f64, mut delays: Vec<Duration>, sent: usize) -> Self {
         delays.sort_unstable();
         let at = |part: f64| {
             let place = ((delays.len() as f64 * part).ceil() as usize).clamp(1, delays.len().max(1)) - 1;
@@ -119,7 +115,7 @@ pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), BenchEr
     let mut rows = Vec::new();
     for &load in &args.loads {
         progress.doing(format!("latency, {load} % load"));
-        rows.extend(measure(args, &sites, (load, most), progress)?);
+        rows.extend(measure(args, &sites, load, most, progress)?);
     }
     report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
     report::draw(args.svg.as_deref(), || picture(args, &rows))?;
@@ -140,7 +136,8 @@ fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, BenchError> {
 fn measure(
     args: &LatencyArgs,
     sites: &[Site],
-    (load, most): (u32, f64),
+    load: u32,
+    most: f64,
     progress: &Progress,
 ) -> Result<Vec<Row>, BenchError> {
     let pace = most * f64::from(load) / 100.0;
@@ -158,7 +155,7 @@ fn measure(
         }
     }
     let row = |(site, (delays, sent)): (&Site, (Vec<Duration>, usize))| {
-        Row::new((site.system, load, args.size, (pace / 1e3).round() / 1e3), delays, sent)
+        Row::new(site.system, load, args.size, (pace / 1e3).round() / 1e3, delays, sent)
     };
     Ok(sites.iter().zip(found).map(row).collect())
 }
@@ -191,10 +188,10 @@ mod tests {
     #[test]
     fn a_row_tells_quantiles_and_losses() {
         let delays: Vec<Duration> = (1..=1000).rev().map(Duration::from_micros).collect();
-        let row = Row::new((System::Testudo, 50, 512, 0.1), delays, 1003);
+        let row = Row::new(System::Testudo, 50, 512, 0.1, delays, 1003);
         assert_eq!((row.p50_us, row.p99_us, row.p999_us), (500.0, 990.0, 999.0));
         assert_eq!((row.probes, row.lost), (1000, 3));
-        let none = Row::new((System::Kernel, 50, 512, 0.1), Vec::new(), 7);
+        let none = Row::new(System::Kernel, 50, 512, 0.1, Vec::new(), 7);
         assert_eq!((none.p50_us, none.lost), (0.0, 7));
     }
 }

@@ -65,7 +65,7 @@ impl Lone {
                 Output::InstallChild { child, connection, params, replaces, .. } => {
                     let Some(peer) = config::peer_named(&connection) else { continue };
                     let numbers = SequenceBlock::whole(params.esn);
-                    self.plane.install(child, (PolicyId(peer as u32), child.0), &params, numbers, replaces);
+                    self.plane.install(child, PolicyId(peer as u32), child.0, &params, numbers, replaces);
                 }
                 Output::SwitchChild { from, to } => self.plane.switch(from, to),
                 Output::StartChild { child } => self.plane.start(child),

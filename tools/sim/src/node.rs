@@ -149,8 +149,8 @@ impl Node {
             MemberOutput::InstallChild { child, connection, params, replaces, place, .. } => {
                 self.check_slot(params.spi_in);
                 if let Some(peer) = config::peer_named(&connection) {
-                    let policy = (PolicyId(peer as u32), place);
-                    self.plane.install(child, policy, &params, SequenceBlock::EMPTY, replaces);
+                    let policy = PolicyId(peer as u32);
+                    self.plane.install(child, policy, place, &params, SequenceBlock::EMPTY, replaces);
                 }
             }
             MemberOutput::Numbers { child, block, at_once, .. } => {

@@ -137,7 +137,7 @@ impl Peer {
                 Output::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
                 Output::InstallChild { child, params, replaces, .. } => {
                     let numbers = SequenceBlock::whole(params.esn);
-                    self.plane.install(child, (PolicyId(0), child.0), &params, numbers, replaces);
+                    self.plane.install(child, PolicyId(0), child.0, &params, numbers, replaces);
                 }
                 Output::SwitchChild { from, to } => self.plane.switch(from, to),
                 Output::StartChild { child } => self.plane.start(child),

@@ -117,7 +117,8 @@ impl Plane {
     pub fn install(
         &mut self,
         child: ChildSaId,
-        (policy, place): (PolicyId, u64),
+        policy: PolicyId,
+        place: u64,
         params: &ChildSaParams,
         numbers: SequenceBlock,
         replaces: Option<ChildSaId>,

@@ -141,7 +141,7 @@ impl Job {
                 let said = (!findings.is_empty()).then(|| findings.into_iter().collect());
                 ended(phase(LINTS, Duration::ZERO, cargo::log(Which::All), said));
             }),
-            Work::Command { name, program, args } => command((name, program, args), &log).map(ended),
+            Work::Command { name, program, args } => command(name, program, args, &log).map(ended),
             Work::Tests { program, names, tier } => {
                 let output = Output::start(self.harness(program, names, *tier), &log);
                 output.and_then(|output| Tests::new(program, names, &log).follow(output, ended))
@@ -173,7 +173,7 @@ fn more(wanted: &Wanted) -> Result<(Plan, BTreeSet<String>)> {
     Ok((Plan::of(&programs, wanted)?, findings))
 }
 
-fn command((name, program, args): (&str, &str, &[&str]), log: &Path) -> Result<Outcome> {
+fn command(name: &str, program: &str, args: &[&str], log: &Path) -> Result<Outcome> {
     let begun = Instant::now();
     let mut command = nice(Path::new(program));
     command.args(args);

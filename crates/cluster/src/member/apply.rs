@@ -1,5 +1,7 @@
 //! What others say is done here, at its place in the total order.
 
+use super::numbers::marks::ToldMarks;
+use super::shards::takeover::Handed;
 use super::{Member, MemberOutput};
 use crate::group::Position;
 use crate::node::NodeId;
@@ -40,18 +42,11 @@ impl Member {
                 return self.shards.offered(&mut self.core, &mut self.replication, now, from, offer);
             }
             Op::SegDrop { shard, to, left, .. } => {
-                return self.shards.dropped(
-                    &mut self.core,
-                    &mut self.replication,
-                    now,
-                    from,
-                    at,
-                    (shard, to),
-                    left,
-                );
+                let handed = Handed { from, shard, to, left };
+                return self.shards.dropped(&mut self.core, &mut self.replication, now, at, handed);
             }
             Op::Resync { epoch, owners, unfit, drained } => {
-                return self.core.told_owners(epoch, &owners, (&unfit, &drained));
+                return self.core.told_owners(epoch, &owners, &unfit, &drained);
             }
             Op::Drain { node, drained } => {
                 return self.shards.told_drain(
@@ -59,7 +54,8 @@ impl Member {
                     &mut self.replication,
                     now,
                     from,
-                    (node, drained),
+                    node,
+                    drained,
                 );
             }
             Op::Fit { fit } => {
@@ -99,16 +95,17 @@ impl Member {
         if from == self.core.node {
             // It was done when it was said.
             if let Op::Ike(ike) = op {
-                let of = (ike.outline.spi, ike.outline.established);
-                self.replication.ike_told(&mut self.core, now, at, of, ike.contact.as_deref());
+                let (spi, established) = (ike.outline.spi, ike.outline.established);
+                self.replication.ike_told(&mut self.core, now, at, spi, established, ike.contact.as_deref());
             }
             return;
         }
         match op {
             Op::Ike(mut ike) => {
-                let (of, contact) = ((ike.outline.spi, ike.outline.established), ike.contact.take());
+                let (spi, established) = (ike.outline.spi, ike.outline.established);
+                let contact = ike.contact.take();
                 self.replication.ike_added(&mut self.core, now, *ike);
-                self.replication.ike_told(&mut self.core, now, at, of, contact.as_deref());
+                self.replication.ike_told(&mut self.core, now, at, spi, established, contact.as_deref());
             }
             Op::IkeMidI(change) | Op::IkeMidR(change) | Op::IkeUpdate(change) => {
                 self.replication.ike_changed(&mut self.core, &change)
@@ -137,9 +134,7 @@ impl Member {
                 &self.core,
                 &mut self.replication.replicas,
                 now,
-                from,
-                &moved,
-                (all_of, epoch),
+                ToldMarks { from, moved: &moved, all_of, epoch },
             ),
             Op::PathMtus(paths) => self.replication.paths.path_mtus_told(&mut self.core, now, &paths),
             Op::SegOffer(_)

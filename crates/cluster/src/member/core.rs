@@ -152,12 +152,7 @@ impl Core {
     /// Whose the shards are at the start of the view. Those who hold the state know, and all say
     /// the same; a fresh node hears it from the first of them, and goes on with what has been
     /// handed over since.
-    pub(super) fn told_owners(
-        &mut self,
-        epoch: u64,
-        owners: &[u8],
-        (unfit, drained): (&[NodeId], &[NodeId]),
-    ) {
+    pub(super) fn told_owners(&mut self, epoch: u64, owners: &[u8], unfit: &[NodeId], drained: &[NodeId]) {
         if epoch != self.view.epoch {
             return;
         }

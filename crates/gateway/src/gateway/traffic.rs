@@ -5,7 +5,7 @@ use super::Gateway;
 use crate::datapath::WorkerEvent;
 use std::net::IpAddr;
 use testudo_cluster::member::Member;
-use testudo_ike::endpoint::InitiateError;
+use testudo_ike::endpoint::{PacketEnds, InitiateError};
 use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 
@@ -42,8 +42,8 @@ impl Gateway {
         if !self.endpoint.is_trapped(&name.connection, &name.child) {
             return;
         }
-        let packet = (local, remote);
-        let begun = self.endpoint.acquire_for(self.now, &name.connection, &name.child, packet);
+        let ends = PacketEnds { local, remote };
+        let begun = self.endpoint.acquire_for(self.now, &name.connection, &name.child, ends);
         if let Err(error) = begun {
             // Multicast and the like go everywhere.
             let level = match error {

@@ -19,6 +19,15 @@ enum Present {
     OnItsWay(IkeSaId),
 }
 
+/// The addresses of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketEnds {
+    /// The address on our side.
+    pub local: IpAddr,
+    /// The address on the peer's side.
+    pub remote: IpAddr,
+}
+
 impl Endpoint {
     /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first
     /// connection that has such a child is meant.
@@ -41,7 +50,7 @@ impl Endpoint {
         Ok(ike)
     }
 
-    /// A packet between these addresses, ours first, wants a child that has no SA: like
+    /// A packet between these addresses wants a child that has no SA: like
     /// [`Endpoint::initiate`], but silent about what is already up. Where a child takes whatever
     /// peer there is ([`Connection::takes_anybody`]), the packet says which one is meant.
     pub fn acquire_for(
@@ -49,8 +58,9 @@ impl Endpoint {
         now: Time,
         connection: &str,
         child: &str,
-        (local, remote): (IpAddr, IpAddr),
+        ends: PacketEnds,
     ) -> Result<IkeSaId, InitiateError> {
+        let PacketEnds { local, remote } = ends;
         let connection = self.env.loaded.connections.child(Some(connection), child)?;
         let takes_anybody = connection.child(child).is_some_and(|child| connection.takes_anybody(child));
         let between_hosts = is_host(&remote) && self.env.loaded.local_addrs.contains(&local);
@@ -61,7 +71,7 @@ impl Endpoint {
                 remote,
             });
         }
-        let ends = takes_anybody.then_some((local, remote));
+        let ends = takes_anybody.then_some(ends);
         bring_up(&mut self.env, now, &connection, child, ends).map(|(ike, _)| ike)
     }
 
@@ -94,13 +104,13 @@ fn bring_up(
     now: Time,
     connection: &Connection,
     child: &str,
-    ends: Option<(IpAddr, IpAddr)>,
+    ends: Option<PacketEnds>,
 ) -> Result<(IkeSaId, Option<ChildSaId>), InitiateError> {
     let waiting = env.names.waiting_for(&connection.name, child).filter(|_| ends.is_none());
     if let Some(ike) = waiting {
         return Ok((ike, None));
     }
-    let peer = ends.map(|(_, remote)| remote);
+    let peer = ends.map(|ends| ends.remote);
     match present(env, &connection.name, child, peer) {
         Some(Present::OnItsWay(ike)) => return Ok((ike, None)),
         Some(Present::Up(ike, id)) => return Ok((ike, Some(id))),
@@ -123,7 +133,7 @@ fn begin_between(
     now: Time,
     connection: &Connection,
     child: &str,
-    (local, remote): (IpAddr, IpAddr),
+    ends: PacketEnds,
 ) -> Result<IkeSaId, InitiateError> {
     let coming = env.table.of_connection(&connection.name).filter(|sa| !sa.is_established());
     if coming.count() >= MAX_TRAPPED {
@@ -131,7 +141,7 @@ fn begin_between(
     }
     let home = env.home_of(&connection.name, child);
     let home = home.ok_or_else(|| InitiateError::Elsewhere(connection.name.clone()))?;
-    let path = connection.path(local, remote);
+    let path = connection.path(ends.local, ends.remote);
     let beginning = Beginning { id: env.numbers.new_ike_id(), child, path, reauth: None, home };
     env.begin_ike_sa_at(now, connection, beginning)
 }

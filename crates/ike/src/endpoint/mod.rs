@@ -28,6 +28,7 @@ pub use crate::environment::stats::{Discard, Stats};
 pub use children::{ChildState, ChildStatus};
 pub use config::{EndpointConfig, RetransmitPolicy};
 pub use error::{InitiateError, LoadError, PoolError, SnapshotError, TerminateError};
+pub use initiate::PacketEnds;
 pub use replication::{Homes, Outline, Replication, ReplicationMut};
 pub use status::{AlgorithmName, ChildSaState, ChildSaStatus, IkeSaState, IkeSaStatus, NatStatus, SaNames};
 pub use unique::{Contact, Older};

@@ -87,7 +87,7 @@ impl Environment {
             self.effects.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
             // Not at once: the IKE SA is still being worked on.
             let shard = sa.our_spi().shard();
-            self.starts.restart((connection, child), shard, now, self.config.start_retry);
+            self.starts.restart(connection, child, shard, now, self.config.start_retry);
         }
     }
 }

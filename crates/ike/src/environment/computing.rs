@@ -263,12 +263,13 @@ impl Environment {
     pub(crate) fn compute_for_sa<T: Send + 'static>(
         &mut self,
         now: Time,
-        (sa, response): (&IkeSa, bool),
+        sa: &IkeSa,
+        response: bool,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
     ) {
         let (ike, owner) = (sa.id, JobOwner::Peer(Peer::of(sa)));
-        self.hand_out(now, (Purpose::Sa { ike, response }, true), owner, work, move |env, now, result| {
+        self.hand_out(now, Purpose::Sa { ike, response }, true, owner, work, move |env, now, result| {
             env.with_sa(now, ike, |session| then(session, result));
         });
     }
@@ -279,17 +280,19 @@ impl Environment {
         &mut self,
         takes_long: bool,
         now: Time,
-        (key, claimant): (InitKey, Claimant),
+        key: InitKey,
+        claimant: Claimant,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,
     ) {
-        self.hand_out(now, (Purpose::Stranger(key), takes_long), JobOwner::Stranger(claimant), work, then);
+        self.hand_out(now, Purpose::Stranger(key), takes_long, JobOwner::Stranger(claimant), work, then);
     }
 
     fn hand_out<T: Send + 'static>(
         &mut self,
         now: Time,
-        (purpose, takes_long): (Purpose, bool),
+        purpose: Purpose,
+        takes_long: bool,
         owner: JobOwner,
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Self, Time, T) + Send + 'static,

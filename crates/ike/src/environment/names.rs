@@ -202,10 +202,9 @@ fn begin_at_new_address(env: &mut Environment, now: Time, name: &str) {
     });
     let coming: Vec<_> = coming.collect();
     for (id, attempt) in coming {
-        let again = (attempt.child, attempt.number);
         env.with_sa(now, id, |session| {
             let line = "the peer has another address: the IKE_SA is initiated again";
-            change::begin_again(session, &connection, again, line)
+            change::begin_again(session, &connection, attempt.child, attempt.number, line)
         });
     }
 }

@@ -61,7 +61,8 @@ impl Starts {
     /// within `pause`.
     pub(crate) fn restart(
         &mut self,
-        (connection, child): (&str, &str),
+        connection: &str,
+        child: &str,
         shard: Shard,
         now: Time,
         pause: Duration,
@@ -245,7 +246,7 @@ mod tests {
     fn a_connection_is_forgotten_and_its_neighbours_are_not() {
         let mut starts = Starts::default();
         for connection in ["a", "ab", "b"] {
-            starts.restart((connection, "net"), Shard(7), at(1), Duration::from_secs(60));
+            starts.restart(connection, "net", Shard(7), at(1), Duration::from_secs(60));
             starts.trap(connection, "net");
         }
         starts.forget("ab");

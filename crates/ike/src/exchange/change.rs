@@ -43,7 +43,7 @@ pub(crate) fn follow_on(
             }
             session.end_attempt();
             let line = "the configuration has changed: the IKE_SA is initiated again";
-            begin_again(session, connection, (child, 1), line)
+            begin_again(session, connection, child, 1, line)
         }
         Phase::AuthSent(sent) => {
             // The peer may have made it already: it is replaced as soon as it is there.
@@ -63,7 +63,8 @@ pub(crate) fn follow_on(
 pub(crate) fn begin_again(
     session: &mut Session<'_>,
     connection: &Connection,
-    (child, number): (String, u32),
+    child: String,
+    number: u32,
     why: &str,
 ) -> Result<(), Reason> {
     let path = session

@@ -66,7 +66,7 @@ pub(crate) fn accept(
     let wanted = Selectors::configured(offered, &session.sa.dynamic_local(), &session.sa.dynamic_remote());
     let asked = mode::to_ask(session.sa, offered, &wanted, None);
     let agreed =
-        judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, (&wanted, asked))?;
+        judge(offered, answer.spi_in, answer.payloads, offer::ChildExchange::IkeAuth, &wanted, asked)?;
     let origin = ChildOrigin {
         role: Role::Initiator,
         nonces: answer.nonces,
@@ -123,7 +123,7 @@ fn choose(
     });
     let choice = choose_suite(child, offered, offer::ChildExchange::IkeAuth)?;
     let mode = mode::to_answer(session.sa, child, &selectors, request);
-    let (agreed, answer) = agree(session, &choice, (selectors, mode))?;
+    let (agreed, answer) = agree(session, &choice, selectors, mode)?;
     let origin = ChildOrigin { role: Role::Responder, nonces, shared: &[], replaces: None, stays: true };
     make(session, child, &origin, agreed)?;
     Ok(answer)
@@ -133,7 +133,8 @@ fn choose(
 pub(crate) fn agree(
     session: &mut Session<'_>,
     choice: &EspChoice,
-    (selectors, mode): (Selectors, Mode),
+    selectors: Selectors,
+    mode: Mode,
 ) -> Result<(AgreedChild, Vec<Payload>), NoChild> {
     let home = session.sa.our_spi().shard();
     let no_spi = || NoChild::new(NotifyType::NoAdditionalSas, "no free ESP SPI is left");
@@ -367,7 +368,8 @@ pub(crate) fn judge(
     spi_in: Spi,
     payloads: &Payloads,
     exchange: offer::ChildExchange,
-    (wanted, asked): (&Selectors, Mode),
+    wanted: &Selectors,
+    asked: Mode,
 ) -> Result<AgreedChild, String> {
     let (Some(chosen), Some(ts_i), Some(ts_r)) =
         (payloads.sa(), payloads.ts_initiator(), payloads.ts_responder())

@@ -228,7 +228,7 @@ pub(crate) fn wait_no_longer(session: &mut Session<'_>) {
         if let Some(place) = session.sa.child(new).and_then(ChildSa::waits_for) {
             // Nobody has the place that it waits for: what goes out must not wait for ever.
             let old = create_child::child_of_spi(session, place);
-            create_child::send_through(session, (old, place), new);
+            create_child::send_through(session, old, place, new);
         }
     }
 }
@@ -262,7 +262,7 @@ pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     child.outbound = Outbound::Retired;
     if let Some(mut other) = session.env.table.take(ike) {
         session.env.commit(&mut other);
-        create_child::send_through(&mut session.beside(&mut other), (Some(old), place), new);
+        create_child::send_through(&mut session.beside(&mut other), Some(old), place, new);
         session.env.put(other);
     }
 }

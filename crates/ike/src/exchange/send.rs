@@ -73,7 +73,7 @@ impl Session<'_> {
     ) {
         let id = self.sa.outgoing.next;
         self.sa.outgoing.next = MessageId(id.0.saturating_add(1));
-        self.await_response((exchange, id), kind, datagrams);
+        self.await_response(exchange, id, kind, datagrams);
     }
 
     /// Sends a request with Message ID 0, which takes no place in the window (RFC 6311 §5.1), and
@@ -86,13 +86,14 @@ impl Session<'_> {
         let (exchange, id) = (ExchangeType::Informational, MessageId(0));
         let message = MessageBuilder::new(self.sa.header(exchange, false, id)).with(payload);
         let datagrams = self.seal(self.sa.path, &message)?;
-        self.await_response((exchange, id), kind, datagrams);
+        self.await_response(exchange, id, kind, datagrams);
         Ok(())
     }
 
     fn await_response(
         &mut self,
-        (exchange, id): (ExchangeType, MessageId),
+        exchange: ExchangeType,
+        id: MessageId,
         kind: RequestKind,
         datagrams: Vec<Vec<u8>>,
     ) {

@@ -38,7 +38,7 @@ impl Session<'_> {
         work: impl FnOnce() -> T + Send + 'static,
         then: impl FnOnce(&mut Session<'_>, T) -> Result<(), Reason> + Send + 'static,
     ) {
-        self.env.compute_for_sa(self.now, (self.sa, response), work, then);
+        self.env.compute_for_sa(self.now, self.sa, response, work, then);
     }
 
     /// The same, if the computation takes long. Else it is done at once: to hand it over would take

@@ -126,7 +126,7 @@ impl Case {
         median(pairs.filter_map(|(a, b)| Some(figure(&a[direction])? / figure(&b[direction])?)))
     }
 
-    fn row(&self, direction: usize, (cipher, size): (Suite, u16), all: &[Self]) -> Row {
+    fn row(&self, direction: usize, cipher: Suite, size: u16, all: &[Self]) -> Row {
         let mpps = self.median(direction, |figure| figure.mpps);
         let of = |workers, sas| all.iter().find(|case| (case.workers, case.sas) == (workers, sas));
         let many = of(self.workers, self.workers).filter(|_| self.workers > self.sas);
@@ -221,7 +221,7 @@ fn measure(
     let mut cases = Vec::new();
     for &workers in &args.workers {
         for sas in if workers == 1 { vec![1] } else { vec![1, workers] } {
-            let rig = Rig::new(library, args.cipher, (workers.into(), sas.into()), size)?;
+            let rig = Rig::new(library, args.cipher, workers.into(), sas.into(), size)?;
             cases.push(Case { workers, sas, rig, rounds: Vec::new() });
         }
     }
@@ -238,7 +238,7 @@ fn measure(
     }
     let rows = [0, 1].into_iter().flat_map(|direction| {
         let cases = &cases;
-        cases.iter().map(move |case| case.row(direction, (args.cipher, size), cases))
+        cases.iter().map(move |case| case.row(direction, args.cipher, size, cases))
     });
     Ok(rows.collect())
 }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     fn case(workers: u8, sas: u8, mpps: Option<f64>, cpu_ns: f64) -> Case {
-        let rig = Rig::new(Library::detect(), Suite::AES128GCM16, (workers.into(), sas.into()), 1000);
+        let rig = Rig::new(Library::detect(), Suite::AES128GCM16, workers.into(), sas.into(), 1000);
         let undisturbed = mpps.map(|_| 1.0);
         let figure = Figure { mpps, cpu_ns, cycles_per_ns: Some(2.0), helped: 0.5, undisturbed };
         Case { workers, sas, rig: rig.expect("a rig"), rounds: vec![[figure; 2]; 3] }
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_row_of_more_workers_than_processors_has_no_throughput() {
         let cases = [case(1, 1, Some(5.0), 200.0), case(4, 1, None, 250.0), case(4, 4, None, 220.0)];
-        let row = Row { processors: 2, ..cases[1].row(0, (Suite::AES128GCM16, 1000), &cases) };
+        let row = Row { processors: 2, ..cases[1].row(0, Suite::AES128GCM16, 1000, &cases) };
         assert_eq!((row.mpps, row.gbps, row.of_many), (None, None, None));
         let expected = [
             "out",
@@ -316,7 +316,7 @@ mod tests {
     fn a_row_of_workers_with_a_processor_each_tells_throughput() {
         let cases =
             [case(1, 1, Some(5.0), 200.0), case(2, 1, Some(8.0), 250.0), case(2, 2, Some(10.0), 210.0)];
-        let row = Row { processors: 2, ..cases[1].row(1, (Suite::AES128GCM16, 1000), &cases) };
+        let row = Row { processors: 2, ..cases[1].row(1, Suite::AES128GCM16, 1000, &cases) };
         let expected =
             ["in", "1000", "2", "1", "8.00", "64.00", "250.0", "500", "50", "100", "0.80", "1.25", ""];
         assert_eq!(row.cells(), expected);

@@ -116,12 +116,13 @@ impl Rig {
     pub(super) fn new(
         library: Library,
         suite: Suite,
-        (workers, sas): (usize, usize),
+        workers: usize,
+        sas: usize,
         size: u16,
     ) -> Result<Self, SetupError> {
         let sides = [Side::Near, Side::Far];
         let owner = |pools: &[Arc<WorkerPool>; 2]| -> Result<(Ends, [Vec<Command>; 2]), SetupError> {
-            let [near, far] = sides.map(|side| tunnel(side, (library, suite), false, MTU));
+            let [near, far] = sides.map(|side| tunnel(side, library, suite, false, MTU));
             let tunnels = [near?, far?];
             let node = |end: usize| {
                 let node = Node::with_depth(sides[end], &tunnels[end], PACKETS)?;
@@ -161,7 +162,7 @@ impl Rig {
         // begin.
         let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
         let round = Round { begun, until: begun + time, crowded, heartbeats: &heartbeats, gate: &gate };
-        let packets = (sent.as_slice(), expected.as_slice());
+        let (sent, expected) = (sent.as_slice(), expected.as_slice());
         let found: Vec<Result<Stretches, Fault>> = thread::scope(|scope| {
             for ((place, ends), heartbeat) in (sas..).zip(helpers).zip(&heartbeats) {
                 scope.spawn(move || {
@@ -172,7 +173,7 @@ impl Rig {
             let owners = owners.iter_mut().enumerate().map(|(place, ends)| {
                 scope.spawn(move || {
                     settle(place, workers);
-                    carry(ends, packets, round)
+                    carry(ends, sent, expected, round)
                 })
             });
             let threads: Vec<_> = owners.collect();
@@ -248,11 +249,7 @@ fn settle(place: usize, workers: usize) {
 
 /// What a worker does that has packets: encrypts, carries over, decrypts, compares. Only the turns
 /// are measured, and with all that have packets at the same time.
-fn carry(
-    [near, far]: &mut Ends,
-    (sent, expected): (&[u8], &[u8]),
-    round: Round<'_>,
-) -> Result<Stretches, Fault> {
+fn carry([near, far]: &mut Ends, sent: &[u8], expected: &[u8], round: Round<'_>) -> Result<Stretches, Fault> {
     let mut stretches = Stretches::default();
     let place = round.gate.place();
     loop {
@@ -351,12 +348,13 @@ mod tests {
     #[test]
     fn packets_come_through_however_many_workers_there_are() {
         for case in [(1, 1), (2, 2), (3, 1), (3, 3)] {
-            let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, case, 1000).expect("a rig");
+            let (workers, sas) = case;
+            let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, workers, sas, 1000).expect("a rig");
             for figure in rig.round(Duration::from_millis(50)).expect("nothing is lost") {
                 assert!(figure.mpps.is_none_or(|mpps| mpps > 0.0), "{case:?}: {figure:?}");
-                assert_eq!(figure.mpps.is_some(), case.0 <= processors(), "{case:?}: {figure:?}");
+                assert_eq!(figure.mpps.is_some(), workers <= processors(), "{case:?}: {figure:?}");
                 assert!(figure.cpu_ns > 0.0, "{case:?}: {figure:?}");
-                assert!(case.0 > 1 || figure.helped == 0.0, "{case:?}: {figure:?}");
+                assert!(workers > 1 || figure.helped == 0.0, "{case:?}: {figure:?}");
             }
         }
     }

@@ -79,17 +79,16 @@ impl BareCipher {
         let numbers = self.sequence..self.sequence + COUNT as u64;
         self.sequence = numbers.end;
         match &mut self.kind {
-            Kind::Aead(key, tags) => run_aead((key, tags), &mut self.texts, numbers, [seal, open]),
-            Kind::Separate(key, around) => {
-                run_separate((key, *around), &mut self.texts, numbers, [seal, open])
-            }
+            Kind::Aead(key, tags) => run_aead(key, tags, &mut self.texts, numbers, [seal, open]),
+            Kind::Separate(key, around) => run_separate(key, *around, &mut self.texts, numbers, [seal, open]),
             Kind::Ccm(key) => run_ccm(key, &mut self.texts, numbers, [seal, open]),
         }
     }
 }
 
 fn run_aead(
-    (key, tags): (&AeadKey, &mut [[u8; TAG_LEN]]),
+    key: &AeadKey,
+    tags: &mut [[u8; TAG_LEN]],
     texts: &mut Texts,
     numbers: Range<u64>,
     [seal, open]: [&mut Stopwatch; 2],
@@ -108,7 +107,8 @@ fn run_aead(
 }
 
 fn run_separate(
-    (key, Around { before, icv, .. }): (&SeparateKey, Around),
+    key: &SeparateKey,
+    Around { before, icv, .. }: Around,
     texts: &mut Texts,
     numbers: Range<u64>,
     [seal, open]: [&mut Stopwatch; 2],

@@ -108,11 +108,12 @@ impl Side {
 /// The data plane of one end with its tunnel up; of a cluster's node, if it is a member of one.
 pub(crate) fn dataplane(
     side: Side,
-    suite: (Library, Suite),
+    library: Library,
+    suite: Suite,
     is_member: bool,
     path_mtu: u16,
 ) -> Result<Dataplane, Error> {
-    let mut dataplane = worker_of(0, &tunnel(side, suite, is_member, path_mtu)?);
+    let mut dataplane = worker_of(0, &tunnel(side, library, suite, is_member, path_mtu)?);
     if is_member {
         let carried = [side.spi().shard()].into_iter().collect();
         let commands = [Command::SetHashKey(SipKey::new(HOMES)), Command::SetShards(carried)];
@@ -132,7 +133,8 @@ pub(crate) fn worker_of(worker: u8, commands: &[Command]) -> Dataplane {
 /// What all workers of one end are told of the tunnel.
 pub(crate) fn tunnel(
     side: Side,
-    (library, suite): (Library, Suite),
+    library: Library,
+    suite: Suite,
     is_member: bool,
     path_mtu: u16,
 ) -> Result<Vec<Command>, Error> {

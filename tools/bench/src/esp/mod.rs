@@ -106,7 +106,7 @@ pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), BenchError>
     for suite in &args.ciphers {
         for traffic in &args.sizes {
             progress.doing(format!("esp, {}, {traffic} octets", suite.name()));
-            for mut row in measure(args, library, (*suite, *traffic), secgw.as_mut(), progress)? {
+            for mut row in measure(args, library, *suite, *traffic, secgw.as_mut(), progress)? {
                 row.dpdk_ns = dpdk.as_ref().ok().and_then(|dpdk| dpdk.ns(row.direction(), *suite, *traffic));
                 say(&row.to_string());
                 rows.push(row);
@@ -121,7 +121,8 @@ pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), BenchError>
 fn measure(
     args: &EspArgs,
     library: Library,
-    (suite, traffic): (Suite, Traffic),
+    suite: Suite,
+    traffic: Traffic,
     mut secgw: Option<&mut Secgw>,
     progress: &Progress,
 ) -> Result<[Row; 2], BenchError> {

@@ -102,7 +102,7 @@ impl Node {
         is_jumbo: bool,
     ) -> Result<Self, SetupError> {
         let mtu = if is_jumbo { JUMBO } else { MTU };
-        let pipeline = dataplane(side, (library, suite), is_member, mtu)?;
+        let pipeline = dataplane(side, library, suite, is_member, mtu)?;
         let Self { worker, now } = Self::with_mtu(fib(side, mtu), pipeline, mtu, DEPTH)?;
         if !is_member {
             return Ok(Self { worker, now });

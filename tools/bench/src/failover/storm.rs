@@ -42,7 +42,7 @@ pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> Result<Vec<Ro
         progress.begin("failover, storms", args.repeats.into());
         let storms = (0..args.repeats).map(|repeat| {
             let victim = (repeat % u32::from(NODES) + 1) as u8;
-            let outcome = storm(&mut site, &mut swarm, args, (victim, progress))?;
+            let outcome = storm(&mut site, &mut swarm, args, victim, progress)?;
             progress.step();
             Ok(outcome)
         });
@@ -64,7 +64,8 @@ fn storm(
     site: &mut Site,
     swarm: &mut Swarm,
     args: &FailoverArgs,
-    (victim, progress): (u8, &Progress),
+    victim: u8,
+    progress: &Progress,
 ) -> Result<Outcome, BenchError> {
     let width = args.width as usize;
     let initiators = swarm.prepare(0..args.tunnels)?;

@@ -69,7 +69,7 @@ struct Row {
 }
 
 impl Row {
-    fn new((system, size, streams): (System, u16, u32), runs: &[Run]) -> Self {
+    fn new(system: System, size: u16, streams: u32, runs: &[Run]) -> Self {
         let median = |of: fn(&Run) -> f64| {
             let values: Vec<f64> = runs.iter().map(of).collect();
             Statistics::of(&values).map_or(0.0, |statistics| statistics.median)
@@ -141,7 +141,7 @@ fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<
             progress.step();
         }
     }
-    Ok(all.iter().map(|(machines, runs)| Row::new((machines.system, mtu, args.streams), runs)).collect())
+    Ok(all.iter().map(|(machines, runs)| Row::new(machines.system, mtu, args.streams, runs)).collect())
 }
 
 fn stream(args: &HostArgs, machines: &Machines) -> Result<Run, BenchError> {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_row_tells_medians() {
         let run = |gbps| Run { gbps, cpu_s_per_gbit: 2.0 / gbps };
-        let row = Row::new((System::Testudo, 1500, 1), &[run(1.0), run(4.0), run(1.2)]);
+        let row = Row::new(System::Testudo, 1500, 1, &[run(1.0), run(4.0), run(1.2)]);
         assert_eq!((row.gbps, row.mpps), (1.2, 0.1));
         let json = serde_json::to_value(&row).expect("it serialises");
         assert_eq!((&json["system"], &json["size"]), (&"testudo".into(), &1500.into()));
@@ -204,7 +204,7 @@ mod tests {
             seconds: 1.0,
             rounds: 1,
         };
-        let row = |system| Row::new((system, 1500, 1), &[Run { gbps: 1.0, cpu_s_per_gbit: 1.0 }]);
+        let row = |system| Row::new(system, 1500, 1, &[Run { gbps: 1.0, cpu_s_per_gbit: 1.0 }]);
         let svg = picture(&args, &[row(System::Testudo), row(System::Veth)]);
         assert!(svg.contains("testudo") && svg.contains("veth") && svg.contains("MTU 1500"), "{svg}");
     }

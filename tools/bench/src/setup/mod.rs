@@ -88,7 +88,7 @@ fn measure(
     let connections = if shape == Shape::Each { peers } else { 1 };
     let loaded = Loaded { shape, connections, time: rig.loading };
     let namespace = rig.namespace.clone();
-    let (batches, memory) = namespace.enter(|| set_up(args, (shape, tunnels), &mut rig, progress))??;
+    let (batches, memory) = namespace.enter(|| set_up(args, shape, tunnels, &mut rig, progress))??;
     let row = Row::new(loaded, limit, batches, memory);
     progress.aside(|| println!("\n{row}\n"));
     Ok(row)
@@ -97,7 +97,8 @@ fn measure(
 /// All rounds; the figures of each, and the octets that the daemon has taken meanwhile.
 fn set_up(
     args: &SetupArgs,
-    (shape, tunnels): (Shape, u32),
+    shape: Shape,
+    tunnels: u32,
     rig: &mut Rig,
     progress: &Progress,
 ) -> Result<(Vec<Batch>, u64), BenchError> {

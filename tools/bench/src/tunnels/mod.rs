@@ -103,7 +103,9 @@ struct Row {
 impl Row {
     fn new(
         direction: &'static str,
-        (cipher, sas, size): (Suite, u32, u16),
+        cipher: Suite,
+        sas: u32,
+        size: u16,
         many: PerPacket,
         one: PerPacket,
     ) -> Self {
@@ -149,7 +151,7 @@ pub(crate) fn run(args: &TunnelsArgs, progress: &Progress) -> Result<(), BenchEr
     let mut one = Rig::new(library, args.cipher, 1)?;
     let mut by_sas = Vec::new();
     for &sas in &args.sas {
-        by_sas.push(measure(args, library, (&mut one, sas), progress)?);
+        by_sas.push(measure(args, library, &mut one, sas, progress)?);
     }
     let rows = by_size(by_sas);
     report::show(&COLUMNS, rows.iter().map(Row::cells), progress);
@@ -175,7 +177,8 @@ fn by_size(by_sas: Vec<Vec<[Row; 2]>>) -> Vec<Row> {
 fn measure(
     args: &TunnelsArgs,
     library: Library,
-    (one, sas): (&mut Rig, u32),
+    one: &mut Rig,
+    sas: u32,
     progress: &Progress,
 ) -> Result<Vec<[Row; 2]>, BenchError> {
     progress.doing(format!("tunnels, making {sas} SAs"));
@@ -189,14 +192,15 @@ fn measure(
         many.run(&mut packets, &mut outward, &mut inward)?;
     }
     let sizes = args.sizes.iter();
-    sizes.map(|size| measure_size(args, [&mut many, &mut *one], (sas, *size), progress)).collect()
+    sizes.map(|size| measure_size(args, [&mut many, &mut *one], sas, *size, progress)).collect()
 }
 
 /// Both directions of one case.
 fn measure_size(
     args: &TunnelsArgs,
     [many, one]: [&mut Rig; 2],
-    (sas, size): (u32, u16),
+    sas: u32,
+    size: u16,
     progress: &Progress,
 ) -> Result<[Row; 2], BenchError> {
     progress.doing(format!("tunnels, {sas} SAs, {size} octets"));
@@ -218,9 +222,9 @@ fn measure_size(
         }
         progress.step();
     }
-    let case = (args.cipher, sas, size);
-    let row =
-        |direction, many: &Stopwatch, one: &Stopwatch| Row::new(direction, case, many.median(), one.median());
+    let row = |direction, many: &Stopwatch, one: &Stopwatch| {
+        Row::new(direction, args.cipher, sas, size, many.median(), one.median())
+    };
     Ok([row("out", &outward, &one_out), row("in", &inward, &one_in)])
 }
 
@@ -257,9 +261,8 @@ mod tests {
     #[test]
     fn rows_stand_by_size_whatever_was_measured_first() {
         let per_packet = PerPacket { ns: 100.0, cycles: None };
-        let row = |direction, sas, size| {
-            Row::new(direction, (Suite::AES128GCM16, sas, size), per_packet, per_packet)
-        };
+        let row =
+            |direction, sas, size| Row::new(direction, Suite::AES128GCM16, sas, size, per_packet, per_packet);
         let of = |sas| [64, 1420].map(|size| ["out", "in"].map(|way| row(way, sas, size))).into();
         let rows = by_size(vec![of(10), of(1000)]);
         let cases: Vec<_> = rows.iter().map(|row| (row.size, row.sas, row.direction)).collect();

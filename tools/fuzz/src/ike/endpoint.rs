@@ -8,12 +8,12 @@ use super::seal::{Head, chain};
 use crate::input::{Input, bit};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use testudo_ike::endpoint::Target;
+use testudo_ike::endpoint::{PacketEnds, Target};
 use testudo_ike::output::{ChildSaId, Path};
 
-/// The ends of a packet, ours first: any will do where the connection says who the peer is.
-const PACKET: (IpAddr, IpAddr) =
-    (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
+/// The ends of a packet: any will do where the connection says who the peer is.
+const PACKET: Ends =
+    PacketEnds { local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)) };
 /// The most steps of one input.
 const MOST: usize = 40;
 /// The most edits of one message, and payloads of one list.

@@ -198,7 +198,7 @@ impl Rig {
         assert!(inner == Mode::Tunnel || ingress != Ingress::Port, "only what the host sends itself");
         let place = place(&sent).expect("AH in what was protected");
         if bit(flags, 0) {
-            self.damage(&sent, place, (at.into(), mask));
+            self.damage(&sent, place, at.into(), mask);
         }
         let noise = noise_of(&sent, place, noise);
         let routed = with_noise(&sent, &noise);
@@ -232,7 +232,7 @@ impl Rig {
     }
 
     /// One octet of a packet is changed where AH looks.
-    fn damage(&mut self, sent: &[u8], place: usize, (at, mask): (usize, u8)) {
+    fn damage(&mut self, sent: &[u8], place: usize, at: usize, mask: u8) {
         let mut damaged = sent.to_vec();
         let at = at % damaged.len();
         let unseen = routers::bits(sent, place).get(at).map_or(0, |bits| bits.unseen);
@@ -257,14 +257,14 @@ impl Rig {
                 assert_eq!(bare, Verdict::Drop(DropReason::NotInAh));
                 let made = match self.bundle.ah.mode {
                     Mode::Transport => self.ah_into(&inside, flags),
-                    Mode::Tunnel => self.ah_before(&without_class(&head), flags, (version(&inside), &inside)),
+                    Mode::Tunnel => self.ah_before(&without_class(&head), flags, version(&inside), &inside),
                 };
                 made.map(|made| (made, Inside::Esp(text, class)))
             }
             None => match self.bundle.ah.mode {
                 Mode::Transport => self.ah_into(&head, flags).map(|made| (made, Inside::Own(head))),
                 Mode::Tunnel => {
-                    let made = self.ah_before(&head, flags, (next, &payload));
+                    let made = self.ah_before(&head, flags, next, &payload);
                     made.map(|made| (made, Inside::Other(next, payload)))
                 }
             },
@@ -282,12 +282,12 @@ impl Rig {
     /// AH inside a packet.
     fn ah_into(&self, packet: &[u8], flags: u8) -> Option<Made> {
         let seam = Seam::find(packet).ok()?;
-        self.ah_before(packet, flags, (seam.protocol(packet)?, packet.get(seam.offset()..)?))
+        self.ah_before(packet, flags, seam.protocol(packet)?, packet.get(seam.offset()..)?)
     }
 
     /// The headers of a packet, AH with some words more than it needs, and something behind it; and
     /// whether its receiver finds AH there, with an ICV that is right.
-    fn ah_before(&self, head: &[u8], flags: u8, (next, inside): (Protocol, &[u8])) -> Option<Made> {
+    fn ah_before(&self, head: &[u8], flags: u8, next: Protocol, inside: &[u8]) -> Option<Made> {
         let seam = Seam::find(head).ok()?;
         let (at, v6) = (seam.offset(), ip::version(head) == Some(6));
         let icv_len = self.mac.icv_len();

@@ -50,7 +50,7 @@ impl Probe {
         let sender = from.enter(move || open_sender(target))?.map_err(open())?;
         let sent = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&sent);
-        let work = move |stop: &AtomicBool| send(&sender, target, run, (interval, &told), stop);
+        let work = move |stop: &AtomicBool| send(&sender, target, run, interval, &told, stop);
         Ok(Self {
             interval,
             sent,
@@ -95,7 +95,8 @@ fn send(
     socket: &UdpSocket,
     target: SocketAddr,
     run: u64,
-    (interval, told): (Duration, &AtomicU64),
+    interval: Duration,
+    told: &AtomicU64,
     stop: &AtomicBool,
 ) -> Vec<Instant> {
     raise_priority();

@@ -117,10 +117,22 @@ impl Member {
                 &mut self.replication.replicas,
                 now,
                 true,
-                (self.shards.active, self.shards.provisional),
+                self.shards.active,
+                self.shards.provisional,
             );
         }
     }
+}
+
+/// High-water marks that another node has told of its shards.
+pub(in crate::member) struct ToldMarks<'a> {
+    pub(in crate::member) from: NodeId,
+    /// The marks that have moved, by inbound SPI.
+    pub(in crate::member) moved: &'a [(Spi, u64)],
+    /// Shards of which no other mark had moved.
+    pub(in crate::member) all_of: ShardSet,
+    /// The epoch of the view in which the node said so.
+    pub(in crate::member) epoch: u64,
 }
 
 impl Numbers {
@@ -136,7 +148,8 @@ impl Numbers {
         replicas: &mut Replicas,
         now: Time,
         all: bool,
-        (active, provisional): (ShardSet, ShardSet),
+        active: ShardSet,
+        provisional: ShardSet,
     ) {
         let mut told = Vec::new();
         for (spi, mark) in std::mem::take(&mut self.marks.moved) {
@@ -177,16 +190,13 @@ impl Numbers {
         core.publish(ops);
     }
 
-    /// Another node has told high-water marks of its shards. `all_of`: of these nothing else had
-    /// moved, in the view of that epoch.
+    /// Another node has told high-water marks of its shards.
     pub(in crate::member) fn marks_told(
         &mut self,
         core: &Core,
         replicas: &mut Replicas,
         now: Time,
-        from: NodeId,
-        moved: &[(Spi, u64)],
-        (all_of, epoch): (ShardSet, u64),
+        ToldMarks { from, moved, all_of, epoch }: ToldMarks<'_>,
     ) {
         // What was said in a view before has waited, nobody knows for how long: it is a high-water
         // mark, but not one of this moment.

@@ -35,7 +35,8 @@ impl Replication {
         core: &mut Core,
         now: Time,
         at: Position,
-        (spi, established): (IkeSpi, bool),
+        spi: IkeSpi,
+        established: bool,
         contact: Option<&Contact>,
     ) {
         self.replicas.ike_told(spi, established, at);

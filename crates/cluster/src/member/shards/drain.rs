@@ -92,7 +92,8 @@ impl Shards {
         replication: &mut Replication,
         now: Time,
         from: NodeId,
-        (node, drained): (NodeId, bool),
+        node: NodeId,
+        drained: bool,
     ) {
         if let Some(unheard) = &mut core.unheard_of {
             unheard.drained.push((node, drained));

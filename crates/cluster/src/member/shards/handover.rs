@@ -316,7 +316,8 @@ impl Shards {
                 &mut replication.replicas,
                 now,
                 false,
-                (self.active, self.provisional),
+                self.active,
+                self.provisional,
             );
         }
         replication.turn(core, now);

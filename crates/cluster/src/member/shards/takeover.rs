@@ -45,18 +45,26 @@ impl Take {
     }
 }
 
+/// A shard that its owner has handed over.
+pub(in crate::member) struct Handed {
+    /// The former owner.
+    pub(in crate::member) from: NodeId,
+    pub(in crate::member) shard: Shard,
+    /// The new owner.
+    pub(in crate::member) to: NodeId,
+    /// What the former owner leaves to the new one.
+    pub(in crate::member) left: Left,
+}
+
 impl Shards {
     /// SEG_DROP has been delivered: the shard is another's.
-    #[expect(clippy::too_many_arguments, reason = "the parts that it touches, and a message field by field")]
     pub(in crate::member) fn dropped(
         &mut self,
         core: &mut Core,
         replication: &mut Replication,
         now: Time,
-        from: NodeId,
         at: Position,
-        (shard, to): (Shard, NodeId),
-        left: Left,
+        Handed { from, shard, to, left }: Handed,
     ) {
         if let Some(unheard) = &mut core.unheard_of {
             unheard.drops.push((from, shard, to));

@@ -45,7 +45,8 @@ pub(super) fn candidates(
     suite: IkeSuite,
     remote: &Identity,
     asked: Option<&Identity>,
-    (method, rounds): (AuthMethodId, Option<Announced>),
+    method: AuthMethodId,
+    rounds: Option<Announced>,
 ) -> Vec<Candidates> {
     let (path, tunnels) = (paths.init, paths.auth);
     let begins_so = |connection: &Connection| rounds.is_none_or(|announced| announced.begins(connection));

@@ -229,7 +229,7 @@ fn judge_responder(
         Ok((proven, prover.map(|prover| prover.prove(&keys))))
     };
     let then = move |session: &mut Session<'_>, judged| {
-        responder_judged(session, payloads, (connection, responder), judged)
+        responder_judged(session, payloads, connection, responder, judged)
     };
     session.compute_if(takes_long, true, work, then)
 }
@@ -239,7 +239,8 @@ fn judge_responder(
 fn responder_judged(
     session: &mut Session<'_>,
     payloads: Arc<Payloads>,
-    (judged_by, responder): (Arc<Connection>, Option<Responder>),
+    judged_by: Arc<Connection>,
+    responder: Option<Responder>,
     judged: Result<JudgedResponse, String>,
 ) -> Result<(), Reason> {
     let Some(sent) = session.sa.phase.auth_sent().cloned() else { return Ok(()) };
@@ -272,7 +273,7 @@ fn responder_judged(
     }
     establish(session, &connection);
     match &sent.asked {
-        Some(asked) => first_child(session, &connection, (&sent, asked), &payloads),
+        Some(asked) => first_child(session, &connection, &sent, asked, &payloads),
         None => childless::no_child_yet(session, &connection, &sent, &payloads),
     }
 }
@@ -378,7 +379,7 @@ fn claim_of_responder(
         auth,
         local: &local,
     };
-    let check = verify::check(session, (connection, round), claim);
+    let check = verify::check(session, connection, round, claim);
     Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
 }
 
@@ -401,7 +402,8 @@ fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
 fn first_child(
     session: &mut Session<'_>,
     connection: &Arc<Connection>,
-    (sent, asked): (&AuthSent, &AskedChild),
+    sent: &AuthSent,
+    asked: &AskedChild,
     payloads: &Payloads,
 ) -> Result<(), Reason> {
     let name = &sent.attempt.child;

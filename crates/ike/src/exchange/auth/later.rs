@@ -177,7 +177,7 @@ fn tries_of_round(
                 auth,
                 local: &candidates.local,
             };
-            verify::check(session, (connection, theirs), claim)
+            verify::check(session, connection, theirs, claim)
         });
         let prover = prover_of_round(session, connection, proven, &candidates);
         list.push(Ok(Try { ppk: PeerPpk::default(), check, prover, candidates }));

@@ -108,7 +108,7 @@ fn tries(
     let paths = Paths { init: session.sa.path, auth: request.path };
     let candidates = |announced| {
         let asked = asked.as_ref();
-        choose::candidates(session, paths, keys.ike.suite(), &remote, asked, (auth.method, announced))
+        choose::candidates(session, paths, keys.ike.suite(), &remote, asked, auth.method, announced)
     };
     let fitting = candidates(Some(announced));
     let begins_otherwise = fitting.is_empty() && !candidates(None).is_empty();
@@ -131,10 +131,10 @@ fn tries(
             auth: ppk.auth.as_ref().unwrap_or(auth),
             local: &candidates.local,
         };
-        let check = verify::check(session, (connection, 0), claim);
+        let check = verify::check(session, connection, 0, claim);
         // A wrong key does not become right with another connection; the CA that one trusts may.
         let is_last = !connection.remote.method.is_pubkey();
-        list.extend(try_for(session, half, payloads, candidates, (ppk, check, int_auth.clone())).map(Ok));
+        list.extend(try_for(session, half, payloads, candidates, ppk, check, int_auth.clone()).map(Ok));
         if is_last {
             break;
         }
@@ -153,7 +153,9 @@ fn try_for(
     half: &HalfOpen,
     payloads: &Payloads,
     candidates: Candidates,
-    (ppk, check, int_auth): (PeerPpk, Check, Vec<u8>),
+    ppk: PeerPpk,
+    check: Check,
+    int_auth: Vec<u8>,
 ) -> Option<Try> {
     let Candidates { local, remote, connections } = candidates;
     let first = connections.first()?;

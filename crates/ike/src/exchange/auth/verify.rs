@@ -135,7 +135,8 @@ impl Evidence {
 /// demands of that round.
 pub(super) fn check(
     session: &Session<'_>,
-    (connection, round): (&Arc<Connection>, usize),
+    connection: &Arc<Connection>,
+    round: usize,
     claim: AuthClaim<'_>,
 ) -> Check {
     let AuthClaim { identity, auth, .. } = claim;

@@ -42,7 +42,7 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
     }
     let line = format!("replacing CHILD_SA {name}{{{}}}: its configuration has changed", id.0);
     session.log(ORDINARY, line);
-    let asked = initiator::begin_child(session, &name, (Some(id), true), 1);
+    let asked = initiator::begin_child(session, &name, Some(id), true, 1);
     if let Err(reason) = &asked {
         replacement_failed(session, id, &reason.to_string());
     }
@@ -105,7 +105,8 @@ pub(super) fn no_room_for_replacement(session: &mut Session<'_>, id: ChildSaId, 
 pub(super) fn pass_on_outdated(
     session: &mut Session<'_>,
     creating: &Creating,
-    (old, new): (Option<ChildSaId>, ChildSaId),
+    old: Option<ChildSaId>,
+    new: ChildSaId,
 ) {
     let old = old.filter(|_| !creating.anew).and_then(|old| session.sa.child(old));
     let before = old.and_then(|old| old.outdated.as_ref());

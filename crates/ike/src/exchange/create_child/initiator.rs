@@ -52,7 +52,7 @@ pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) 
         return Ok(false);
     }
     session.log(ORDINARY, format!("establishing CHILD_SA {name}"));
-    let asked = begin_child(session, &name, (None, false), tries);
+    let asked = begin_child(session, &name, None, false, tries);
     if let Err(reason) = &asked {
         child_failed(session, &name, reason.clone());
     }
@@ -80,18 +80,20 @@ pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<b
     child.limits.times.rekey = None;
     let name = child.name.clone();
     session.log(ORDINARY, format!("rekeying CHILD_SA {name}{{{}}}", id.0));
-    let asked = begin_child(session, &name, (Some(id), false), 1);
+    let asked = begin_child(session, &name, Some(id), false, 1);
     if let Err(reason) = &asked {
         rekey_failed(session, id, &reason.to_string());
     }
     Ok(asked.is_ok())
 }
 
-/// `replaces`: which, and whether anew.
+/// Asks for a Child SA. `replaces`: the one that it replaces, and `anew`: because the configuration
+/// has changed.
 pub(super) fn begin_child(
     session: &mut Session<'_>,
     name: &str,
-    (replaces, anew): (Option<ChildSaId>, bool),
+    replaces: Option<ChildSaId>,
+    anew: bool,
     tries: u8,
 ) -> Result<(), Reason> {
     let refuse = |text: &str| Reason::Refused(text.to_owned());
@@ -217,7 +219,7 @@ pub(super) fn child_agreed(
         ChildOrigin { role: Role::Initiator, nonces: &nonces, shared: &shared, replaces: old, stays: true };
     match child::install(session, child, &origin, agreed) {
         Ok(id) => {
-            anew::pass_on_outdated(session, creating, (old, id));
+            anew::pass_on_outdated(session, creating, old, id);
             if let Some(old) = old.filter(|_| creating.anew) {
                 anew::replace_by(session, old, id);
             } else if let Some(old) = old {
@@ -442,7 +444,7 @@ fn judged(
     let wanted = wanted(sa, child, asked.replaces.filter(|_| !asked.anew));
     let mode = asked_mode(sa, child, &wanted, asked.replaces.filter(|_| !asked.anew));
     let exchange = offer::ChildExchange::CreateChildSa;
-    let agreed = judge(child, asked.spi_in, answer.payloads, exchange, (&wanted, mode))?;
+    let agreed = judge(child, asked.spi_in, answer.payloads, exchange, &wanted, mode)?;
     let exchanges = agreed_keys(sa, creating, agreed.suite.ke, agreed.suite.additional, answer)?;
     Ok(Series { agreed, exchanges })
 }

@@ -69,7 +69,7 @@ pub(crate) fn proven(session: &mut Session<'_>, new: ChildSaId) {
     } else if child_of_spi(session, place).is_none() {
         // The old one ended, or its IKE SA has moved to another node of the cluster: nobody
         // here switches from it.
-        send_through(session, (None, place), new);
+        send_through(session, None, place, new);
     }
 }
 
@@ -92,17 +92,13 @@ fn switch_outbound(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
         None => session.env.stop_elsewhere(old),
     };
     if stopped {
-        send_through(session, (Some(old), place), new);
+        send_through(session, Some(old), place, new);
     }
 }
 
 /// What has gone out through one Child SA, of that number if it is still there, goes out through
 /// another.
-pub(crate) fn send_through(
-    session: &mut Session<'_>,
-    (old, place): (Option<ChildSaId>, Spi),
-    new: ChildSaId,
-) {
+pub(crate) fn send_through(session: &mut Session<'_>, old: Option<ChildSaId>, place: Spi, new: ChildSaId) {
     let Some(to) = session.sa.child_mut(new) else { return };
     to.outbound = Outbound::Active;
     let next = to.params.spi_in;

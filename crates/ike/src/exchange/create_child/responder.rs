@@ -48,7 +48,7 @@ pub(super) fn answer_child_request(
     let nonce = nonces.responder.clone();
     let exchanges = KeyExchanges::new(nonces, shared, choice.suite.additional);
     let mode = mode::to_answer(session.sa, &child, &selectors, payloads);
-    let (agreed, mut answer) = child::agree(session, &choice, (selectors, mode))?;
+    let (agreed, mut answer) = child::agree(session, &choice, selectors, mode)?;
     let link = if exchanges.due().is_some() {
         let awaited = FollowupSa::Child { name: child.name, replaces, agreed };
         Some(followup::begin(session, awaited, exchanges)?)
@@ -82,7 +82,7 @@ pub(super) fn complete_child(
     let id = child::make(session, &child, &origin, agreed)?;
     match replaces {
         Some(old) => {
-            note_renewal(session, (old, id), nonces);
+            note_renewal(session, old, id, nonces);
             // A peer that has it in one exchange does not go on with several.
             if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
                 followup::forget_followup(session);
@@ -165,7 +165,7 @@ fn asked_child(
 
 /// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too,
 /// the nonces will tell which of the two stays (RFC 7296 §2.8.1).
-fn note_renewal(session: &mut Session<'_>, (old, new): (ChildSaId, ChildSaId), nonces: &Nonces) {
+fn note_renewal(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId, nonces: &Nonces) {
     if let Some(child) = session.sa.child_mut(old) {
         child.phase = ChildPhase::Rekeyed;
         let times = child.limits.times;

@@ -169,7 +169,7 @@ fn agreed(
         init_response: bytes.to_vec(),
         int_auth: IntAuth::default(),
     };
-    let draft = intermediate::next_draft(session, connection, (suite, extensions), &opening, 0)?;
+    let draft = intermediate::next_draft(session, connection, suite, extensions, &opening, 0)?;
     let agreed = AgreedInit {
         remote: path.remote,
         chosen: format!("selected proposal: {}", describe::sa(answer)),

@@ -213,7 +213,7 @@ impl InitResponder<'_> {
             claimant,
             connection: connection.name.clone(),
             request: bytes.to_vec(),
-            response: response(request, connection, choice, (&nonces, spis), said),
+            response: response(request, connection, choice, &nonces, spis, said),
             spis,
             nonces: nonces.clone(),
             nat: nat::detect(&message.payloads, seen, path, connection.encap),
@@ -228,7 +228,8 @@ impl InitResponder<'_> {
         self.env.compute_for_stranger(
             takes_long,
             self.now,
-            (key, claimant),
+            key,
+            claimant,
             compute,
             move |env, now, computed| {
                 let mut responder = InitResponder { now, env };
@@ -330,7 +331,8 @@ fn response(
     request: &InitRequest<'_>,
     connection: &Connection,
     choice: &IkeChoice,
-    (nonces, spis): (&Nonces, IkeSpis),
+    nonces: &Nonces,
+    spis: IkeSpis,
     said: Vec<Payload>,
 ) -> PendingResponse {
     // The choice is no larger than the offer, the key as large as the initiator's, and to one who

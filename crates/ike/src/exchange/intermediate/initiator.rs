@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub(crate) fn next_draft(
     session: &Session<'_>,
     connection: &Arc<Connection>,
-    (suite, extensions): (IkeSuite, Extensions),
+    suite: IkeSuite,
+    extensions: Extensions,
     opening: &Opening,
     place: usize,
 ) -> Result<Option<AuthDraft>, Reason> {
@@ -73,7 +74,7 @@ pub(crate) fn handle_response(
     let place = place.saturating_add(1);
     let keys =
         session.sa.keys.as_ref().ok_or_else(|| Reason::Refused("the IKE SA has no keys".into()))?.ike.clone();
-    let draft = next_draft(session, &connection, (keys.suite(), session.sa.extensions), &opening, place)?;
+    let draft = next_draft(session, &connection, keys.suite(), session.sa.extensions, &opening, place)?;
     let (nonces, spis) = (opening.nonces.clone(), session.sa.spis);
     let work = move || {
         let shared = ke.agree(&answer).map_err(|error| refuse(format!("cannot be used: {error}")))?;

@@ -38,7 +38,7 @@ pub(crate) fn handle_request(
         Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
     };
     session
-        .compute(false, work, move |session, computed| done(session, &request, (place, covered), computed));
+        .compute(false, work, move |session, computed| done(session, &request, place, covered, computed));
     Ok(())
 }
 
@@ -60,7 +60,8 @@ fn due(
 fn done(
     session: &mut Session<'_>,
     request: &Request,
-    (place, covered): (usize, IntAuth),
+    place: usize,
+    covered: IntAuth,
     computed: Result<(KePayload, IkeKeys), SuiteError>,
 ) -> Result<(), Reason> {
     let Phase::HalfOpen(half) = session.sa.phase.clone() else { return Ok(()) };

@@ -3,7 +3,7 @@
 use crate::scenarios::common::{Weather, World};
 use std::net::IpAddr;
 use testudo_ike::config::{ChildMode, Connection, StartAction, TsSpec};
-use testudo_ike::endpoint::{InitiateError, LoadError};
+use testudo_ike::endpoint::{PacketEnds, InitiateError, LoadError};
 use testudo_ipsec::sa::Mode;
 
 const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };
@@ -38,9 +38,13 @@ fn world(seed: u64, edit: impl Fn(&mut Connection)) -> World {
     world
 }
 
+fn ends(local: &str, remote: IpAddr) -> PacketEnds {
+    PacketEnds { local: addr(local), remote }
+}
+
 fn packet(world: &mut World, to: &str) -> Result<testudo_ike::output::IkeSaId, InitiateError> {
     let now = world.now;
-    let begun = world.hosts[0].endpoint.acquire_for(now, "site", "net", (addr("192.0.2.1"), addr(to)));
+    let begun = world.hosts[0].endpoint.acquire_for(now, "site", "net", ends("192.0.2.1", addr(to)));
     world.settle(0);
     begun
 }
@@ -80,7 +84,7 @@ fn only_packets_between_hosts_begin_anything() {
         assert!(matches!(packet(&mut world, to), Err(InitiateError::NotBetweenHosts { .. })), "{to}");
     }
     let now = world.now;
-    let forwarded = (addr("10.1.0.1"), addr("192.0.2.2"));
+    let forwarded = ends("10.1.0.1", addr("192.0.2.2"));
     let begun = world.hosts[0].endpoint.acquire_for(now, "site", "net", forwarded);
     assert!(matches!(begun, Err(InitiateError::NotBetweenHosts { .. })));
     assert!(world.hosts[0].sas().is_empty());
@@ -93,7 +97,7 @@ fn packets_begin_so_many_at_once() {
     let refused = (0..300_u32).filter(|n| {
         let to = IpAddr::V4((0xC633_6400 + n).into());
         let now = world.now;
-        let begun = world.hosts[0].endpoint.acquire_for(now, "site", "net", (addr("192.0.2.1"), to));
+        let begun = world.hosts[0].endpoint.acquire_for(now, "site", "net", ends("192.0.2.1", to));
         matches!(begun, Err(InitiateError::TooMany { .. }))
     });
     assert_eq!(refused.count(), 300 - 256);

@@ -85,7 +85,7 @@ fn go_on_with(
     exchanged: Option<Exchanged>,
 ) -> Result<Vec<Payload>, NoChild> {
     let Followup { sa: awaited, mut exchanges, .. } = followup;
-    let answered = exchange(session, &awaited, &mut exchanges, (payloads, exchanged));
+    let answered = exchange(session, &awaited, &mut exchanges, payloads, exchanged);
     // What is wrong with one is the end of them all.
     let answer = answered.inspect_err(|_| {
         awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
@@ -108,7 +108,8 @@ fn exchange(
     session: &Session<'_>,
     awaited: &FollowupSa,
     exchanges: &mut KeyExchanges,
-    (payloads, exchanged): (&Payloads, Option<Exchanged>),
+    payloads: &Payloads,
+    exchanged: Option<Exchanged>,
 ) -> Result<Payload, NoChild> {
     check(session, awaited)?;
     let syntax = |why: &str| NoChild::new(NotifyType::InvalidSyntax, why);

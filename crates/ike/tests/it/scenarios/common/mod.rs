@@ -18,7 +18,8 @@ pub(crate) use random::Random;
 pub(crate) use world::World;
 
 use std::net::{IpAddr, Ipv4Addr};
+use testudo_ike::endpoint::PacketEnds;
 
-/// The ends of a packet, ours first: any will do where the connection says who the peer is.
-pub(crate) const PACKET: (IpAddr, IpAddr) =
-    (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
+/// The ends of a packet: any will do where the connection says who the peer is.
+pub(crate) const PACKET: Ends =
+    PacketEnds { local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)) };
