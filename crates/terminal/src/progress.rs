@@ -152,7 +152,7 @@ impl Line {
     fn draw(&self, state: &State) {
         if !self.bar.is_hidden() && !state.doing.is_empty() {
             self.bar.set_position(state.done);
-            self.bar.set_message(text(&state.doing, (state.done, state.steps), state.begun.elapsed()));
+            self.bar.set_message(text(&state.doing, state.done, state.steps, state.begun.elapsed()));
             self.bar.tick();
         }
     }
@@ -168,23 +168,25 @@ impl State {
 /// With a bar where the number of steps is known.
 fn style(steps: u64) -> ProgressStyle {
     let template = if steps > 0 { "[{bar:20}] {wide_msg}" } else { "{wide_msg}" };
-    ProgressStyle::with_template(template).expect("the template is a constant").progress_chars("=> ")
+    let style = ProgressStyle::with_template(template);
+    // The template is a constant, and a valid one.
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
 
-fn text(doing: &str, (done, steps): (u64, u64), elapsed: Duration) -> String {
+fn text(doing: &str, done: u64, steps: u64, elapsed: Duration) -> String {
     let mut text = doing.to_owned();
     if steps > 0 {
         text += &format!(", {done} of {steps}");
     }
     text += &format!(", {}", span(elapsed.as_secs()));
-    if let Some(left) = left((done, steps), elapsed) {
+    if let Some(left) = left(done, steps, elapsed) {
         text += &format!(", about {} left", span(left.as_secs_f64().ceil() as u64));
     }
     text
 }
 
 /// The time that the steps still to come will take if they take as long as those that are done.
-fn left((done, steps): (u64, u64), elapsed: Duration) -> Option<Duration> {
+fn left(done: u64, steps: u64, elapsed: Duration) -> Option<Duration> {
     (done > 0 && done < steps).then(|| elapsed.mul_f64((steps - done) as f64 / done as f64))
 }
 
@@ -196,19 +198,19 @@ mod tests {
     #[test]
     fn the_rest_takes_as_long_as_what_is_done() {
         let seconds = Duration::from_secs;
-        assert_eq!(left((1, 4), seconds(10)), Some(seconds(30)));
-        assert_eq!(left((3, 4), seconds(30)), Some(seconds(10)));
-        assert_eq!(left((0, 4), seconds(10)), None, "nothing to estimate it by");
-        assert_eq!(left((4, 4), seconds(10)), None, "nothing is left");
-        assert_eq!(left((7, 0), seconds(10)), None, "no telling how many there are");
+        assert_eq!(left(1, 4, seconds(10)), Some(seconds(30)));
+        assert_eq!(left(3, 4, seconds(30)), Some(seconds(10)));
+        assert_eq!(left(0, 4, seconds(10)), None, "nothing to estimate it by");
+        assert_eq!(left(4, 4, seconds(10)), None, "nothing is left");
+        assert_eq!(left(7, 0, seconds(10)), None, "no telling how many there are");
     }
 
     #[test]
     fn the_line_tells_what_is_known() {
-        let text = |steps, seconds| text("64 octets", steps, Duration::from_secs(seconds));
-        assert_eq!(text((0, 0), 3), "64 octets, 3s");
-        assert_eq!(text((0, 8), 3), "64 octets, 0 of 8, 3s");
-        assert_eq!(text((2, 8), 65), "64 octets, 2 of 8, 1m 5s, about 3m 15s left");
+        let text = |done, steps, seconds| text("64 octets", done, steps, Duration::from_secs(seconds));
+        assert_eq!(text(0, 0, 3), "64 octets, 3s");
+        assert_eq!(text(0, 8, 3), "64 octets, 0 of 8, 3s");
+        assert_eq!(text(2, 8, 65), "64 octets, 2 of 8, 1m 5s, about 3m 15s left");
     }
 
     #[test]
