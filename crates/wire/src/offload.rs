@@ -9,6 +9,7 @@
 mod cut;
 mod merge;
 mod open;
+mod sctp;
 #[cfg(test)]
 mod tests;
 

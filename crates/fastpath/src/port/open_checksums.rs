@@ -1,8 +1,8 @@
 //! Which drivers hand over packets whose checksums are open.
 //!
-//! A kernel that sends through such a device leaves the checksum of TCP and UDP to it, and says so
-//! beside the packet. The device never computes it, because the packet stays on the machine. AF_XDP
-//! passes on the octets alone.
+//! A kernel that sends through such a device leaves the checksum of TCP, UDP and SCTP to it, and
+//! says so beside the packet. The device never computes it, because the packet stays on the
+//! machine. AF_XDP passes on the octets alone.
 
 /// What sends to a port with such a driver, by the driver's name as ethtool tells it.
 const DRIVERS: [(&str, &str); 13] = [

@@ -1,15 +1,15 @@
 //! Checksums that a sender's kernel has left open, known by the packet's octets alone.
 //!
-//! A kernel leaves the checksum of TCP and UDP to a device that has offered to compute it
-//! (CHECKSUM_PARTIAL). Until then the field holds the sum of the pseudo-header, folded and not
-//! complemented. A virtual device hands such a packet to its neighbour as it is, and says beside it
-//! that the checksum is open. A reader that gets the octets alone (AF_XDP) compares the field with
-//! that sum.
+//! A kernel leaves the checksum of TCP, UDP and SCTP to a device that has offered to compute it
+//! (CHECKSUM_PARTIAL). Until then the field of TCP and UDP holds the sum of the pseudo-header,
+//! folded and not complemented; that of SCTP is zero. A virtual device hands such a packet to its
+//! neighbour as it is, and says beside it that the checksum is open. A reader that gets the octets
+//! alone (AF_XDP) compares the field with that.
 //!
-//! One finished checksum in 65535 equals the sum too. Completing it gives the octets that were
-//! there.
+//! One finished checksum in 65535, of SCTP in 2^32, equals it too. Completing it gives the octets
+//! that were there.
 
-use super::{TCP_CHECKSUM, complete};
+use super::{TCP_CHECKSUM, complete, sctp};
 use crate::Error;
 use crate::checksum::Sum;
 use crate::ip::{self, Protocol};
@@ -23,7 +23,7 @@ const UDP_CHECKSUM: u16 = 6;
 const HOME_ADDRESS: u8 = 0xc9;
 const PAD1: u8 = 0;
 
-/// A TCP segment or UDP datagram in its packet.
+/// A TCP segment, UDP datagram or SCTP packet in its IP packet.
 struct ChecksummedSpan {
     start: usize,
     end: usize,
@@ -31,38 +31,51 @@ struct ChecksummedSpan {
     pseudo: Sum,
 }
 
-/// Fills in the checksum of TCP or UDP where it was left open. True if the packet has changed.
+/// Fills in the checksum of TCP, UDP or SCTP where it was left open. True if the packet has changed.
 ///
 /// Untouched are:
-/// - protocols other than TCP and UDP;
+/// - other protocols;
 /// - fragments: a kernel fills in the checksum before it makes them;
 /// - UDP without a checksum, or with a length that is not that of what its packet carries;
 /// - packets whose pseudo-header has other addresses than their IP header: a source route goes on
 ///   from here, or an option has the source's home address.
 #[inline]
 pub fn fill_open(packet: &mut [u8]) -> bool {
-    find(packet).is_some_and(|(segment, offset)| fill(packet, &segment, offset))
+    find(packet).is_some_and(|(segment, checksum)| fill(packet, &segment, checksum))
 }
 
-/// The segment whose checksum may be open, and where the checksum stands in it.
+/// A checksum that may be open.
+#[derive(Clone, Copy)]
+enum OpenChecksum {
+    /// The complemented sum, so many octets behind the beginning.
+    Sum(u16),
+    /// SCTP's.
+    Crc,
+}
+
+/// The segment whose checksum may be open.
 #[inline]
-fn find(packet: &[u8]) -> Option<(ChecksummedSpan, u16)> {
+fn find(packet: &[u8]) -> Option<(ChecksummedSpan, OpenChecksum)> {
     let found = match ip::version(packet)? {
         4 => over_v4(packet)?,
         6 => over_v6(packet)?,
         _ => return None,
     };
     let segment = packet.get(found.start..found.end)?;
+    if found.protocol == Protocol::SCTP {
+        return sctp::is_open(segment).then_some((found, OpenChecksum::Crc));
+    }
     let offset = checksum_offset(found.protocol, segment)?;
     let field: &[u8; 2] = segment.get(usize::from(offset)..)?.first_chunk()?;
     // The sum is not zero, because the protocol's number is not: UDP without a checksum never has
     // it.
-    (u16::from_be_bytes(*field) == !found.pseudo.finish()).then_some((found, offset))
+    (u16::from_be_bytes(*field) == !found.pseudo.finish()).then_some((found, OpenChecksum::Sum(offset)))
 }
 
 #[cold]
-fn fill(packet: &mut [u8], segment: &ChecksummedSpan, offset: u16) -> bool {
+fn fill(packet: &mut [u8], segment: &ChecksummedSpan, checksum: OpenChecksum) -> bool {
     let Some(octets) = packet.get_mut(segment.start..segment.end) else { return false };
+    let OpenChecksum::Sum(offset) = checksum else { return sctp::fill(octets) };
     let field = |octets: &[u8]| octets.get(usize::from(offset)..).and_then(<[u8]>::first_chunk::<2>).copied();
     let before = field(octets);
     complete(octets, 0, offset).is_ok() && field(octets) != before
@@ -110,7 +123,7 @@ fn over_v6(packet: &[u8]) -> Option<ChecksummedSpan> {
 /// True for what this module knows the checksum of.
 #[inline]
 fn has_checksum(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::TCP | Protocol::UDP)
+    matches!(protocol, Protocol::TCP | Protocol::UDP | Protocol::SCTP)
 }
 
 /// True if the pseudo-header has the addresses of the IPv6 header: no extension header before the

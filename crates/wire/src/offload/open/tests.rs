@@ -223,10 +223,46 @@ fn a_mobile_nodes_packet_is_untouched() {
 #[test]
 fn other_protocols_are_untouched() {
     for v6 in [false, true] {
-        for protocol in [SCTP, 1, 58, 136] {
+        for protocol in [33, 1, 58, 136] {
             let packet = Packet::new(v6, protocol, &[0; 20]);
             is_untouched(packet.with(packet.open()));
         }
+    }
+}
+
+/// Packets of SCTP as scapy builds them: DATA over IPv4, and INIT over IPv6.
+const SCTP_PACKETS: [&str; 2] = [
+    "4500003c00070000408466310a0100020a020002 1388960c01020304c21fbffe 0003001900000009000100020000003c\
+     736f6d652074657874000000",
+    "600000000020844020010db800010000000000000000000220010db8000200000000000000000002 1388960c010203041eea6b9d\
+     010000140000000700010000000a000a00000005",
+];
+
+fn octets(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+#[test]
+fn an_open_checksum_of_sctp_is_filled_in() {
+    for (hex, header) in SCTP_PACKETS.into_iter().zip([20, 40]) {
+        let finished = octets(hex);
+        let mut open = finished.clone();
+        open[header + 8..header + 12].fill(0);
+        assert_eq!(filled(open.clone()), (true, finished.clone()));
+        // Ethernet's padding is no part of it.
+        let padded = |octets: &[u8]| [octets, &[0xee; 9]].concat();
+        assert_eq!(filled(padded(&open)), (true, padded(&finished)));
+        is_untouched(finished.clone());
+        let mut wrong = finished;
+        wrong[header + 8] ^= 1;
+        is_untouched(wrong);
+        (0..open.len()).for_each(|len| is_untouched(open[..len].to_vec()));
+    }
+    // A fragment, and one that has no room for its common header.
+    for (len, fragment) in [(40, 0x2000), (40, 1), (11, 0)] {
+        let segment = vec![0; len];
+        is_untouched(Packet { segment, fragment, ..Packet::new(false, SCTP, &[]) }.with(0));
     }
 }
 
@@ -310,11 +346,11 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_safe(mut octets in prop::collection::vec(any::<u8>(), 0..120), head in 0..4u8, upper in 0..3u8) {
+    fn any_octets_are_safe(mut octets in prop::collection::vec(any::<u8>(), 0..120), head in 0..4u8, upper in 0..4u8) {
         // Most would be no packet at all.
         if octets.len() > 10 && head < 3 {
             octets[0] = if head == 0 { 0x60 } else { 0x44 | head };
-            let upper = [TCP, UDP, OPTIONS][usize::from(upper)];
+            let upper = [TCP, UDP, OPTIONS, SCTP][usize::from(upper)];
             let len = octets.len() as u16;
             let (at, len) = if head == 0 { (4, len.saturating_sub(40)) } else { (2, len) };
             octets[at..at + 2].copy_from_slice(&len.to_be_bytes());
@@ -323,7 +359,7 @@ proptest! {
         let (changed, after) = filled(octets.clone());
         prop_assert_eq!(after.len(), octets.len());
         let differ = octets.iter().zip(&after).filter(|(a, b)| a != b).count();
-        prop_assert!(differ <= 2 && changed == (differ > 0));
+        prop_assert!(differ <= 4 && changed == (differ > 0));
         prop_assert_eq!(filled(after.clone()), (false, after));
     }
 }
