@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 7
+#define LAYOUT_VERSION 8
 
 #define MAX_PORTS 64
 #define MAX_QUEUES 64
@@ -76,6 +76,11 @@ struct port {
  * LOCAL_UNSELECTED.
  */
 #define PREFIX_OPEN_TO_HOST 32
+/*
+ * Any host in the prefix may be a peer, one on a link of ours too. A note of the daemon's to its
+ * successor.
+ */
+#define PREFIX_FOR_ANYBODY 64
 #define PREFIX_SHARD_SHIFT 8
 
 /* Kinds of local addresses: any, and one that all nodes have. */

@@ -7,7 +7,7 @@ use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 
 /// Grows with every change of a map or of what a value means.
-pub(super) const LAYOUT_VERSION: u32 = 7;
+pub(super) const LAYOUT_VERSION: u32 = 8;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
@@ -21,6 +21,7 @@ const PREFIX_WITHIN: u32 = 4;
 const PREFIX_HOMED: u32 = 8;
 const PREFIX_JUDGE_FROM: u32 = 16;
 const PREFIX_OPEN_TO_HOST: u32 = 32;
+const PREFIX_FOR_ANYBODY: u32 = 64;
 const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
 /// Any of our addresses.
@@ -99,6 +100,10 @@ pub struct PrefixUse {
     /// takes the pinned maps over must know it from a prefix that has to be protected whatever
     /// becomes of those around it.
     pub within: bool,
+    /// Any host in the prefix may be a peer, one on a link of ours too: prefixes that are directly
+    /// connected are no exceptions inside. The filter does not care; whoever takes the pinned maps
+    /// over must go on holding those back.
+    pub for_anybody: bool,
     /// The shard that carries all that goes to the prefix. `None`: several do, or nobody knows yet;
     /// then every node's worker gets it. A gateway that stands alone does not look at it.
     pub home: Option<Shard>,
@@ -114,6 +119,7 @@ impl PrefixUse {
         judge_from: false,
         open_to_host: false,
         within: true,
+        for_anybody: false,
         home: None,
     };
 
@@ -123,8 +129,9 @@ impl PrefixUse {
         let judge = if self.judge_from { PREFIX_JUDGE_FROM } else { 0 };
         let open = if self.open_to_host { PREFIX_OPEN_TO_HOST } else { 0 };
         let within = if self.within { PREFIX_WITHIN } else { 0 };
+        let anybody = if self.for_anybody { PREFIX_FOR_ANYBODY } else { 0 };
         let home = self.home.map_or(0, |shard| PREFIX_HOMED | u32::from(shard.0) << PREFIX_SHARD_SHIFT);
-        (to | from | judge | open | within | home).to_ne_bytes()
+        (to | from | judge | open | within | anybody | home).to_ne_bytes()
     }
 
     pub(super) fn decode(value: [u8; 4]) -> Self {
@@ -136,6 +143,7 @@ impl PrefixUse {
             judge_from: has(PREFIX_JUDGE_FROM),
             open_to_host: has(PREFIX_OPEN_TO_HOST),
             within: has(PREFIX_WITHIN),
+            for_anybody: has(PREFIX_FOR_ANYBODY),
             home: has(PREFIX_HOMED).then_some(Shard((flags >> PREFIX_SHARD_SHIFT) as u8)),
         }
     }
@@ -283,6 +291,7 @@ mod tests {
         assert_eq!(defined("PREFIX_HOMED"), PREFIX_HOMED);
         assert_eq!(defined("PREFIX_JUDGE_FROM"), PREFIX_JUDGE_FROM);
         assert_eq!(defined("PREFIX_OPEN_TO_HOST"), PREFIX_OPEN_TO_HOST);
+        assert_eq!(defined("PREFIX_FOR_ANYBODY"), PREFIX_FOR_ANYBODY);
         assert_eq!(defined("PREFIX_SHARD_SHIFT"), PREFIX_SHARD_SHIFT);
         assert_eq!(defined("PORT_FLOODED"), PORT_FLOODED.into());
         assert_eq!(defined("LOCAL_ADDRESS"), ADDRESS);

@@ -134,7 +134,7 @@ impl Demand<'_> {
         let left = [&inherited.shut, &inherited.within].into_iter().flat_map(|map| map.around(prefix));
         let around: BTreeSet<&Prefix> = named.chain(left.map(|(around, _)| around)).collect();
         let usage = around.iter().rev().find_map(|around| self.held_back(around).usage)?;
-        usage.protect_to.then_some(PrefixUse { within: true, ..usage })
+        usage.protect_to.then_some(PrefixUse { within: true, for_anybody: false, ..usage })
     }
 
     /// The same, whoever carries what goes there.
@@ -157,9 +157,7 @@ impl Demand<'_> {
     fn inside(&self, prefix: &Prefix, around: PrefixUse) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
         let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
-        // Where any host may be a peer, those on our own links may be too.
-        let is_exempt = !wanted.anybody.covers(prefix);
-        let is_connected = is_shut && is_exempt && host.connected.contains_key(prefix);
+        let is_connected = is_shut && host.connected.contains_key(prefix) && !self.is_for_anybody(prefix);
         let is_local = wanted.local.contains_key(prefix);
         let usage = if is_connected {
             Some(PrefixUse::PASS)
@@ -199,6 +197,13 @@ impl Demand<'_> {
         (here, around)
     }
 
+    /// True where any host may be a peer: those on our own links may be too. What stays shut was
+    /// held back so, and stays so.
+    fn is_for_anybody(&self, prefix: &Prefix) -> bool {
+        let mut left = self.inherited.shut.around(prefix);
+        self.wanted.anybody.covers(prefix) || left.any(|(_, usage)| usage.for_anybody)
+    }
+
     /// A prefix that is shut whatever lies around it.
     fn shut(&self, prefix: &Prefix) -> Option<PrefixUse> {
         // A prefix on both sides of a policy (any to any) says nothing about where a packet comes
@@ -212,9 +217,13 @@ impl Demand<'_> {
             },
         };
         let wanted = self.wanted.protected.contains_key(prefix).then(usage);
+        let left = self.inherited.shut.get(prefix).copied();
+        let for_anybody =
+            self.wanted.anybody.contains_key(prefix) || left.is_some_and(|left| left.for_anybody);
         let named =
             |left: PrefixUse| PrefixUse { open_to_host: left.open_to_host && prefix.is_default(), ..left };
-        wanted.or_else(|| self.inherited.shut.get(prefix).copied().map(named))
+        let usage = wanted.or_else(|| left.map(named))?;
+        Some(PrefixUse { for_anybody, ..usage })
     }
 
     /// Whether the policies themselves are asked about what comes in clear from a prefix that is
@@ -298,6 +307,7 @@ impl Way {
             open_to_host: [new_use, old_use].into_iter().all(lets_in)
                 && (new_use.open_to_host || old_use.open_to_host),
             within: named.into_iter().flatten().all(|usage| usage.within),
+            for_anybody: named.into_iter().flatten().any(|usage| usage.for_anybody),
             // Where the two differ every node's worker looks.
             home: new_use.home.filter(|home| old_use.home == Some(*home)),
         });

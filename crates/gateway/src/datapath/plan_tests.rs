@@ -266,4 +266,19 @@ fn connected_prefixes_are_no_exceptions_where_anybody_may_be_a_peer() {
     assert_eq!(plan.connected, set(&[]));
     let protect = GuardUse::Protect { mtu: None, source: None };
     assert_eq!(plan.routes, [(prefix("0.0.0.0/0"), protect)].into());
+
+    // Nor after a restart, before a connection is loaded, or when it is unloaded.
+    let inherited = Inherited::new(left_by(&plan), UnixTime(0));
+    assert_eq!(ProtectionPlan::new(&Protection::default(), &inherited, &fib), plan);
+    let mut kept = Inherited::default();
+    kept.keep(
+        prefix("0.0.0.0/0"),
+        &plan.uses,
+        Origin { since: UnixTime(7), cause: Cause::ConnectionUnloaded("trap".into()) },
+    );
+    assert_eq!(ProtectionPlan::new(&Protection::default(), &kept, &fib), plan);
+    // The next connection for everything names a peer.
+    assert!(claim(&mut kept, &tunnel(&[], &["0.0.0.0/0"])));
+    let plan = ProtectionPlan::new(&tunnel(&[], &["0.0.0.0/0"]), &kept, &fib);
+    assert_eq!(plan.connected, set(&["10.1.0.0/24"]));
 }

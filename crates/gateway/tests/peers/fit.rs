@@ -4,6 +4,7 @@
 use crate::common::{Pair, SOON, Scenario, Watch, each_ping};
 use crate::transport::between_hosts;
 use testudo_lab::gateway::Kind;
+use testudo_lab::ping::Ping;
 use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
@@ -86,7 +87,8 @@ fn a_peer_is_found_by_its_name() {
 /// another Testudo.
 #[test]
 fn a_trap_takes_whatever_host_a_packet_is_for() {
-    let pair = Scenario::new("anybody", Kind::Testudo).start_empty();
+    let mut pair = Scenario::new("anybody", Kind::Testudo).start_empty();
+    let mut texts = Vec::new();
     for side in SIDES {
         let mut connection = Connection::of(side, Family::V4);
         between_hosts(Family::V4, side, &mut connection);
@@ -99,6 +101,7 @@ fn a_trap_takes_whatever_host_a_packet_is_for() {
             text = text.replace("local_addrs = 192.0.2.1", "local_addrs = %any");
         }
         pair.swanctl(side).load(&text).unwrap();
+        texts.push(text);
     }
     let watch = Watch::start(&pair.t);
     let words = ["-I", "192.0.2.1", "192.0.2.2"];
@@ -109,6 +112,19 @@ fn a_trap_takes_whatever_host_a_packet_is_for() {
     let sas = pair.sas(Side::One);
     assert_eq!(sas[0].get("remote-host"), Some("192.0.2.2"), "{sas:?}");
     assert_eq!(sas[0].children[0].get("mode"), Some("TRANSPORT"), "{sas:?}");
+
+    // Without the connection the peer on our link stays shut: after a restart, and unloaded.
+    let is_shut = |pair: &Pair| {
+        let pong = Ping::new(Side::Two.outer(Family::V4)).count(5).run(&pair.t.gw1).unwrap();
+        assert_eq!(pong.received, 0);
+    };
+    pair.one.process().kill();
+    is_shut(&pair);
+    pair.one.restart().unwrap();
+    is_shut(&pair);
+    pair.swanctl(Side::One).load(&texts[0]).unwrap();
+    pair.swanctl(Side::One).load("connections {\n}\n").unwrap();
+    is_shut(&pair);
     watch.saw_nothing();
 }
 

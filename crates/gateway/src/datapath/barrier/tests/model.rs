@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use std::cmp::Reverse;
 
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
+const FOR_ANYBODY: PrefixUse = PrefixUse { for_anybody: true, ..PrefixUse::PROTECT };
 
 /// What filter and routes have to hold, worked out from everything.
 struct Model {
@@ -39,6 +40,11 @@ impl Model {
             false => PrefixUse { judge_from: in_part(prefix), ..PrefixUse::PROTECT },
         };
         outlines.extend(wanted.protected.keys().map(|prefix| (*prefix, usage(prefix))));
+        let were_for_anybody = self.shut.iter().filter(|(_, usage)| usage.for_anybody);
+        let were_for_anybody: Vec<Prefix> = were_for_anybody.map(|(prefix, _)| *prefix).collect();
+        for (prefix, usage) in &mut outlines {
+            usage.for_anybody = wanted.anybody.contains_key(prefix) || were_for_anybody.contains(prefix);
+        }
         let meets = |a: &Prefix, b: &Prefix| covers(a, b) || covers(b, a);
         let free = |passed: &&Prefix| !self.shut.keys().any(|left| meets(left, passed));
         let passed: Vec<Prefix> = wanted.passed.keys().filter(free).copied().collect();
@@ -49,7 +55,11 @@ impl Model {
         let lies_within = |prefix: &&Prefix| {
             !outlines.contains_key(prefix) && longest(&outlines, prefix).is_some_and(|usage| usage.protect_to)
         };
-        let connected: PrefixSet = host.connected.keys().filter(lies_within).copied().collect();
+        let is_for_anybody = |prefix: &&Prefix| {
+            wanted.anybody.keys().chain(&were_for_anybody).any(|around| covers(around, prefix))
+        };
+        let connected = host.connected.keys().filter(|prefix| lies_within(prefix) && !is_for_anybody(prefix));
+        let connected: PrefixSet = connected.copied().collect();
         let answering = wanted.passed_in_part.keys().chain(wanted.local.keys()).filter(lies_within);
         let is_open = |prefix| longest(&outlines, prefix).is_some_and(|usage: PrefixUse| usage.open_to_host);
         let within = self.within.iter().map(|(prefix, usage)| {
@@ -67,7 +77,11 @@ impl Model {
         let around: Vec<_> = self.homes.keys().filter(|prefix| !uses.contains_key(prefix)).collect();
         let around = around.into_iter().filter_map(|prefix| Some((*prefix, longest(&uses, prefix)?)));
         let around: Vec<_> = around.filter(|(_, usage)| usage.protect_to).collect();
-        uses.extend(around.into_iter().map(|(prefix, usage)| (prefix, PrefixUse { within: true, ..usage })));
+        uses.extend(
+            around
+                .into_iter()
+                .map(|(prefix, usage)| (prefix, PrefixUse { within: true, for_anybody: false, ..usage })),
+        );
         for (prefix, usage) in &mut uses {
             usage.home = match longest(&self.homes, prefix) {
                 Some(PrefixHome::Shard(shard)) if usage.protect_to => Some(shard),
@@ -163,6 +177,7 @@ fn arb_event() -> impl Strategy<Value = Event> {
         Group::Held,
         Group::Local,
         Group::Both,
+        Group::Anybody,
         Group::Passed,
         Group::PassedInPart,
     ]);
@@ -188,7 +203,7 @@ proptest! {
     #[test]
     fn it_is_as_if_planned_anew_and_nothing_opens_on_the_way(
         left in prop::collection::btree_map(arb_prefix(), prop_oneof![
-            Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(PrefixUse { within: true, ..TO_ALONE }),
+            Just(PrefixUse::PROTECT), Just(JUDGED), Just(OPEN), Just(TO_ALONE), Just(FOR_ANYBODY), Just(PrefixUse { within: true, ..TO_ALONE }),
             Just(PrefixUse { within: true, refuse_from: false, ..OPEN }), Just(PrefixUse::PASS),
             Just(PrefixUse { within: true, home: Some(Shard(1)), ..PrefixUse::PROTECT }),
         ], 0..4),
