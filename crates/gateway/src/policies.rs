@@ -74,6 +74,8 @@ pub(crate) struct Policies {
     given_back: BTreeSet<PolicyId>,
     /// Configured children so far.
     loaded: u64,
+    /// What the SPD holds back although no policy is about it.
+    shut: BTreeSet<Prefix>,
 }
 
 /// A Child SA whose policy is to be.
@@ -359,6 +361,18 @@ impl Policies {
             (true, _) => Change::Protection,
             (false, true) => Change::Spd,
             (false, false) => Change::None,
+        }
+    }
+
+    /// Has the SPD hold a prefix back that stays shut, so that the worker lets nothing leave for it
+    /// that no policy is about; or no more. Not everything: that names no network
+    /// ([`Outline::take_abandoned`]), and the gateway itself must reach others.
+    pub(crate) fn set_shut(&mut self, prefix: &Prefix, is_shut: bool) {
+        let Some(range) = prefix::range_of(prefix).filter(|_| !prefix.is_default()) else { return };
+        match is_shut {
+            true if self.shut.insert(*prefix) => self.spd.hold_back(&range),
+            false if self.shut.remove(prefix) => self.spd.let_go(&range),
+            _ => {}
         }
     }
 

@@ -9,8 +9,8 @@ mod trie;
 use crate::drops::DropReason;
 use crate::error::Error;
 use crate::packet_selector::PacketSelector;
-use crate::selector::{SelectorPair, TrafficSelector};
-use index::Index;
+use crate::selector::{AddrRange, SelectorPair, TrafficSelector};
+use index::{Index, Range};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -178,6 +178,18 @@ impl Spd {
         removed
     }
 
+    /// Holds back what goes to these addresses, although no policy is about them: what is theirs
+    /// must not leave in clear because a wider policy lets this host's own packets pass. Where a
+    /// policy accepts a packet, that one decides. As often as it is called, [`Spd::let_go`] must be.
+    pub fn hold_back(&mut self, addrs: &AddrRange) {
+        self.index.hold(Range::of(addrs));
+    }
+
+    /// Undoes [`Spd::hold_back`].
+    pub fn let_go(&mut self, addrs: &AddrRange) {
+        self.index.let_go(Range::of(addrs));
+    }
+
     /// True if there are policies for ESP of our own.
     #[inline]
     pub(crate) fn has_around(&self) -> bool {
@@ -221,7 +233,8 @@ impl Spd {
     }
 
     /// How narrow the narrowest range is that holds back what goes to the packet's remote address,
-    /// from wherever it comes: the width of [`SelectorPair`]'s ranges.
+    /// from wherever it comes: the width of [`SelectorPair`]'s ranges. Those of [`Spd::hold_back`]
+    /// count.
     pub(crate) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         self.index.held_back(packet)
     }

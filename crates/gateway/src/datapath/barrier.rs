@@ -144,6 +144,12 @@ impl Barrier {
         self.inherited.take_back(gone);
     }
 
+    /// The prefixes that may have begun to stay shut since the last call, or ceased to, and whether
+    /// they do.
+    pub(super) fn take_shut_changes(&mut self) -> Vec<(Prefix, bool)> {
+        self.inherited.take_changes()
+    }
+
     /// What is inherited keeps policies from opening it.
     fn inherited_changed(&mut self, prefix: Prefix) {
         self.stale.around.insert(prefix);

@@ -230,6 +230,12 @@ impl Guard {
         self.barrier.take_back(gone);
     }
 
+    /// The prefixes that may have begun to stay shut since the last call, or ceased to, and whether
+    /// they do.
+    pub(super) fn take_shut_changes(&mut self) -> Vec<(Prefix, bool)> {
+        self.barrier.take_shut_changes()
+    }
+
     /// Addresses, links or connected prefixes may have changed.
     pub(super) fn follow(&mut self, fib: &Fib) -> Result<()> {
         let addresses: BTreeSet<IpAddr> = fib.addresses().iter().copied().collect();

@@ -24,6 +24,8 @@ pub(super) struct Inherited {
     pub(super) selected: PrefixSet,
     /// Where the next claim has to look.
     unclaimed: BTreeSet<Prefix>,
+    /// Prefixes that have come into `shut`, or have gone from it.
+    changed: BTreeSet<Prefix>,
 }
 
 /// Since when a prefix stays shut, and why.
@@ -60,8 +62,7 @@ impl Inherited {
             if usage.within {
                 this.within.insert(prefix, usage);
             } else {
-                this.shut.insert(prefix, usage);
-                this.origins.insert(prefix, Origin { since, cause: Cause::EarlierRun });
+                this.put(prefix, usage, Origin { since, cause: Cause::EarlierRun });
             }
         }
         this
@@ -100,8 +101,7 @@ impl Inherited {
         now: &PrefixMap<PrefixUse>,
         origin: Origin,
     ) -> Vec<Prefix> {
-        self.shut.insert(abandoned, now.get(&abandoned).copied().unwrap_or(PrefixUse::PROTECT));
-        self.origins.insert(abandoned, origin);
+        self.put(abandoned, now.get(&abandoned).copied().unwrap_or(PrefixUse::PROTECT), origin);
         self.unclaimed.insert(abandoned);
         let inside = now.inside(&abandoned).filter(|(_, usage)| usage.within);
         let mut kept = Vec::new();
@@ -157,17 +157,33 @@ impl Inherited {
 
     /// Takes back what was let go.
     pub(super) fn take_back(&mut self, LetGo { prefix, usage, origin, within }: LetGo) {
-        self.shut.insert(prefix, usage);
-        self.origins.insert(prefix, origin);
+        self.put(prefix, usage, origin);
         self.unclaimed.insert(prefix);
         for (inside, usage) in within {
             self.within.insert(inside, usage);
         }
     }
 
+    /// The prefixes that may have begun to stay shut since the last call, or ceased to, and whether
+    /// they do.
+    pub(super) fn take_changes(&mut self) -> Vec<(Prefix, bool)> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed.map(|prefix| (prefix, self.shut.contains_key(&prefix))).collect()
+    }
+
+    fn put(&mut self, prefix: Prefix, usage: PrefixUse, origin: Origin) {
+        self.shut.insert(prefix, usage);
+        self.origins.insert(prefix, origin);
+        self.changed.insert(prefix);
+    }
+
     /// Takes out what stays shut.
     fn take(&mut self, prefix: &Prefix) -> Option<(PrefixUse, Origin)> {
-        self.shut.remove(prefix).zip(self.origins.remove(prefix))
+        let taken = self.shut.remove(prefix).zip(self.origins.remove(prefix));
+        if taken.is_some() {
+            self.changed.insert(*prefix);
+        }
+        taken
     }
 
     /// Takes out what matters no more because nothing around it stays shut.

@@ -234,6 +234,10 @@ impl DataPath {
     /// Makes filter, routes and worker follow the policies, as far as they have changed, and
     /// attaches new outbound SAs to theirs.
     pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<()> {
+        // Of what stays shut no policy tells the worker.
+        for (prefix, is_shut) in self.guard.take_shut_changes() {
+            policies.set_shut(&prefix, is_shut);
+        }
         let spd = Arc::new(policies.spd()?.clone());
         if change == Change::Protection {
             let differences = policies.take_differences();

@@ -177,3 +177,45 @@ fn a_full_tunnel_breaks_out_however_little_its_peer_asks_for() {
     .unwrap();
     assert_eq!(pair.dropped("inner_route_lost"), 0);
 }
+
+/// A network whose child was unloaded stays shut beside a tunnel for everything, to what the
+/// gateway itself sends from an address that no policy selects too.
+#[test]
+fn what_was_unloaded_beside_a_tunnel_for_everything_is_shut_to_the_gateway_too() {
+    let mut pair = Scenario::new("full-gone", Kind::Testudo).start_empty();
+    for network in ["10.77.0.0/16", "10.78.0.0/16"] {
+        pair.t.gw1.route(network, &Side::Two.outer(Family::V4).to_string()).unwrap();
+    }
+    let mut connection = Connection::of(Side::One, Family::V4);
+    everything(Side::One, &mut connection);
+    let alone = connection.to_string();
+    let other = ["local_ts = 10.1.0.0/24", "remote_ts = 10.77.0.0/16"].map(String::from);
+    connection.children.push(("other".into(), other.into()));
+    pair.swanctl(Side::One).load(&connection.to_string()).unwrap();
+    pair.swanctl(Side::One).load(&alone).unwrap();
+
+    let counters = Counters::start(&pair.t.wire).unwrap();
+    let send = |pair: &Pair, to: &str| {
+        let args = ["-n", "-c", "5", "-i", "0.05", "-W", "1", "-I", "192.0.2.1", to];
+        pair.t.gw1.cmd("ping").args(args).run_any().unwrap();
+    };
+    let is_shut = |pair: &Pair| {
+        let before = pair.dropped("no_policy");
+        send(pair, "10.77.0.9");
+        assert_eq!(pair.dropped("no_policy") - before, 5, "{:?}", pair.drops(Side::One));
+    };
+    is_shut(&pair);
+    pair.one.process().kill();
+    pair.one.restart().unwrap();
+    pair.swanctl(Side::One).load(&alone).unwrap();
+    is_shut(&pair);
+    assert_eq!(counters.sent(Side::One).unwrap().clear.packets, 0);
+
+    // What the tunnel for everything alone holds back does leave, from that address.
+    send(&pair, "10.78.0.9");
+    wait_until("what leaves in clear", SOON, || {
+        let out = counters.sent(Side::One)?.clear.packets;
+        Ok(if out >= 5 { Ok(()) } else { Err(format!("{out} packets; drops {:?}", pair.drops(Side::One))) })
+    })
+    .unwrap();
+}

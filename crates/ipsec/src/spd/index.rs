@@ -8,7 +8,7 @@
 use super::trie::{Trie, TriePrefix};
 use super::{Rank, RankedPolicy};
 use crate::packet_selector::PacketSelector;
-use crate::selector::{SelectorPair, TrafficSelector, addr_bits};
+use crate::selector::{AddrRange, SelectorPair, TrafficSelector, addr_bits};
 use arrayvec::ArrayVec;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) struct Index {
     remote: Families<Arc<RankedPolicy>>,
     local: Families<Arc<RankedPolicy>>,
-    /// Remote ranges that policies in `local` hold back.
+    /// Remote ranges that policies in `local` hold back, and those that no policy is about.
     held: Families<HeldRange>,
 }
 
@@ -35,7 +35,7 @@ struct Families<T> {
     v6: Trie<T>,
 }
 
-/// A range, and how many selectors have it.
+/// A range, and how often it is held back: by selectors, and for its own sake.
 #[derive(Clone, Debug)]
 struct HeldRange {
     range: Range,
@@ -44,7 +44,7 @@ struct HeldRange {
 
 /// First and last address, those of IPv4 in the leftmost 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
+pub(super) struct Range {
     v6: bool,
     first: u128,
     last: u128,
@@ -67,7 +67,7 @@ impl<T: Clone> Families<T> {
 
     /// What stands under the prefixes of a selector.
     fn lists_of(&self, selector: TrafficSelector) -> impl Iterator<Item = &[T]> {
-        let range = Range::of(&selector);
+        let range = Range::of(&selector.addrs);
         range.prefixes().into_iter().map(move |prefix| self.of(range.v6).list(prefix))
     }
 
@@ -86,11 +86,11 @@ fn leftmost(addr: u128, v6: bool) -> u128 {
 }
 
 impl Range {
-    fn of(selector: &TrafficSelector) -> Self {
-        let v6 = selector.addrs.start().is_ipv6();
+    pub(super) fn of(addrs: &AddrRange) -> Self {
+        let v6 = addrs.start().is_ipv6();
         let bits = |addr| leftmost(addr_bits(addr), v6);
         let below = if v6 { 0 } else { u128::MAX >> 32 };
-        Self { v6, first: bits(selector.addrs.start()), last: bits(selector.addrs.end()) | below }
+        Self { v6, first: bits(addrs.start()), last: bits(addrs.end()) | below }
     }
 
     /// One prefix or two that have the range, and no more than as much again beside it: where it
@@ -116,7 +116,7 @@ impl Range {
 }
 
 fn width(side: impl Iterator<Item = TrafficSelector>) -> u32 {
-    side.map(|selector| Range::of(&selector).width()).max().unwrap_or(0)
+    side.map(|selector| Range::of(&selector.addrs).width()).max().unwrap_or(0)
 }
 
 impl Index {
@@ -134,12 +134,7 @@ impl Index {
             }
         });
         if side == SelectorSide::Local && entry.holds_back() {
-            self.hold(&entry.selectors, |list, range| {
-                match list.iter_mut().find(|held| held.range == range) {
-                    Some(held) => held.count += 1,
-                    None => list.push(HeldRange { range, count: 1 }),
-                }
-            });
+            entry.selectors.remote_selectors().for_each(|selector| self.hold(Range::of(&selector.addrs)));
         }
     }
 
@@ -153,10 +148,7 @@ impl Index {
             }
         });
         if removed.as_ref().is_some_and(|entry| entry.holds_back() && side == SelectorSide::Local) {
-            self.hold(selectors, |list, range| {
-                list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
-                list.retain(|held| held.count > 0);
-            });
+            selectors.remote_selectors().for_each(|selector| self.let_go(Range::of(&selector.addrs)));
         }
         removed.is_some()
     }
@@ -169,7 +161,7 @@ impl Index {
         mut change: impl FnMut(&mut Vec<Arc<RankedPolicy>>),
     ) {
         let mut change_side = |families: &mut Families<Arc<RankedPolicy>>, selector: TrafficSelector| {
-            let range = Range::of(&selector);
+            let range = Range::of(&selector.addrs);
             for prefix in range.prefixes() {
                 families.of_mut(range.v6).change(prefix, &mut change);
             }
@@ -203,11 +195,25 @@ impl Index {
         })
     }
 
-    fn hold(&mut self, selectors: &SelectorPair, mut change: impl FnMut(&mut Vec<HeldRange>, Range)) {
-        for range in selectors.remote_selectors().map(|selector| Range::of(&selector)) {
-            for prefix in range.prefixes() {
-                self.held.of_mut(range.v6).change(prefix, |list| change(list, range));
-            }
+    /// Holds a range back once more.
+    pub(super) fn hold(&mut self, range: Range) {
+        for prefix in range.prefixes() {
+            self.held.of_mut(range.v6).change(prefix, |list| {
+                match list.iter_mut().find(|held| held.range == range) {
+                    Some(held) => held.count += 1,
+                    None => list.push(HeldRange { range, count: 1 }),
+                }
+            });
+        }
+    }
+
+    /// Holds it back once less.
+    pub(super) fn let_go(&mut self, range: Range) {
+        for prefix in range.prefixes() {
+            self.held.of_mut(range.v6).change(prefix, |list| {
+                list.iter_mut().filter(|held| held.range == range).for_each(|held| held.count -= 1);
+                list.retain(|held| held.count > 0);
+            });
         }
     }
 

@@ -5,10 +5,11 @@ use crate::clear_fragments::fragments;
 use crate::harness::{Gateway, POLICY, Tunnel, Way, net, run, set_spd};
 use crate::packets::{datagram, one_hop_on, sized, v4_with, v6_with};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use testudo_ipsec::dataplane::{Command, Ingress, Verdict};
 use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spd::{Action, Policy};
+use testudo_ipsec::spd::{Action, Policy, Spd};
 use testudo_wire::ip::Protocol;
 use testudo_wire::ipv6::MIN_MTU;
 
@@ -166,6 +167,24 @@ fn the_gateway_itself_is_held_back_from_a_network_that_policies_name() {
     }
 }
 
+/// A network that no policy is about any more, and that stays shut.
+#[test]
+fn the_gateway_itself_is_held_back_from_what_stays_shut_beside_a_tunnel_for_everything() {
+    let mut gateway = gateway(Vec::new());
+    let mut spd = Spd::new(vec![policy(1, everything(), Action::Protect(POLICY))]).unwrap();
+    let mut sent = |spd: &Spd, src| {
+        gateway.plane.apply(Command::SetSpd(Arc::new(spd.clone())));
+        run(&mut gateway.plane, Way::Outbound, Ingress::Host, &[from_to(src, FAR)]).remove(0).0
+    };
+    assert_eq!(sent(&spd, OUTER), Verdict::Forward);
+    let network = net("198.51.0.0", "198.51.255.255").addrs;
+    spd.hold_back(&network);
+    assert_eq!(sent(&spd, OUTER), refused(DropReason::NoPolicy));
+    assert_eq!(sent(&spd, INNER), refused(DropReason::OutsideSa), "the policy stands first");
+    spd.let_go(&network);
+    assert_eq!(sent(&spd, OUTER), Verdict::Forward);
+}
+
 #[test]
 fn ipv6_is_judged_alike() {
     let whole = net("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff");
@@ -173,7 +192,7 @@ fn ipv6_is_judged_alike() {
     let own = "2001:db8:ff::1".parse().unwrap();
     let mut gateway =
         gateway(vec![Policy { priority: 1, local, remote: vec![whole], action: Action::Protect(POLICY) }]);
-    gateway.plane.apply(Command::SetLocalAddrs(std::sync::Arc::new([own].into_iter().collect())));
+    gateway.plane.apply(Command::SetLocalAddrs(Arc::new([own].into_iter().collect())));
     let far = "2001:db8:99::7".parse().unwrap();
     let to =
         |dst: &str| v6_with(|f| (f.src, f.dst) = (far, dst.parse().unwrap()), Protocol::UDP, &datagram(60));

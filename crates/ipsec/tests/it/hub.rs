@@ -13,7 +13,7 @@ use testudo_ipsec::drops::DropReason;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::{ChildSaParams, OutboundSa};
 use testudo_ipsec::selector::TrafficSelector;
-use testudo_ipsec::spd::{Action, Policy, PolicyId};
+use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_wire::checksum::Sum;
 use testudo_wire::ip::Protocol;
 
@@ -89,6 +89,20 @@ fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
     let own_network =
         Policy { local: vec![net("10.9.0.0", "10.9.255.255")], ..policy(Action::Protect(OTHER)) };
     let (mut spoke, mut hub) = spoke_and_hub(vec![own_network]);
+    let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
+    let results = hub.inbound(&outer);
+    assert_eq!(results[0].0, Verdict::Onward);
+    let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
+    assert_eq!(again[0].0, Verdict::Drop(DropReason::NoPolicy));
+}
+
+/// The other tunnel's connection was unloaded, and what it protected stays shut.
+#[test]
+fn what_stays_shut_is_not_forwarded() {
+    let (mut spoke, mut hub) = spoke_and_hub(Vec::new());
+    let mut spd = Spd::empty();
+    spd.hold_back(&net("10.3.0.0", "10.3.255.255").addrs);
+    hub.plane.apply(Command::SetSpd(Arc::new(spd)));
     let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
     let results = hub.inbound(&outer);
     assert_eq!(results[0].0, Verdict::Onward);

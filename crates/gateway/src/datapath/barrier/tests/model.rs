@@ -212,6 +212,7 @@ proptest! {
         let (within, shut) = left.clone().into_iter().filter(|(_, to)| to.protect_to).partition(|(_, to)| to.within);
         let mut model = Model { wanted: Protection::default(), homes: BTreeMap::new(), shut, within, host: Host::default(), senders: BTreeSet::new() };
         let mut barrier = Barrier::new(left, [], EARLIER.since);
+        let mut told: BTreeSet<Prefix> = BTreeSet::new();
         for event in events {
             match event {
                 Event::Want(part, prefix, is_there) => {
@@ -280,7 +281,11 @@ proptest! {
                 (&*barrier.inherited.shut, &*barrier.inherited.within), (&model.shut, &model.within)
             );
             let listed: Vec<&Prefix> = barrier.shut(None).map(|(prefix, ..)| prefix).collect();
-            prop_assert_eq!(listed, model.shut.keys().collect::<Vec<_>>());
+            prop_assert_eq!(&listed, &model.shut.keys().collect::<Vec<_>>());
+            for (prefix, is_shut) in barrier.take_shut_changes() {
+                if is_shut { told.insert(prefix); } else { told.remove(&prefix); }
+            }
+            prop_assert_eq!(told.iter().collect::<Vec<_>>(), model.shut.keys().collect::<Vec<_>>());
         }
     }
 }
