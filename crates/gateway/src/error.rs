@@ -1,6 +1,7 @@
 //! What can go wrong in the daemon: at its start, while it runs, and when an operator asks for
 //! something.
 
+use crate::cluster::key::KeyError;
 use crate::ike_sockets::{IKE_PORT, NAT_PORT};
 use crate::reader::ConfigError;
 use nix::errno::Errno;
@@ -8,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use testudo_base::prefix::Prefix;
+use testudo_base::spi::SenderId;
 use testudo_cluster::member::{AskError, DrainError};
 use testudo_cluster::node::NodeId;
 use testudo_crypto::CryptoError;
@@ -50,9 +52,37 @@ pub(crate) enum Error {
     /// What stands in the place of the VICI socket is no such socket, or does not answer.
     #[error("the VICI socket {} cannot be used: {source}", .path.display())]
     ViciUnusable { path: PathBuf, source: io::Error },
-    /// The node cannot take part in its cluster, or has lost what it must not forget.
-    #[error("{0}")]
-    Cluster(String),
+
+    // The cluster: its key, this node's state on disk, and its links.
+    /// The cluster's key cannot be used; `place` is where `testudo.toml` names its file.
+    #[error("{place}: {}: {source}", .file.display())]
+    Key { place: String, file: PathBuf, source: KeyError },
+    /// The directory of the node's state cannot be made.
+    #[error("{}: cannot make the directory of the cluster's state: {source}", .directory.display())]
+    NoStateDirectory { directory: PathBuf, source: io::Error },
+    /// The node's state is there and cannot be read: it is not taken for none.
+    #[error("{}: cannot read this node's state: {source}", .file.display())]
+    StateUnreadable { file: PathBuf, source: io::Error },
+    /// The file of the node's state holds something else.
+    #[error(
+        "{}: found {found:?}, expected the number of this node's last incarnation, 0 to {last}, \
+         and the epoch, ring and members of its last view",
+        .file.display(),
+        last = SenderId::LAST_INCARNATION
+    )]
+    StateMalformed { file: PathBuf, found: String },
+    /// The node's state is not on disk.
+    #[error("{}: cannot write this node's state: {source}", .file.display())]
+    StateUnwritten { file: PathBuf, source: io::Error },
+    /// Nothing writes the node's state any more.
+    #[error("the thread that writes this node's state has ended")]
+    StateWriterEnded,
+    /// A UDP socket of heartbeats cannot be opened.
+    #[error("cannot open UDP {local} for heartbeats: {source}{}", address_hint(source))]
+    HeartbeatPort { local: SocketAddr, source: io::Error },
+    /// What `cluster.generation` names does not tell the generation of the machine.
+    #[error("{}: cannot watch the generation of this machine: {source}", .path.display())]
+    NoGeneration { path: PathBuf, source: io::Error },
 
     // The data path.
     /// Ports, TUN, filter or routes.
@@ -144,11 +174,11 @@ pub(crate) enum Error {
     #[error("node: found {0}, expected a number from 1 to {max}", max = NodeId::MAX)]
     NodeNumber(u32),
     /// The node is not drained.
-    #[error("{0}")]
-    Drain(DrainError),
+    #[error(transparent)]
+    Drain(#[from] DrainError),
     /// The owner of an SA cannot be asked.
-    #[error("{0}")]
-    Ask(AskError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     /// The addresses to be released are no prefix.
     #[error("found {first} to {last}, expected the addresses of one prefix")]
     NoPrefix { first: IpAddr, last: IpAddr },
@@ -229,6 +259,13 @@ impl From<NetlinkError> for Error {
 fn port_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => " (is another IKE daemon running here?)",
+        _ => "",
+    }
+}
+
+fn address_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => " (is it an address of this host?)",
         _ => "",
     }
 }

@@ -157,8 +157,8 @@ impl Loop {
         let crypto = Crypto::start(assignment.0.len(), assignment.cpus(), Arc::clone(&waker))?;
         let prepared =
             config.cluster.as_ref().map(|settings| Prepared::open(config, settings, DataPath::MARK));
-        let prepared = prepared.transpose().map_err(Error::Cluster)?;
-        config.cluster.as_ref().map_or(Ok(()), rollback::watch).map_err(Error::Cluster)?;
+        let prepared = prepared.transpose()?;
+        config.cluster.as_ref().map_or(Ok(()), rollback::watch)?;
         let member =
             prepared.as_ref().map(|prepared| prepared.member(endpoint_config(config), cluster_time()));
         // Then the gate is shut: whatever fails from here on, nothing leaves in clear.
@@ -187,7 +187,7 @@ impl Loop {
             member.set_line_rate(data.line_rate());
         }
         let join = |(prepared, settings): (Prepared, _)| prepared.join(settings, data.fib());
-        let node = prepared.zip(config.cluster.as_ref()).map(join).transpose().map_err(Error::Cluster)?;
+        let node = prepared.zip(config.cluster.as_ref()).map(join).transpose()?;
         if let Some(node) = &node {
             watch(registry, node.engine_fd(), ENGINE)?;
             node.heartbeat_fds().try_for_each(|fd| watch(registry, fd, HEARTBEATS))?;

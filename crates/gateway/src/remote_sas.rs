@@ -1,6 +1,6 @@
 //! Commands about SAs that another node of the cluster owns: they are its to carry out.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gateway::Gateway;
 use crate::ike::Ike;
 use testudo_cluster::member::{Ask, Class, Effect, PieceName, Sa};
@@ -48,7 +48,7 @@ impl Gateway {
     pub(crate) fn ask(&mut self, job: JobId, ask: Ask) -> Result<()> {
         let now = self.now;
         let Some(member) = self.endpoint.member() else { return Ok(()) };
-        member.ask(now, job.0, ask).map_err(Error::Ask)?;
+        member.ask(now, job.0, ask)?;
         self.settle();
         Ok(())
     }

@@ -408,7 +408,7 @@ impl Control for Gateway {
             None => member.node(),
             Some(number) => NodeId::new(number).ok_or(Error::NodeNumber(number))?,
         };
-        member.drain(self.now, node, request.drained).map_err(Error::Drain)?;
+        member.drain(self.now, node, request.drained)?;
         self.settle();
         Ok(())
     }

@@ -36,8 +36,8 @@ fn look_at_key(settings: &ClusterSettings, host: &dyn Host, report: &mut Report)
             settings.key.display()
         )),
         _ => {
-            if let Err(why) = key::load(&settings.key_place, &settings.key) {
-                report.fault(why);
+            if let Err(error) = key::load(&settings.key_place, &settings.key) {
+                report.fault(error.to_string());
             }
         }
     }

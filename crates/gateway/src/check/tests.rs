@@ -278,7 +278,10 @@ fn a_node_of_a_cluster_needs_corosync_and_a_key() {
                 1\naddresses = [\"10.0.0.1\"]\n[[cluster.nodes]]\nid = 2\naddresses = [\"10.0.0.2\"]\n";
     let mut host = Fake::new();
     let found = report(more, &host);
-    assert!(found.faults[0].starts_with("t.toml:7: cluster.key: /nonexistent/key: found"), "{found:?}");
+    assert!(
+        found.faults[0].starts_with("t.toml:7: cluster.key: /nonexistent/key: cannot read the cluster's key"),
+        "{found:?}"
+    );
     assert!(found.warnings[0].starts_with("corosync is not there"), "{found:?}");
     let plan = "join the cluster \"testudo\" by corosync as node 2 of 2, and own the addresses 192.0.2.9 with the others";
     assert!(found.plan.iter().any(|line| line == plan), "{found:?}");

@@ -2,6 +2,7 @@
 //! (RFC 6054) may be used again under keys that still live, whatever the rest of the cluster
 //! remembers; and the last view that it has begun, so that a node that has lost its memory does not
 //! vouch for an older state.
+use crate::error::{Error, Result};
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,6 +12,9 @@ use std::thread;
 use testudo_base::spi::SenderId;
 use testudo_cluster::engine::RingId;
 use testudo_cluster::group::{Begun, Durable};
+/// How much an error shows of a malformed file.
+const MAX_SHOWN_CHARS: usize = 60;
+
 
 /// The file.
 #[derive(Clone, Debug)]
@@ -21,43 +25,39 @@ pub(crate) struct Disk {
 /// Writes while the control thread goes on.
 pub(crate) struct Writer {
     orders: Sender<Durable>,
-    done: Receiver<Result<Durable, String>>,
-    /// Orders that are not done.
+    done: Receiver<Result<Durable>>,
+    /// Orders that are not done yet.
     open: usize,
     /// The last that was ordered.
     incarnation: u16,
 }
 
 impl Disk {
-    /// Of the instance, below that directory, which is made if it is not there.
-    pub(crate) fn open(directory: &Path, instance: &str) -> Result<Self, String> {
-        let failed =
-            |e| format!("{}: cannot make the directory of the cluster's state: {e}", directory.display());
-        fs::create_dir_all(directory).map_err(failed)?;
+    /// The instance's file in that directory, which is made if it is missing.
+    pub(crate) fn open(directory: &Path, instance: &str) -> Result<Self> {
+        fs::create_dir_all(directory)
+            .map_err(|source| Error::NoStateDirectory { directory: directory.to_owned(), source })?;
         Ok(Self { file: directory.join(format!("incarnation-{instance}")) })
     }
 
-    /// What was written last; nothing if it never was. What cannot be read is not nothing: numbers
-    /// would begin again.
-    pub(crate) fn last(&self) -> Result<Durable, String> {
-        let complain = |found: String| {
-            let file = self.file.display();
-            format!(
-                "{file}: found {found}, expected the number of this node's last incarnation, 0 to {}, and the epoch, ring and \
-                 members of its last view",
-                SenderId::LAST_INCARNATION
-            )
-        };
+    /// The state that was written last, or the first state if there is no file. A file that cannot
+    /// be read is an error: else the numbers would begin again.
+    pub(crate) fn last(&self) -> Result<Durable> {
+        let file = || self.file.clone();
         match fs::read_to_string(&self.file) {
-            Ok(text) => read(&text).ok_or_else(|| complain(format!("{text:.60?}"))),
+            Ok(text) => read(&text).ok_or_else(|| {
+                let found = text.chars().take(MAX_SHOWN_CHARS).collect();
+                Error::StateMalformed { file: file(), found }
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Durable::default()),
-            Err(error) => Err(complain(error.to_string())),
+            Err(source) => Err(Error::StateUnreadable { file: file(), source }),
         }
     }
 
-    /// Writes it so that it is there after a loss of power too.
-    pub(crate) fn write(&self, durable: &Durable) -> Result<(), String> {
-        self.replace(durable).map_err(|e| format!("{}: cannot write {durable:?}: {e}", self.file.display()))
+    /// Writes a state so that it survives a loss of power.
+    pub(crate) fn write(&self, durable: &Durable) -> Result<()> {
+        let unwritten = |source| Error::StateUnwritten { file: self.file.clone(), source };
+        self.replace(durable).map_err(unwritten)
     }
 
     fn replace(&self, durable: &Durable) -> io::Result<()> {
@@ -100,25 +100,24 @@ fn read(text: &str) -> Option<Durable> {
 }
 
 impl Writer {
-    /// Begins to write. Where that is another incarnation, it waits for the end: what follows asks
-    /// for it.
-    pub(crate) fn write(&mut self, durable: Durable) -> Result<Vec<Durable>, String> {
-        let gone = || "the thread that writes this node's state is gone".to_owned();
-        self.orders.send(durable).map_err(|_| gone())?;
+    /// Begins to write. A new incarnation is waited for: the caller needs it on disk. Gives the
+    /// states that are on disk by then.
+    pub(crate) fn write(&mut self, durable: Durable) -> Result<Vec<Durable>> {
+        self.orders.send(durable).map_err(|_| Error::StateWriterEnded)?;
         self.open += 1;
         if std::mem::replace(&mut self.incarnation, durable.incarnation) == durable.incarnation {
             return Ok(Vec::new());
         }
         let mut written = Vec::new();
         while self.open > 0 {
-            written.push(self.done.recv().map_err(|_| gone())??);
+            written.push(self.done.recv().map_err(|_| Error::StateWriterEnded)??);
             self.open -= 1;
         }
         Ok(written)
     }
 
-    /// What has been written since the last call.
-    pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
+    /// A state that has been written since the last call.
+    pub(crate) fn written(&mut self) -> Result<Option<Durable>> {
         if self.open == 0 {
             return Ok(None);
         }
@@ -146,12 +145,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("not/there/yet");
         let disk = Disk::open(&state, "gw").unwrap();
-        assert_eq!(disk.last(), Ok(Durable::default()));
+        assert_eq!(disk.last().unwrap(), Durable::default());
         for written in [durable(1, 0), durable(9, 7), durable(2047, u64::MAX / 4)] {
             disk.write(&written).unwrap();
-            assert_eq!(Disk::open(&state, "gw").unwrap().last(), Ok(written));
+            assert_eq!(Disk::open(&state, "gw").unwrap().last().unwrap(), written);
         }
-        assert_eq!(Disk::open(&state, "other").unwrap().last(), Ok(Durable::default()));
+        assert_eq!(Disk::open(&state, "other").unwrap().last().unwrap(), Durable::default());
     }
 
     #[test]
@@ -162,7 +161,7 @@ mod tests {
             ["", "x", "7", "-1 0 0 0 0", "2048 0 0 0 0", "1 2 3 4 g", "1 2 3 4 5 6", "99999999999999999999"]
         {
             fs::write(&disk.file, text).unwrap();
-            let error = disk.last().unwrap_err();
+            let error = disk.last().unwrap_err().to_string();
             assert!(error.contains("expected the number of this node's last incarnation"), "{error}");
         }
     }
@@ -172,19 +171,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path(), "gw").unwrap();
         let mut writer = disk.clone().writer(Durable::default()).unwrap();
-        assert_eq!(writer.write(durable(1, 1)), Ok(vec![durable(1, 1)]));
-        assert_eq!(disk.last(), Ok(durable(1, 1)));
-        assert_eq!(writer.write(durable(1, 2)), Ok(vec![]));
+        assert_eq!(writer.write(durable(1, 1)).unwrap(), [durable(1, 1)]);
+        assert_eq!(disk.last().unwrap(), durable(1, 1));
+        assert_eq!(writer.write(durable(1, 2)).unwrap(), []);
         let begun = std::time::Instant::now();
         while writer.written().unwrap() != Some(durable(1, 2)) {
             // A busy disk takes its time to sync.
             assert!(begun.elapsed() < std::time::Duration::from_secs(120));
             thread::sleep(std::time::Duration::from_millis(1));
         }
-        assert_eq!(disk.last(), Ok(durable(1, 2)));
-        assert_eq!(writer.written(), Ok(None));
+        assert_eq!(disk.last().unwrap(), durable(1, 2));
+        assert_eq!(writer.written().unwrap(), None);
         // Never back.
-        assert_eq!(writer.write(durable(3, 1)), Ok(vec![durable(3, 1)]));
-        assert_eq!(disk.last(), Ok(durable(3, 2)));
+        assert_eq!(writer.write(durable(3, 1)).unwrap(), [durable(3, 1)]);
+        assert_eq!(disk.last().unwrap(), durable(3, 2));
+    }
+
+    #[test]
+    fn an_error_shows_the_begin_of_a_long_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::open(dir.path(), "gw").unwrap();
+        fs::write(&disk.file, "é".repeat(4096)).unwrap();
+        let error = disk.last().unwrap_err().to_string();
+        assert!(error.contains(&format!("found {:?}, expected", "é".repeat(MAX_SHOWN_CHARS))), "{error}");
     }
 }

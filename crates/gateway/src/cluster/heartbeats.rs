@@ -2,6 +2,7 @@
 //! there, so that each link proves itself.
 
 use crate::config::ClusterSettings;
+use crate::error::{Error, Result};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{IpFreebind, RcvBufForce, SndBufForce};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -42,29 +43,24 @@ pub(crate) struct Heartbeats {
 
 impl Heartbeats {
     /// Opens a socket on every link; `mark` keeps its packets out of the protected routes. While
-    /// interfaces are missing (`incomplete`) an address that this host does not have is waited for.
-    pub(crate) fn open(settings: &ClusterSettings, mark: u32, incomplete: bool) -> Result<Self, String> {
+    /// interfaces are missing (`incomplete`) an address that this host does not have yet is
+    /// allowed.
+    pub(crate) fn open(settings: &ClusterSettings, mark: u32, incomplete: bool) -> Result<Self> {
         let at = |addr: &IpAddr| SocketAddr::new(*addr, settings.heartbeat_port);
         let mut all: BTreeMap<NodeId, Vec<SocketAddr>> =
             settings.nodes.iter().map(|node| (node.id, node.addresses.iter().map(at).collect())).collect();
         let own = all.remove(&settings.node).unwrap_or_default();
         let open = |local: &SocketAddr| {
             let opened = match open(*local, mark, false) {
-                Err(e) if incomplete && e.raw_os_error() == Some(nix::libc::EADDRNOTAVAIL) => {
+                Err(e) if incomplete && e.kind() == io::ErrorKind::AddrNotAvailable => {
                     tracing::warn!("{} is no address of this host yet; heartbeats wait for it", local.ip());
                     open(*local, mark, true)
                 }
                 opened => opened,
             };
-            opened.map_err(|e| {
-                let hint = match e.raw_os_error() {
-                    Some(nix::libc::EADDRNOTAVAIL) => " (is it an address of this host?)",
-                    _ => "",
-                };
-                format!("cannot open UDP {local} for heartbeats: {e}{hint}")
-            })
+            opened.map_err(|source| Error::HeartbeatPort { local: *local, source })
         };
-        let links: Vec<UdpSocket> = own.iter().map(open).collect::<Result<_, _>>()?;
+        let links: Vec<UdpSocket> = own.iter().map(open).collect::<Result<_>>()?;
         links.first().into_iter().for_each(widen);
         Ok(Self { links, at: Cell::new(0), others: all })
     }
@@ -122,7 +118,7 @@ fn widen(link: &UdpSocket) {
     let widened = setsockopt(link, RcvBufForce, &RECEIVE_BUFFER_OCTETS)
         .and_then(|()| setsockopt(link, SndBufForce, &RECEIVE_BUFFER_OCTETS));
     if let Err(error) = widened {
-        tracing::debug!("the link of the cluster keeps its buffers: {error}");
+        tracing::debug!("cannot enlarge the socket buffers of the cluster link: {error}");
     }
 }
 
@@ -181,7 +177,7 @@ mod tests {
             Ok(([open(1)?, open(2)?], free))
         };
         let mut attempts = (0..100).map(|_| attempt());
-        attempts.find(Result::is_ok).unwrap_or_else(attempt).unwrap_or_else(|e: String| panic!("{e}"))
+        attempts.find(Result::is_ok).unwrap_or_else(attempt).unwrap_or_else(|e: Error| panic!("{e}"))
     }
 
     fn receive(heartbeats: &Heartbeats) -> Option<(u8, Vec<u8>)> {
@@ -225,7 +221,7 @@ mod tests {
     fn an_address_of_another_host_is_named() {
         let mut elsewhere = settings(1, 5406);
         elsewhere.nodes[0].addresses[1] = "192.0.2.77".parse().unwrap();
-        let error = Heartbeats::open(&elsewhere, 7, false).unwrap_err();
+        let error = Heartbeats::open(&elsewhere, 7, false).unwrap_err().to_string();
         assert!(error.starts_with("cannot open UDP 192.0.2.77:5406 for heartbeats"), "{error}");
         assert!(error.ends_with("(is it an address of this host?)"), "{error}");
     }

@@ -1,42 +1,62 @@
 //! The key that all nodes share, from its file.
 
+use crate::error::{Error, Result};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Octets of the key.
 const KEY_OCTETS: usize = 32;
-/// Its digits, and room for a line's end or two.
-const MAX_FILE_OCTETS: u64 = 2 * KEY_OCTETS as u64 + 4;
-const EXPECTED: &str = "64 hexadecimal digits (openssl rand -hex 32)";
+/// Its digits in the file.
+const KEY_DIGITS: usize = 2 * KEY_OCTETS;
+/// The digits, and room for a line's end or two.
+const MAX_FILE_OCTETS: usize = KEY_DIGITS + 4;
 
-/// Reads the key. `place` begins the complaints: where the file is named. What stands in the file
-/// is never shown.
-pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
-    let complain = |found: &str, expected: &str| {
-        Err(format!("{place}: {}: found {found}, expected {expected}", file.display()))
-    };
-    let opened = File::open(file).and_then(|opened| Ok((opened.metadata()?, opened)));
-    let (metadata, opened) = match opened {
-        Ok(opened) => opened,
-        Err(error) => return complain(&error.to_string(), "a file with the cluster's key"),
-    };
-    if metadata.mode() & 0o077 != 0 {
-        let found = format!("a file that others may use (mode {:o})", metadata.mode() & 0o777);
-        return complain(&found, "one that its owner alone may read (chmod 600)");
+/// Why a file gives no key. What the file holds is never shown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the cluster's key: {0}")]
+    Unreadable(#[from] io::Error),
+    /// Other users may read or write the file.
+    #[error(
+        "found mode {mode:o}, which lets other users in, expected a file for its owner alone (chmod 600)"
+    )]
+    Exposed { mode: u32 },
+    /// The file is longer than a key.
+    #[error(
+        "found more than {MAX_FILE_OCTETS} octets, \
+         expected {KEY_DIGITS} hexadecimal digits (openssl rand -hex {KEY_OCTETS})"
+    )]
+    TooLong,
+    /// The file holds something else than a key.
+    #[error(
+        "found {octets} octets that are no key, \
+         expected {KEY_DIGITS} hexadecimal digits (openssl rand -hex {KEY_OCTETS})"
+    )]
+    Malformed { octets: usize },
+}
+
+/// Reads the key. `place` is where the configuration names the file.
+pub(crate) fn load(place: &str, file: &Path) -> Result<Zeroizing<[u8; KEY_OCTETS]>> {
+    read(file).map_err(|source| Error::Key { place: place.to_owned(), file: file.to_owned(), source })
+}
+
+fn read(file: &Path) -> std::result::Result<Zeroizing<[u8; KEY_OCTETS]>, KeyError> {
+    let file = File::open(file)?;
+    let mode = file.metadata()?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { mode });
     }
-    let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_OCTETS as usize + 1));
-    if let Err(error) = opened.take(MAX_FILE_OCTETS + 1).read_to_end(&mut text) {
-        return complain(&error.to_string(), EXPECTED);
+    let mut text = Zeroizing::new(Vec::with_capacity(MAX_FILE_OCTETS + 1));
+    file.take(MAX_FILE_OCTETS as u64 + 1).read_to_end(&mut text)?;
+    if text.len() > MAX_FILE_OCTETS {
+        return Err(KeyError::TooLong);
     }
     let digits = text.trim_ascii();
-    match decode(digits) {
-        Some(key) => Ok(key),
-        None if text.len() as u64 > MAX_FILE_OCTETS => complain("more than that", EXPECTED),
-        None => complain(&format!("{} octets that are not", digits.len()), EXPECTED),
-    }
+    decode(digits).ok_or(KeyError::Malformed { octets: digits.len() })
 }
 
 fn decode(digits: &[u8]) -> Option<Zeroizing<[u8; KEY_OCTETS]>> {
@@ -57,12 +77,12 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn key_of(text: &str, mode: u32) -> Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
+    fn key_of(text: &str, mode: u32) -> std::result::Result<Zeroizing<[u8; KEY_OCTETS]>, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("key");
         std::fs::write(&file, text).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        load("t.toml:3: cluster.key", &file)
+        load("t.toml:3: cluster.key", &file).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -83,8 +103,8 @@ mod tests {
             assert!(!error.contains(secret), "{error}");
         }
         let error = key_of(&"00".repeat(32), 0o640).unwrap_err();
-        assert!(error.contains("others may use (mode 640)"), "{error}");
-        let error = load("t.toml:3: cluster.key", Path::new("/nonexistent/key")).unwrap_err();
-        assert!(error.contains("/nonexistent/key: found No such file"), "{error}");
+        assert!(error.contains("found mode 640, which lets other users in"), "{error}");
+        let error = load("t.toml:3: cluster.key", Path::new("/nonexistent/key")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/key: cannot read the cluster's key: No such file"), "{error}");
     }
 }

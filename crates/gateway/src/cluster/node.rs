@@ -4,6 +4,7 @@
 use super::{Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
 use crate::entropy::OsEntropy;
+use crate::error::{Error, Result};
 use crate::queue_assignment::is_there;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -51,8 +52,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the key and what this node must not forget, and opens the sockets of the heartbeats.
-    pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self, String> {
+    /// Reads the key and this node's state, and opens the sockets of the heartbeats.
+    pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self> {
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
@@ -88,19 +89,20 @@ impl Prepared {
         Member::new(config, self.durable, [Box::new(OsEntropy), Box::new(OsEntropy)], now)
     }
 
-    /// Joins the others. The data path stands, and is shut until they say more.
-    pub(crate) fn join(self, settings: &ClusterSettings, fib: &Fib) -> Result<Node, String> {
-        let speaker = Speaker::open(links(settings, fib)).map_err(|e| e.to_string())?;
+    /// Joins the others. The data path has started, and stays shut until a view says more.
+    pub(crate) fn join(self, settings: &ClusterSettings, fib: &Fib) -> Result<Node> {
+        let speaker = Speaker::open(links(settings, fib))?;
         let begin = || {
             // Late views cost more than the little that this thread computes.
             if let Err(error) = testudo_fastpath::thread::go_ahead() {
-                tracing::debug!("corosync's thread has no higher priority: {error}");
+                tracing::debug!("cannot raise the priority of corosync's thread: {error}");
             }
         };
         let engine = Corosync::start(settings.node, settings.nodes.len(), &settings.group, begin)
-            .map_err(|e| format!("cannot start the thread for corosync: {e}"))?;
+            .map_err(Error::io("start the thread for corosync"))?;
         let Self { heartbeats, disk, durable, .. } = self;
-        let disk = disk.writer(durable).map_err(|e| format!("cannot start the thread that writes: {e}"))?;
+        let disk =
+            disk.writer(durable).map_err(Error::io("start the thread that writes this node's state"))?;
         let own = settings.nodes.iter().find(|node| node.id == settings.node);
         let ports = ports(own.map(|node| node.addresses.as_slice()).unwrap_or_default(), fib);
         let buffer = vec![0; MAX_DATAGRAM_OCTETS];
@@ -185,8 +187,8 @@ impl Node {
         self.engine.next_event()
     }
 
-    /// Gives a message to the engine, or gives it back.
-    pub(crate) fn multicast(&mut self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+    /// Gives a message to the engine, or gets it back.
+    pub(crate) fn multicast(&mut self, bytes: Vec<u8>) -> std::result::Result<(), Vec<u8>> {
         self.engine.multicast(bytes)
     }
 
@@ -217,14 +219,14 @@ impl Node {
         self.heartbeats.send(to, link, bytes);
     }
 
-    /// Begins to write what this node must not forget. Gives what is on the disk by now.
-    pub(crate) fn persist(&mut self, durable: Durable) -> Result<Vec<Durable>, String> {
+    /// Begins to write this node's state. Gives the states that are on disk by now.
+    pub(crate) fn persist(&mut self, durable: Durable) -> Result<Vec<Durable>> {
         self.disk.write(durable)
     }
 
-    /// What else is on the disk by now. Nobody wakes the control thread for that: its own
-    /// heartbeats do, before it matters.
-    pub(crate) fn written(&mut self) -> Result<Option<Durable>, String> {
+    /// A further state that is on disk by now. Nothing wakes the control thread for that: its own
+    /// heartbeats do, soon enough.
+    pub(crate) fn written(&mut self) -> Result<Option<Durable>> {
         self.disk.written()
     }
 

@@ -8,6 +8,7 @@
 //! at once: so it costs a node its sender ID, and not what it holds.
 
 use crate::config::ClusterSettings;
+use crate::error::{Error, Result};
 use std::path::Path;
 use std::time::Duration;
 use testudo_fastpath::generation;
@@ -36,8 +37,8 @@ pub(crate) struct Rollback {
     origin: Option<Duration>,
 }
 
-/// Begins to watch what the configuration names, or what there is.
-pub(crate) fn watch(settings: &ClusterSettings) -> Result<(), String> {
+/// Begins to watch the generation, where the configuration or this machine offers one.
+pub(crate) fn watch(settings: &ClusterSettings) -> Result<()> {
     let named = settings.generation.as_deref();
     let Some(path) = named.or_else(|| Some(Path::new(VMCLOCK)).filter(|path| path.exists())) else {
         tracing::info!(
@@ -47,10 +48,8 @@ pub(crate) fn watch(settings: &ClusterSettings) -> Result<(), String> {
     };
     match generation::watch(path) {
         Ok(()) => Ok(()),
-        Err(error) if named.is_some() => {
-            Err(format!("{}: cannot watch the generation of this machine: {error}", path.display()))
-        }
-        // What a kernel or a hypervisor does not offer is no reason not to start.
+        Err(source) if named.is_some() => Err(Error::NoGeneration { path: path.to_owned(), source }),
+        // A kernel or a hypervisor without a generation must not keep the daemon from starting.
         Err(error) => {
             tracing::warn!("{}: cannot watch the generation of this machine: {error}", path.display());
             Ok(())

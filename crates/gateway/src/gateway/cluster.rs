@@ -3,7 +3,7 @@
 
 use super::Gateway;
 use crate::cluster::rollback::Sign;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::time::{Duration, Instant};
 use testudo_cluster::group::Durable;
 use testudo_cluster::member::{Member, MemberOutput};
@@ -83,7 +83,7 @@ impl Gateway {
     pub(crate) fn look_at_disk(&mut self) {
         let Some(written) = self.node.as_mut().and_then(|node| node.written().transpose()) else { return };
         self.look_at_clock();
-        self.persisted(written.map(|durable| vec![durable]).map_err(Error::Cluster));
+        self.persisted(written.map(|durable| vec![durable]));
         self.perform_all();
     }
 
@@ -183,7 +183,7 @@ impl Gateway {
             MemberOutput::Fence(until) => self.data.set_fence(until),
             MemberOutput::Persist(durable) => {
                 let written = self.node.as_mut().map_or(Ok(Vec::new()), |node| node.persist(durable));
-                self.persisted(written.map_err(Error::Cluster));
+                self.persisted(written);
                 Ok(())
             }
             MemberOutput::PathMtu { remote, mtu, age } => {
