@@ -1,5 +1,5 @@
-//! The gateway between two turns of the event loop: IKE, the SPD, the data path and who waits for
-//! what.
+//! What the gateway keeps between two turns of the event loop: IKE, the SPD, the data path, and the
+//! commands that wait for SAs.
 //!
 //! Whatever happens (a datagram, a command, a deadline, an event of a worker) ends with
 //! [`Gateway::settle`], which does what IKE asks for in the one order that is safe: a new inbound
@@ -52,9 +52,9 @@ pub(crate) struct Gateway {
     pub(crate) endpoint: Ike,
     /// What ties it to the other nodes, if it does not stand alone.
     pub(crate) node: Option<Node>,
-    /// It cannot go on.
+    /// The gateway cannot go on.
     failed: bool,
-    /// Why, until that is said.
+    /// The reason, until [`Gateway::take_failure`] has taken it.
     failure: Option<Error>,
     crypto: Crypto,
     pub(crate) policies: Policies,
@@ -65,9 +65,9 @@ pub(crate) struct Gateway {
     /// See [`Gateway::look_at_clock`].
     pub(crate) now: Time,
     pub(crate) since: SystemTime,
-    /// Filter and routes have to follow, although no policy has changed.
+    /// Filter and routes have to be brought up to date although no policy has changed.
     pub(crate) protection_changed: bool,
-    /// They could not be applied as they are: housekeeping tries again.
+    /// The policies could not be applied. Housekeeping tries again.
     policies_failed: bool,
     /// Children installed since the policies were applied last.
     fresh: Vec<Fresh>,
@@ -75,39 +75,40 @@ pub(crate) struct Gateway {
     pub(crate) called: Arc<AtomicBool>,
     /// The end has begun: nothing new comes up.
     closing: bool,
-    /// Whether the machine has been set back.
+    /// Tells whether the machine has been set back to an earlier state.
     rollback: Rollback,
-    /// Of a cluster: without giving anything away before.
+    /// A node of a cluster ends without giving its shards away first.
     leaves_at_once: bool,
-    /// Messages that wait for the policies.
+    /// Messages that leave once the policies are applied.
     held: Vec<Departure>,
     origin: Instant,
     sockets: IkeSockets,
-    /// A datagram.
+    /// For the datagram that is being read.
     buffer: Vec<u8>,
     notes: VecDeque<Note>,
-    /// Somebody wants to hear of SAs that come and go.
+    /// A VICI client has registered for the events of SAs.
     watched: bool,
-    /// While somebody does: as last seen, so that an SA that goes down can still be described.
+    /// While `watched`: every IKE SA as last seen, so that an SA that goes down can still be
+    /// described.
     ikes: BTreeMap<IkeSaId, IkeSaStatus>,
-    /// Packets that had come in and gone out at the last look, by Child SA.
+    /// Packets received and sent up to the last look, by Child SA.
     seen: BTreeMap<ChildSaId, (u64, u64)>,
-    /// While all Child SAs are looked at for that: the last that was.
+    /// While a look at all Child SAs is under way: the last one that was looked at.
     looked_at: Option<Option<ChildSaId>>,
     /// How busy this node is.
     load: Load,
     virtual_ips: VirtualIps,
-    /// When all connections are looked at for what they lack.
+    /// When all connections are next checked for what they lack.
     next_look: Instant,
     pub(crate) updown: Updown,
     resolver: Resolver,
-    /// What `testudo.toml` said when it was read last; none before the start is over.
+    /// `testudo.toml` as it was last read. `None` until the start is over.
     pub(crate) settings: Option<Config>,
     /// What loaded connections protect.
     pub(crate) twins: SelectorIndex,
 }
 
-/// What is started before the gateway, and is its from then on.
+/// What is started before the gateway, and then belongs to it.
 pub(crate) struct Parts {
     pub(crate) endpoint: Ike,
     /// What ties it to the other nodes, if it does not stand alone.
@@ -124,7 +125,7 @@ pub(crate) struct Parts {
 /// How often an operator is reminded of what connections lack.
 const REMINDER_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A new Child SA whose policy does not stand yet.
+/// A new Child SA whose policy is not applied yet.
 struct Fresh {
     ike: Option<IkeSaId>,
     connection: String,
@@ -188,8 +189,7 @@ impl Gateway {
     /// came later must have the later time, because IKE compares when SAs began (RFC 7296 §2.4).
     pub(crate) fn look_at_clock(&mut self) {
         self.now = if self.node.is_some() { cluster_time() } else { Time(self.origin.elapsed()) };
-        // The clock of the day may be set while we run: certificates are judged by what it says
-        // now.
+        // The time of day may be set while we run, and certificates are judged by it.
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         self.endpoint.set_unix_time(self.now, UnixTime(since_1970.as_secs()));
         if self.node.is_some()
@@ -199,8 +199,8 @@ impl Gateway {
         }
     }
 
-    /// Takes IKE messages until none waits, at most `limit`; true if there may be more. What they
-    /// ask of the data path is asked for all of them together.
+    /// Handles the IKE messages that wait, at most `limit` of them; true if there may be more. The
+    /// data path is changed once for all of them.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
@@ -222,15 +222,15 @@ impl Gateway {
         more
     }
 
-    /// Does everything that IKE asks for, then lets the messages go.
+    /// Does everything that IKE asks for, then sends the messages.
     pub(crate) fn settle(&mut self) {
         self.crypto.feed(|| self.endpoint.take_job());
         self.endpoint.pump(self.now);
         self.look_names_up();
         self.perform_all();
-        // The messages of all peers wait for this, so it must end, and not with a peer that
-        // believes in an SA whose traffic is not held back without it. Everything else stays as
-        // shut as it was; housekeeping tries again what fails here.
+        // The messages of all peers wait for this, so it must end. No peer may then believe in an
+        // SA whose policy is missing here. What fails opens nothing, and housekeeping tries it
+        // again.
         let give_up = |this: &mut Self, newest: Vec<Fresh>, error: &Error| {
             newest.into_iter().for_each(|fresh| this.give_up(fresh, error));
             this.perform_all();
@@ -241,7 +241,7 @@ impl Gateway {
         for departure in std::mem::take(&mut self.held) {
             self.depart(departure);
         }
-        // What could not be sent has led to events, and to nothing else.
+        // A message that could not be sent leads to events only.
         self.perform_all();
     }
 
@@ -294,7 +294,8 @@ impl Gateway {
         }
     }
 
-    /// The same of all connections, once a day: certificates end while nobody loads anything.
+    /// Does so for all connections once a day: a certificate expires although nobody loads
+    /// anything.
     pub(crate) fn remind_of_lacks(&mut self) {
         if Instant::now() < self.next_look {
             return;
@@ -304,12 +305,12 @@ impl Gateway {
         names.iter().for_each(|name| self.warn_of_lacks(name));
     }
 
-    /// Makes filter, routes and worker follow the policies, if they have changed.
+    /// Brings filter, routes and workers up to date, if the policies have changed.
     pub(crate) fn apply_policies(&mut self) -> Result<()> {
         let asked =
             if std::mem::take(&mut self.protection_changed) { Change::Protection } else { Change::None };
         let change = match self.policies.take_change().max(asked) {
-            // Filter and routes have not come as far as they should.
+            // Filter and routes still lag behind.
             Change::Spd if self.policies_failed => Change::Protection,
             change => change,
         };
@@ -328,15 +329,15 @@ impl Gateway {
         self.data.remove(child);
         self.policies.remove(child);
         self.log(ike, Some(connection), LogLevel::Error, format!("cannot install child {name}: {error}"));
-        // The peer believes in it: tell it otherwise.
+        // The peer believes that the SA exists, and must delete it.
         let _ = self.endpoint.terminate(self.now, &Target::Child(child), false);
     }
 
-    /// Routes, addresses, neighbours or interfaces may have changed. Answers descriptors that are
-    /// new: questions where VIPs are come by them.
+    /// Routes, addresses, neighbours or interfaces may have changed. Gives the descriptors that are
+    /// new: requests for the VIPs come by them.
     pub(crate) fn routes_changed(&mut self) -> Vec<RawFd> {
         if let Err(error) = self.data.routes_changed() {
-            // Everything stays as shut as it was; housekeeping tries again.
+            // This opens nothing, and housekeeping tries again.
             self.log(None, None, LogLevel::Error, format!("cannot follow the routes: {error}"));
         }
         self.endpoint.set_local_addresses(self.data.local_addresses());
@@ -370,7 +371,7 @@ impl Gateway {
             Output::Keepalive { path } => self.held.push(Departure::Keepalive(path)),
             Output::InstallChild { ike, child, connection, name, params, replaces } => {
                 let fresh = Fresh { ike: Some(ike), connection, child, name };
-                // Of one that stands alone the newest sends.
+                // In a gateway that stands alone the newest Child SA sends.
                 self.install_child(fresh, child.0, &params, replaces);
             }
             Output::SwitchChild { from, to } => {
@@ -437,7 +438,8 @@ impl Gateway {
         let policy = inherited.unwrap_or_else(|| self.policies.install_at(&sa));
         let activation = match (inherited, replaces) {
             (Some(_), _) => Activation::SharedPolicy,
-            // It carries something else, and has a policy of its own, which cannot stand empty.
+            // The new SA has other selectors, and so a policy of its own, which must not be without
+            // an SA.
             (None, Some(old)) => Activation::After(old),
             (None, None) => Activation::WithPolicy,
         };
@@ -451,10 +453,10 @@ impl Gateway {
         }
     }
 
-    /// Changes what is configured. Prefixes that nobody protects any more stay shut; `cause` says
-    /// why.
+    /// Changes the configured policies. Prefixes that no policy protects any more stay shut;
+    /// `cause` tells why.
     pub(crate) fn change_policies(&mut self, cause: Cause, change: impl FnOnce(&mut Policies)) {
-        // What a connection has given up that was refused in the end does not count.
+        // What a refused connection has given up does not count.
         self.policies.take_abandoned();
         change(&mut self.policies);
         self.data.keep_shut(&self.policies.take_abandoned(), cause);

@@ -7,6 +7,7 @@
 
 mod addr_set;
 mod bypasses;
+mod configured;
 mod homes;
 mod outline;
 mod protection;
@@ -15,25 +16,26 @@ mod senders;
 mod succession;
 mod table;
 
+pub(crate) use configured::named_selectors;
 pub(crate) use homes::NewHome;
 pub(crate) use outline::Abandoned;
 pub(crate) use protection::{Difference, Group, Protection};
 pub(crate) use senders::SenderDifference;
 
-use crate::prefix::{self, cover};
+use configured::{configure, priority_of};
 use homes::{HomeClaim, Homes};
 use outline::Outline;
 use std::collections::{BTreeMap, BTreeSet};
 use succession::StandIns;
-use table::{Configured, PolicyEntry, Table};
+use table::{PolicyEntry, Table};
 use testudo_base::prefix::Prefix;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
-use testudo_ike::config::{Child, ChildMode, Connection, Pool, TsSpec};
+use testudo_ike::config::{Child, ChildMode, Connection, Pool};
 use testudo_ike::output::ChildSaId;
 use testudo_ipsec::Error;
 use testudo_ipsec::sa::{ChildSaParams, Mode};
-use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
+use testudo_ipsec::selector::{AddrRange, SelectorPair};
 use testudo_ipsec::spd::{Action, PolicyId, Rank, Spd};
 
 /// A child of a connection, by name.
@@ -58,46 +60,46 @@ pub(crate) struct Policies {
     outline: Outline,
     /// Always as the SPD has it. `None`: this node has nobody to share tunnels with.
     homes: Option<Homes>,
-    /// Configured children's policies that the worker has not been told the home of.
+    /// Configured children's policies whose home the workers do not know yet.
     untold: BTreeMap<PolicyId, Shard>,
     spd_changed: bool,
-    /// What pools of virtual addresses hand out.
+    /// The addresses that each pool of virtual addresses hands out.
     pools: BTreeMap<String, AddrRange>,
-    /// Policies of Child SAs that do not stand: not yet, or no longer, because another SA has what
-    /// they carry.
+    /// Child SAs' policies that are not in the SPD: not yet, or no longer, because another SA
+    /// carries their traffic.
     resting: BTreeSet<PolicyId>,
     /// See [`Policies::stand_in`].
     stand_ins: StandIns,
-    /// What the SPD holds if it had room for all.
+    /// Policies that the SPD would hold if it had room for all.
     standing: usize,
-    /// Numbers that nobody has, but that the worker's SPD may still name.
+    /// Numbers without a policy, which the workers' SPD may still name.
     given_back: BTreeSet<PolicyId>,
-    /// Configured children so far.
+    /// Configured children loaded so far.
     loaded: u64,
     /// What the SPD holds back although no policy is about it.
     shut: BTreeSet<Prefix>,
 }
 
-/// A Child SA whose policy is to be.
+/// A Child SA that needs a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSa<'a> {
-    /// The highest comes first, and only those that renew each other may have the same; of these
-    /// the older one.
+    /// The highest comes first. Only Child SAs that renew each other may have the same place; the
+    /// older one of these comes first.
     pub(crate) place: u64,
     /// The Child SA.
     pub(crate) id: ChildSaId,
-    /// What it was made for, if that is still there.
+    /// The configured child that it was made for, if that is still loaded.
     pub(crate) child: Option<&'a Child>,
-    /// As they were negotiated.
+    /// The negotiated selectors.
     pub(crate) selectors: &'a SelectorPair,
     /// The shard of its inbound SPI.
     pub(crate) home: Shard,
-    /// It is one of AH for ESP of our own.
+    /// The Child SA is AH around ESP of our own (a bundle).
     pub(crate) is_around: bool,
 }
 
 impl<'a> NewSa<'a> {
-    /// What has been negotiated.
+    /// From what was negotiated.
     pub(crate) fn of(
         place: u64,
         id: ChildSaId,
@@ -105,7 +107,7 @@ impl<'a> NewSa<'a> {
         params: &ChildSaParams,
         selectors: &'a SelectorPair,
     ) -> Self {
-        // Who was asked for transport mode may have chosen a tunnel.
+        // A peer that was asked for transport mode may have chosen tunnel mode.
         let is_transport =
             params.mode == Mode::Transport || child.is_some_and(|c| c.mode == ChildMode::Transport);
         let is_around = params.algorithm.is_ah() && is_transport && selectors.take_esp_alone();
@@ -113,20 +115,20 @@ impl<'a> NewSa<'a> {
     }
 }
 
-/// How much has to follow the policies.
+/// What has to be brought up to date after a change of policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// Nothing.
     #[default]
     None,
-    /// The worker: filter and routes hold back what they should already.
+    /// The workers: filter and routes hold back the right prefixes already.
     Spd,
-    /// Filter and routes too.
+    /// Workers, filter and routes.
     Protection,
 }
 
-/// Places of Child SAs lie below it, those of the newest lowest; those of configured children
-/// above, as they were loaded.
+/// Places of Child SAs lie below it, and places of configured children above, in the order of
+/// loading.
 const FIRST_CONFIGURED_PLACE: u64 = 1 << 63;
 
 impl Policies {
@@ -135,8 +137,7 @@ impl Policies {
         Self { homes: Some(Homes::new(key)), ..Self::default() }
     }
 
-    /// Takes a connection's children in the place of those that it had. Where they mean the same,
-    /// nothing changes.
+    /// Replaces a connection's children. A child that means the same as before changes nothing.
     pub(crate) fn load(&mut self, connection: &Connection) {
         let leased: Vec<AddrRange> =
             connection.pools.iter().filter_map(|name| self.pools.get(name)).copied().collect();
@@ -208,7 +209,7 @@ impl Policies {
         self.spd_changed = true;
     }
 
-    /// A connection's children as they were loaded.
+    /// The policies of a connection's children, in the order of loading.
     fn of_connection(&self, connection: &str) -> Vec<PolicyId> {
         let first = ChildName { connection: connection.to_owned(), child: String::new() };
         let of_it = self.configured.range(first..).take_while(|(name, _)| name.connection == connection);
@@ -218,7 +219,7 @@ impl Policies {
     }
 
     fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action, claim: Option<HomeClaim>) {
-        // What it has no room for is missed by `spd`.
+        // If it has no room, [`Policies::spd`] fails.
         let _ = self.spd.insert(rank, selectors, action);
         if let (Some(homes), Some(claim)) = (&mut self.homes, claim) {
             homes.stand(rank, selectors, claim);
@@ -227,7 +228,7 @@ impl Policies {
         self.spd_changed = true;
     }
 
-    /// The same for ESP of our own. Of what hosts send it has nothing, but its rank is taken.
+    /// Inserts the policy of AH around ESP of our own. It takes no traffic of hosts, but a rank.
     fn insert_around(
         &mut self,
         rank: Rank,
@@ -254,8 +255,8 @@ impl Policies {
         self.spd_changed = true;
     }
 
-    /// Behind what stands in that place already: in a cluster one Child SA that renews another has
-    /// its place, also if they do not carry the same.
+    /// The rank behind those that have the place already: in a cluster a Child SA has the place of
+    /// the one that it renews, even with other selectors.
     fn free_part(&self, rank: Rank) -> Rank {
         self.homes.as_ref().map_or(rank, |homes| homes.free_part(rank))
     }
@@ -279,7 +280,7 @@ impl Policies {
         id
     }
 
-    /// The same where the newest comes first.
+    /// For tests: the newest Child SA comes first.
     #[cfg(test)]
     fn install(
         &mut self,
@@ -291,7 +292,7 @@ impl Policies {
         self.install_at(&NewSa { place: id.0, id, child, selectors, home, is_around: false })
     }
 
-    /// Makes the policy of a Child SA stand, if it does not.
+    /// Puts the policy of a Child SA into the SPD, if it is not there.
     fn put_up(&mut self, id: PolicyId) {
         if let Some(entry) = self.table.get(id)
             && self.resting.remove(&id)
@@ -305,7 +306,7 @@ impl Policies {
         }
     }
 
-    /// The same the other way round.
+    /// Takes the policy of a Child SA out of the SPD, if it is there.
     fn put_down(&mut self, id: PolicyId) {
         self.leave_places(id);
         if let Some(entry) = self.table.get(id)
@@ -317,10 +318,9 @@ impl Policies {
         }
     }
 
-    /// The policy of the Child SA that is renewed, for the one that takes its place: so that the
-    /// outbound SA changes in one step, and the SPD not at all. `None` if they do not carry the
-    /// same with the same priority and, in a cluster, at the same home and place, or the old one is
-    /// gone.
+    /// Hands the policy of a Child SA on to the one that renews it: the outbound SA changes in one
+    /// step, and the SPD not at all. `None` if the old one is gone, or if selectors, priority or,
+    /// in a cluster, home or place differ.
     pub(crate) fn inherit(&mut self, sa: &NewSa<'_>, old: ChildSaId) -> Option<PolicyId> {
         let id = *self.installed.get(&old)?;
         let priority = priority_of(sa.child, sa.selectors);
@@ -338,7 +338,7 @@ impl Policies {
         Some(id)
     }
 
-    /// Takes the policy of a Child SA that is gone, unless another has it too.
+    /// Removes the policy of a Child SA that is gone, unless another SA has it too.
     pub(crate) fn remove(&mut self, sa: ChildSaId) -> Option<PolicyId> {
         let id = self.installed.remove(&sa)?;
         let entry = self.table.get_mut(id)?;
@@ -353,7 +353,7 @@ impl Policies {
         Some(id)
     }
 
-    /// What has to follow since the last call.
+    /// What has to be brought up to date since the last call.
     pub(crate) fn take_change(&mut self) -> Change {
         let spd_changed = std::mem::take(&mut self.spd_changed);
         let is_other = self.outline.is_changed() || self.homes.as_mut().is_some_and(Homes::is_changed);
@@ -376,29 +376,28 @@ impl Policies {
         }
     }
 
-    /// How what filter and routes hold back differs from what it was at the last call.
+    /// How the prefixes that filter and routes hold back have changed since the last call.
     pub(crate) fn take_differences(&mut self) -> Vec<Difference> {
         self.outline.take_differences()
     }
 
-    /// How the addresses of ours that are carried to prefixes differ from what they were at the
-    /// last call.
+    /// How our addresses that are carried to prefixes have changed since the last call.
     pub(crate) fn take_senders(&mut self) -> Vec<SenderDifference> {
         self.outline.take_senders()
     }
 
-    /// The prefixes whose home is another than it was at the last call. None without a cluster.
+    /// The prefixes whose home has changed since the last call. None without a cluster.
     pub(crate) fn take_new_homes(&mut self) -> Vec<NewHome> {
         self.homes.as_mut().map(Homes::take_new).unwrap_or_default()
     }
 
-    /// Policies that may stand without an SA, and whose node is to ask for one. None without a
+    /// Policies that may be without an SA, with the shard whose owner asks for one. None without a
     /// cluster.
     pub(crate) fn take_policy_homes(&mut self) -> BTreeMap<PolicyId, Shard> {
         std::mem::take(&mut self.untold)
     }
 
-    /// What configured children have ceased to hold back since the last call.
+    /// The prefixes that configured children have ceased to hold back since the last call.
     pub(crate) fn take_abandoned(&mut self) -> Abandoned {
         self.outline.take_abandoned()
     }
@@ -409,12 +408,12 @@ impl Policies {
         children.filter_map(|id| Some(self.child_of(id)?.connection.as_str()))
     }
 
-    /// True if a Child SA does, where no configured child does.
+    /// True if a Child SA holds back all of the prefix where no configured child does.
     pub(crate) fn is_held_by_sas(&self, prefix: &Prefix) -> bool {
         self.outline.sas_holding(prefix).next().is_some()
     }
 
-    /// One of these. Walks through all Child SAs.
+    /// A Child SA that holds back all of the prefix. Looks at all Child SAs.
     pub(crate) fn sa_holding(&self, prefix: &Prefix) -> Option<ChildSaId> {
         let policy = self.outline.sas_holding(prefix).next()?;
         self.installed.iter().find(|(_, id)| **id == policy).map(|(sa, _)| *sa)
@@ -432,7 +431,7 @@ impl Policies {
         if self.spd.len() == found { Ok(&self.spd) } else { Err(Error::TooManyPolicies { found }) }
     }
 
-    /// The worker has this SPD: what it does not name any more is free.
+    /// The workers have the SPD: numbers that it does not name any more are free.
     pub(crate) fn applied(&mut self) {
         for id in std::mem::take(&mut self.given_back) {
             self.table.give_back(id);
@@ -442,112 +441,6 @@ impl Policies {
     /// All numbers of policies are below this.
     pub(crate) fn numbers(&self) -> u32 {
         self.table.numbers()
-    }
-}
-
-/// The policy of a child as it is configured. A peer with any address and `dynamic` selectors:
-/// nothing is known before it comes.
-fn configure(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Option<PolicyEntry> {
-    // A shunt is there when it is installed.
-    if !child.mode.is_negotiated() && !child.start_action.traps() {
-        return None;
-    }
-    let (local, remote) = (local_side(child), remote_side(connection, child, leased));
-    if remote.is_empty() {
-        return None;
-    }
-    let name = ChildName { connection: connection.name.clone(), child: child.name.clone() };
-    let rank = Rank { priority: order(child.mode, child.priority, &local, &remote), place: 0, part: 0 };
-    let is_for_anybody = traps_anybody(connection, child);
-    let configured = Configured { name, named: named(child), is_for_anybody, since: 0 };
-    Some(PolicyEntry::of_child(child, rank, SelectorPair::new(&local, &remote), configured))
-}
-
-/// Computed priorities lie where strongSwan's lie: 100 000 and more, bypass before protect before
-/// discard, so that a small explicit `priority` comes before all of them.
-const BASE_PASS: u32 = 100_000;
-const BASE_TUNNEL: u32 = 200_000;
-const BASE_DROP: u32 = 300_000;
-
-/// Where a policy stands among others. `priority` is the child's; 0 means computed.
-fn order(mode: ChildMode, priority: u32, local: &[TrafficSelector], remote: &[TrafficSelector]) -> u32 {
-    if priority != 0 {
-        return priority;
-    }
-    let base = match mode {
-        ChildMode::Pass => BASE_PASS,
-        ChildMode::Tunnel | ChildMode::Transport => BASE_TUNNEL,
-        ChildMode::Drop => BASE_DROP,
-    };
-    base + width(local) + width(remote)
-}
-
-/// Where a Child SA stands, by the child that it was made for and by what it carries.
-fn priority_of(child: Option<&Child>, selectors: &SelectorPair) -> u32 {
-    let [local, remote]: [Vec<TrafficSelector>; 2] =
-        [selectors.local_selectors().collect(), selectors.remote_selectors().collect()];
-    order(ChildMode::Tunnel, child.map_or(0, |child| child.priority), &local, &remote)
-}
-
-/// How much a side admits: more is less specific and looked at later.
-fn width(selectors: &[TrafficSelector]) -> u32 {
-    let one = |ts: &TrafficSelector| {
-        let host_bits =
-            cover(&ts.addrs).iter().map(|p| if p.is_ipv4() { 32 } else { 128 } - p.length()).max();
-        let any_port = ts.port_start == 0 && ts.port_end == u16::MAX;
-        u32::from(host_bits.unwrap_or(0)) * 4 + u32::from(ts.protocol == 0) * 2 + u32::from(any_port)
-    };
-    selectors.iter().map(one).max().unwrap_or(0)
-}
-
-/// Our side. Before there is an SA, `dynamic` may be any address: whatever goes to the remote side
-/// is held back.
-fn local_side(child: &Child) -> Vec<TrafficSelector> {
-    let everything = [prefix::whole(false), prefix::whole(true)];
-    child.local_ts.iter().flat_map(|spec| resolve(spec, &everything)).collect()
-}
-
-/// The selectors that a child's configuration names itself. `dynamic` may be any address, and names
-/// none.
-pub(crate) fn named_selectors(child: &Child) -> SelectorPair {
-    SelectorPair::new(&fixed(&child.local_ts), &fixed(&child.remote_ts))
-}
-
-/// What of our side the configuration names itself.
-fn named(child: &Child) -> Box<[AddrRange]> {
-    fixed(&child.local_ts).into_iter().map(|ts| ts.addrs).collect()
-}
-
-/// Without those that are `dynamic`.
-fn fixed(specs: &[TsSpec]) -> Vec<TrafficSelector> {
-    specs.iter().flat_map(|spec| resolve(spec, &[])).collect()
-}
-
-/// True if whatever host a packet is for becomes the child's peer.
-fn traps_anybody(connection: &Connection, child: &Child) -> bool {
-    child.start_action.traps() && connection.takes_anybody(child)
-}
-
-/// The peer's side: `dynamic` is any address of the pools, or the peer's address, if the connection
-/// names just one; any address that the peer may have, where a packet says who it is.
-fn remote_side(connection: &Connection, child: &Child, leased: &[AddrRange]) -> Vec<TrafficSelector> {
-    let hosts = connection.remote_hosts();
-    let peers: Vec<AddrRange> = match traps_anybody(connection, child) {
-        true if hosts.is_any() => vec![prefix::whole(false), prefix::whole(true)],
-        true => hosts.ranges().collect(),
-        false => hosts.singles().filter_map(|addr| AddrRange::new(addr, addr)).collect(),
-    };
-    let dynamic = if leased.is_empty() { &peers } else { leased };
-    child.remote_ts.iter().flat_map(|spec| resolve(spec, dynamic)).collect()
-}
-
-fn resolve(spec: &TsSpec, dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
-    match *spec {
-        TsSpec::Fixed(ts) => vec![ts],
-        TsSpec::Dynamic { protocol, port_start, port_end } => {
-            let one = |addrs: &AddrRange| TrafficSelector { addrs: *addrs, protocol, port_start, port_end };
-            dynamic.iter().map(one).collect()
-        }
     }
 }
 

@@ -3,10 +3,11 @@
 use super::*;
 use std::time::Duration;
 use testudo_ike::config::{
-    ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction,
+    ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction, TsSpec,
 };
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::sa::HeaderCopy;
+use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Decision};
 use testudo_wire::ip::Protocol;
 

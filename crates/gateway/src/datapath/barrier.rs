@@ -16,11 +16,11 @@ use testudo_cluster::dispatch::PrefixHome;
 use testudo_fastpath::filter::{PrefixUse, PrefixUses};
 use testudo_ike::output::UnixTime;
 
-/// The state of filter and routes, and what is wanted of them.
+/// The state of filter and routes, and what they have to hold.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     wanted: Protection,
-    /// Where the home of packets is another than around.
+    /// The prefixes whose home differs from that of the prefix around.
     homes: PrefixMap<PrefixHome>,
     inherited: Inherited,
     host: Host,
@@ -30,27 +30,27 @@ pub(super) struct Barrier {
     stale: Stale,
 }
 
-/// Where what is applied may not be what is wanted.
+/// The prefixes at which filter and routes may have to change.
 #[derive(Debug, Default)]
 struct Stale {
     /// Anywhere.
     everywhere: bool,
     /// At these prefixes.
     at: BTreeSet<Prefix>,
-    /// At these, and where anything shut lies inside: what the gateway itself sends there has
-    /// another source.
+    /// At these, and at shut prefixes inside: the source of what the gateway itself sends there has
+    /// changed.
     sources: BTreeSet<Prefix>,
-    /// At these, and where an exception of any kind lies inside.
+    /// At these, and at exceptions of any kind inside.
     around: BTreeSet<Prefix>,
-    /// At these, and wherever anything lies inside.
+    /// At these, and at everything inside.
     throughout: BTreeSet<Prefix>,
-    /// At these, and wherever the filter has anything inside.
+    /// At these, and at every prefix of the filter inside.
     homes: BTreeSet<Prefix>,
 }
 
 impl Barrier {
     /// Takes over what an earlier run has left in the filter: prefixes, and the addresses of this
-    /// host that were not open to what comes in clear.
+    /// host that were not open to clear traffic.
     pub(super) fn new(left: PrefixUses, selected: impl IntoIterator<Item = IpAddr>, since: UnixTime) -> Self {
         let stale = Stale { everywhere: true, ..Stale::default() };
         let mut inherited = Inherited::new(left, since);
@@ -72,14 +72,14 @@ impl Barrier {
                 Group::Protected | Group::Both | Group::Anybody => &mut self.stale.around,
                 Group::Passed | Group::PassedInPart => &mut self.stale.throughout,
                 Group::Local => &mut self.stale.at,
-                // They are about addresses, and not about prefixes.
+                // These two concern addresses, and not prefixes.
                 Group::Selected | Group::SelectedBySas => continue,
             };
             stale.insert(prefix);
         }
     }
 
-    /// Follows which of our addresses the policies carry, and where to.
+    /// Notes which of our addresses the policies carry to which prefixes.
     pub(super) fn carry(&mut self, differences: &[SenderDifference]) {
         for difference in differences {
             if self.sources.apply(difference, &self.host.addresses) {
@@ -88,7 +88,7 @@ impl Barrier {
         }
     }
 
-    /// Follows where packets are at home.
+    /// Notes the homes of prefixes.
     pub(super) fn name(&mut self, homes: impl IntoIterator<Item = NewHome>) {
         for (prefix, home) in homes {
             match home {
@@ -99,7 +99,7 @@ impl Barrier {
         }
     }
 
-    /// Follows the kernel's tables. True if anything of them matters here.
+    /// Notes the kernel's tables. True if a change in them matters here.
     pub(super) fn follow(&mut self, host: Host) -> bool {
         let is_new = host != self.host;
         if is_new {
@@ -109,7 +109,7 @@ impl Barrier {
         is_new
     }
 
-    /// Keeps shut what no connection wants held back any more.
+    /// Keeps prefixes shut that no connection wants held back any more.
     pub(super) fn keep(&mut self, abandoned: &Abandoned, origin: &Origin) {
         for prefix in &abandoned.local {
             self.inherited.selected.insert(*prefix, ());
@@ -121,7 +121,8 @@ impl Barrier {
         }
     }
 
-    /// Leaves to the policies what they hold back by themselves. True if that was anything.
+    /// Gives up inherited prefixes that the policies hold back by themselves. True if there were
+    /// any.
     pub(super) fn claim(&mut self) -> bool {
         let claimed = self.inherited.claim(&self.wanted);
         self.stale.at.extend(claimed.within);
@@ -150,7 +151,7 @@ impl Barrier {
         self.inherited.take_changes()
     }
 
-    /// What is inherited keeps policies from opening it.
+    /// Policies do not open an inherited prefix.
     fn inherited_changed(&mut self, prefix: Prefix) {
         self.stale.around.insert(prefix);
         let passed = self.wanted.passed.meeting(&prefix).map(|(passed, ())| *passed);
@@ -192,7 +193,7 @@ impl Barrier {
             prefixes.extend(left.iter().flat_map(|map| map.inside(prefix)).map(|(inside, _)| *inside));
         }
         for prefix in stale.at.iter().chain(&stale.around).chain(&stale.throughout) {
-            // They are treated as what is around them.
+            // These are treated like the prefix around them.
             prefixes.extend(homes.inside(prefix).map(|(inside, _)| *inside));
         }
         for prefix in &stale.sources {
@@ -206,8 +207,8 @@ impl Barrier {
         prefixes
     }
 
-    /// A way has been gone to its end. Answers the prefixes that are exceptions from now on because
-    /// they are connected.
+    /// All steps of a way are done. Gives the prefixes that have become exceptions because they are
+    /// connected.
     pub(super) fn arrived(&mut self, way: &Way) -> Vec<Prefix> {
         let newly = |(prefix, step): (&Prefix, &super::plan::Step)| {
             (step.after.is_connected && !self.applied.connected.contains_key(prefix)).then_some(*prefix)
@@ -220,8 +221,8 @@ impl Barrier {
         connected
     }
 
-    /// Of these addresses of this host, those that no policy for everything has on our side.
-    /// `before` they were so: while nobody has claimed that everything is shut, there are no more.
+    /// Those of this host's addresses that no policy for everything has on our side. `before` are
+    /// the ones so far: while nobody has claimed that everything is shut, no others are added.
     pub(super) fn unselected(
         &self,
         addresses: &BTreeSet<IpAddr>,
@@ -241,12 +242,12 @@ impl Barrier {
         &self.applied
     }
 
-    /// Prefixes that stay shut for their own sake, until a connection claims them.
+    /// Prefixes that stay shut by themselves, until a connection claims them.
     pub(super) fn inherited(&self) -> impl Iterator<Item = &Prefix> {
         self.inherited.prefixes()
     }
 
-    /// Those behind a prefix, with how each is used, and why it is shut.
+    /// The shut prefixes behind `behind`, with how each is used, and why it is shut.
     pub(super) fn shut(
         &self,
         behind: Option<Prefix>,
@@ -256,18 +257,18 @@ impl Barrier {
         shut.filter_map(|(prefix, usage)| Some((prefix, usage, self.inherited.origin(prefix)?)))
     }
 
-    /// True if a prefix stays shut for its own sake.
+    /// True if a prefix stays shut by itself.
     pub(super) fn is_shut(&self, prefix: &Prefix) -> bool {
         self.inherited.origin(prefix).is_some()
     }
 
-    /// The widest prefix around this one, itself aside, that stays shut for its own sake.
+    /// The widest other prefix around this one that stays shut by itself.
     pub(super) fn shut_around(&self, prefix: &Prefix) -> Option<Prefix> {
         let mut around = self.inherited.shut.around(prefix).map(|(around, _)| *around);
         around.find(|around| around != prefix)
     }
 
-    /// How many prefixes inside this one, itself aside, are held back for their own sake.
+    /// How many other prefixes inside this one are held back by themselves.
     pub(super) fn shut_inside(&self, prefix: &Prefix) -> usize {
         let shut = self.inherited.shut.inside(prefix).map(|(inside, _)| inside);
         let wanted = self.wanted.protected.inside(prefix).map(|(inside, ())| inside);

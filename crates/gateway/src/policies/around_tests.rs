@@ -3,9 +3,10 @@
 use super::*;
 use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use std::net::IpAddr;
-use testudo_ike::config::EspProposal;
+use testudo_ike::config::{EspProposal, TsSpec};
 use testudo_ipsec::packet_selector::PacketSelector;
 use testudo_ipsec::sa::Mac;
+use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::Decision;
 
 const GATEWAYS: [&str; 2] = ["192.0.2.1/32", "192.0.2.2/32"];

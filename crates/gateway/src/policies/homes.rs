@@ -1,17 +1,17 @@
-//! Which home the filter names for clear traffic, where several nodes share the tunnels: the shard
-//! of the Child SA that carries what goes to a prefix, or that of the connection whose child holds
-//! it back and has no SA yet.
+//! The home that the filter names for clear traffic in a cluster: the shard of the Child SA that
+//! carries the traffic to a prefix, or, without an SA, of the connection whose child holds the
+//! prefix back.
 //!
-//! A prefix says nothing of sources, protocols and ports. So it has a home only if all policies
-//! that a packet to it can meet have that one; a policy that others before it cover wholly is met
-//! by none. Where there are several homes, the workers of all nodes look at the packet: that is
-//! always right, and costs more.
+//! A prefix says nothing of sources, protocols and ports. So a prefix has a home only if all
+//! policies that a packet to it can meet have that home. No packet meets a policy that earlier ones
+//! cover wholly. Where several homes are possible, the workers of all nodes look at the packet:
+//! that is always right, and costs more.
 //!
-//! All nodes come to the same homes from the same policies. The order of what has the same priority
-//! may be another on each of them, except that Child SAs come before configured children: nothing
-//! here depends on more than that.
+//! All nodes derive the same homes from the same policies. Policies of one priority may have
+//! another order on each node, except that Child SAs come before configured children. Nothing here
+//! depends on more of the order.
 //!
-//! Work for a change depends on what lies inside the prefixes that it concerns.
+//! The cost of a change depends on what lies inside its prefixes.
 
 use super::FIRST_CONFIGURED_PLACE;
 use super::scope::{Scope, footprint};
@@ -27,10 +27,11 @@ use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::Rank;
 
 /// How many prefixes may have a home of their own. The filter has room for 65536 prefixes, and
-/// those that are held back come first.
+/// prefixes that are held back come first.
 const MAX_HOMES: usize = 60_000;
 
-/// Of how many kinds policies about one prefix may be before nobody asks which of them cover which.
+/// Up to this many kinds of policies about a prefix, each pair is asked whether one covers the
+/// other.
 const MAX_KINDS_COMPARED: usize = 32;
 
 /// The homes of all prefixes that policies of the SPD are about.
@@ -40,27 +41,27 @@ pub(super) struct Homes {
     room: usize,
     standing: BTreeMap<Rank, Standing>,
     prefixes: PrefixMap<PrefixPolicies>,
-    /// Where a prefix's home is not that of the closest one around it. Around all of them nothing
-    /// is known: [`UNKNOWN_HOME`].
+    /// The prefixes whose home is not that of the closest prefix around. Outside of all of them the
+    /// home is [`UNKNOWN_HOME`].
     named: PrefixMap<PrefixHome>,
-    /// Where the policies are others than `named` says.
+    /// The prefixes whose policies have changed since `named` was worked out.
     stale: BTreeSet<Prefix>,
-    /// More prefixes have a home of their own than there is room for: none has.
+    /// More prefixes would have a home of their own than there is room for, so none has.
     is_crowded: bool,
-    /// How those of `named` were that have changed.
+    /// The former homes of the prefixes of `named` that have changed.
     before: BTreeMap<Prefix, Option<PrefixHome>>,
 }
 
-/// A home that is another from now on; `None` where the closest prefix around has it too.
+/// The new home of a prefix; `None` where it is that of the closest prefix around.
 pub(crate) type NewHome = (Prefix, Option<PrefixHome>);
 
 const UNKNOWN_HOME: PrefixHome = PrefixHome::Ambiguous;
 
-/// What a policy does to the home of a packet that meets it.
+/// What a policy says about the home of a packet that meets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HomeClaim {
-    /// Only this shard carries the packet. Otherwise any may drop it, or let it pass, and this is
-    /// one.
+    /// Only this shard's owner carries the packet. Otherwise any node may drop it or let it pass,
+    /// and this is one of them.
     is_binding: bool,
     shard: Shard,
 }
@@ -79,20 +80,20 @@ struct Standing {
     at: Box<[(Prefix, Kind)]>,
 }
 
-/// What decides which of two policies about a prefix is met.
+/// What decides which of two policies about a prefix a packet meets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     priority: u32,
-    /// Of a configured child, not of an SA.
+    /// The policy is a configured child's, not an SA's.
     is_configured: bool,
     scope: Arc<Scope>,
 }
 
-/// The policies about a prefix, by kind: there may be very many, but of few kinds.
+/// The policies about a prefix, by kind. There may be very many policies, but few kinds.
 #[derive(Debug, Default)]
 struct PrefixPolicies(Vec<(Kind, HomeClaims)>);
 
-/// The claims of policies, and how many make each. In order.
+/// The claims of policies, in order, and how many policies make each.
 #[derive(Debug, Default)]
 struct HomeClaims(Vec<(HomeClaim, usize)>);
 
@@ -130,11 +131,11 @@ impl HomeClaims {
     }
 }
 
-/// What claims come to.
+/// The sum of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     binding: Option<PrefixHome>,
-    /// The lowest shard: which one does not matter, if it is the same on all nodes.
+    /// The lowest shard. Any would do that is the same on all nodes.
     other: Option<Shard>,
 }
 
@@ -157,7 +158,7 @@ impl Verdict {
 }
 
 impl PrefixPolicies {
-    /// Changes the claims of a kind. True if that can make a difference to anybody.
+    /// Changes the claims of a kind. True if that may change the home.
     fn change(&mut self, kind: &Kind, change: impl FnOnce(&mut HomeClaims)) -> bool {
         let found = self.0.binary_search_by(|(other, _)| other.cmp(kind));
         let at = found.unwrap_or_else(|at| {
@@ -176,7 +177,7 @@ impl PrefixPolicies {
 }
 
 impl Homes {
-    /// `key`: for connections without an SA.
+    /// `key` chooses the shard of connections without an SA.
     pub(super) fn new(key: SipKey) -> Self {
         Self::with_room(key, MAX_HOMES)
     }
@@ -194,13 +195,13 @@ impl Homes {
         }
     }
 
-    /// What a policy claims, wherever it stands.
+    /// What a policy claims.
     pub(super) fn claim(&self, entry: &PolicyEntry) -> HomeClaim {
         let shard = entry.name().map_or(entry.home, |name| self.key.name(&name.connection));
         HomeClaim { is_binding: entry.mode.is_negotiated(), shard }
     }
 
-    /// A policy stands in the SPD.
+    /// A policy has come into the SPD.
     pub(super) fn stand(&mut self, rank: Rank, selectors: &SelectorPair, claim: HomeClaim) {
         let is_configured = rank.place >= FIRST_CONFIGURED_PLACE;
         let kind = |prefix: &Prefix| Kind {
@@ -225,14 +226,14 @@ impl Homes {
         self.standing.insert(rank, Standing { claim, at });
     }
 
-    /// The first part from this one on that nothing stands in, nor in any behind it.
+    /// The first rank from this one on that is free, with all ranks behind it.
     pub(super) fn free_part(&self, from: Rank) -> Rank {
         let place = from..=Rank { part: u32::MAX, ..from };
         let last = self.standing.range(place).next_back();
         last.map_or(from, |(last, _)| Rank { part: last.part.saturating_add(1), ..from })
     }
 
-    /// A policy stands there no more.
+    /// The policy of that rank has left the SPD.
     pub(super) fn leave(&mut self, rank: Rank) {
         let Some(Standing { claim, at }) = self.standing.remove(&rank) else { return };
         for (prefix, kind) in &at {
@@ -246,13 +247,13 @@ impl Homes {
         }
     }
 
-    /// True if [`Homes::take_new`] has anything to tell.
+    /// True if [`Homes::take_new`] would give anything.
     pub(super) fn is_changed(&mut self) -> bool {
         self.settle();
         self.new_homes().next().is_some()
     }
 
-    /// What is another home than it was at the last call.
+    /// The homes that have changed since the last call.
     pub(super) fn take_new(&mut self) -> Vec<NewHome> {
         self.settle();
         let new = self.new_homes().collect();
@@ -276,7 +277,7 @@ impl Homes {
         }
         let mut settled: Option<Prefix> = None;
         for prefix in stale {
-            // In order, a prefix follows those around it.
+            // In this order, a prefix follows the prefixes around it.
             let is_settled = |done: Prefix| done.length() <= prefix.length() && done.contains(prefix.addr());
             if self.is_crowded || settled.is_some_and(is_settled) {
                 continue;
@@ -305,10 +306,10 @@ impl Homes {
         }
     }
 
-    /// Leaves everything to everybody.
+    /// Gives up: no prefix has a home of its own.
     fn give_up(&mut self) {
         tracing::warn!(
-            "more than {} prefixes have a home of their own: every node's worker looks at all clear packets",
+            "more than {} prefixes have a home of their own: the workers of every node look at all clear packets",
             self.room
         );
         self.is_crowded = true;
@@ -316,7 +317,7 @@ impl Homes {
         named.into_iter().for_each(|prefix| self.name(prefix, None));
     }
 
-    /// The home of what goes to a prefix, but not to a narrower one that policies are about.
+    /// The home of packets to a prefix, but not to a narrower prefix that policies are about.
     fn home(&self, prefix: &Prefix) -> PrefixHome {
         let about = || {
             let kinds = self.prefixes.around(prefix).flat_map(|(_, place)| &place.0);

@@ -5,11 +5,13 @@ use crate::policies::addr_set::{AddrSet, overlap};
 use crate::policies::table::PolicyEntry;
 use crate::policies::tests::{HOME, child, connection, new_sa, ts};
 use crate::policies::*;
-use crate::prefix::{cover_within, covers, last_address, whole};
+use crate::prefix::{self, cover, cover_within, covers, last_address, whole};
 use crate::prefix_map::meter;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use testudo_base::prefix::Prefix;
+use testudo_ike::config::TsSpec;
+use testudo_ipsec::selector::TrafficSelector;
 
 /// The same from all policies, whatever has been before.
 fn worked_out(policies: &Policies) -> Protection {

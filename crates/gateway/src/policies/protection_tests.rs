@@ -2,9 +2,12 @@
 
 use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
+use crate::prefix;
 use crate::prefix_map::PrefixSet;
 use std::net::{IpAddr, Ipv6Addr};
 use testudo_base::prefix::Prefix;
+use testudo_ike::config::TsSpec;
+use testudo_ipsec::selector::TrafficSelector;
 
 fn prefix(text: &str) -> Prefix {
     text.parse().expect(text)

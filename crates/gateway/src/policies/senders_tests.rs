@@ -3,6 +3,7 @@
 use crate::policies::tests::{HOME, child, connection, ts};
 use crate::policies::*;
 use std::collections::BTreeSet;
+use testudo_ike::config::TsSpec;
 
 /// What has been told so far: pairs of our range and the peer's prefix.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use testudo_ike::config::{Child, ChildMode, EspProposal};
 use testudo_ipsec::selector::{AddrRange, SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::{Action, PolicyId, Rank};
 
-/// The most ranges of our side that count of one SA: the peer has a say in its selectors.
+/// The most ranges of our side of an SA that count: the peer has a say in its selectors.
 const MAX_SA_RANGES: usize = 16;
 
 /// All policies, and the numbers that are free. Workers index tables by these numbers, so they stay
@@ -25,31 +25,29 @@ pub(super) struct PolicyEntry {
     pub(super) selectors: SelectorPair,
     pub(super) rank: Rank,
     pub(super) mode: ChildMode,
-    /// It is for ESP of our own, around which it puts AH: see
+    /// It puts AH around ESP of our own: see
     /// [`Spd::insert_around`](testudo_ipsec::spd::Spd::insert_around).
     pub(super) is_around: bool,
-    /// Child SAs that share it: one that is renewed, and the one that takes its place.
+    /// How many Child SAs share it: an SA and the one that renews it may.
     pub(super) sas: u32,
-    /// Of an SA: the configured children of before were loaded up to here.
+    /// Of an SA: how many configured children had been loaded when it was made.
     pub(super) seen: u64,
     /// Of an SA: the shard whose owner carries it.
     pub(super) home: Shard,
-    /// Of an SA: what of our side it carries that its configured child does not name, such as a
-    /// virtual IP.
+    /// Of an SA: ranges of our side that its configured child does not name, such as a virtual IP.
     unnamed: Box<[AddrRange]>,
     child: Option<Box<Configured>>,
 }
 
-/// What is known of a configured child's policy alone.
+/// What only the policy of a configured child has.
 #[derive(Debug)]
 pub(super) struct Configured {
     pub(super) name: ChildName,
-    /// Of our side, what the configuration names itself: `dynamic` may be any address, and says
-    /// nothing.
+    /// The ranges of our side that the configuration names itself: `dynamic` names none.
     pub(super) named: Box<[AddrRange]>,
-    /// Its peer is whatever host a packet is for.
+    /// Any host that a packet is for may become its peer.
     pub(super) is_for_anybody: bool,
-    /// When it was loaded as it is now, in configured children so far.
+    /// How many configured children had been loaded when it got its present form.
     pub(super) since: u64,
 }
 
@@ -74,7 +72,7 @@ impl Table {
         }
     }
 
-    /// Takes a policy out. Its number is not free by that.
+    /// Takes a policy out. Its number stays taken.
     pub(super) fn take(&mut self, id: PolicyId) -> Option<Box<PolicyEntry>> {
         self.entries.get_mut(id.0 as usize)?.take()
     }
@@ -99,8 +97,8 @@ impl Table {
     }
 }
 
-/// True for a child whose SA goes around those of other children: it is for AH, between the
-/// gateways themselves, and for nothing but ESP.
+/// True for a child whose SA goes around those of other children: for AH between the gateways
+/// themselves, of ESP alone.
 fn is_around(child: &Child, selectors: &SelectorPair) -> bool {
     let is_ah = !child.proposals.is_empty() && child.proposals.iter().all(EspProposal::is_ah);
     child.mode == ChildMode::Transport && is_ah && selectors.take_esp_alone()
@@ -110,7 +108,7 @@ impl PolicyEntry {
     /// The policy of a Child SA.
     pub(super) fn of_sa(rank: Rank, sa: &NewSa<'_>, seen: u64) -> Self {
         let NewSa { child, selectors, home, is_around, .. } = *sa;
-        let named = child.map(super::named).unwrap_or_default();
+        let named = child.map(super::configured::named).unwrap_or_default();
         let local = selectors.local_selectors().map(|ts| ts.addrs);
         let unnamed = local.filter(|range| !named.contains(range)).take(MAX_SA_RANGES).collect();
         let (selectors, mode) = (selectors.clone(), ChildMode::Tunnel);
@@ -130,7 +128,7 @@ impl PolicyEntry {
         self.child.as_deref().map(|child| &child.name)
     }
 
-    /// When the configured child was loaded as it is now.
+    /// How many configured children had been loaded when this one got its present form.
     pub(super) fn since(&self) -> u64 {
         self.child.as_deref().map(|child| child.since).unwrap_or_default()
     }
@@ -141,12 +139,12 @@ impl PolicyEntry {
         }
     }
 
-    /// Of our side, what the configuration names itself.
+    /// The ranges of our side that the configuration names itself.
     pub(super) fn named(&self) -> &[AddrRange] {
         self.child.as_deref().map(|child| &*child.named).unwrap_or_default()
     }
 
-    /// True if its peer is whatever host a packet is for.
+    /// True if any host that a packet is for may become its peer.
     pub(super) fn is_for_anybody(&self) -> bool {
         self.child.as_deref().is_some_and(|child| child.is_for_anybody)
     }
@@ -156,7 +154,7 @@ impl PolicyEntry {
         self.child.is_none()
     }
 
-    /// True if the other one is this one, but for its place among equals.
+    /// True if the other policy is the same but for its place among equals.
     pub(super) fn means(&self, other: &Self) -> bool {
         (self.mode, self.is_around) == (other.mode, other.is_around)
             && self.rank.priority == other.rank.priority
@@ -184,11 +182,11 @@ impl PolicyEntry {
         self.selectors.remote_selectors().map(|TrafficSelector { addrs, .. }| addrs)
     }
 
-    /// The address ranges of our side from which the gateway itself may send through it, as far as
-    /// that is news.
+    /// The address ranges of our side from which the gateway itself may send through it, and that
+    /// its configured child does not give already.
     pub(super) fn senders(&self) -> impl Iterator<Item = AddrRange> + '_ {
         let is_protected = self.mode.is_negotiated() && !self.is_around;
-        // An SA has what its child does not name, and a child all of its own.
+        // An SA gives what its child does not name, and a child all that it names.
         let of_child = (!self.is_of_sa()).then(|| self.local_ranges());
         let all = self.unnamed.iter().copied().chain(of_child.into_iter().flatten());
         all.filter(move |_| is_protected)
