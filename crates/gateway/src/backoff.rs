@@ -1,8 +1,8 @@
-//! What has to go when policies with new Child SAs cannot be applied.
+//! Which new Child SAs are given up when the policies cannot be applied.
 
-/// Applies, and gives up the newest of the fresh ones until that succeeds or none is left: one,
-/// then two more, then four. Each attempt may cost a look at everything, so there are few; those
-/// that were there first are the last to go.
+/// Applies the state. While that fails, gives up the newest of the fresh items, one, then two more,
+/// then four, until it succeeds or none is left. An attempt may cost a look at every policy, so the
+/// step doubles. The oldest items go last.
 pub(crate) fn apply_with_backoff<S, T, E>(
     state: &mut S,
     fresh: impl Fn(&mut S) -> &mut Vec<T>,

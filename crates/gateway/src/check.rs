@@ -23,9 +23,9 @@ use std::process::ExitCode;
 struct Report {
     /// What keeps testudod from starting here.
     faults: Vec<String>,
-    /// What it starts with, and may not be what was meant.
+    /// What testudod accepts, and the operator may not have meant.
     warnings: Vec<String>,
-    /// What it would do, in order.
+    /// What testudod would do, in order.
     plan: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn run(config: &Config, connections: &Path) -> ExitCode {
     for warning in &report.warnings {
         log::say(&format!("testudod: warning: {warning}\n"));
     }
-    // A reader that has gone has seen enough.
+    // A reader that has closed standard output is no error.
     let _ = show(&report, &mut io::stdout().lock());
     if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -83,7 +83,7 @@ fn look(config: &Config, connections: &Path, host: &dyn Host) -> Report {
     report
 }
 
-/// What the user who asks lacks; whoever starts testudod may have it.
+/// The rights that the user who runs the check lacks. The user who starts testudod may have them.
 fn rights(host: &dyn Host, report: &mut Report) {
     let Some(status) = host.read("/proc/self/status") else { return };
     for missing in privileges::missing_in(&status).unwrap_or_default() {

@@ -1,5 +1,5 @@
-//! The configured children as VICI tells of them: what this node knows, and what others of a
-//! cluster have.
+//! The configured children as VICI reports them: what this node knows of them, and what the other
+//! nodes of the cluster have.
 
 use crate::ike::Ike;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ fn report(connection: &str, child: ChildStatus, now: Time) -> ChildReport {
         expected: child.expected,
         since: child.since.map(ago),
         last_error: child.failure.map(|failure| ChildError { reason: failure.why, ago: ago(failure.at) }),
-        // What is due within a second is due in a second: 0 would say that it is over.
+        // Rounded up to a second: 0 would mean that the time is over.
         next_try: child.next_try.map(|at| at.since(now).as_millis().div_ceil(1000) as u64),
         silent: child.heard.map(ago),
         sas: child.sas as u64,
@@ -38,8 +38,8 @@ fn report(connection: &str, child: ChildStatus, now: Time) -> ChildReport {
     }
 }
 
-/// With the node that has the child, or is to bring it up. Why it does not come up there, and when
-/// it is tried again, only that node knows.
+/// Adds the node that has the child or is to bring it up. Only that node knows why the child does
+/// not come up and when it tries again.
 fn in_cluster(report: ChildReport, member: &Member, others: &BTreeMap<&str, RemoteSas>) -> ChildReport {
     let own = Some(u64::from(member.node().get()));
     let home = || member.home_of(&report.connection).map(|node| node.get().into());

@@ -1,25 +1,25 @@
-//! The clock of a node of a cluster, and that of the day.
+//! The clock of a cluster's node, and the time of day.
 
 use std::time::{Duration, SystemTime};
 use testudo_fastpath::worker::boottime;
 use testudo_ike::output::{Time, UnixTime};
 
-/// What other nodes tell of the past may be older than this machine is up, and there is no time
-/// before the first: the clock begins that much later, which is longer than any SA lives.
+/// What the clock shows when the machine starts. Other nodes report times from before that start,
+/// and a [`Time`] cannot be negative. No SA lives that long.
 const CLOCK_OFFSET: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// CLOCK_BOOTTIME: what nodes grant each other goes on running out while the machine sleeps.
+/// From CLOCK_BOOTTIME: what nodes grant each other must run out while the machine sleeps, too.
 pub(crate) fn cluster_time() -> Time {
     Time(CLOCK_OFFSET + boottime())
 }
 
-/// A time of that clock on the one of [`boottime`]; what lies before the machine's start is its
-/// start.
+/// A time of the cluster's clock on the clock of [`boottime`]. A time before the machine's start
+/// becomes that start.
 pub(crate) fn on_boottime(time: Time) -> Duration {
     time.0.saturating_sub(CLOCK_OFFSET)
 }
 
-/// What the clock of the day says. It may be set while the daemon runs.
+/// The time of day. It may be set while the daemon runs.
 pub(crate) fn time_of_day() -> UnixTime {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     UnixTime(since_1970.as_secs())

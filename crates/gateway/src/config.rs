@@ -18,10 +18,10 @@ use std::time::Duration;
 use testudo_fastpath::frame::FrameMemory;
 use testudo_ike::endpoint::EndpointConfig;
 
-/// Everything that the daemon is told at its start.
+/// All settings of the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The file that says so.
+    /// The file that they come from.
     pub(crate) file: PathBuf,
     /// Names the pins, the TUN and the log lines of this gateway.
     pub(crate) instance: String,
@@ -84,24 +84,24 @@ pub(crate) enum Checksum {
 /// `[worker]`
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WorkerSettings {
-    /// How many; none leaves it to the ports' queues.
+    /// How many workers there are. `None`: one.
     pub(crate) count: Option<usize>,
-    /// Processors to run on, one each; none leaves that to the scheduler.
+    /// Processors to run on, one for each worker. Empty: the scheduler decides.
     pub(crate) cpus: Vec<usize>,
     /// Cipher library.
     pub(crate) cipher: Cipher,
-    /// Chunks in the frame pool of each.
+    /// Frames in each worker's pool.
     pub(crate) frames: u32,
-    /// By how much they come before other threads of the machine.
+    /// How far workers come before other threads of the machine.
     pub(crate) priority: u8,
-    /// How long they go on looking at their ports without any work.
+    /// How long an idle worker polls its ports before it sleeps.
     pub(crate) busy_poll: Duration,
 }
 
 /// Which cipher library carries ESP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cipher {
-    /// The fastest that this machine has.
+    /// The fastest one on this machine.
     Auto,
     /// intel-ipsec-mb.
     IpsecMb,
@@ -170,11 +170,11 @@ impl Config {
 }
 
 impl Config {
-    /// The sections and keys in which another configuration differs, but `[ike]`: what a running
-    /// gateway cannot follow.
+    /// The sections and keys, `[ike]` excepted, in which another configuration differs. A running
+    /// gateway cannot follow these.
     pub(crate) fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let Self { file: _, instance, legacy, vici_socket, log, ports, worker, tun, ike: _, cluster } = self;
-        // A port that stands on another line of the file is no other port.
+        // A port that has only moved to another line of the file does not differ.
         let placeless = |port: &PortConfig| PortConfig { place: String::new(), ..port.clone() };
         let differs = [
             ("instance", *instance != other.instance),
@@ -191,7 +191,7 @@ impl Config {
 }
 
 impl IkeSettings {
-    /// What the endpoint goes by.
+    /// Hands the settings to the endpoint.
     pub(crate) fn apply(&self, settings: &mut EndpointConfig) {
         settings.retransmit.timeout = self.retransmit_timeout;
         settings.retransmit.tries = self.retransmit_tries;
@@ -271,7 +271,7 @@ fn parse_ports(root: &Section<'_>) -> Result<Vec<PortConfig>, ConfigError> {
         let clear_by_default = section.boolean("clear_by_default")?.unwrap_or(false);
         let missing = section.missing("interface", expected);
         let place = section.place("interface");
-        // A misspelt key is named before the one that it should have been is missed.
+        // A misspelt key is reported before the missing one.
         section.finish()?;
         let interface = interface.ok_or(missing)?;
         ports.push(PortConfig { interface, mode, source_check, checksum, clear_by_default, place });
@@ -314,14 +314,14 @@ fn parse_worker(root: &Section<'_>) -> Result<WorkerSettings, ConfigError> {
     Ok(settings)
 }
 
-/// The most: what tells workers' IVs apart has six bits.
+/// A worker's number has six bits in its IVs.
 const MAX_WORKERS: u64 = 64;
-/// Microseconds: whoever polls for longer polls for ever.
+/// A worker that polls for longer might as well never sleep.
 const MAX_BUSY_POLL_MICROS: u64 = 1_000_000;
 /// The highest number of a processor.
 const MAX_CPU: u64 = 1023;
 
-/// How many, and where. `cpu` is for a single one.
+/// The number of workers, and their processors. `cpu` is for a single worker.
 fn parse_workers(worker: &Section<'_>) -> Result<(Option<usize>, Vec<usize>), ConfigError> {
     let count = worker.integer("count", 1, MAX_WORKERS)?.map(|n| n as usize);
     let cpu = worker.integer("cpu", 0, MAX_CPU)?.map(|n| n as usize);
@@ -386,12 +386,13 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
         })
     };
     set("retransmit_tries", 1, 20, &mut settings.retransmit_tries)?;
-    // Smaller than what every IPv4 host takes would make more fragments than a message may have.
+    // With fewer octets than every IPv4 host accepts, a message could need more fragments than it
+    // may have.
     set("fragment_size", 576, 9000, &mut settings.fragment_size)?;
     set("cookie_threshold", 0, 1 << 20, &mut settings.cookie_threshold)?;
     set("half_open_limit", 1, 1 << 20, &mut settings.half_open_limit)?;
     set("half_open_per_source", 1, 1 << 20, &mut settings.half_open_per_source)?;
-    // Who sets the limit of an address alone has the network in mind that the address stands for.
+    // Where only the limit of an address is set, and is higher, it holds for the network too.
     settings.half_open_per_network = settings.half_open_per_network.max(settings.half_open_per_source);
     set("half_open_per_network", 1, 1 << 20, &mut settings.half_open_per_network)?;
     set("ike_sas_per_peer", 0, 1 << 20, &mut settings.ike_sas_per_peer)?;

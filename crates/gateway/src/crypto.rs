@@ -1,5 +1,4 @@
-//! The threads of handshakes: what of IKE's cryptography takes long is computed here, beside
-//! control and workers.
+//! The crypto threads: they compute IKE's slow cryptography beside control and workers.
 
 use crate::error::Error;
 use crate::pool::{Pool, waking};
@@ -9,21 +8,20 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use testudo_ike::endpoint::{Done, Job, JobId};
 
-/// More would take the handshakes of a storm from each other, and the processors from everything
-/// else.
+/// In a storm of handshakes, more threads would hinder each other and starve everything else.
 const MAX_THREADS: usize = 8;
-/// Jobs in line for each thread: as many as keep it busy until control looks again. The others stay
-/// with the endpoint, which lets those go first that have come furthest.
+/// Jobs that wait for each thread: enough to keep it busy until control looks again. All others
+/// stay in the endpoint, which starts the most advanced handshakes first.
 const JOBS_PER_THREAD: usize = 32;
 
-/// What came of a job.
+/// The result of a job.
 pub(crate) type Result = std::result::Result<Done, Failed>;
 
-/// A job that came to nothing.
+/// A job that has panicked.
 pub(crate) struct Failed {
-    /// Which.
+    /// The job's number.
     pub(crate) job: JobId,
-    /// What there is to say about it.
+    /// The panic's message.
     pub(crate) why: String,
 }
 
@@ -33,13 +31,13 @@ pub(crate) const THREAD_NAME_PREFIX: &str = "crypto";
 /// The crypto threads.
 pub(crate) struct Crypto {
     pool: Pool<Job, Result>,
-    /// Jobs that they have.
+    /// Jobs that the threads have.
     out: usize,
 }
 
 impl Crypto {
-    /// Starts as many threads as there are processors beside those of so many workers. `pinned`:
-    /// those that workers keep to.
+    /// Starts one thread for each processor that `workers` leave over. The threads keep off the
+    /// processors in `pinned`, on which workers run.
     pub(crate) fn start(
         workers: usize,
         pinned: Vec<usize>,
@@ -48,7 +46,7 @@ impl Crypto {
         let processors = available_parallelism().map_or(1, usize::from);
         let begin = move || {
             if let Err(error) = testudo_fastpath::thread::give_way(&pinned) {
-                tracing::warn!("a crypto thread does not give way to workers: {error}");
+                tracing::warn!("cannot keep a crypto thread out of the workers' way: {error}");
             }
         };
         Self::with(processors.saturating_sub(workers).clamp(1, MAX_THREADS), begin, run, waking(waker))
@@ -75,7 +73,7 @@ impl Crypto {
         }
     }
 
-    /// What has come back.
+    /// The results that have arrived.
     pub(crate) fn results(&mut self) -> Vec<Result> {
         if self.out == 0 {
             return Vec::new();
@@ -90,7 +88,7 @@ fn run(job: Job) -> Result {
     guard(job.id(), || job.run())
 }
 
-/// A job that panics is a bug, but only its handshake must suffer by it.
+/// A panic is a bug, but only the job's own handshake must suffer by it.
 fn guard(job: JobId, work: impl FnOnce() -> Done) -> Result {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().copied();

@@ -42,19 +42,19 @@ const FIRST_IKE: usize = 4;
 const ENGINE: Token = Token(8);
 /// Heartbeats of the other nodes, on all links.
 const HEARTBEATS: Token = Token(9);
-/// Questions where VIPs are, on all links.
+/// Requests (ARP, ND) for the VIPs, on all links.
 const VIPS: Token = Token(10);
-/// Routers, on what they say of packets of ours.
+/// Routers' ICMP messages about our packets.
 const ICMP: Token = Token(11);
 /// Up to four IKE sockets, then VICI's listener and behind it VICI's clients.
 const VICI: usize = 16;
 
 /// IKE messages handled before commands and routes get their turn.
 const MAX_IKE_MESSAGES_PER_TURN: usize = 64;
-/// Lines and other news passed on to VICI's clients before these are written to and IKE gets its
+/// Log lines and events handed to the VICI server before it writes to its clients and IKE gets its
 /// turn.
 const MAX_NOTES_PER_TURN: usize = 512;
-/// How often traffic is looked at for liveness, and neighbours are kept fresh.
+/// How often traffic is looked at for liveness, and neighbours are refreshed.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a clean end waits for the peers to confirm.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Everything with a descriptor.
 struct Loop {
     poll: Poll,
-    /// Wakes the poller; what came is in [`Gateway::called`] and in `hangup`.
+    /// Wakes the poller. [`Gateway::called`] and `hangup` tell which signal came.
     signals: UnixStream,
     /// SIGHUP came.
     hangup: Arc<AtomicBool>,
@@ -73,15 +73,15 @@ struct Loop {
     gateway: Gateway,
     icmp: IcmpSockets,
     next_housekeeping: Instant,
-    /// More may be read at once, without a word of the poller.
+    /// More IKE messages may wait, without a word from the poller.
     ike_waits: bool,
-    /// Words of routers may wait.
+    /// ICMP messages of routers may wait.
     icmp_waits: bool,
-    /// The same of other nodes.
+    /// Datagrams of other nodes may wait.
     heartbeats_wait: bool,
-    /// The same of the engine.
+    /// Events of the engine may wait.
     engine_waits: bool,
-    /// VICI's clients have more to read or to say than one turn takes.
+    /// VICI's clients have more to send or to receive than one turn handles.
     vici_waits: bool,
 }
 
@@ -93,7 +93,7 @@ struct Farewell {
 }
 
 impl Farewell {
-    /// What went wrong first counts.
+    /// Keeps the first error.
     fn failed(&mut self, error: Error) {
         if self.result.is_ok() {
             self.result = Err(error);
@@ -146,8 +146,8 @@ impl Loop {
         for (signal, flag) in [(SIGHUP, &hangup), (SIGTERM, &called), (SIGINT, &called)] {
             signal_hook::flag::register(signal, Arc::clone(flag)).map_err(Error::io("listen for signals"))?;
         }
-        // What can fail and changes nothing comes first. What an earlier run protects is shut all
-        // the time.
+        // What can fail without having changed anything comes first. What an earlier run protects
+        // stays shut all the time.
         let sockets = IkeSockets::open(DataPath::MARK)?;
         let icmp = IcmpSockets::open()?;
         let vici = ViciSocket::open(&config.vici_socket, registry, VICI)?;
@@ -224,7 +224,7 @@ impl Loop {
             None => tracing::info!("ending: deleting all SAs at the peers"),
             Some(_) => tracing::info!("ending: giving all SAs to the other nodes"),
         }
-        // What follows takes its time where there are very many SAs.
+        // With very many SAs the rest takes long.
         log::flush();
         self.gateway.look_at_clock();
         let within = if self.gateway.node.is_some() { DRAIN_TIMEOUT } else { FAREWELL_TIMEOUT };
@@ -232,7 +232,8 @@ impl Loop {
         Farewell { until: Instant::now() + within, result }
     }
 
-    /// Whose terminal is gone does not want the tunnels gone, and there is nothing to read again.
+    /// SIGHUP ends nothing: a closed terminal must not close the tunnels. It reloads nothing
+    /// either.
     fn note_hangup(&self) {
         if self.hangup.swap(false, Ordering::Relaxed) {
             tracing::info!("SIGHUP changes nothing: swanctl --load-all loads connections and secrets");
@@ -244,7 +245,7 @@ impl Loop {
         self.gateway.look_at_clock();
         self.gateway.watch(self.server.is_watched());
         if self.gateway.node.is_some() {
-            // What other nodes say first: how late this one is must not look as if they were
+            // Messages of other nodes come first: if this node is late, the others must not seem
             // silent.
             self.engine_waits = self.gateway.engine_events();
             self.heartbeats_wait = self.gateway.datagrams();
@@ -256,7 +257,7 @@ impl Loop {
                 SIGNALS => self.drain_signals(),
                 NETLINK => self.follow_routes()?,
                 WORKERS => self.gateway.worker_events(),
-                // It has woken us; the results are looked for at every turn.
+                // Only a wake-up: every turn looks for what they have brought.
                 CRYPTO | ENGINE | HEARTBEATS => {}
                 VIPS => self.gateway.answer_for_vips(),
                 ICMP => icmp = true,
@@ -314,7 +315,7 @@ impl Loop {
         Ok(())
     }
 
-    /// How long nothing is due.
+    /// The time until something is due.
     fn timeout(&mut self, farewell: Option<Instant>) -> Duration {
         if self.ike_waits
             || self.icmp_waits

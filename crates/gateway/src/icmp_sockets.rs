@@ -1,10 +1,10 @@
-//! Where routers tell that a packet of ours was too large: the kernel's copies of such ICMP
-//! messages, and of no others.
+//! Sockets on which the kernel copies to us the ICMP messages by which routers say that a packet of
+//! ours was too large. Other messages do not come here.
 //!
-//! Anybody may send them. What quotes neither ESP nor ESP in UDP never leaves the kernel, and of
-//! the rest what is believed, because it quotes a packet that was sent, has a budget of its own:
-//! whoever makes messages up wears out another, which takes more than 16384 a second. When either
-//! is worn out nothing is read until the second is over.
+//! Anybody may send them. A message that quotes neither ESP, AH nor ESP in UDP never leaves the
+//! kernel. A message is believed if it quotes a packet that was sent. Messages that are believed
+//! have a budget of their own, which forged ones cannot use up. When one of the budgets is used up,
+//! nothing is read until the second is over.
 
 use crate::error::{Error, Result};
 use nix::libc;
@@ -18,11 +18,11 @@ use testudo_ipsec::pmtu::TooBig;
 const MAX_MESSAGE_OCTETS: usize = 2048;
 /// Messages of a socket in one turn.
 const MAX_MESSAGES_PER_TURN: usize = 64;
-/// In a second, of those that are believed: each may go to all SAs of a path, and to other nodes.
-/// Routers say it again.
+/// Messages in a second that are believed: each may concern all SAs of a path, and other nodes.
+/// Routers repeat theirs.
 const MAX_BELIEVED_PER_SECOND: usize = 1024;
-/// In a second, of those that are not. To find that out takes about a microsecond: a flood costs a
-/// few hundredths of a processor.
+/// Messages in a second that are not believed. Each costs about a microsecond, and so a flood a few
+/// hundredths of a processor.
 const MAX_DISBELIEVED_PER_SECOND: usize = 1 << 14;
 
 /// One socket for each family that the kernel has.
@@ -34,7 +34,7 @@ struct IcmpSocket {
     socket: Socket,
     /// Reads a message as this socket gives it.
     read: fn(&[u8]) -> Option<TooBig>,
-    /// Messages that it may take in this second: those that are believed, and others.
+    /// Messages that it may still take in this second: those that are believed, and the others.
     left: (usize, usize),
 }
 
@@ -58,15 +58,16 @@ impl IcmpSockets {
         self.sockets.iter().map(|one| one.socket.as_raw_fd())
     }
 
-    /// A second is over. Look at them: a queue that was full then wakes nobody.
+    /// A second is over. The caller must look at the sockets then: a queue that was full wakes
+    /// nobody.
     pub(crate) fn refill(&mut self) {
         self.sockets
             .iter_mut()
             .for_each(|one| one.left = (MAX_BELIEVED_PER_SECOND, MAX_DISBELIEVED_PER_SECOND));
     }
 
-    /// What has come, up to a burst of each. `told` says whether a message is believed. True if
-    /// more may be there that can be read in this second.
+    /// Reads messages, up to a burst of each socket. `told` says whether a message is believed.
+    /// True if more may wait that can be read in this second.
     pub(crate) fn receive(&mut self, mut told: impl FnMut(&TooBig) -> bool) -> bool {
         let mut more = false;
         for one in &mut self.sockets {
@@ -101,7 +102,7 @@ fn open(domain: Domain, protocol: Protocol, filter: &[SockFilter]) -> io::Result
     let socket = Socket::new(domain, Type::RAW.nonblocking(), Some(protocol))?;
     // SO_ATTACH_FILTER.
     socket.attach_filter(filter)?;
-    // What came before the filter was there.
+    // Drops what came before the filter was attached.
     while (&mut &socket).read(&mut [0; 1]).is_ok() {}
     Ok(socket)
 }

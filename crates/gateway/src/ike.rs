@@ -14,12 +14,12 @@ use testudo_ike::endpoint::{
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};
 use testudo_ipsec::selector::AddrRange;
 
-/// One or the other. Both are read as the endpoint; whatever changes one is a method here, so that
-/// nothing changes IKE in passing: a member tells the other nodes at its next [`Ike::pump`].
+/// Both are read as the endpoint. Every change is a method here, because a member must tell the
+/// other nodes of it, at the next [`Ike::pump`].
 pub(crate) enum Ike {
-    /// All that it does is stable at once: there is nobody to wait for.
+    /// Stands alone: all that it does is stable at once.
     Alone(Box<Endpoint>),
-    /// What it does leaves when the others hold it.
+    /// A member of a cluster: an output leaves when the other nodes hold what it depends on.
     Member(Box<Member>),
 }
 
@@ -43,7 +43,7 @@ impl Ike {
         }
     }
 
-    /// Tells the time of day.
+    /// Sets the time of day.
     pub(crate) fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
         match self {
             Self::Alone(endpoint) => endpoint.set_unix_time(now, unix),
@@ -75,7 +75,7 @@ impl Ike {
         }
     }
 
-    /// An IKE SA, of whichever node.
+    /// An IKE SA of any node.
     pub(crate) fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
         match self {
             Self::Alone(endpoint) => endpoint.sa(id),
@@ -91,14 +91,14 @@ impl Ike {
         }
     }
 
-    /// Whatever was begun is complete: the others may hear of it.
+    /// A change is complete: the other nodes may hear of it.
     pub(crate) fn pump(&mut self, now: Time) {
         if let Self::Member(member) = self {
             member.pump(now);
         }
     }
 
-    /// What to do next. What waits for nobody is stable at once.
+    /// The next thing to do.
     pub(crate) fn poll_output(&mut self) -> Option<MemberOutput> {
         match self {
             Self::Alone(endpoint) => endpoint.poll_output().map(MemberOutput::Ike),
@@ -106,7 +106,7 @@ impl Ike {
         }
     }
 
-    /// The endpoint, of either: for the methods that follow alone.
+    /// The endpoint of either. Only the methods that follow may use it.
     fn endpoint_mut(&mut self) -> &mut Endpoint {
         match self {
             Self::Alone(endpoint) => endpoint,
@@ -170,7 +170,7 @@ impl Ike {
         self.endpoint_mut().take_names()
     }
 
-    /// Gives the connections that the name concerns.
+    /// Gives the connections whose addresses have changed.
     pub(crate) fn resolved(
         &mut self,
         now: Time,

@@ -2,8 +2,8 @@
 //! datagram.
 //!
 //! The XDP filter passes IKE alone to these sockets; ESP never gets here. On port 4500 the four
-//! zero octets of the non-ESP marker (RFC 3948 §2.2) are put and taken here, so that the protocol
-//! crate never sees them.
+//! zero octets of the non-ESP marker (RFC 3948 §2.2) are added and removed here, so that the
+//! protocol crate never sees them.
 
 use crate::error::{Error, Result};
 use nix::cmsg_space;
@@ -42,9 +42,10 @@ struct IkeSocket {
 /// All sockets that the kernel lets us have.
 pub(crate) struct IkeSockets {
     sockets: Vec<IkeSocket>,
-    /// Whose turn it is.
+    /// The socket whose turn it is.
     at: Cell<usize>,
-    /// What is left of it. To look at a socket in vain is a system call too.
+    /// Reads that are left of its turn. A read that finds nothing counts, for it is a system call
+    /// too.
     left: Cell<usize>,
 }
 
@@ -131,19 +132,18 @@ fn open(local: SocketAddr, mark: u32) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Makes the receive buffer that large, also beyond net.core.rmem_max, which is small on many
-/// machines; returns how large it is. Who lacks the right to it (CAP_NET_ADMIN) gets as much as
-/// everybody.
+/// Makes the receive buffer `wanted` octets large, also beyond net.core.rmem_max, which is small on
+/// many machines. Returns how large it is: without CAP_NET_ADMIN the limit holds.
 fn make_room(socket: &Socket, wanted: usize) -> io::Result<usize> {
     if setsockopt(socket, sockopt::RcvBufForce, &wanted).is_err() {
         socket.set_recv_buffer_size(wanted)?;
     }
-    // The kernel counts twice what is asked for, the half of it for its own needs (socket(7)).
+    // The kernel shows twice what was asked for, half of it for its own needs (socket(7)).
     Ok(socket.recv_buffer_size()? / 2)
 }
 
 impl IkeSocket {
-    /// `None` when nothing waits; what is no IKE message is skipped.
+    /// `None` when nothing waits; a datagram that is no IKE message is skipped.
     fn receive(&self, buffer: &mut [u8]) -> Option<(Path, Range<usize>)> {
         let skip = if self.port == NAT_PORT { NON_ESP_MARKER.len() } else { 0 };
         loop {
@@ -151,7 +151,7 @@ impl IkeSocket {
                 Ok(Some((path, len))) => return Some((path, skip..len)),
                 Ok(None) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                // An error is told once and then gone; datagrams may stand behind it.
+                // The kernel reports an error once; datagrams may wait behind it.
                 Err(error) => tracing::warn!("cannot receive on UDP port {}: {error}", self.port),
             }
         }

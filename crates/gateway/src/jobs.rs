@@ -1,11 +1,11 @@
-//! Which `swanctl` waits for which SA: ties VICI jobs to what the IKE endpoint reports.
+//! Which VICI job waits for which SA.
 
 use std::collections::BTreeSet;
 use testudo_ike::endpoint::Terminating;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 use testudo_vici::control::JobId;
 
-/// Commands that have not come to their end.
+/// Commands that are not over.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     initiations: Vec<Initiation>,
@@ -44,7 +44,7 @@ impl Jobs {
         });
     }
 
-    /// Whoever wants to read lines about this IKE SA.
+    /// The jobs that want the log lines of this IKE SA.
     pub(crate) fn listeners(&self, ike: IkeSaId) -> Vec<JobId> {
         let initiations = self.initiations.iter().filter(|i| i.ike == ike).map(|i| i.job);
         let terminations = self.terminations.iter().filter(|t| t.ikes.contains(&ike)).map(|t| t.job);
@@ -58,13 +58,13 @@ impl Jobs {
         }
     }
 
-    /// An initiation came to its end: whose was it?
+    /// An initiation is over: the jobs that have waited for it.
     pub(crate) fn initiated(&mut self, ike: IkeSaId, child: &str) -> Vec<JobId> {
         let done = self.initiations.extract_if(.., |i| i.ike == ike && i.child == child);
         done.map(|i| i.job).collect()
     }
 
-    /// An IKE SA is gone: which jobs are complete by that, and how many SAs did each see go?
+    /// An IKE SA is gone: the jobs that are complete by that, and how many SAs each has seen go.
     pub(crate) fn ike_gone(&mut self, ike: IkeSaId) -> Vec<(JobId, u32)> {
         for termination in &mut self.terminations {
             termination.gone += u32::from(termination.ikes.remove(&ike));

@@ -1,11 +1,11 @@
 //! The log on stderr.
 //!
-//! No thread waits for the reader of the log but the one that writes it: a reader that stalls (a
-//! full pipe, a stopped journald) costs lines, which are counted, and never holds up control.
+//! Only the thread that writes the log waits for its reader. A reader that stalls (a full pipe, a
+//! stopped journald) costs lines, which are counted, and never holds up control.
 //!
-//! A handshake leads to some lines, and each write wakes the reader. So the control thread's lines
-//! wait for the end of its turn, and go together. What tells of trouble does not wait, nor does
-//! anything that another thread says; whatever came before goes before.
+//! A handshake logs several lines, and each write wakes the reader. So the control thread's lines
+//! wait for the end of its turn, and are written together. Errors and warnings do not wait, nor do
+//! lines of other threads. Lines keep their order.
 
 mod format;
 mod queue;
@@ -25,9 +25,9 @@ use std::time::Duration;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Octets that wait for a slow reader: some 10 000 lines.
+/// Octets that may wait for a slow reader: some 10 000 lines.
 const MAX_QUEUE_OCTETS: usize = 1 << 20;
-/// More does not wait for the end of a turn, however long it is.
+/// Octets of lines that wait for the end of a turn. With more, all are written at once.
 const MAX_BATCH_OCTETS: usize = 64 << 10;
 static QUEUE: Queue = Queue::new(MAX_QUEUE_OCTETS, MAX_BATCH_OCTETS);
 
@@ -49,7 +49,7 @@ pub(crate) struct LogSettings {
 
 /// Starts the log, and the thread that writes it.
 pub(crate) fn start(settings: LogSettings) -> io::Result<()> {
-    // Not by `std::io`: its lock would be held for as long as the reader stalls.
+    // Not `std::io::Stderr`: its lock would be held for as long as the reader stalls.
     let mut stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let style = Style {
         format: settings.format,
@@ -64,8 +64,8 @@ pub(crate) fn start(settings: LogSettings) -> io::Result<()> {
     Ok(())
 }
 
-/// systemd names device and inode of the journal's stream (systemd.exec(5)); what was redirected
-/// since is another.
+/// True if stderr is the journal's stream, of which systemd names device and inode
+/// (systemd.exec(5)). It may have been redirected since.
 fn is_journal(stderr: &impl AsFd, stream: Option<&str>) -> bool {
     let Some((device, inode)) = stream.and_then(|stream| stream.split_once(':')) else { return false };
     let found = nix::sys::stat::fstat(stderr);
@@ -90,19 +90,19 @@ impl Drop for Holding {
     }
 }
 
-/// Has what waits written.
+/// Has the lines that wait written.
 pub(crate) fn flush() {
     QUEUE.flush();
 }
 
-/// At the end: waits until the reader has all lines, but not longer than that.
+/// At the end: waits until the reader has all lines, at most for `patience`.
 pub(crate) fn finish(patience: Duration) {
     if STARTED.load(Ordering::Relaxed) {
         QUEUE.finish(patience);
     }
 }
 
-/// A text for stderr that is no line of the log: an operator sits at the terminal.
+/// Writes a text to stderr that is no line of the log: an operator sits at the terminal.
 pub(crate) fn say(text: &str) {
     if STARTED.load(Ordering::Relaxed) {
         QUEUE.push(text.as_bytes(), true);
@@ -112,7 +112,7 @@ pub(crate) fn say(text: &str) {
     }
 }
 
-/// What the standard library would write to stderr itself, and wait for its reader.
+/// Logs a panic. The standard library would write it to stderr and wait for the reader.
 pub(crate) fn panicked(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     tracing::error!("thread '{}' {panic}", thread.name().unwrap_or("?"));

@@ -49,7 +49,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the simulator plants must be in no gateway that is built for use.
+/// A gateway that is built for use must not contain the bugs that the simulator plants.
 const _: () =
     assert!(cfg!(debug_assertions) || !testudo_planted::COMPILED, "bugs of the simulator are compiled in");
 
@@ -58,7 +58,7 @@ const SIGNALS: &str = "Signals: SIGTERM and SIGINT delete all SAs at the peers a
 
 /// How long the end waits for the reader of the log.
 const END_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a panic does: workers go on meanwhile.
+/// How long a panic waits for that reader: workers go on meanwhile.
 const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The Testudo IPsec gateway.
@@ -102,8 +102,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// A panic is a bug. In a crypto thread only its handshake suffers; anywhere else the state may be
-/// half changed, so the process ends at once and fails closed.
+/// A panic is a bug. In a crypto thread only its handshake suffers; elsewhere the state may be half
+/// changed, so the process ends at once and fails closed.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         log::panicked(panic);

@@ -1,8 +1,8 @@
 //! Threads that compute, so that the control thread need not wait.
 //!
-//! Work goes in by a list and comes back by another. The control thread is woken once for all that
-//! has come back since it looked last, and while there is more to do not for every single result:
-//! to be woken costs about as much as to go on with one.
+//! Jobs wait in one list, and results in another. The control thread is woken once for all results
+//! since its last look, because a wake-up costs about as much as a result. While more jobs wait, it
+//! is not woken for each single result.
 
 use mio::Waker;
 use std::collections::VecDeque;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// So long a result may wait for those that come behind it, and until the next is there; but for
-/// none that takes long.
+/// How long a result may wait for others before control is woken. A result does not wait while a
+/// long job runs.
 const MAX_RESULT_DELAY: Duration = Duration::from_micros(500);
 
 /// What wakes the control thread.
@@ -24,8 +24,8 @@ pub(crate) fn waking(waker: Arc<Waker>) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// The threads, and what is on its way to and from them. `J` goes in, `D` comes back. To drop it
-/// ends the threads, each behind what it is at; what waits is dropped.
+/// The threads, the jobs `J` that wait for them, and their results `D`. Dropping the pool ends each
+/// thread after its present job, and drops the jobs that wait.
 pub(crate) struct Pool<J, D> {
     shared: Arc<PoolState<J, D>>,
     threads: Vec<JoinHandle<()>>,
@@ -35,15 +35,15 @@ struct PoolState<J, D> {
     work: Mutex<Work<J>>,
     ready: Condvar,
     done: Mutex<Results<D>>,
-    /// Says that there is something done.
+    /// Wakes control: there are results.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Results<D> {
     list: Vec<D>,
-    /// When the first of them came.
+    /// When the oldest result came.
     since: Option<Instant>,
-    /// Control has been told of them.
+    /// Control has been woken for them.
     told: bool,
 }
 
@@ -55,9 +55,9 @@ struct Work<J> {
 }
 
 impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
-    /// Starts so many threads, called `name`-0 and so on. Each calls `begin` first, and `run` with
-    /// what comes in. Before work that `takes_long` says to take long, control is told of what is
-    /// done.
+    /// Starts `threads` threads, called `name`-0 and so on. Each calls `begin` first, then `run`
+    /// for each job. Before a job for which `takes_long` is true, control is woken for the results
+    /// that wait.
     pub(crate) fn start(
         name: &str,
         threads: usize,
@@ -95,18 +95,18 @@ impl<J: Send + 'static, D: Send + 'static> Pool<J, D> {
         self.threads.len()
     }
 
-    /// Puts work in line.
+    /// Queues jobs.
     pub(crate) fn submit(&self, jobs: impl IntoIterator<Item = J>) {
         let mut work = lock(&self.shared.work);
         let before = work.waiting.len();
         work.waiting.extend(jobs);
         let to_wake = work.idle.min(work.waiting.len() - before);
         drop(work);
-        // To wake somebody is a system call.
+        // Each wake-up is a system call.
         (0..to_wake).for_each(|_| self.shared.ready.notify_one());
     }
 
-    /// Takes what is done.
+    /// Takes the results.
     pub(crate) fn done(&self) -> Vec<D> {
         let mut done = lock(&self.shared.done);
         (done.since, done.told) = (None, false);
@@ -126,7 +126,7 @@ impl<J, D> PoolState<J, D> {
             if let Some(job) = work.waiting.pop_front() {
                 return Some(job);
             }
-            // Whoever goes to sleep leaves nothing untold.
+            // Before a thread sleeps, control is woken for all results.
             if !told {
                 drop(work);
                 self.tell(Duration::ZERO);
@@ -148,7 +148,7 @@ impl<J, D> PoolState<J, D> {
         self.tell(MAX_RESULT_DELAY);
     }
 
-    /// Tells control of results that have waited so long, if it has not been told.
+    /// Wakes control if it was not woken yet and the oldest result has waited for `min_age`.
     fn tell(&self, min_age: Duration) {
         let mut done = lock(&self.done);
         let tell = !done.told && done.since.is_some_and(|since| since.elapsed() >= min_age);
@@ -168,13 +168,13 @@ impl<J, D> Drop for Pool<J, D> {
         drop(work);
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {
-            // One that panicked is over, too.
+            // A thread that has panicked has ended, too.
             let _ = thread.join();
         }
     }
 }
 
-/// Nobody panics with the lists half changed.
+/// No thread panics with a list half changed, so a poisoned lock is usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Maps by prefix that answer what lies around a prefix, and what inside it, without walking
-//! everything.
+//! Maps from prefixes to values that find the prefixes around a prefix and inside it without a walk
+//! through all.
 
 use crate::prefix::{last_address, widest_at};
 use std::collections::BTreeMap;
@@ -7,12 +7,14 @@ use std::ops::Deref;
 use testudo_base::prefix::Prefix;
 use testudo_ipsec::selector::AddrRange;
 
-/// A value for each of some prefixes. Changed by its own methods only, read as the map that it is.
+/// Maps prefixes to values. It is read as the `BTreeMap` inside, and changed by its own methods
+/// alone.
 #[derive(Clone, Debug)]
 pub(crate) struct PrefixMap<V> {
-    /// In order, what lies inside a prefix follows it.
+    /// In its order, the prefixes inside a prefix follow that prefix.
     map: BTreeMap<Prefix, V>,
-    /// How many prefixes have which length, those of IPv6 apart: there are few lengths as a rule.
+    /// How many prefixes there are of each family (true: IPv6) and length. As a rule there are few
+    /// lengths.
     lengths: BTreeMap<(bool, u8), usize>,
 }
 
@@ -42,7 +44,7 @@ impl<V> Deref for PrefixMap<V> {
 }
 
 impl<V> PrefixMap<V> {
-    /// Sets the value of a prefix, and answers the former one.
+    /// Sets the value of a prefix, and gives the former one.
     pub(crate) fn insert(&mut self, prefix: Prefix, value: V) -> Option<V> {
         let former = self.map.insert(prefix, value);
         if former.is_none() {
@@ -63,7 +65,7 @@ impl<V> PrefixMap<V> {
         Some(former)
     }
 
-    /// To change a value that is there.
+    /// The value of a prefix, to be changed.
     pub(crate) fn get_mut(&mut self, prefix: &Prefix) -> Option<&mut V> {
         self.map.get_mut(prefix)
     }
@@ -154,7 +156,7 @@ impl<const N: usize> From<[Prefix; N]> for PrefixSet {
     }
 }
 
-/// Counts what is looked at, so that tests can tell that it does not grow with what is there.
+/// Counts the entries that are looked at: tests prove that the count does not grow with the map.
 pub(crate) mod meter {
     #[cfg(test)]
     thread_local!(static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
@@ -169,7 +171,7 @@ pub(crate) mod meter {
         VISITED.set(VISITED.get() + 1);
     }
 
-    /// What was looked at since the last call.
+    /// Entries looked at since the last call.
     #[cfg(test)]
     pub(crate) fn take() -> usize {
         VISITED.take()

@@ -1,5 +1,5 @@
-//! What the daemon needs of the kernel, checked before anything changes, and what it gives up for
-//! its secrets' sake.
+//! The rights that the daemon needs, checked before anything changes, and the ones that it gives up
+//! to protect its secrets.
 
 use crate::error::{Error, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -33,13 +33,13 @@ pub(crate) fn missing() -> Result<Vec<String>> {
     missing_in(&status)
 }
 
-/// The same by the text of /proc/self/status.
+/// One line for each right that is missing by the text of /proc/self/status.
 pub(crate) fn missing_in(status: &str) -> Result<Vec<String>> {
     let effective = effective(status).ok_or(Error::NoCapabilities)?;
     Ok(missing_of(effective))
 }
 
-/// True if a process may lock as much memory as it likes, or let itself.
+/// True if a process may lock any amount of memory, or may allow itself to.
 pub(crate) fn locks_memory(status: &str) -> bool {
     effective(status).is_some_and(|effective| MEMORY.iter().any(|bit| effective & (1 << bit) != 0))
 }
@@ -66,14 +66,14 @@ pub(crate) fn protect_secrets() -> Result<()> {
     nix::sys::prctl::set_dumpable(false).map_err(failed("make the process undumpable"))
 }
 
-/// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: takes as much as
-/// it may.
+/// UMEM and BPF maps count as locked memory, unless the process has CAP_IPC_LOCK: raises the limit
+/// as far as allowed.
 pub(crate) fn raise_memlock() {
     let unlimited = nix::libc::RLIM_INFINITY;
     if setrlimit(Resource::RLIMIT_MEMLOCK, unlimited, unlimited).is_err()
         && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK)
     {
-        // Should it be too little, registering the frames fails and says so.
+        // If the limit is too low, the registration of the frames fails and says so.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
     }
 }

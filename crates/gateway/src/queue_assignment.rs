@@ -1,9 +1,9 @@
 //! Which worker has which queues of which ports, and which processor.
 //!
-//! Queue q of every port belongs to worker q mod K, where K is as large as the workers are many and
-//! the ports' queues allow: so each of these has at least one queue of every port, to send by too.
-//! Workers beyond K have none, and help. A port whose interface is missing does not count; when the
-//! interface comes it must have K queues each way.
+//! Queue q of every port belongs to worker q mod K. K is the number of workers, or less if a port
+//! has fewer queues: so each of these K workers has at least one queue of every port, to send by
+//! too. Workers beyond K have no queues, and steal work. A port whose interface is missing does not
+//! count; when the interface comes it must have K queues each way.
 
 use crate::config::{Config, PortConfig};
 use crate::error::{Error, Result};
@@ -12,8 +12,7 @@ use testudo_fastpath::filter::MAX_QUEUES;
 use testudo_fastpath::port::xdp::{RING_ENTRIES, XdpConfig};
 use testudo_fastpath::port::{Queues, queues_of};
 
-/// A worker's queues of one port share a ring's worth of packets that wait. Even so one queue holds
-/// that many.
+/// The smallest ring of a queue. A worker's queues of one port share the entries of one usual ring.
 const MIN_RING_ENTRIES: u32 = 256;
 
 /// All workers, by their numbers.
@@ -23,22 +22,23 @@ pub(crate) struct QueueAssignment(pub(crate) Vec<AssignedWorker>);
 /// One worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AssignedWorker {
-    /// The processor that it keeps to.
+    /// The processor that it is pinned to.
     pub(crate) cpu: Option<usize>,
     /// It has a queue of every port whose interface is there, and will have one of those that come.
     pub(crate) carries: bool,
-    /// The queues that it has, by port and queue. It sends by the first of each port.
+    /// Its queues, as port and queue. It sends by the first queue of each port.
     pub(crate) queues: Vec<(PortIndex, u16)>,
 }
 
 impl QueueAssignment {
-    /// Asks the kernel how many queues the ports have whose interfaces are there. Changes nothing.
+    /// Asks the kernel for the numbers of queues of the interfaces that are there. Changes nothing.
     pub(crate) fn of(config: &Config) -> Result<Self> {
         let asked = config.ports.iter().map(ask).collect::<Result<Vec<_>>>()?;
         Ok(Self::with(&asked, config.worker.count, &config.worker.cpus))
     }
 
-    /// As many as are wanted; else one, whose packets of one SA never overtake each other.
+    /// For `wanted` workers. By default there is one, with which the packets of an SA keep their
+    /// order.
     pub(crate) fn with(ports: &[Option<Queues>], wanted: Option<usize>, cpus: &[usize]) -> Self {
         let count = wanted.unwrap_or(1);
         let own = usable(ports).unwrap_or(count).min(count);
@@ -55,7 +55,7 @@ impl QueueAssignment {
         Self((0..count).map(assigned).collect())
     }
 
-    /// The processors that workers keep to.
+    /// The processors that workers are pinned to.
     pub(crate) fn cpus(&self) -> Vec<usize> {
         self.0.iter().filter_map(|assigned| assigned.cpu).collect()
     }
@@ -74,21 +74,21 @@ impl AssignedWorker {
     }
 }
 
-/// The queues that a worker has of an interface with so many, where as many workers as `own` have
-/// some.
+/// A worker's queues of an interface that has `queues`, where `own` workers have some.
 pub(crate) fn of_worker(queues: u32, worker: usize, own: usize) -> impl Iterator<Item = u16> {
     (0..queues).filter(move |queue| *queue as usize % own == worker).map(|queue| queue as u16)
 }
 
-/// A queue of a port of which a worker has so many.
+/// The settings of a queue where a worker has `of_port` queues of the port.
 pub(crate) fn queue_config(usual: XdpConfig, queue: u16, of_port: usize) -> XdpConfig {
-    // The largest power of two that so many of them share a ring's worth of packets by.
+    // The largest power of two such that the queues together have no more entries than one usual
+    // ring.
     let ring = (RING_ENTRIES / of_port.max(1) as u32).max(MIN_RING_ENTRIES);
     let ring = 1 << ring.ilog2();
     XdpConfig { queue: u32::from(queue), rx_ring: ring, tx_ring: ring, ..usual }
 }
 
-/// So many workers can have a queue of each port to receive by, and one to send by. `None`: no
+/// How many workers can have a queue of each port to receive by, and one to send by. `None`: no
 /// interface is there.
 fn usable(ports: &[Option<Queues>]) -> Option<usize> {
     let each = ports.iter().flatten().map(|queues| queues.receive.min(queues.send));
@@ -109,7 +109,7 @@ fn ask(port: &PortConfig) -> Result<Option<Queues>> {
     numbered(&port.interface, found).map_err(Error::at(&port.place)).map(Some)
 }
 
-/// The queues of an interface, unless they are more than there are numbers.
+/// The queues of an interface, unless there are more of them than numbers.
 pub(crate) fn numbered(interface: &str, found: Queues) -> Result<Queues> {
     if found.receive <= MAX_QUEUES.into() {
         return Ok(found);

@@ -92,12 +92,12 @@ impl<'a> Section<'a> {
         self.source.error(value.span().start, self.path(key), found, expected.into())
     }
 
-    /// A complaint about a key that is not there.
+    /// The error for a key that is missing.
     pub(crate) fn missing(&self, key: &str, expected: impl Into<String>) -> ConfigError {
         self.source.error(self.offset, self.path(key), "nothing".into(), expected.into())
     }
 
-    /// A complaint about a key that is there, and fits by itself, but not with the rest.
+    /// The error for a key whose value is valid by itself, but not with the rest.
     pub(crate) fn unfit(&self, key: &str, expected: impl Into<String>) -> ConfigError {
         let value = self.table.iter().find(|(k, _)| k.get_ref().as_ref() == key);
         match value {
@@ -106,14 +106,14 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where the value of a key stands, as complaints begin.
+    /// File, line and path of a key: the begin of an error about it.
     pub(crate) fn place(&self, key: &str) -> String {
         let value = self.table.iter().find(|(k, _)| k.get_ref().as_ref() == key);
         let offset = value.map_or(self.offset, |(_, value)| value.span().start);
         format!("{}:{}: {}", self.source.file.display(), self.source.line(offset), self.path(key))
     }
 
-    /// A string turned into `T` by `convert`, which answers `None` for what it does not understand.
+    /// A string turned into `T` by `convert`, which gives `None` for what it does not understand.
     pub(crate) fn string<T>(
         &self,
         key: &'static str,
@@ -204,7 +204,7 @@ impl<'a> Section<'a> {
         Section { source: self.source, name, offset: value.span().start, table, known: RefCell::default() }
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses keys that nobody asked for.
     pub(crate) fn finish(self) -> Result<(), ConfigError> {
         let known = self.known.borrow();
         for (key, value) in self.table {
@@ -227,7 +227,7 @@ fn within(value: &Spanned<DeValue<'_>>, min: u64, max: u64) -> Option<u64> {
     (min..=max).contains(&number).then_some(number)
 }
 
-/// An array of strings, or of integers, as it stands there.
+/// An array of strings, or of integers, as it stands in the file.
 fn array(items: &[Spanned<DeValue<'_>>]) -> String {
     let strings: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
     let integers = || {

@@ -1,4 +1,4 @@
-//! Commands about SAs that another node of the cluster owns: they are its to carry out.
+//! Commands about SAs that another node of the cluster owns. That node carries them out.
 
 use crate::error::Result;
 use crate::gateway::Gateway;
@@ -7,7 +7,7 @@ use testudo_cluster::member::{Ask, Class, Effect, PieceName, Sa};
 use testudo_ike::endpoint::Terminating;
 use testudo_vici::control::{ConfigChange, ConfigItem, ConfigItemKind, JobId, Selection};
 
-/// SAs of other nodes: as these know them, and by the numbers that they have here.
+/// SAs of other nodes: as their owners know them, and by their numbers here.
 #[derive(Default)]
 pub(crate) struct RemoteSas {
     pub(crate) sas: Vec<Sa>,
@@ -53,7 +53,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// This node does not take what the cluster has.
+    /// Notes that this node refuses a part of the cluster's configuration.
     pub(crate) fn refused(&mut self, effect: &Effect, why: String) {
         if let Effect::Set(name) = effect {
             self.in_cluster(|member, now| member.refused(now, name, why));
@@ -61,7 +61,7 @@ impl Gateway {
     }
 }
 
-/// As the other nodes are told of it.
+/// The change as the other nodes are told of it.
 pub(crate) fn effect(change: ConfigChange) -> Effect {
     let name = |ConfigItem { kind, name }: ConfigItem| {
         let class = match kind {

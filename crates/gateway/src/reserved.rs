@@ -1,29 +1,29 @@
-//! Addresses that belong to others around this host: no peer may give them to us as virtual ones,
-//! unless the connection says so, or it would have the traffic of our neighbours, our routers and
-//! our name servers.
+//! Addresses of other hosts around this one. A peer may not assign them to us as virtual addresses,
+//! unless the connection says so: else it would get the traffic of our neighbours, routers and name
+//! servers.
 
 use crate::prefix::range_of;
 use std::net::IpAddr;
 use testudo_fastpath::fib::Fib;
 use testudo_ipsec::selector::AddrRange;
 
-/// Where name servers stand: the file that programs read, and behind systemd-resolved, which names
-/// itself there, its own.
+/// Files that name the name servers: the one that programs read, and the one with the servers of
+/// systemd-resolved, which names itself in the first.
 const RESOLVER_FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
-/// The networks on our links, the neighbours in those that are handed out, and the name servers of
-/// this host.
+/// The networks on our links, the neighbours in networks that are handed out, and this host's name
+/// servers.
 pub(crate) fn reserved(fib: &Fib) -> Vec<AddrRange> {
     let networks = fib.connected().iter().filter_map(range_of);
     let neighbours = fib.neighbours().map(|(_, addr)| addr);
-    // A file that is missing names nobody.
+    // A missing file names no servers.
     let texts = RESOLVER_FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     let servers = texts.flat_map(|text| name_servers(&text).collect::<Vec<_>>());
     let singles = neighbours.chain(servers).filter_map(|addr| AddrRange::new(addr, addr));
     networks.chain(singles).collect()
 }
 
-/// The servers that a `resolv.conf` names; a zone behind an address says nothing here.
+/// The servers that a `resolv.conf` names; a zone behind an address is ignored.
 fn name_servers(text: &str) -> impl Iterator<Item = IpAddr> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

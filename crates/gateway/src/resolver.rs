@@ -1,8 +1,8 @@
 //! DNS names of connections: resolved in threads of their own, because that may take long.
 //!
 //! The system's own resolver is asked, so `/etc/hosts`, `/etc/resolv.conf` and `/etc/nsswitch.conf`
-//! count. Nothing ends a look-up that has begun, so control takes a name for failed when its time
-//! is over, and whatever comes later for nothing.
+//! count. A look-up cannot be cancelled. So control takes a name as failed when its time is over,
+//! and ignores a later answer.
 
 use crate::error::LookupError;
 use crate::pool::{Pool, waking};
@@ -12,32 +12,32 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Threads, and so look-ups at a time.
+/// Threads: as many look-ups run at a time.
 const LOOKUP_THREADS: usize = 4;
 /// Names that wait for a thread; more fail at once.
 const MAX_WAITING_NAMES: usize = 16_384;
 /// How long a look-up may take, with the time that it waits for a thread.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a name stands for, or why for nothing.
+/// A name and its addresses, or why it has none.
 pub(crate) type Resolution = (String, Result<Vec<IpAddr>, LookupError>);
 
-/// The threads, and what they are at.
+/// The threads and their names.
 pub(crate) struct Resolver {
     waker: Arc<Waker>,
-    /// None before the first name.
+    /// `None` before the first name.
     pool: Option<Pool<String, Resolution>>,
     look_up: fn(&str) -> Result<Vec<IpAddr>, LookupError>,
     time_limit: Duration,
     /// Names whose answer is awaited, and until when.
     awaited: BTreeMap<String, Instant>,
-    /// Names that threads are at, or will be.
+    /// Names that a thread resolves, or will.
     out: BTreeSet<String>,
-    /// Names that are given up.
+    /// Names that were given up.
     failed: Vec<Resolution>,
 }
 
-/// Control hears of each as soon as it is there.
+/// Control hears of each answer at once.
 fn takes_long(_: &String) -> bool {
     true
 }
@@ -62,7 +62,7 @@ impl Resolver {
         let mut begun = Vec::new();
         for name in names {
             if self.out.contains(&name) {
-                // A thread is still at it.
+                // A thread still resolves it.
                 self.awaited.insert(name, now + self.time_limit);
             } else if self.out.len() >= MAX_WAITING_NAMES {
                 self.failed.push((name, Err(LookupError::Busy { limit: MAX_WAITING_NAMES })));
@@ -102,7 +102,7 @@ impl Resolver {
         self.pool.as_ref().ok_or(LookupError::NoPool)
     }
 
-    /// Takes what is resolved, and what has failed.
+    /// Takes the names that are resolved or have failed.
     pub(crate) fn done(&mut self, now: Instant) -> Vec<Resolution> {
         let mut answers = std::mem::take(&mut self.failed);
         for (name, result) in self.pool.iter().flat_map(Pool::done) {
@@ -118,7 +118,7 @@ impl Resolver {
     }
 }
 
-/// The end of the daemon waits for no look-up: its threads end with the process.
+/// The daemon's end waits for no look-up: the threads end with the process.
 impl Drop for Resolver {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {

@@ -1,9 +1,9 @@
 //! `updown` scripts: which tunnels have had theirs run, and the threads that run them.
 //!
-//! A script is run when a tunnel comes up, and with the same words when its last Child SA is gone:
-//! new keys run nothing, as with charon. Scripts of one connection run in order; those of others
-//! wait for them only if they share a thread. The control thread never waits for a script while the
-//! gateway runs.
+//! A script is run when a tunnel comes up, and again, with the same variables, when its last Child
+//! SA is gone. A rekeying runs nothing, as with charon. Scripts of one connection run in order.
+//! Scripts of other connections wait for them only if they share a thread. The control thread never
+//! waits for a script while the gateway runs.
 
 mod environment;
 mod script;
@@ -27,9 +27,9 @@ use testudo_ike::output::LogLevel;
 use testudo_vici::schema::scripts_not_run;
 use testudo_vici::trust;
 
-/// Threads that run scripts. As a rule scripts wait for one another anyway: iptables has one lock.
+/// Threads that run scripts. More would seldom help: scripts often wait for iptables' one lock.
 const SCRIPT_THREADS: usize = 4;
-/// Scripts that wait for one thread; more are not run, and the log says so.
+/// Scripts that may wait for one thread. More are not run, and the log says so.
 const MAX_WAITING_SCRIPTS: usize = 4096;
 /// Pairs of selectors of a Child SA that a script is run for: a peer may ask for very many.
 const MAX_PAIRS: usize = 64;
@@ -37,7 +37,7 @@ const MAX_PAIRS: usize = 64;
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the daemon's end waits for scripts.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// For how long after a change of owners the SAs are looked at: they follow within this time.
+/// How long after a change of owners the SAs are looked at. They change hands within this time.
 const OWNER_WINDOW: Duration = Duration::from_secs(30);
 
 /// A line for the log.
@@ -51,7 +51,7 @@ pub(crate) struct ScriptLine {
     pub(crate) text: String,
 }
 
-/// What a script was run for.
+/// A tunnel that a script was run for.
 struct Tunnel {
     connection: String,
     child: String,
@@ -61,7 +61,7 @@ struct Tunnel {
     members: BTreeSet<ChildSaId>,
 }
 
-/// Control hears of each as soon as it has ended.
+/// Control hears of each script as soon as it has ended.
 fn takes_long(_: &Task) -> bool {
     true
 }
@@ -85,26 +85,26 @@ pub(crate) struct Risen<'a> {
     pub(crate) interface: Option<&'a str>,
 }
 
-/// All of it.
+/// All tunnels with scripts, and the threads.
 pub(crate) struct Updown {
     waker: Arc<Waker>,
-    /// None before the first script.
+    /// Empty before the first script.
     lanes: Vec<Lane>,
     /// The loaded connections that have a script.
     connections: BTreeSet<String>,
-    /// By the Child SA that came up first.
+    /// Tunnels by the Child SA that came up first.
     tunnels: BTreeMap<ChildSaId, Tunnel>,
-    /// Which tunnel a Child SA carries.
+    /// The tunnel that a Child SA carries.
     tunnel_of: BTreeMap<ChildSaId, ChildSaId>,
-    /// Scripts that still run are to be killed.
+    /// The daemon ends: scripts that still run are killed.
     ending: Arc<AtomicBool>,
     /// In a cluster: until when SAs may come from other nodes, and go to them.
     owner_changes_until: Option<Instant>,
-    /// What could not be run.
+    /// Lines about scripts that could not be run.
     refused: Vec<ScriptLine>,
 }
 
-/// What is to be said of a connection's scripts that will not be run.
+/// A line for each script of a connection that will not be run.
 pub(crate) fn refused(connection: &Connection) -> Vec<String> {
     let check = |program: &str| trust::check(Path::new(program)).map(drop);
     scripts_not_run(connection, check)
@@ -134,7 +134,7 @@ impl Updown {
         }
     }
 
-    /// It is no longer. What its scripts have set up they take down when the SAs go.
+    /// The connection is unloaded. Its scripts take down what they have set up when the SAs go.
     pub(crate) fn unload(&mut self, connection: &str) {
         self.connections.remove(connection);
     }
@@ -186,7 +186,7 @@ impl Updown {
             runs,
             members: BTreeSet::from([id]),
         };
-        // Without its `up` it has no `down` either; the next Child SA tries again.
+        // If `up` is not run, `down` is not either. The next Child SA tries again.
         if self.submit(&tunnel, "up", MAX_WAITING_SCRIPTS) {
             self.tunnels.insert(id, tunnel);
             self.tunnel_of.insert(id, id);
@@ -203,7 +203,7 @@ impl Updown {
         true
     }
 
-    /// A Child SA is gone. With the last of a tunnel its script is run.
+    /// A Child SA is gone. Runs the script if it was the tunnel's last.
     pub(crate) fn gone(&mut self, child: ChildSaId) {
         let Some(first) = self.tunnel_of.remove(&child) else { return };
         let Some(tunnel) = self.tunnels.get_mut(&first) else { return };
@@ -211,8 +211,8 @@ impl Updown {
         if tunnel.members.is_empty()
             && let Some(tunnel) = self.tunnels.remove(&first)
         {
-            // What `up` has opened must be shut again. There are no more of these than `up` was let
-            // in for.
+            // What `up` has opened must be shut again, so there is no limit: each `down` follows an
+            // `up` that was within it.
             self.submit(&tunnel, "down", usize::MAX);
         }
     }
@@ -237,7 +237,7 @@ impl Updown {
         let lane = lane_of(&tunnel.connection, self.lanes.len());
         let Some(lane) = self.lanes.get_mut(lane) else { return false };
         if lane.waiting + tunnel.runs.len() > limit {
-            let why = format!("{} wait already, and more than {limit} may not", lane.waiting);
+            let why = format!("{} scripts wait already, expected at most {limit}", lane.waiting);
             self.refused.push(refusal(tunnel, direction, &why));
             return false;
         }
@@ -252,20 +252,20 @@ impl Updown {
         true
     }
 
-    /// No thread where no script is ever run.
+    /// Without scripts there are no threads.
     fn start_lanes(&mut self) -> Result<()> {
         while self.lanes.len() < SCRIPT_THREADS {
             let ending = Arc::clone(&self.ending);
             let run = move |task: Task| script::run(&task, SCRIPT_TIMEOUT, &ending);
             let name = format!("updown{}", self.lanes.len());
             let pool = Pool::start(&name, 1, || {}, takes_long, run, waking(Arc::clone(&self.waker)))
-                .map_err(Error::io("start a thread for it"))?;
+                .map_err(Error::io("start a thread for scripts"))?;
             self.lanes.push(Lane { pool, waiting: 0 });
         }
         Ok(())
     }
 
-    /// What scripts have said, and how those ended that failed.
+    /// Takes what scripts have written, and how scripts that failed have ended.
     pub(crate) fn take_lines(&mut self) -> Vec<ScriptLine> {
         let mut lines = std::mem::take(&mut self.refused);
         for lane in &mut self.lanes {
@@ -276,7 +276,7 @@ impl Updown {
         lines
     }
 
-    /// The daemon ends: what its scripts have set up they take down, within a few seconds.
+    /// The daemon ends: its scripts take down what they have set up, within a few seconds.
     pub(crate) fn end(&mut self) -> Vec<ScriptLine> {
         for child in self.members().collect::<Vec<_>>() {
             self.gone(child);
@@ -290,7 +290,7 @@ impl Updown {
         self.ending.store(true, Ordering::Relaxed);
         let left: usize = self.lanes.iter().map(|lane| lane.waiting).sum();
         if left > 0 {
-            let text = format!("testudod ends: {left} runs of updown scripts have not come to their end");
+            let text = format!("testudod ends before {left} runs of updown scripts have ended");
             lines.push(ScriptLine { connection: "-".into(), level: LogLevel::Warning, text });
         }
         lines

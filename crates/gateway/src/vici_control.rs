@@ -32,11 +32,11 @@ use testudo_vici::shut::{Cause, Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
-/// The job of what nobody waits for.
+/// The job of a command that nobody waits for.
 const NO_JOB: JobId = JobId(0);
 
 impl Gateway {
-    /// The SAs that match every given field, as charon has it: Child SAs if one of their fields is
+    /// The SAs that match every given field, as with charon: Child SAs if a field of a Child SA is
     /// given. Those of this node: see [`Gateway::matching_remote_sas`].
     fn matching(&self, wanted: &Selection) -> Vec<Target> {
         let mut targets = Vec::new();
@@ -59,7 +59,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Makes the policies of those who use a pool follow it.
+    /// Brings the policies of the connections that use a pool up to date.
     fn pool_changed(&mut self, name: &str, change: impl FnOnce(&mut Policies)) {
         let uses = |c: &&Connection| c.pools.iter().any(|pool| pool == name);
         let users: Vec<Connection> = self.endpoint.connections().filter(uses).cloned().collect();
@@ -78,16 +78,16 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// A script that is not run does not keep its connection out: its policies would be missing,
-    /// and what they protect would pass in clear.
+    /// A connection is loaded although its script will not be run: without its policies, its
+    /// traffic would pass in clear.
     fn warn_of_scripts(&mut self, connection: &Connection) {
         for line in updown::refused(connection) {
             self.warn(&connection.name, line);
         }
     }
 
-    /// The Child SAs that will be replaced once the connection is loaded in the place of the one
-    /// that is.
+    /// The Child SAs that will be replaced when the connection is loaded in place of the present
+    /// one.
     fn to_be_replaced(&self, connection: &Connection) -> Vec<ChildSaId> {
         let mut found = self.endpoint.outdated_children(&connection.name);
         let Some(before) = self.endpoint.made_by(&connection.name) else { return found };
@@ -105,8 +105,7 @@ impl Control for Gateway {
     }
 
     fn command_refused(&mut self, command: &str, why: &str) {
-        // Who goes on loading while the gateway ends is refused each time, and must not fill the
-        // end of the log.
+        // A client that goes on loading while the gateway ends must not fill the end of the log.
         if !self.is_closing() {
             self.log(None, None, LogLevel::Warning, format!("refused {command}: {why}"));
         }
@@ -124,8 +123,8 @@ impl Control for Gateway {
             let Connection { name, local_port: found, .. } = connection;
             return Err(Error::LocalPort { connection: name, found }.into());
         }
-        // A connection that is refused must have touched nothing: its policies would take the place
-        // of those that stand.
+        // A connection that is refused must not change anything: its policies would replace the
+        // present ones.
         Endpoint::check_connection(&connection)?;
         self.endpoint.fill_names(&mut connection);
         let name = connection.name.clone();
@@ -141,7 +140,7 @@ impl Control for Gateway {
             policies.load(&connection);
             policies.stand_in(&connection.name, &replaced);
         });
-        // The policies stand before the first message goes out.
+        // The policies are loaded before the first message leaves.
         let loaded = self
             .apply_policies()
             .and_then(|()| self.endpoint.load_connection(self.now, connection).map_err(Error::from));
@@ -221,7 +220,7 @@ impl Control for Gateway {
     fn load_pool(&mut self, pool: Pool) -> Result<(), CommandError> {
         self.endpoint.load_pool(pool.clone())?;
         if self.policies.has_pool(&pool) {
-            // `swanctl --load-all` loads each again, and very many connections may use it.
+            // `swanctl --load-all` loads each pool again, and very many connections may use one.
             self.settle();
             return Ok(());
         }
@@ -266,7 +265,7 @@ impl Control for Gateway {
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError> {
         let mut begun = Terminating::default();
         for target in self.matching(&request.sas) {
-            // One that went with another just now needs no termination any more.
+            // An SA that has just gone with another one needs no termination.
             if let Ok(more) = self.endpoint.terminate(self.now, &target, request.force) {
                 begun.ikes.extend(more.ikes);
                 begun.children.extend(more.children);

@@ -1,14 +1,14 @@
-//! What the gateway has to tell those who speak VICI.
+//! What the gateway tells VICI's clients.
 
 use crate::gateway::{Gateway, Note};
 use testudo_cluster::member::Effect;
 use testudo_ike::output::LogLevel;
 use testudo_vici::server::{LogLine, Server, carry_out, take_back};
 
-/// Tells the server what the gateway has noted, at most `limit` of it: its clients read in between.
+/// Hands the gateway's notes to the server, at most `limit` of them: its clients read in between.
 pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) {
     for _ in 0..limit {
-        // A piece of another node's configuration takes as long as when it is loaded here.
+        // A piece of configuration of another node takes as long to load as one of this node.
         if gateway.is_called_to_end() {
             return;
         }
@@ -25,15 +25,16 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             Note::Terminated(job, gone) => server.finish_terminate(job, gone),
             Note::Replicated(job) => server.finish_replication(job),
             Note::Configure(from, effect, octets) => {
-                // What is refused here and not there is named by `testudo cluster` until it is
-                // mended.
+                // `testudo cluster` names a piece that is refused here alone until that is
+                // repaired.
                 if let Err(why) = carry_out(&octets, gateway) {
                     let what = match &effect {
                         Effect::Set(name) | Effect::Unset(name) => name.name.as_str(),
-                        Effect::ClearCredentials => "the end of all credentials",
+                        Effect::ClearCredentials => "the removal of all credentials",
                     };
-                    let line =
-                        format!("{what}, as the cluster has it by node {from}, is refused here: {why}");
+                    let line = format!(
+                        "this node refuses {what} of the cluster's configuration, which node {from} has loaded: {why}"
+                    );
                     gateway.log(None, None, LogLevel::Warning, line);
                     gateway.refused(&effect, why.to_string());
                 }
@@ -41,10 +42,15 @@ pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) 
             Note::Unconfigure(name, octets) => {
                 let name = name.name;
                 let (level, line) = match take_back(&octets, gateway) {
-                    Ok(()) => (LogLevel::Notice, format!("{name} is gone: the cluster has none")),
+                    Ok(()) => (
+                        LogLevel::Notice,
+                        format!("unloaded {name}, which the cluster's configuration does not have"),
+                    ),
                     Err(why) => (
                         LogLevel::Warning,
-                        format!("{name} should go, as the cluster has none, and stays: {why}"),
+                        format!(
+                            "cannot unload {name}, which the cluster's configuration does not have: {why}"
+                        ),
                     ),
                 };
                 gateway.log(None, None, level, line);

@@ -1,5 +1,5 @@
-//! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows no
-//! command.
+//! The Unix socket of VICI: accepts clients and moves octets between them and [`Server`]. Knows
+//! nothing of commands.
 
 use crate::error::Error;
 use mio::net::{UnixListener, UnixStream};
@@ -24,11 +24,11 @@ pub(crate) struct ViciSocket {
 
 struct Client {
     stream: UnixStream,
-    /// Edge-triggered: more may wait until a read says otherwise.
+    /// The poller is edge-triggered: more may wait until a read says otherwise.
     readable: bool,
 }
 
-/// The client is gone, or broke the protocol.
+/// The client is gone, or has broken the protocol.
 struct Over;
 
 impl ViciSocket {
@@ -49,7 +49,7 @@ impl ViciSocket {
         token.0 >= self.first_token
     }
 
-    /// Takes every client that waits at the door.
+    /// Accepts every client that waits.
     pub(crate) fn accept(&mut self, server: &mut Server, registry: &Registry) {
         loop {
             let mut stream = match self.listener.accept() {
@@ -86,14 +86,14 @@ impl ViciSocket {
         }
     }
 
-    /// Writes once to every client and reads once from it; true if there is more to be done at
-    /// once. That is left for the next turn: a client that reads as fast as an answer is made keeps
+    /// Writes once to every client and reads once from it. True if there is more to do at once,
+    /// which is left for the next turn: a client that reads as fast as its answer is made must keep
     /// nobody else waiting.
     pub(crate) fn pump(&mut self, server: &mut Server, now: Time, control: &mut dyn Control) -> bool {
         let ids: Vec<ClientId> = self.streams.keys().copied().collect();
         let mut more = false;
         for id in ids {
-            // What clients have said already may be thousands of commands.
+            // Clients may have sent thousands of commands already.
             if !control.takes_commands() {
                 return true;
             }
@@ -180,8 +180,7 @@ impl Client {
     }
 }
 
-/// A socket that nobody answers at is left over from a crash; one that somebody answers at is
-/// somebody's.
+/// Removes a socket that a crash has left over. A socket at which a process answers is in use.
 fn remove_stale(path: &Path) -> Result<(), Error> {
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => Err(Error::ViciInUse(path.to_owned())),
@@ -192,9 +191,8 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Binds a socket that is root's alone from its first moment: restricted only afterwards, it would
-/// let others connect in between. The mask is the process's: no thread that makes files runs yet
-/// when this is called.
+/// Binds a socket that is root's alone from its first moment: with a later restriction others could
+/// connect in between. The umask is the process's: no thread that makes files may run yet.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
     let bound = UnixListener::bind(path);

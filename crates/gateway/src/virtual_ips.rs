@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use testudo_ike::output::IkeSaId;
 
-/// Which IKE SAs have brought which address. One that replaces another brings the same before the
-/// other goes.
+/// The IKE SAs that have brought each address. An IKE SA that replaces another brings the address
+/// before the other goes.
 #[derive(Debug, Default)]
 pub(crate) struct VirtualIps(BTreeMap<IpAddr, BTreeSet<IkeSaId>>);
 
@@ -18,7 +18,7 @@ impl VirtualIps {
         users.len() == 1
     }
 
-    /// True if nobody has it any more.
+    /// True if no IKE SA has the address any more.
     pub(crate) fn remove(&mut self, addr: IpAddr, ike: IkeSaId) -> bool {
         let Some(users) = self.0.get_mut(&addr) else { return false };
         users.remove(&ike);
@@ -29,7 +29,7 @@ impl VirtualIps {
         unused
     }
 
-    /// A rekeyed IKE SA has the addresses of the one that it replaces.
+    /// A rekeyed IKE SA takes over the addresses of the one that it replaces.
     pub(crate) fn hand_on(&mut self, from: IkeSaId, to: IkeSaId) {
         for users in self.0.values_mut() {
             if users.remove(&from) {

@@ -1,4 +1,4 @@
-//! What a node of a cluster needs beside the rest.
+//! What a node of a cluster needs in addition.
 
 use super::{Host, Report};
 use crate::cluster::key;
@@ -27,7 +27,7 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     ));
 }
 
-/// The key is for its owner alone: another user who checks may not read it.
+/// Only the key's owner may read it, and another user may run the check.
 fn look_at_key(settings: &ClusterSettings, host: &dyn Host, report: &mut Report) {
     match host.open(&settings.key) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => report.warn(format!(

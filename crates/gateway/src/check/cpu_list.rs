@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// The numbers of a list; what is no list has none.
+/// The numbers of a list; text that is no list gives none.
 pub(super) fn parse(text: &str) -> BTreeSet<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

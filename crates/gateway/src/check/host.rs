@@ -1,4 +1,4 @@
-//! The machine that is looked at: the real one, or one that a test has made up.
+//! The machine that is checked: the real one, or one that a test makes up.
 
 use crate::error::Result;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::Path;
 use testudo_fastpath::port::{Facts, facts_of};
 use testudo_vici::conf::{Disk, Files};
 
-/// What is asked of a machine.
+/// What the check asks of a machine.
 pub(super) trait Host {
-    /// The text of a file below /proc or /sys. `None`: it is not there, or says nothing.
+    /// The text of a file below /proc or /sys. `None`: it is missing or empty.
     fn read(&self, path: &str) -> Option<String>;
 
-    /// What is known of an interface. `None`: there is none of that name.
+    /// The facts about an interface. `None`: there is none of that name.
     fn interface(&self, name: &str) -> Result<Option<Facts>>;
 
     /// The files of a swanctl.conf.

@@ -1,4 +1,4 @@
-//! Settings of the kernel that decide what becomes of packets.
+//! Settings of the kernel that decide about packets.
 
 use super::{Host, Report};
 use crate::config::Config;
@@ -27,7 +27,7 @@ pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     forwarding(host, report);
 }
 
-/// Workers forward what tunnels carry; all else is the kernel's.
+/// Workers forward the traffic of tunnels; the kernel forwards all else.
 fn forwarding(host: &dyn Host, report: &mut Report) {
     let families = [
         ("IPv4", "net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward"),

@@ -1,11 +1,12 @@
-//! The interfaces that are to be ports.
+//! The interfaces of the ports.
 
 use super::{Host, Report};
 use crate::config::{Config, PortConfig, XdpMode};
 use crate::queue_assignment::numbered;
 use testudo_fastpath::port::Facts;
 
-/// What is known of each port, in their order; `None` of those that are not there or are no port.
+/// The facts about each port, in order; `None` for an interface that is missing or cannot be a
+/// port.
 pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) -> Vec<Option<Facts>> {
     config.ports.iter().map(|port| look_at(port, host, report)).collect()
 }

@@ -10,7 +10,7 @@ use testudo_fastpath::frame::ChunkSize;
 use testudo_fastpath::port::xdp::XdpConfig;
 use testudo_fastpath::port::{Facts, Queues};
 
-/// The processors of a machine, as it tells of them.
+/// The processors of a machine, as the kernel shows them.
 struct Processors {
     present: BTreeSet<usize>,
     online: BTreeSet<usize>,
@@ -42,9 +42,9 @@ impl Processors {
         self.nodes.iter().find(|(_, cpus)| cpus.contains(&cpu)).map(|(node, _)| *node)
     }
 
-    /// Why a worker would not keep to a processor.
+    /// Why a worker cannot be pinned to a processor.
     fn refusal(&self, cpu: usize) -> Option<&'static str> {
-        // A machine that tells nothing is taken to have what is asked for.
+        // Where the kernel shows nothing, the processor is taken to be there.
         let lacks = |set: &BTreeSet<usize>| !set.is_empty() && !set.contains(&cpu);
         if lacks(&self.present) {
             Some("this machine has no such processor")
@@ -85,7 +85,7 @@ pub(super) fn look(config: &Config, ports: &[Option<Facts>], host: &dyn Host, re
     memory(config, &assignment, ports, host, report);
 }
 
-/// A worker that keeps to a processor.
+/// A worker that is pinned to a processor.
 struct Kept<'a> {
     number: usize,
     assigned: &'a AssignedWorker,
@@ -109,7 +109,7 @@ fn look_at_processor(
         let Some(port) = config.ports.get(usize::from(port.0)) else { continue };
         let interface = &port.interface;
         let of = host.read(&format!("/sys/class/net/{interface}/device/numa_node"));
-        // -1: the machine does not say.
+        // -1: not known.
         let of: Option<usize> = of.and_then(|node| node.trim().parse().ok());
         if let Some(of) = of.filter(|of| *of != node && told.insert(interface)) {
             report.warn(format!(

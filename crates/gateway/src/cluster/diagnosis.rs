@@ -1,5 +1,5 @@
-//! What is not as it should be in the cluster, in sentences: why, what the node waits for, and
-//! which shards go where.
+//! What is wrong in the cluster, in sentences: why, what the node waits for, and which shards go
+//! where.
 
 use super::differences;
 use super::report::{millis, owned};
@@ -9,7 +9,7 @@ use testudo_cluster::member::{ClusterStatus, HandoverStage};
 use testudo_cluster::node::{NodeId, names};
 use testudo_ike::output::Time;
 
-/// For `testudo cluster`; empty if all is as it should be.
+/// For `testudo cluster`; empty if nothing is wrong.
 pub(crate) fn sentences(status: &ClusterStatus, witness: Option<bool>, now: Time) -> Vec<String> {
     let mut sentences = phase(status);
     if witness == Some(false) {

@@ -20,7 +20,7 @@ pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
         ));
     }
     sentences.extend(configuration.refused.iter().map(|(piece, reason)| {
-        format!("{}, as the cluster has it, is refused by this node: {reason}", piece.name)
+        format!("this node refuses {} of the cluster's configuration: {reason}", piece.name)
     }));
     sentences.extend(configuration.differences.iter().map(|Difference { node, found, name }| {
         let name = &name.name;
@@ -35,10 +35,12 @@ pub(super) fn sentences(status: &ClusterStatus) -> Vec<String> {
     let named = |node| configuration.differences.iter().any(|difference| difference.node == node);
     let unnamed: Vec<_> = configuration.differ.iter().copied().filter(|node| !named(*node)).collect();
     if !unnamed.is_empty() {
-        sentences.push(format!("nodes {} are configured otherwise than this node", names(&unnamed)));
+        sentences.push(format!("the configuration of nodes {} differs from this node's", names(&unnamed)));
     }
     if !sentences.is_empty() && !configuration.replicates && !configuration.differ.is_empty() {
-        sentences.push("replicate_config is off: each node has what was loaded on it".to_owned());
+        sentences.push(
+            "replicate_config is off: each node has the configuration that was loaded on it".to_owned(),
+        );
     }
     sentences
 }

@@ -1,9 +1,8 @@
-//! What this node must not forget, on disk: the number of its incarnation, because no sender ID
-//! (RFC 6054) may be used again under keys that still live, whatever the rest of the cluster
-//! remembers; and the last view that it has begun, so that a node that has lost its memory does not
-//! vouch for an older state.
-use crate::error::{Error, Result};
+//! This node's state on disk. The number of its incarnation: no sender ID (RFC 6054) may be used
+//! again under keys that are still in use, whatever the rest of the cluster remembers. And the last
+//! view that it has begun: a node that has lost its memory must not vouch for an older state.
 
+use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,9 +11,9 @@ use std::thread;
 use testudo_base::spi::SenderId;
 use testudo_cluster::engine::RingId;
 use testudo_cluster::group::{Begun, Durable};
+
 /// How much an error shows of a malformed file.
 const MAX_SHOWN_CHARS: usize = 60;
-
 
 /// The file.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub(crate) struct Writer {
     done: Receiver<Result<Durable>>,
     /// Orders that are not done yet.
     open: usize,
-    /// The last that was ordered.
+    /// The incarnation that was ordered last.
     incarnation: u16,
 }
 
@@ -67,11 +66,11 @@ impl Disk {
         writeln!(file, "{incarnation} {epoch} {} {} {members:x}", ring.seq, ring.node)?;
         file.sync_all()?;
         fs::rename(&new, &self.file)?;
-        // The name too must be on the disk.
+        // The new name must be on the disk, too.
         self.file.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
     }
 
-    /// A thread that writes.
+    /// Starts the thread that writes.
     pub(crate) fn writer(self, last: Durable) -> io::Result<Writer> {
         let (orders, ordered) = channel::<Durable>();
         let (tell, done) = channel();

@@ -13,22 +13,22 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use testudo_cluster::node::NodeId;
 
-/// Octets that wait in the socket of the first link, as the kernel counts them: several nodes may
-/// have a megabyte each under way to one that they bring up to date.
+/// Octets that may wait in the socket of the first link, as the kernel counts them: a node that is
+/// brought up to date may have a megabyte under way from each of the others.
 const RECEIVE_BUFFER_OCTETS: usize = 8 << 20;
 
-/// What a look at the sockets has found.
+/// What a read of the sockets has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// Another node's: its link and its length.
+    /// A datagram of another node.
     Node {
-        /// Which link.
+        /// The link that it came by.
         link: u8,
         /// Octets.
         len: usize,
     },
-    /// Nothing to hear, and there may be more: a stranger's, which counts, or strangers could keep
-    /// us looking.
+    /// Nothing of use; more may wait. A stranger's datagram counts as a read, or strangers could
+    /// keep us reading.
     Nothing,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Received {
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     links: Vec<UdpSocket>,
-    /// Whose turn it is: a flood on one link must not hide the others.
+    /// The link whose turn it is: a flood on one link must not hide the others.
     at: Cell<usize>,
     others: BTreeMap<NodeId, Vec<SocketAddr>>,
 }
@@ -88,8 +88,8 @@ impl Heartbeats {
                     Some(Received::Node { link: link as u8, len })
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
-                // Errors of earlier sends are told here too, once each: a node that is down
-                // refuses.
+                // The kernel reports errors of earlier sends here, too, once each: the host of a
+                // node that is down refuses datagrams.
                 Ok(_) | Err(_) => Some(Received::Nothing),
             }
         })
@@ -112,8 +112,8 @@ impl Heartbeats {
     }
 }
 
-/// Makes room for what brings a node up to date, which takes the first link: beyond the host's
-/// limit, where that is allowed.
+/// Makes room for the data that brings a node up to date, which takes the first link. The buffers
+/// go beyond the host's limit where that is allowed.
 fn widen(link: &UdpSocket) {
     let widened = setsockopt(link, RcvBufForce, &RECEIVE_BUFFER_OCTETS)
         .and_then(|()| setsockopt(link, SndBufForce, &RECEIVE_BUFFER_OCTETS));
@@ -127,7 +127,7 @@ fn open(local: SocketAddr, mark: u32, absent: bool) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     socket.set_mark(mark)?;
     if absent {
-        // Of both families: the kernel keeps one flag for them.
+        // For both families: the kernel keeps one flag for them.
         setsockopt(&socket, IpFreebind, &true)?;
     }
     socket.bind(&local.into())?;

@@ -10,7 +10,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// From now on.
+    /// Measures from now on.
     pub(crate) fn new() -> Self {
         Self { since: Instant::now(), used: used() }
     }

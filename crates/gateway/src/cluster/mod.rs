@@ -1,5 +1,5 @@
-//! What a member of a cluster needs of its machine: the key, the sockets of its heartbeats, a
-//! number that outlives it, its engine.
+//! What a member of a cluster needs of its machine: the key, the sockets of its heartbeats, its
+//! state on disk, and its engine.
 
 mod diagnosis;
 mod differences;

@@ -1,5 +1,5 @@
 //! What connects a member of a cluster with the world: corosync, heartbeats, the disk, and the
-//! links on which VIPs are asked for.
+//! links on which VIPs are requested.
 
 use super::{Disk, Heartbeats, Received, Writer, key};
 use crate::config::{ClusterSettings, Config};
@@ -20,14 +20,14 @@ use testudo_fastpath::vip::{Speaker, VipLink};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::output::Time;
 
-/// Datagrams of other nodes are taken for so long, and so many at most, before others get their
-/// turn.
+/// At most this many datagrams of other nodes are handled, for at most this long, before others get
+/// their turn.
 const MAX_DATAGRAMS_AT_ONCE: usize = 256;
 const DATAGRAMS_FOR: Duration = Duration::from_millis(5);
 /// No datagram is longer.
 const MAX_DATAGRAM_OCTETS: usize = 1 << 16;
 
-/// This node's ties to the others.
+/// This node's connections to the others.
 pub(crate) struct Node {
     engine: Corosync,
     heartbeats: Heartbeats,
@@ -36,12 +36,12 @@ pub(crate) struct Node {
     /// The links that are ports, with the interfaces behind them.
     ports: Vec<(u8, PortIndex)>,
     settings: ClusterSettings,
-    /// Why VIPs cannot be answered for on some link, as was said last.
+    /// Why requests for VIPs cannot be answered on some link, as last logged.
     complaint: Option<String>,
     buffer: Vec<u8>,
 }
 
-/// What is opened before anything changes.
+/// What is opened before the data path starts.
 pub(crate) struct Prepared {
     heartbeats: Heartbeats,
     disk: Disk,
@@ -78,7 +78,7 @@ impl Prepared {
         Ok(Self { heartbeats, disk, group, durable, replicate_config, message_id_sync })
     }
 
-    /// The member, which has heard of nobody yet.
+    /// The member, which has not heard of any other yet.
     pub(crate) fn member(&self, endpoint: EndpointConfig, now: Time) -> Member {
         let config = MemberConfig {
             endpoint,
@@ -93,7 +93,7 @@ impl Prepared {
     pub(crate) fn join(self, settings: &ClusterSettings, fib: &Fib) -> Result<Node> {
         let speaker = Speaker::open(links(settings, fib))?;
         let begin = || {
-            // Late views cost more than the little that this thread computes.
+            // The thread computes little, and a late view costs much.
             if let Err(error) = testudo_fastpath::thread::go_ahead() {
                 tracing::debug!("cannot raise the priority of corosync's thread: {error}");
             }
@@ -111,8 +111,8 @@ impl Prepared {
     }
 }
 
-/// The links on which this node's address is that of a port. Where an interface is missing the
-/// order tells: the cluster's own link comes first, then the ports.
+/// The links on which this node's address is that of a port. Where an interface is missing, the
+/// order tells which it is: the cluster's own link comes first, then the ports.
 fn ports(own: &[IpAddr], fib: &Fib) -> Vec<(u8, PortIndex)> {
     let port = |(link, address): (u8, &IpAddr)| {
         let has = fib.ports().iter().find(|port| port.addresses.contains(address));
@@ -149,8 +149,8 @@ impl Node {
         self.ports.iter().map(|(link, port)| (*link, carries(*port))).collect()
     }
 
-    /// Interfaces or their addresses may have changed: answers for the VIPs on those that there
-    /// are. Answers what is readable then, and was not before.
+    /// Interfaces or their addresses may have changed: answers requests for the VIPs on those that
+    /// there are. Gives the new descriptors to poll.
     pub(crate) fn follow_links(&mut self, fib: &Fib) -> Vec<RawFd> {
         let (fresh, result) = self.speaker.follow(links(&self.settings, fib));
         let complaint = result.err().map(|error| error.to_string());
@@ -162,17 +162,17 @@ impl Node {
         fresh
     }
 
-    /// Readable when corosync tells something, or takes messages again.
+    /// Readable when corosync reports something, or takes messages again.
     pub(crate) fn engine_fd(&self) -> RawFd {
         self.engine.wake_fd().as_raw_fd()
     }
 
-    /// Readable when another node says something.
+    /// Readable when a datagram of another node waits.
     pub(crate) fn heartbeat_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.heartbeats.fds()
     }
 
-    /// Readable when somebody asks where a VIP is.
+    /// Readable when a request for a VIP waits.
     pub(crate) fn speaker_fds(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.speaker.descriptors().map(|fd| fd.as_raw_fd())
     }
@@ -182,7 +182,7 @@ impl Node {
         self.engine.witness()
     }
 
-    /// What the engine tells next.
+    /// The engine's next event.
     pub(crate) fn next_event(&mut self) -> Option<EngineEvent> {
         self.engine.next_event()
     }
@@ -197,7 +197,7 @@ impl Node {
         self.engine.rejoin();
     }
 
-    /// Hands over what other nodes have said, with the link that it came by. True if there may be
+    /// Hands over datagrams of other nodes, with the link that each came by. True if there may be
     /// more.
     pub(crate) fn datagrams(&mut self, mut take: impl FnMut(u8, &[u8])) -> bool {
         let begun = Instant::now();
@@ -230,7 +230,7 @@ impl Node {
         self.disk.written()
     }
 
-    /// Answers whoever asks where a VIP is.
+    /// Answers the requests for VIPs.
     pub(crate) fn answer(&mut self) {
         if let Err(error) = self.speaker.answer() {
             tracing::debug!("cannot answer for the cluster's addresses: {error}");

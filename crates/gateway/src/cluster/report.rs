@@ -1,4 +1,4 @@
-//! What operators see of the cluster: the member's own account, in plain numbers.
+//! What operators see of the cluster: the member's status, in plain numbers.
 
 use super::diagnosis;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn this(status: &ClusterStatus) -> NodeReport {
 }
 
 fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
-    // Of who has not been heard nothing is known.
+    // Nothing is known of the links of a node that was never heard.
     let down = if peer.heard.is_some() { !peer.links } else { 0 };
     NodeReport {
         id: number(peer.node),
@@ -87,7 +87,7 @@ fn other(status: &ClusterStatus, peer: &PeerStatus, now: Time) -> NodeReport {
     }
 }
 
-/// Who is silent is a suspect, whatever it owns.
+/// A silent node is a suspect, whatever it owns.
 fn state(status: &ClusterStatus, node: NodeId, member: bool) -> NodeState {
     if !member {
         NodeState::Absent
@@ -269,11 +269,11 @@ mod tests {
         let why = &told.why[before..];
         assert!(why[0].contains("speak version 15 of the replication protocol"), "{why:?}");
         let expected = [
-            "connection d, as the cluster has it, is refused by this node: no proposal",
+            "this node refuses connection d of the cluster's configuration: no proposal",
             "node 4 has connection a, which this node has not",
             "node 4 has no connection b, which this node has",
             "connection c of node 4 differs from this node's, or one of them refuses it",
-            "nodes 1 are configured otherwise than this node",
+            "the configuration of nodes 1 differs from this node's",
         ];
         assert_eq!(why[1..], expected);
     }

@@ -1,11 +1,11 @@
-//! Whether this machine has been set back to an earlier state: by its hypervisor's word, or by a
-//! clock that has jumped.
+//! Whether this machine has been set back to an earlier state: its hypervisor tells, or its clock
+//! has jumped.
 //!
 //! A virtual machine that goes on from a snapshot has numbers, IVs and a sender ID that it has used
-//! already. Workers look at the generation once a burst; this finds out what to do about it. Where
-//! no generation can be read, only the clock is left: someone sets it right after a snapshot was
-//! restored, some time after it has done harm. A clock may be set for other reasons, on all nodes
-//! at once: so it costs a node its sender ID, and not what it holds.
+//! already. Workers look at the generation once a burst; here it is found out what to do about it.
+//! Where no generation can be read, only the clock is left: it is set right some time after a
+//! snapshot was restored, when harm may have been done. A clock may be set for other reasons, on
+//! all nodes at once, so a jump costs a node only its sender ID.
 
 use crate::config::ClusterSettings;
 use crate::error::{Error, Result};
@@ -13,10 +13,9 @@ use std::path::Path;
 use std::time::Duration;
 use testudo_fastpath::generation;
 
-/// Where Linux has what hypervisors tell.
+/// Where Linux shows what the hypervisor tells.
 const VMCLOCK: &str = "/dev/vmclock0";
-/// Against the clock that goes on by itself the time of day is set in small steps, or was never
-/// right.
+/// The least jump that counts. As a rule the time of day is set in small steps.
 const MIN_JUMP: Duration = Duration::from_secs(10);
 /// In the first minutes after the start of the machine the time of day is set for the first time.
 const BOOT_PERIOD: Duration = Duration::from_secs(300);
@@ -24,13 +23,13 @@ const BOOT_PERIOD: Duration = Duration::from_secs(300);
 /// What tells that the machine has been set back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// Its hypervisor says so: the generations before and now.
+    /// The hypervisor's word: the generations before and now.
     Generation(u64, u64),
     /// The time of day has jumped ahead.
     Clock(Duration),
 }
 
-/// What was found last.
+/// What the last look has found.
 pub(crate) struct Rollback {
     generation: u64,
     /// The time of day when the machine started.
@@ -58,12 +57,12 @@ pub(crate) fn watch(settings: &ClusterSettings) -> Result<()> {
 }
 
 impl Rollback {
-    /// As it is now.
+    /// As the machine is now.
     pub(crate) fn new() -> Self {
         Self { generation: generation::current(), origin: None }
     }
 
-    /// What tells that the machine has been set back since the last look.
+    /// The sign that the machine has been set back since the last look, if there is one.
     pub(crate) fn look(&mut self, boottime: Duration, since_1970: Duration) -> Option<Sign> {
         self.look_at(generation::current(), boottime, since_1970)
     }

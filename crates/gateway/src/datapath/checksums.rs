@@ -10,15 +10,15 @@ use testudo_fastpath::port::{driver_of, leaves_checksums_open};
 enum Decision {
     /// The configuration says so.
     Configured { fills: bool },
-    /// The driver hands over what this sender has left open.
+    /// The driver hands over packets whose checksum the sender has left open.
     Virtual { driver: String, sender: &'static str },
-    /// The driver does not, as far as we know.
+    /// The driver does not do so, as far as we know.
     Wire,
 }
 
-/// True if checksums that come open by this port are filled in. Says so in the log where the driver
-/// has decided it. Of an interface that is missing the driver is not known: filling in what is not
-/// open changes nothing, and costs a comparison.
+/// True if open checksums of packets that come by this port are filled in. Logs it where the driver
+/// has decided it. For a missing interface, whose driver is not known, they are: where none is
+/// open, that costs a comparison and changes nothing.
 pub(super) fn are_filled(port: &PortConfig) -> Result<bool> {
     if port.checksum == Checksum::Auto && !is_there(&port.interface) {
         tracing::info!(

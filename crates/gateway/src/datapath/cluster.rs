@@ -1,5 +1,5 @@
-//! What the data path of a cluster's node is told beside what one is told that stands alone: which
-//! shards it carries, with which numbers and sender ID, and until when.
+//! What the data path needs in a cluster: which shards the node carries, with which numbers and
+//! sender ID, and until when.
 
 use super::DataPath;
 use crate::clock::on_boottime;
@@ -23,11 +23,11 @@ use testudo_ike::output::{ChildSaId, Time};
 use testudo_ipsec::dataplane::{Command, Note};
 use testudo_ipsec::number::SequenceBlock;
 
-/// Packets that a worker notes of shards that go to another node: what passes in some milliseconds.
+/// Packets of departing shards that a worker notes: as many as pass in some milliseconds.
 const MAX_NOTES: usize = 16 << 10;
 
-/// How long what others have worked on is told to workers again, with what has come since: longer
-/// than they ask for it.
+/// How long workers are told again of packets that others have worked on: longer than they ask for
+/// them.
 const HANDLED_LIFETIME: Duration = Duration::from_secs(1);
 
 /// What the start of a node's data path needs.
@@ -36,7 +36,7 @@ pub(crate) struct ClusterPlan<'a> {
     pub(crate) vips: BTreeSet<IpAddr>,
     /// Names of the ports.
     pub(crate) ports: Vec<&'a str>,
-    /// By which packets that show no home find one.
+    /// Chooses the home of packets that show none.
     pub(crate) key: SipKey,
 }
 
@@ -44,17 +44,17 @@ pub(crate) struct ClusterPlan<'a> {
 pub(super) struct Clustered {
     pub(super) fence: Arc<Fence>,
     pub(super) vips: BTreeSet<IpAddr>,
-    /// Shards that have been given up, until the worker is done with what it had of theirs.
+    /// Shards that were given up, until the workers are done with their packets.
     flushing: VecDeque<ShardSet>,
-    /// What others have worked on of shards that have come lately.
+    /// What former owners have worked on, of shards that have come lately.
     handled: Vec<Handled>,
-    /// A deadline that waits until the worker has been sent all that was to be known before it.
+    /// A deadline that waits until the workers have all commands before it.
     fence_wanted: Option<Time>,
-    /// The one that holds.
+    /// The deadline that holds.
     fence_at: Time,
 }
 
-/// What another node has worked on of shards that have come here.
+/// What a former owner has worked on, of shards that have come here.
 struct Handled {
     since: Instant,
     shards: ShardSet,
@@ -62,12 +62,12 @@ struct Handled {
 }
 
 impl ClusterPlan<'_> {
-    /// Has the filter keep nothing of what all nodes see, then makes the host one that has the
-    /// VIPs, and says so to nobody.
+    /// Has the filter take none of the packets that all nodes see, then adds the VIPs to the host,
+    /// silently.
     pub(super) fn begin(&self, filter: &mut Filter, former: &BTreeSet<IpAddr>) -> Result<Clustered> {
         let shown = ClusterFilter { vips: self.vips.clone(), key: self.key.words() };
         filter.set_cluster(Some(&shown))?;
-        // One that is missing is made silent when it comes.
+        // A missing interface is made silent when it comes.
         for port in self.ports.iter().filter(|port| is_there(port)) {
             host::silence(port)?;
         }
@@ -82,30 +82,31 @@ impl ClusterPlan<'_> {
         })
     }
 
-    /// What the worker hears before any packet.
+    /// The commands that workers get before any packet.
     pub(super) fn commands(&self) -> [Command; 2] {
         [Command::SetShards(ShardSet::EMPTY), Command::SetHashKey(self.key)]
     }
 }
 
 impl DataPath {
-    /// What this node carries from now on. The worker has all that was told before; the filter
-    /// brings it what is new.
+    /// Sets what this node carries. The workers have all commands from before; the filter brings
+    /// them the new packets.
     pub(crate) fn set_shards(&mut self, shown: &Ownership) -> Result<()> {
         let Ownership { packets, held, ike, default_host } = *shown;
-        // A worker may stop between the two: what is held then although it is carried only waits.
+        // A worker may stop between the two: packets that are held although they are carried only
+        // wait.
         self.send(Command::SetShards(packets));
         self.send(Command::Hold(held));
         self.guard.set_shards([packets, ike, held].map(|shards| *shards.words()), default_host)
     }
 
-    /// All neighbours that are known, by the places of their ports.
+    /// All neighbours that are known, with the places of their ports.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u8, IpAddr)> + '_ {
         let of_port = |(PortIndex(port), addr)| Some((u8::try_from(port).ok()?, addr));
         self.fib().neighbours().filter_map(of_port)
     }
 
-    /// Asks for those neighbours that are not known.
+    /// Asks for the neighbours that are not known.
     pub(crate) fn find_neighbours(&self, neighbours: &[(u8, IpAddr)]) {
         let fib = self.fib();
         for (port, addr) in neighbours {
@@ -116,17 +117,17 @@ impl DataPath {
         }
     }
 
-    /// From now on clear packets of these shards, which are about to go to another node, are noted.
+    /// Has workers note the clear packets of these shards, which are about to go to another node.
     pub(crate) fn note(&mut self, shards: ShardSet) {
         let blank = Note { shard: Shard(0), digest: 0 };
         self.send(Command::Note(shards, vec![blank; MAX_NOTES].into_boxed_slice()));
     }
 
-    /// Of shards that come here: what their former nodes have worked on, so that it is not worked
-    /// on again.
+    /// Shards come here: sets what their former owners have worked on, so that it is not worked on
+    /// again.
     pub(crate) fn set_handled(&mut self, shards: ShardSet, digests: Vec<u64>) {
         let Some(cluster) = &mut self.cluster else { return };
-        // Shards come one shortly after another, and a worker has one list: what it was told before
+        // Shards come shortly one after another, and a worker has a single list: what came before
         // must stay in it.
         let now = Instant::now();
         cluster.handled.retain(|handled| now.duration_since(handled.since) < HANDLED_LIFETIME);
@@ -137,7 +138,7 @@ impl DataPath {
         self.send(Command::Handled(all, digests));
     }
 
-    /// Packets may leave until then, on the clock of [`crate::clock::cluster_time`].
+    /// Sets until when packets may leave, on the clock of [`crate::clock::cluster_time`].
     pub(crate) fn set_fence(&mut self, until: Time) -> Result<()> {
         if let Some(cluster) = &mut self.cluster {
             cluster.fence_wanted = Some(until);
@@ -145,9 +146,9 @@ impl DataPath {
         self.move_fence()
     }
 
-    /// Moves the fence as far as was last wanted. Whoever sees it open must have all that was to be
-    /// known by then: while commands wait it stays where it is, and moves when they have gone. A
-    /// deadline that is taken back waits for nothing.
+    /// Moves the fence to the deadline that was last wanted. A worker that sees it open must have
+    /// all commands from before: while some wait, the fence moves only when they have gone. An
+    /// earlier deadline does not wait.
     pub(super) fn move_fence(&mut self) -> Result<()> {
         let Some(cluster) = &mut self.cluster else { return Ok(()) };
         let at = cluster.fence_at;
@@ -160,7 +161,7 @@ impl DataPath {
         self.guard.set_fence(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// What the node holds from now on is of that generation of the machine.
+    /// What the node holds from now on belongs to that generation of the machine.
     pub(crate) fn renewed(&mut self, generation: u64) {
         if let Some(cluster) = &mut self.cluster {
             cluster.fence.renewed(generation);
@@ -172,26 +173,26 @@ impl DataPath {
         self.send(Command::SetSenderId(sender));
     }
 
-    /// Sends with none until the next is told.
+    /// Sends nothing that needs a sender ID until the next one is set.
     pub(crate) fn forget_sender(&mut self) {
         self.send(Command::ForgetSenderId);
     }
 
-    /// Numbers that this node alone may send with.
+    /// Grants numbers that only this node may send with.
     pub(crate) fn grant(&mut self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<()> {
         self.sas.grant(child, block, at_once)
     }
 
-    /// Leaves numbers of a gateway that stands alone out. False if there are not so many.
+    /// Skips numbers, in a gateway that stands alone. False if fewer are left.
     pub(crate) fn skip_numbers(&self, child: ChildSaId, by: u64) -> bool {
         self.sas.skip(child, by)
     }
 
-    /// Packets of these SAs are this node's to take in: what another may have accepted counts as
-    /// seen. Up to where, is returned.
+    /// This node accepts packets of these SAs from now on. Numbers that another node may have
+    /// accepted count as seen. Gives the highest of them.
     pub(crate) fn take_in(&mut self, children: &[TakenIn]) -> Result<Box<[(Spi, u64)]>> {
         let floor = |taken: &TakenIn| {
-            // Where it is known exactly nobody need look: that takes a system call each.
+            // Where it is known exactly, no system call is spent on it.
             let seen = if taken.reach == 0 { None } else { self.guard.seen(taken.spi_in)? };
             Ok::<_, Error>((taken.spi_in, taken.floor(seen)))
         };
@@ -200,13 +201,12 @@ impl DataPath {
         Ok(floors)
     }
 
-    /// Shards that have been given up: [`DataPath::flushed`] tells when the worker is done with
-    /// what it had of theirs.
+    /// Shards were given up: [`WorkerEvent::Flushed`] tells when the workers are done with their
+    /// packets.
     pub(crate) fn flush_shards(&mut self, shards: ShardSet) {
         if let Some(cluster) = &mut self.cluster {
             cluster.flushing.push_back(shards);
-            // The notes come back when all commands before it have been worked off, between two
-            // bursts.
+            // The notes come back when all commands before this one are done, between two bursts.
             self.send(Command::TakeNotes);
         }
     }
@@ -218,7 +218,7 @@ impl DataPath {
         Some(Flushed { shards, marks, notes })
     }
 
-    /// Up to where packets have been taken in, on SAs where it has moved since this was asked last.
+    /// The high-water marks that have moved since the last call.
     pub(crate) fn moved_edges(&self) -> Vec<(Spi, u64)> {
         self.sas.moved_edges().collect()
     }

@@ -1,4 +1,4 @@
-//! What the data path shows: counters of filter, ports, workers and SAs, by name.
+//! The data path's counters, of filter, ports, workers and SAs, by name.
 
 use super::DataPath;
 use super::workers::Running;
@@ -17,7 +17,7 @@ use testudo_vici::counters::{Counters, Named, PortCounters, PortStatus, WorkerCo
 use testudo_vici::view::{ChildUsage, Usage};
 
 impl DataPath {
-    /// Everything that `testudo-counters` tells, but for IKE.
+    /// All counters of `testudo-counters` but IKE's.
     pub(crate) fn counters(&self) -> Counters {
         let workers: Vec<WorkerCounters> = self.workers.iter().map(|worker| self.of_worker(worker)).collect();
         let queues: Vec<PortTotals> =
@@ -65,8 +65,8 @@ impl DataPath {
         }
     }
 
-    /// Losses below a port: those that the kernel counts as they are now, the others as the workers
-    /// last told.
+    /// Losses below a port: the kernel's counters as they are now, and the others as the workers
+    /// last told them.
     fn below<'a>(&self, queues: impl Iterator<Item = &'a PortTotals>, port: PortIndex) -> PortStatistics {
         let told = queues.fold(PortStatistics::default(), |sum, queue| sum.plus(queue.below));
         let PortStatistics { tx_refused, stray, rx_not_joined, .. } = told;
@@ -115,7 +115,7 @@ impl DataPath {
         let each: Vec<(Totals, WorkerTotals)> = self.workers.iter().map(one).collect();
         let pipelines = |of: fn(&Totals) -> u64| each.iter().map(|(pipeline, _)| of(pipeline)).sum::<u64>();
         let workers = |of: fn(&WorkerTotals) -> u64| each.iter().map(|(_, worker)| of(worker)).sum::<u64>();
-        // Every worker has all SAs, the last of them a little later.
+        // Every worker has all SAs; some get them a little later.
         let sas = |of: fn(&Totals) -> u64| each.iter().map(|(pipeline, _)| of(pipeline)).min().unwrap_or(0);
         let rows = [
             ("out_received", pipelines(|pipeline| pipeline.outbound.received)),
@@ -155,7 +155,7 @@ impl DataPath {
         self.sas.totals(child)
     }
 
-    /// Packets that came in and went out, of so many Child SAs behind this one.
+    /// Packets received and sent, of at most `limit` Child SAs behind this one.
     pub(crate) fn packets_of_some(
         &self,
         behind: Option<ChildSaId>,
@@ -186,13 +186,13 @@ impl DataPath {
     }
 }
 
-/// The worker's clock, in which SAs note their last use.
+/// The workers' clock, by which SAs note their last use.
 fn milliseconds() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
         .map_or(0, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
 }
 
-/// Filter and worker name some reasons alike; in one list they must stay apart.
+/// Filter and workers have names of reasons in common, which must stay apart in one list.
 fn filter_name(reason: Reason) -> String {
     format!("filter_{}", reason.name())
 }

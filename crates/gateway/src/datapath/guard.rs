@@ -27,13 +27,12 @@ pub(super) struct Guard {
     ports: Vec<FilterPort>,
     opened: Opened,
     barrier: Barrier,
-    /// This host's, and the cluster's.
+    /// The addresses of this host, and of the cluster.
     addresses: BTreeSet<IpAddr>,
-    /// What is half done: everything is held back that has to be, and some of what need not be any
-    /// more.
+    /// A change that is half done: everything is held back that has to be, and also what need not
+    /// be any more.
     under_way: Option<Way>,
-    /// False while filter and routes may have something else than is known, because a change has
-    /// begun and failed.
+    /// False after a change that has failed: filter and routes may differ from what is known.
     settled: bool,
 }
 
@@ -115,12 +114,12 @@ impl Guard {
         self.opened.largest()
     }
 
-    /// What a cluster's node keeps of what all nodes see.
+    /// Sets which of the packets that all nodes see this node takes.
     pub(super) fn set_shards(&mut self, shards: [[u64; 4]; 3], default_host: bool) -> Result<()> {
         Ok(self.filter.set_shards(shards, default_host)?)
     }
 
-    /// Until when the kernel gets any of it, in nanoseconds of CLOCK_BOOTTIME.
+    /// Sets until when the kernel gets any of these packets, in nanoseconds of CLOCK_BOOTTIME.
     pub(super) fn set_fence(&mut self, until: u64) -> Result<()> {
         Ok(self.filter.set_fence(until)?)
     }
@@ -130,12 +129,12 @@ impl Guard {
         Ok(self.filter.track(spi.0, 0)?)
     }
 
-    /// No more.
+    /// Ends that.
     pub(super) fn untrack(&mut self, spi: Spi) -> Result<()> {
         Ok(self.filter.untrack(spi.0)?)
     }
 
-    /// The highest number that has passed.
+    /// The highest number that has passed for an SA.
     pub(super) fn seen(&self, spi: Spi) -> Result<Option<u32>> {
         Ok(self.filter.seen(spi.0)?)
     }
@@ -145,7 +144,7 @@ impl Guard {
         self.barrier.inherited()
     }
 
-    /// What is known of filter and routes, and what they ought to have.
+    /// The state of filter and routes, and what they have to hold.
     pub(super) fn barrier(&self) -> &Barrier {
         &self.barrier
     }
@@ -160,8 +159,8 @@ impl Guard {
         &self.ports
     }
 
-    /// Holds back what the policies want held back from now on. What else is held back stays so
-    /// until [`Guard::release`]; until then what gets another home has none.
+    /// Holds back all that the policies want held back. What they want no more stays held back
+    /// until [`Guard::release`]. Until then, a prefix whose home changes has none.
     pub(super) fn hold(
         &mut self,
         differences: Vec<Difference>,
@@ -177,7 +176,7 @@ impl Guard {
     fn begin(&mut self) -> Result<()> {
         self.under_way = None;
         let way = self.barrier.way();
-        // Should a step fail, the next call begins anew, from what filter and routes really have.
+        // If a step fails, the next call begins anew, from what filter and routes really have.
         let was_settled = std::mem::replace(&mut self.settled, false);
         let stay_open = self.unselected().intersection(self.filter.unselected()).copied().collect();
         self.filter.set_unselected(&stay_open)?;
@@ -206,15 +205,16 @@ impl Guard {
         Ok(())
     }
 
-    /// Leaves to the policies what they hold back by themselves. Only for policies that are there
-    /// to stay: those of a connection that is refused in the end must not take an inherited prefix
-    /// along when they go. True if there was anything to leave: then filter and routes have to
-    /// follow.
+    /// Gives up inherited prefixes that the policies hold back by themselves. The policies must be
+    /// there to stay: those of a connection that is refused in the end must not take an inherited
+    /// prefix along when they go. True if there were any: then filter and routes have to be brought
+    /// up to date.
     pub(super) fn claim_inherited(&mut self) -> bool {
         self.barrier.claim()
     }
 
-    /// Keeps shut what no connection wants held back any more. To be called before [`Guard::hold`].
+    /// Keeps prefixes shut that no connection wants held back any more. To be called before
+    /// [`Guard::hold`].
     pub(super) fn keep(&mut self, abandoned: &Abandoned, origin: &Origin) {
         self.barrier.keep(abandoned, origin);
     }
@@ -256,12 +256,12 @@ impl Guard {
         self.release()
     }
 
-    /// The addresses that are to be open to what comes in clear beside a tunnel for everything.
+    /// The addresses that must be open to clear traffic beside a tunnel for everything.
     fn unselected(&self) -> BTreeSet<IpAddr> {
         self.barrier.unselected(&self.addresses, self.filter.unselected())
     }
 
-    /// Changes what has to change. Routes come before the filter.
+    /// Carries out the steps. Routes come before the filter.
     fn lay(&mut self, way: &Way, to: impl Fn(&Step) -> Planned) -> Result<()> {
         let applied = self.barrier.applied();
         let route = |prefix: &Prefix| match way.step(prefix) {
@@ -275,7 +275,7 @@ impl Guard {
         Ok(self.filter.change_prefixes(&uses)?)
     }
 
-    /// Whatever filter and routes have now: makes them hold what lies between.
+    /// Makes filter and routes hold the state between two plans, whatever they have now.
     fn lay_anew(&mut self, way: &Way) -> Result<()> {
         let applied = self.barrier.applied();
         let mut routes: GuardRoutes = (*applied.routes).clone();
@@ -290,18 +290,17 @@ impl Guard {
         Ok(self.filter.set_prefixes(&uses)?)
     }
 
-    /// Says what has changed that ports cannot follow.
+    /// Warns of changes that ports cannot follow.
     pub(super) fn check_ports(&mut self, fib: &Fib) {
         self.opened.check(fib);
     }
 
-    /// Makes sure that nobody has taken our rules and routes away: a network manager may remove
-    /// what it does not know.
+    /// Restores our rules and routes: a network manager may remove what it does not know.
     pub(super) fn reassert(&mut self, routes: RouteGuard) -> Result<()> {
         self.routes = routes;
         let changes = self.routes.set(&self.barrier.applied().routes)?;
         if changes.set > 0 {
-            tracing::warn!("{} routes of table 220 were missing, and are back", changes.set);
+            tracing::warn!("{} routes of table 220 were missing; restored them", changes.set);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What an earlier run left in the filter, or a connection that was unloaded, and no other has
-//! claimed.
+//! What an earlier run, or a connection that was unloaded, has left in the filter, and no
+//! connection has claimed.
 
 use crate::policies::Protection;
 use crate::prefix_map::{PrefixMap, PrefixSet};
@@ -15,14 +15,14 @@ use testudo_vici::shut::Cause;
 pub(super) struct Inherited {
     /// Prefixes that stay shut.
     pub(super) shut: PrefixMap<PrefixUse>,
-    /// Prefixes that mattered only inside of those.
+    /// Prefixes that matter only inside of those.
     pub(super) within: PrefixMap<PrefixUse>,
-    /// Of all that stay shut.
+    /// Since when each shut prefix is shut, and why.
     origins: BTreeMap<Prefix, Origin>,
     /// Our own sides of policies for everything, and addresses that an earlier run's policies may
-    /// have had on our side. What comes in clear to there stays held back.
+    /// have had on our side. Clear traffic to them stays held back.
     pub(super) selected: PrefixSet,
-    /// Where the next claim has to look.
+    /// The prefixes that the next claim has to look at.
     unclaimed: BTreeSet<Prefix>,
     /// Prefixes that have come into `shut`, or have gone from it.
     changed: BTreeSet<Prefix>,
@@ -35,10 +35,10 @@ pub(crate) struct Origin {
     pub(crate) cause: Cause,
 }
 
-/// What a claim takes out.
+/// The prefixes that a claim takes out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Claimed {
-    /// Prefixes that are shut for their own sake no more.
+    /// Prefixes that are no longer shut by themselves.
     pub(super) shut: Vec<Prefix>,
     /// Prefixes that mattered inside of those.
     pub(super) within: Vec<Prefix>,
@@ -68,8 +68,7 @@ impl Inherited {
         this
     }
 
-    /// Takes over the addresses that are not open to what comes in clear, as far as everything is
-    /// shut.
+    /// Takes over the addresses that are not open to clear traffic, if everything is shut.
     pub(super) fn keep_selected(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         let hosts = addresses.into_iter().filter(|addr| self.is_everything_shut(*addr)).map(Prefix::host);
         let hosts: Vec<Prefix> = hosts.collect();
@@ -78,7 +77,7 @@ impl Inherited {
         }
     }
 
-    /// True if everything is shut to an address, and nobody has claimed that.
+    /// True if everything is shut for an address, and nobody has claimed that.
     pub(super) fn is_everything_shut(&self, addr: IpAddr) -> bool {
         Prefix::new(addr, 0).is_some_and(|everything| self.shut.contains_key(&everything))
     }
@@ -93,8 +92,8 @@ impl Inherited {
         self.origins.get(prefix)
     }
 
-    /// Takes over a prefix that no connection wants held back any more, used as it is now. Answers
-    /// what it has taken over inside of it.
+    /// Takes over a prefix that no connection wants held back any more, with its present use. Gives
+    /// the prefixes taken over inside of it.
     pub(super) fn keep(
         &mut self,
         abandoned: Prefix,
@@ -112,13 +111,13 @@ impl Inherited {
         kept
     }
 
-    /// What policies want of a prefix has changed: the next claim looks there.
+    /// The policies about a prefix have changed: the next claim looks there.
     pub(super) fn look_at(&mut self, prefix: Prefix) {
         self.unclaimed.insert(prefix);
     }
 
-    /// Leaves to configured children what they hold back by themselves, and what they let pass. Not
-    /// to SAs: with the last of them a prefix would open that nobody has allowed to.
+    /// Gives up the prefixes that configured children hold back by themselves, or let pass. SAs do
+    /// not count: with the last of them a prefix would open that nobody has allowed to open.
     pub(super) fn claim(&mut self, wanted: &Protection) -> Claimed {
         let mut claimed = Claimed::default();
         let own: Vec<Prefix> = self.selected.keys().copied().collect();
@@ -177,7 +176,7 @@ impl Inherited {
         self.changed.insert(prefix);
     }
 
-    /// Takes out what stays shut.
+    /// Takes out a prefix that stays shut.
     fn take(&mut self, prefix: &Prefix) -> Option<(PrefixUse, Origin)> {
         let taken = self.shut.remove(prefix).zip(self.origins.remove(prefix));
         if taken.is_some() {
@@ -186,7 +185,7 @@ impl Inherited {
         taken
     }
 
-    /// Takes out what matters no more because nothing around it stays shut.
+    /// Takes out a prefix that matters no more, because none around it stays shut.
     fn take_within(&mut self, prefix: &Prefix) -> Option<PrefixUse> {
         if self.shut.covers(prefix) { None } else { self.within.remove(prefix) }
     }

@@ -1,5 +1,4 @@
-//! How many packets the ports can bring in: so many an SA can have carried of which nobody has
-//! heard.
+//! How many packets the ports can bring in: an SA cannot have carried more unheard.
 
 use testudo_fastpath::fib::PortLink;
 use testudo_fastpath::port::speed_of;
@@ -7,13 +6,13 @@ use testudo_fastpath::port::speed_of;
 /// Octets that the smallest frame takes on the wire, with its preamble and the gap behind it
 /// (IEEE 802.3 §4.2.7, §4.4.2).
 const MIN_FRAME_OCTETS: u64 = 84;
-/// Mb/s of a port whose driver does not tell: as fast as any that one host could follow.
+/// Mb/s of a port whose driver does not tell: as fast as one host could possibly handle.
 const ASSUMED_MEGABITS: u32 = 100_000;
 
 /// Packets a second, of all ports together: those of one SA may come by several.
 pub(super) fn of(ports: &[PortLink]) -> u64 {
     let speed = |port: &PortLink| {
-        // An interface that is gone brings nothing, and may be another one's when it is back.
+        // The speed of a missing interface is not known: another device may come.
         speed_of(&port.name).unwrap_or_else(|error| {
             tracing::debug!("{error}");
             None

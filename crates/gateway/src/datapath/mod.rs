@@ -1,9 +1,9 @@
 //! The data path as the control thread drives it: filter, ports, TUN, routes, workers.
 //!
-//! Order is everything here. At the start the gate is shut before anything else happens: prefixes
-//! that an earlier run protected stay in the filter and in the routes until a connection claims
-//! them, an operator lets them go, or `--cleanup` takes them. A policy reaches the filter and the
-//! routes before any worker hears of it, and leaves them after.
+//! Order is everything here. At the start, shutting comes first: prefixes that an earlier run
+//! protected stay in the filter and in the routes until a connection claims them, an operator lets
+//! them go, or `--cleanup` takes them away. A policy reaches the filter and the routes before any
+//! worker hears of it, and leaves them after.
 
 mod barrier;
 mod checksums;
@@ -51,8 +51,8 @@ use workers::{WorkerReports, Workers};
 /// An outer path of unknown MTU is taken for Ethernet.
 const DEFAULT_MTU: u16 = 1500;
 
-/// How many times longer than the last look at the routes lasted nobody looks again; and than the
-/// last walk through all SAs because routes had changed.
+/// After a look at all routes, or at all SAs because routes have changed, the next one waits this
+/// many times as long as the last one took.
 const MIN_REST_FACTOR: u32 = 50;
 
 /// How long a new sender ID takes at most to get to all workers.
@@ -62,7 +62,7 @@ const SENDER_RENEWAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct DataPath {
     workers: Workers,
     routing: FibHandle,
-    /// Ends with us.
+    /// Ends when this is dropped.
     _follower: Follower,
     fib: Arc<Fib>,
     guard: Guard,
@@ -74,7 +74,7 @@ pub(crate) struct DataPath {
     sas: Sas,
     library: Library,
     sender: SenderId,
-    /// When a worker's want of IVs was last seen to.
+    /// When the sender ID was last changed because a worker ran low on IVs.
     renewed: Option<Instant>,
     /// Number of the TUN's interface.
     tun: u32,
@@ -84,13 +84,13 @@ pub(crate) struct DataPath {
     addresses: Addresses,
     /// Policies with a number below have places for outbound SAs.
     places: u32,
-    /// Not before then does housekeeping ask the kernel for the routes.
+    /// When housekeeping may ask the kernel for the routes again.
     next_reassertion: Instant,
     /// Routes have changed, and the path MTUs of the SAs have not followed yet.
     path_mtus_due: bool,
-    /// Not before then do they.
+    /// When they may follow.
     next_path_mtus: Instant,
-    /// What routers have told, or other nodes.
+    /// Path MTUs that routers or other nodes have told.
     learned: PathMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
@@ -102,7 +102,7 @@ pub(crate) struct DataPath {
     followed: Option<u64>,
 }
 
-/// What a worker has to tell that the data path does not settle by itself.
+/// Events of workers that the data path does not handle by itself.
 pub(crate) enum WorkerEvent {
     /// Traffic between our side and the peer's matches a policy that has no SA.
     NoSa { policy: PolicyId, local: IpAddr, remote: IpAddr },
@@ -112,15 +112,15 @@ pub(crate) enum WorkerEvent {
     Warning(String),
     /// The sequence numbers of a Child SA run low.
     Exhausting(ChildSaId),
-    /// A Child SA has carried what [`DataPath::set_mark`] said.
+    /// A Child SA has reached the mark that [`DataPath::set_mark`] set.
     Carried(ChildSaId),
-    /// A node of a cluster runs out of numbers on the SA with that inbound SPI, at so many packets
-    /// a second.
+    /// A node of a cluster runs out of numbers on the SA with that inbound SPI, which sends that
+    /// many packets a second.
     NumbersLow(Spi, u64),
     /// A node of a cluster runs out of IVs.
     IvLow,
-    /// The worker is done with the packets of shards that were given up: up to there packets were
-    /// taken in.
+    /// The workers are done with the packets of shards that were given up, and have accepted
+    /// packets up to these numbers.
     Flushed(Flushed),
 }
 
@@ -150,7 +150,7 @@ impl DataPath {
 
     /// This machine's addresses, those of the ports first.
     pub(crate) fn local_addresses(&self) -> Vec<IpAddr> {
-        // What all nodes have comes first: it is what peers know.
+        // The VIPs come first: peers know them.
         let mut addresses: Vec<IpAddr> =
             self.cluster.iter().flat_map(|cluster| cluster.vips.clone()).collect();
         addresses.extend(self.fib.ports().iter().flat_map(|p| p.addresses.clone()));
@@ -162,8 +162,8 @@ impl DataPath {
         addresses
     }
 
-    /// Gives a new Child SA to the worker: what comes in can be opened from now on. What goes out
-    /// waits for [`DataPath::set_policies`]; or, if the SA takes the place of another, for
+    /// Gives a new Child SA to the workers, which can decrypt its packets from now on. Outbound
+    /// traffic waits for [`DataPath::set_policies`] or, if the SA replaces another, for
     /// [`DataPath::switch`].
     pub(crate) fn install(
         &mut self,
@@ -175,25 +175,26 @@ impl DataPath {
         let path_mtu = self.path_mtu(agreed.params.remote.ip());
         let commands = self.sas.install(child, policy, agreed, activation, path_mtu, self.library)?;
         if self.cluster.is_some() {
-            // What passes is recorded from before the first packet, for whoever takes the SA over.
+            // The filter records the highest number from the first packet on, for the node that
+            // takes the SA over.
             self.guard.track(agreed.params.spi_in)?;
         }
         if activation == Activation::SharedPolicy {
             self.send_all(commands);
         } else {
-            // They leave with the policies.
+            // The commands leave with the policies.
             self.queue(commands);
         }
         Ok(())
     }
 
-    /// What has gone out through one Child SA goes through another from now on.
+    /// Outbound traffic of one Child SA goes through another from now on.
     pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
         let commands = self.sas.switch(from, to);
         self.send_all(commands);
     }
 
-    /// The peer has moved: what goes out follows it from now on.
+    /// The peer has moved: outbound traffic goes there from now on.
     pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<()> {
         let path_mtu = self.path_mtu(path.remote.ip());
         let commands = self.sas.update(child, path, path_mtu)?;
@@ -201,18 +202,18 @@ impl DataPath {
         Ok(())
     }
 
-    /// The worker is to tell as soon as one direction of a Child SA has carried so much.
+    /// Has workers report when one direction of a Child SA has carried that much.
     pub(crate) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
         self.sas.set_mark(child, packets, bytes);
     }
 
-    /// Takes a Child SA from the worker.
+    /// Takes a Child SA from the workers.
     pub(crate) fn remove(&mut self, child: ChildSaId) {
         if self.cluster.is_some()
             && let Some(spi) = self.sas.spi_of(child)
             && let Err(error) = self.guard.untrack(spi)
         {
-            tracing::debug!("the filter goes on recording SA {spi}: {error}");
+            tracing::debug!("the filter still records SA {spi}: {error}");
         }
         let commands = self.sas.remove(child);
         self.send_all(commands);
@@ -231,8 +232,8 @@ impl DataPath {
         Ok(())
     }
 
-    /// Makes filter, routes and worker follow the policies, as far as they have changed, and
-    /// attaches new outbound SAs to theirs.
+    /// Brings filter, routes and workers up to date with the policies, and attaches new outbound
+    /// SAs to theirs.
     pub(crate) fn set_policies(&mut self, policies: &mut Policies, change: Change) -> Result<()> {
         // Of what stays shut no policy tells the worker.
         for (prefix, is_shut) in self.guard.take_shut_changes() {
@@ -246,15 +247,15 @@ impl DataPath {
         self.make_places(policies.numbers());
         let homes = policies.take_policy_homes().into_iter();
         self.queue(homes.map(|(policy, home)| Command::SetHome(policy, Some(home))));
-        // A policy must not stand empty, be it for a moment: no SPD that the worker has had names
-        // the number of a new one.
+        // A policy must not be without its SA even for a moment. No SPD that the workers have had
+        // names the number of a new policy, so its SA can be attached first.
         let outbound = self.sas.take_waiting();
         self.queue(outbound);
         self.send(Command::SetSpd(spd));
         if change == Change::Protection { self.guard.release() } else { Ok(()) }
     }
 
-    /// Gives policies with numbers below `numbers` their places at the worker.
+    /// Makes places at the workers for policies with numbers below `numbers`.
     fn make_places(&mut self, numbers: u32) {
         while self.places < numbers {
             let block = PolicyBlock::of(PolicyId(self.places));
@@ -263,8 +264,8 @@ impl DataPath {
         }
     }
 
-    /// What an earlier run protected and the policies protect too goes with the policies from now
-    /// on. True if filter and routes have to follow.
+    /// Prefixes of an earlier run that the policies protect too belong to the policies from now on.
+    /// True if filter and routes have to be brought up to date.
     pub(crate) fn claim_inherited(&mut self) -> bool {
         self.guard.claim_inherited()
     }
@@ -292,7 +293,7 @@ impl DataPath {
         }
     }
 
-    /// Takes what workers have to tell, and frees what they have put out of use.
+    /// Takes the events of workers, and frees their garbage.
     pub(crate) fn events(&mut self) -> Vec<WorkerEvent> {
         let WorkerReports { noted, events } = self.workers.reports();
         self.flush();
@@ -308,7 +309,7 @@ impl DataPath {
                 None
             }
             FastEvent::PathTooBig { remote, mtu } => {
-                // What a router has told meanwhile may be less.
+                // A router may have told a smaller one meanwhile.
                 self.sas.set_path_mtu(remote, mtu.min(self.path_mtu(remote)));
                 None
             }
@@ -316,7 +317,7 @@ impl DataPath {
                 Some(WorkerEvent::NoSa { policy, local: packet.local(), remote: packet.remote() })
             }
             FastEvent::Ipsec(Event::KeyWanted { spi }) => self.sas.expand_keys(spi).err().map(|error| {
-                // Its packets cost more, and pass all the same.
+                // Its packets pass all the same, and only cost more.
                 WorkerEvent::Warning(format!("SA {spi}: cannot make the schedules of its keys: {error}"))
             }),
             FastEvent::Ipsec(Event::IvLow) => self.iv_low(),
@@ -333,8 +334,9 @@ impl DataPath {
         }
     }
 
-    /// A worker has few IVs left: all of them go on with another sender ID. Others run low at about
-    /// the same time; who still does a little later says so again.
+    /// A worker has few IVs left: all workers go on with another sender ID. Others run low at about
+    /// the same time, and are covered too. A worker that is still low a little later reports it
+    /// again.
     fn iv_low(&mut self) -> Option<WorkerEvent> {
         let now = Instant::now();
         if self.renewed.is_some_and(|at| now.duration_since(at) < SENDER_RENEWAL_TIMEOUT) {
@@ -382,7 +384,8 @@ impl DataPath {
             self.workers.queue(WorkerCommand::Fib(fib));
             self.flush();
         }
-        // The worker needs the routes all the same: what it sends by them is encrypted, or may go.
+        // The workers need the routes all the same: what they send is encrypted, or may pass in
+        // clear.
         guarded
     }
 
@@ -391,7 +394,7 @@ impl DataPath {
         self.line_rate
     }
 
-    /// The TUN takes as long a packet as the largest port does, and can send.
+    /// Gives the TUN the MTU of the port that can send the largest packets.
     fn follow_mtu(&mut self) {
         let mtu = self.guard.largest().map_or(self.tun_mtu, |largest| start::tun_mtu(&self.fib).min(largest));
         if mtu == self.tun_mtu {
@@ -403,7 +406,8 @@ impl DataPath {
         }
     }
 
-    /// Where routes come and go all the time, SAs follow now and then: there may be very many.
+    /// Brings the SAs' path MTUs up to date, not too often: routes may change all the time, and
+    /// there may be very many SAs.
     fn follow_path_mtus(&mut self) {
         let begun = Instant::now();
         if self.path_mtus_due && self.next_path_mtus <= begun {
@@ -418,12 +422,12 @@ impl DataPath {
         path_mtu(&self.fib, &self.learned, boottime(), remote)
     }
 
-    /// Whether what a router quotes was sent here, and lately.
+    /// Whether the packet that a router quotes was sent here lately.
     pub(crate) fn has_sent(&self, told: &TooBig) -> bool {
         self.sas.has_sent(told)
     }
 
-    /// A path took no more than that then. True if that is news.
+    /// At that time a path took no more than `mtu`. True if that is news.
     pub(crate) fn learn_path_mtu(&mut self, at: Duration, remote: IpAddr, mtu: u16) -> bool {
         let before = self.path_mtu(remote);
         if mtu > before {
@@ -453,14 +457,14 @@ impl DataPath {
         Ok(())
     }
 
-    /// Puts the routes back that somebody took away.
+    /// Restores routes that were removed by others.
     fn reassert_routes(&mut self) {
         let begun = Instant::now();
         let routes = RouteGuard::open(start::GUARD, self.tun).map_err(Error::from);
         if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
-            tracing::warn!("cannot look after table 220: {error}");
+            tracing::warn!("cannot restore the routes of table 220: {error}");
         }
-        // With very many routes this takes its time, and IKE waits for it.
+        // With very many routes this takes long, and IKE waits for it.
         self.next_reassertion = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
     }
 

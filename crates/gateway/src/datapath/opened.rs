@@ -1,6 +1,6 @@
-//! What ports were opened with, and whether their interfaces are still like that. Frames are made
-//! once, at the start, and sockets when a port is opened: an interface that gets more queues later,
-//! or a larger MTU, has packets that they are not made for.
+//! The queues and MTUs that ports were opened with, and whether their interfaces still have these.
+//! Frames are made once, at the start, and sockets when a port is opened. An interface that gets
+//! more queues or a larger MTU later has packets that they are not made for.
 
 use std::collections::BTreeMap;
 use testudo_fastpath::fib::{Fib, PortIndex};
@@ -23,7 +23,7 @@ struct Port {
 }
 
 impl Opened {
-    /// One more queue of a port has a socket.
+    /// A further queue of a port has got a socket.
     pub(super) fn add(&mut self, info: &PortInfo) {
         let port = self.0.entry(info.index).or_insert_with(|| Port {
             name: info.name.clone(),
@@ -49,7 +49,7 @@ impl Opened {
     /// Warns of what ports cannot follow, once for each change.
     pub(super) fn check(&mut self, fib: &Fib) {
         for (index, port) in &mut self.0 {
-            // An interface that is gone has a complaint of its own.
+            // A missing interface is reported elsewhere.
             let queues = queues_of(&port.name).map_or(port.queues_seen, |queues| queues.receive);
             let mtu = fib.port(*index).map_or(port.mtu_seen, |link| link.mtu);
             port.complaints(queues, mtu).for_each(|complaint| tracing::warn!("{complaint}"));
@@ -58,7 +58,7 @@ impl Opened {
 }
 
 impl Port {
-    /// What is to be said of an interface that has so many queues and that MTU now.
+    /// The warnings about an interface that has that many queues and that MTU now.
     fn complaints(&mut self, queues: u32, mtu: u16) -> impl Iterator<Item = String> {
         let Self { name, queues: opened, limit, .. } = self;
         let news = std::mem::replace(&mut self.queues_seen, queues) != queues;

@@ -1,5 +1,6 @@
 //! What filter and routes have to hold, worked out from the policies, from what an earlier run
-//! left, and from the kernel's tables: for all prefixes, or for one. Nothing here touches either.
+//! left, and from the kernel's tables: for all prefixes, or for one. Nothing here changes filter or
+//! routes.
 
 use super::inherited::Inherited;
 use super::sources::Sources;
@@ -14,10 +15,10 @@ use testudo_fastpath::fib::Fib;
 use testudo_fastpath::filter::PrefixUse;
 use testudo_fastpath::netlink::GuardUse;
 
-/// What goes to a worker, but may come in clear.
+/// Traffic to the prefix goes to a worker; traffic from it may come in clear.
 const TO_ALONE: PrefixUse = PrefixUse { protect_to: true, within: false, ..PrefixUse::PASS };
 
-/// What of this machine's own matters.
+/// What matters of this machine's own addresses and networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Host {
     /// Prefixes that are directly connected.
@@ -49,7 +50,7 @@ pub(super) struct Planned {
 }
 
 impl ProtectionPlan {
-    /// What it has at a prefix.
+    /// The plan at a prefix.
     pub(super) fn at(&self, prefix: &Prefix) -> Planned {
         Planned {
             usage: self.uses.get(prefix).copied(),
@@ -58,7 +59,7 @@ impl ProtectionPlan {
         }
     }
 
-    /// Sets what it has at a prefix.
+    /// Sets the plan at a prefix.
     pub(super) fn set(&mut self, prefix: Prefix, planned: Planned) {
         set(&mut self.uses, prefix, planned.usage);
         set(&mut self.routes, prefix, planned.route);
@@ -78,23 +79,22 @@ fn set<V>(map: &mut PrefixMap<V>, prefix: Prefix, value: Option<V>) {
     }
 }
 
-/// What is asked for, by all who have a say.
+/// Everything that decides what filter and routes have to hold.
 #[derive(Clone, Copy)]
 pub(super) struct Demand<'a> {
     pub(super) wanted: &'a Protection,
-    /// Whose packets are whose, where several nodes share them: of all prefixes that have another
-    /// home than those around them.
+    /// In a cluster: the homes of all prefixes whose home differs from that of the prefix around.
     pub(super) homes: &'a PrefixMap<PrefixHome>,
     pub(super) inherited: &'a Inherited,
     pub(super) host: &'a Host,
     pub(super) sources: &'a Sources,
 }
 
-/// What is shut whatever lies around it, and what is opened in that.
+/// A prefix that is shut whatever lies around it, or one that is opened inside of it.
 #[derive(Clone, Copy)]
 enum Enclosure {
     Shut(PrefixUse),
-    /// Policies let it pass, and it lies inside what stays shut.
+    /// Policies let it pass, and it lies inside a prefix that stays shut.
     Passed,
 }
 
@@ -108,7 +108,7 @@ impl Enclosure {
 }
 
 impl Demand<'_> {
-    /// What is asked for at one prefix.
+    /// What filter and routes have to hold at one prefix.
     pub(super) fn at(&self, prefix: &Prefix) -> Planned {
         let planned = self.held_back(prefix);
         let usage = planned.usage.or_else(|| self.homed(prefix));
@@ -116,7 +116,7 @@ impl Demand<'_> {
         Planned { usage, ..planned }
     }
 
-    /// The shard that all of what goes to a prefix is for, and to no longer one.
+    /// The shard of all traffic to a prefix, as far as no longer prefix has its own.
     fn home(&self, prefix: &Prefix, usage: PrefixUse) -> Option<Shard> {
         match self.homes.longest(prefix)? {
             PrefixHome::Shard(shard) if usage.protect_to => Some(*shard),
@@ -124,7 +124,7 @@ impl Demand<'_> {
         }
     }
 
-    /// At a prefix that is treated as the closest one around it, but has another home.
+    /// For a prefix that is treated like the closest one around it, but has another home.
     fn homed(&self, prefix: &Prefix) -> Option<PrefixUse> {
         let Self { wanted, homes, inherited, host, .. } = self;
         homes.get(prefix)?;
@@ -137,7 +137,7 @@ impl Demand<'_> {
         usage.protect_to.then_some(PrefixUse { within: true, for_anybody: false, ..usage })
     }
 
-    /// The same, whoever carries what goes there.
+    /// What filter and routes have to hold at one prefix, without its home.
     fn held_back(&self, prefix: &Prefix) -> Planned {
         let (here, around) = self.enclosures(prefix);
         match here {
@@ -153,7 +153,7 @@ impl Demand<'_> {
         }
     }
 
-    /// At a prefix that is no enclosure itself.
+    /// For a prefix that is no enclosure itself.
     fn inside(&self, prefix: &Prefix, around: PrefixUse) -> Planned {
         let Self { wanted, inherited, host, .. } = self;
         let (is_shut, open_to_host) = (around.protect_to, around.open_to_host);
@@ -179,7 +179,7 @@ impl Demand<'_> {
         let passed = wanted.passed.around(prefix).map(|(around, ())| around);
         let chain: BTreeSet<&Prefix> = shut.chain(left).chain(passed).collect();
         let (mut around, mut here, mut is_shut, mut is_opened) = (None, None, false, false);
-        // Of prefixes around one, the widest comes first.
+        // The widest of the prefixes around comes first.
         for at in chain {
             let enclosure = if self.is_passed(at) {
                 is_opened = true;
@@ -226,27 +226,27 @@ impl Demand<'_> {
         Some(PrefixUse { for_anybody, ..usage })
     }
 
-    /// Whether the policies themselves are asked about what comes in clear from a prefix that is
-    /// held back. A tunnel for everything selects what is its own, not what this host has to do
-    /// with others; and of what is passed in part some comes in clear, and some does not.
+    /// Whether the policies themselves decide about clear traffic from a prefix that is held back.
+    /// A tunnel for everything takes only what it selects, and not this host's traffic with others.
+    /// Of a prefix that is passed in part, some traffic comes in clear and some does not.
     fn is_judged(&self, prefix: &Prefix) -> bool {
         prefix.is_default() || self.wanted.passed_in_part.covers(prefix)
     }
 
-    /// Whether policies open a prefix. What an earlier run has left stands first: its policies may
-    /// have been others.
+    /// Whether policies open a prefix. Prefixes that an earlier run has left come first: its
+    /// policies may have differed.
     fn is_passed(&self, prefix: &Prefix) -> bool {
         self.wanted.passed.contains_key(prefix) && self.inherited.shut.meeting(prefix).next().is_none()
     }
 }
 
-/// True if what comes in clear from there passes to an address of this host that no policy has on
-/// our side.
+/// True if clear traffic from there passes to an address of this host that no policy has on our
+/// side.
 fn lets_in(usage: PrefixUse) -> bool {
     usage.open_to_host || !usage.refuse_from && !usage.judge_from
 }
 
-/// The one that lets less come in clear.
+/// The use that lets less traffic come in clear.
 fn stricter(one: PrefixUse, other: PrefixUse) -> PrefixUse {
     let rank = |usage: &PrefixUse| match (usage.judge_from, usage.refuse_from) {
         (false, false) => 0,
@@ -256,16 +256,16 @@ fn stricter(one: PrefixUse, other: PrefixUse) -> PrefixUse {
     std::cmp::max_by_key(one, other, rank)
 }
 
-/// What filter and routes go through on the way from one plan to another.
+/// The steps of filter and routes from one plan to another.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Way(PrefixMap<Step>);
 
-/// What a prefix goes through.
+/// The steps of a prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     before: Planned,
-    /// Holds back what either plan holds back, and nothing else: from one to the other by way of
-    /// it, no address is ever less shut than both of them have it.
+    /// Holds back what either plan holds back, and nothing else. On this way no address is ever
+    /// less shut than in both plans.
     pub(super) between: Planned,
     pub(super) after: Planned,
 }
@@ -278,7 +278,7 @@ impl Step {
 }
 
 impl Way {
-    /// From `applied` to what is asked for at these prefixes.
+    /// From `applied` to what `demand` asks for at these prefixes.
     pub(super) fn new(applied: &ProtectionPlan, demand: Demand<'_>, prefixes: &BTreeSet<Prefix>) -> Self {
         let steps = prefixes.iter().filter_map(|prefix| {
             let (before, after) = (applied.at(prefix), demand.at(prefix));
@@ -295,7 +295,7 @@ impl Way {
     }
 
     fn between(&self, applied: &ProtectionPlan, prefix: &Prefix, step: &Step) -> Planned {
-        // What holds for all of the prefix that nothing longer divides.
+        // What holds for the part of the prefix that no longer prefix takes.
         let (new_use, old_use) = self.longest(&applied.uses, prefix, |planned| planned.usage);
         let (new_route, old_route) = self.longest(&applied.routes, prefix, |planned| planned.route);
         let named = [step.after.usage, step.before.usage];
@@ -308,7 +308,7 @@ impl Way {
                 && (new_use.open_to_host || old_use.open_to_host),
             within: named.into_iter().flatten().all(|usage| usage.within),
             for_anybody: named.into_iter().flatten().any(|usage| usage.for_anybody),
-            // Where the two differ every node's worker looks.
+            // Where the two differ, the workers of every node look.
             home: new_use.home.filter(|home| old_use.home == Some(*home)),
         });
         let named = step.after.route.or(step.before.route);
@@ -320,7 +320,7 @@ impl Way {
         Planned { usage, route, is_connected: step.before.is_connected }
     }
 
-    /// What the plan afterwards has for all of a prefix, and what the one before has.
+    /// What the new plan, and the old one, have for all of a prefix.
     fn longest<V: Copy>(
         &self,
         applied: &PrefixMap<V>,

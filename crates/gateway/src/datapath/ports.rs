@@ -8,7 +8,7 @@ use testudo_fastpath::filter::{FilterPort, XdpMode};
 use testudo_fastpath::port::PortStatistics;
 use testudo_fastpath::port::xdp::KernelLosses;
 
-/// An interface that cannot be used is tried again after that time, or as soon as it changes.
+/// When an interface that cannot be used is tried again, unless it changes before.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All ports, by their numbers.
@@ -17,18 +17,18 @@ pub(super) struct Ports(Vec<Port>);
 struct Port {
     name: String,
     state: State,
-    /// When what [`Condition`] says began.
+    /// When the present [`Condition`] began.
     since: Instant,
     /// When the interface was lost, or the start.
     lost: Instant,
-    /// Whether the link was up when it was last spoken of.
+    /// Whether the link was up when the log last spoke of it.
     link: bool,
-    /// The interface at the last attempt to use it, and when the next one is due whatever it is
-    /// like.
+    /// The interface at the last attempt to use it, and when the next attempt is due without a
+    /// change.
     tried: Option<(PortLink, Instant)>,
     /// The sockets that it has.
     sockets: Vec<KernelLosses>,
-    /// Losses below those that it had.
+    /// Losses below sockets that were closed.
     closed: PortStatistics,
 }
 
@@ -39,7 +39,7 @@ enum State {
     InUse(u32),
     /// There is no interface of its name.
     Missing,
-    /// There is one, which cannot be used.
+    /// There is one, but it cannot be used.
     Refused(String),
 }
 
@@ -58,7 +58,7 @@ pub(super) enum Need {
 pub(super) struct Condition<'a> {
     /// `up`, `link-down`, `missing` or `waiting`.
     pub(super) state: &'static str,
-    /// For how long.
+    /// For how long it has been so.
     pub(super) lasts: Duration,
     /// Why its interface cannot be used.
     pub(super) why: Option<&'a str>,
@@ -120,7 +120,7 @@ impl Ports {
         self.get(index).is_some_and(|port| matches!(port.state, State::InUse(_)))
     }
 
-    /// What is to be done about a port whose interface is like that.
+    /// What has to be done about a port whose interface is in that state.
     pub(super) fn need(&self, link: &PortLink, now: Instant) -> Need {
         let Some(port) = self.get(link.index) else { return Need::Nothing };
         let is_due = || match &port.tried {
@@ -136,13 +136,13 @@ impl Ports {
         }
     }
 
-    /// One more socket of a port.
+    /// A port has got a further socket.
     pub(super) fn add_socket(&mut self, index: PortIndex, losses: KernelLosses) {
         self.get_mut(index).into_iter().for_each(|port| port.sockets.push(losses.clone()));
     }
 
-    /// The port's interface is gone. Its sockets must still be open: what was lost below them is
-    /// lost for good.
+    /// The port's interface is gone. Its sockets must still be open: their losses are added up
+    /// here.
     pub(super) fn lost(&mut self, index: PortIndex, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(index)?;
         port.close();
@@ -165,7 +165,7 @@ impl Ports {
         )))
     }
 
-    /// The port's interface is there, and cannot be used. A line, if the reason is a new one.
+    /// The port's interface is there, but cannot be used. Gives a line if the reason is new.
     pub(super) fn refused(&mut self, link: &PortLink, why: String, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         port.close();
@@ -179,7 +179,7 @@ impl Ports {
         Some(line)
     }
 
-    /// A line, if the link of a port that is in use has gone or come.
+    /// Gives a line if the link of a port in use has gone or come.
     pub(super) fn link(&mut self, link: &PortLink, now: Instant) -> Option<PortLine> {
         let port = self.get_mut(link.index)?;
         if port.state != State::InUse(link.ifindex) || port.link == link.up {
@@ -211,7 +211,7 @@ impl Ports {
         self.get(index).map_or(0, |port| port.sockets.len())
     }
 
-    /// What the kernel has lost below a port, until now.
+    /// All that the kernel has lost below a port so far.
     pub(super) fn losses(&self, index: PortIndex) -> PortStatistics {
         self.get(index).map(Port::losses).unwrap_or_default()
     }
@@ -223,7 +223,7 @@ impl Port {
         self.since = now;
     }
 
-    /// Its sockets are to be closed: what was lost below them is lost for good.
+    /// Its sockets will be closed: adds up their losses.
     fn close(&mut self) {
         self.closed = self.losses();
         self.sockets.clear();

@@ -1,10 +1,10 @@
 //! Ports follow their interfaces while the workers run: closed when an interface goes, opened as at
 //! the start when it comes.
 //!
-//! The filter is attached first, before anything else is asked of the interface. Between the moment
-//! at which the kernel makes an interface and that one, packets from it pass to the kernel: routes
-//! (table 220) hold back what goes to a protected prefix, but nothing refuses what comes in clear
-//! from one. An interface that is set up only afterwards has carried nothing by then.
+//! The filter is attached first, before anything else is asked of the interface. Until then,
+//! packets of a new interface pass to the kernel: routes (table 220) hold back what goes to a
+//! protected prefix, but nothing refuses clear traffic from one. An interface that is set up only
+//! afterwards has carried nothing by then.
 
 use super::DataPath;
 use super::ports::{Need, PortLine};
@@ -35,8 +35,8 @@ impl DataPath {
         }
     }
 
-    /// Closes the ports whose interfaces are others by now, although name and number are those that
-    /// they had: the filter went with the interface that it was on.
+    /// Closes ports whose interface was replaced by another one of the same name and number: the
+    /// filter went with the former interface.
     pub(super) fn check_attached(&mut self) {
         let now = Instant::now();
         for index in self.guard.unattached() {
@@ -59,7 +59,7 @@ impl DataPath {
         }
     }
 
-    /// Has the workers end what they have of a port.
+    /// Has the workers close their sockets of a port.
     fn close_sockets(&mut self, index: PortIndex) {
         for bay in self.workers.bays() {
             if bay.changes.push(PortChange::Close(index)).is_err() {
@@ -76,8 +76,7 @@ impl DataPath {
         let line = match self.open_port(link) {
             Ok(mode) => self.ports.opened(link, mode, now),
             Err(why) => {
-                // What was opened is closed again; the filter stays, and drops what is for a
-                // worker.
+                // Closes what was opened. The filter stays, and drops the packets for workers.
                 self.close_sockets(link.index);
                 self.ports.refused(link, why.to_string(), now)
             }

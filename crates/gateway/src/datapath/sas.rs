@@ -1,4 +1,4 @@
-//! Child SAs as the worker and the control thread share them.
+//! Child SAs, as workers and the control thread share them.
 
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,65 +17,64 @@ use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::selector::SelectorPair;
 use testudo_ipsec::spd::PolicyId;
 
-/// All Child SAs that the worker has.
+/// All Child SAs that the workers have.
 #[derive(Default)]
 pub(super) struct Sas {
-    /// An SA has no numbers to send with until it is given some ([`Sas::grant`]).
+    /// An SA can send only with the numbers that [`Sas::grant`] gives it.
     granted: bool,
     installed: BTreeMap<ChildSaId, Installed>,
-    /// Those through which nothing goes out yet, or any more.
+    /// Child SAs that send nothing yet, or no more.
     idle: BTreeSet<ChildSaId>,
-    /// By what their own policies send until it is their turn: its inbound SPI.
+    /// The inbound SPI of the SA that sends in place of each Child SA until its turn comes.
     stand_ins: BTreeMap<ChildSaId, Spi>,
     by_spi: BTreeMap<Spi, ChildSaId>,
     /// By the SPI that the peer chose: two peers may choose the same.
     by_spi_out: BTreeSet<(Spi, ChildSaId)>,
-    /// By what is hashed of the peer's outer address: the SA has the address itself.
+    /// By a hash of the peer's outer address: the SA has the address itself.
     by_remote: BTreeSet<(u64, ChildSaId)>,
-    /// Blocks of slots that the worker has.
+    /// Blocks of slots that the workers have.
     slots: BTreeSet<usize>,
-    /// Outbound SAs for policies that are not with the worker yet.
+    /// Outbound SAs whose policies the workers do not have yet.
     waiting: Vec<(PolicyId, ChildSaId)>,
 }
 
-/// What a Child SA is made of.
+/// What was agreed for a Child SA.
 #[derive(Clone, Copy)]
 pub(crate) struct Agreed<'a> {
     pub(crate) params: &'a ChildSaParams,
-    /// As they were negotiated.
+    /// The negotiated selectors.
     pub(crate) selectors: &'a SelectorPair,
-    /// As its child is configured, if that is still there.
+    /// The selectors of its configured child, if that is still loaded.
     pub(crate) configured: Option<&'a SelectorPair>,
 }
 
-/// When what goes out goes through a new Child SA.
+/// When a new Child SA begins to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activation {
     /// With its policy.
     WithPolicy,
-    /// When [`Sas::switch`] says so: it has the policy of the one that it renews.
+    /// With [`Sas::switch`]: it has the policy of the one that it renews.
     SharedPolicy,
-    /// When [`Sas::switch`] says so. Until then what its own policy wants protected goes through
-    /// the one that it renews: the peer may not be ready (RFC 7296 §2.8).
+    /// With [`Sas::switch`]. Until then the traffic of its own policy goes through the SA that it
+    /// renews: the peer may not be ready (RFC 7296 §2.8).
     After(ChildSaId),
 }
 
-/// Without the keys: they are with IKE and in the SAs. There are very many: what few of them have
-/// is beside them.
+/// A Child SA, without the keys, which IKE and the SAs have. There are very many, so what only few
+/// of them have is stored apart.
 struct Installed {
     inbound: Arc<InboundSa>,
     outbound: Arc<OutboundSa>,
 }
 
 impl Sas {
-    /// None yet. `granted`: they have no numbers to send with but those that they are given by
-    /// [`Sas::grant`].
+    /// No SAs. `granted`: they can send only with the numbers that [`Sas::grant`] gives them.
     pub(super) fn new(granted: bool) -> Self {
         Self { granted, ..Self::default() }
     }
 
-    /// Builds both halves. The inbound one can be given to the worker at once, the outbound one
-    /// when its policy stands, or, if it takes the place of another, when [`Sas::switch`] says so.
+    /// Builds both halves. Workers get the inbound one at once, and the outbound one with its
+    /// policy or, if the SA replaces another, with [`Sas::switch`].
     pub(super) fn install(
         &mut self,
         child: ChildSaId,
@@ -118,8 +117,8 @@ impl Sas {
         Ok(commands)
     }
 
-    /// The SA of that inbound SPI has come into use: makes the schedules of its keys, in which
-    /// packets find them from now on.
+    /// The SA with that inbound SPI has come into use: makes its key schedules, which packets use
+    /// from now on.
     pub(super) fn expand_keys(&self, spi: Spi) -> Result<()> {
         let Some(sa) = self.by_spi.get(&spi).and_then(|child| self.installed.get(child)) else {
             return Ok(());
@@ -127,9 +126,8 @@ impl Sas {
         Ok(sa.inbound.expand_key().and_then(|()| sa.outbound.expand_key())?)
     }
 
-    /// Sends through the SA from now on: with the next packet, or, if its policy is not with the
-    /// worker yet, with that. The one that carried it until then sends no more, and follows no peer
-    /// that moves.
+    /// Sends through the SA from the next packet on, or from the moment at which workers have its
+    /// policy. The SA before it sends no more, and does not follow a peer that moves.
     pub(super) fn switch(&mut self, from: ChildSaId, child: ChildSaId) -> Vec<Command> {
         if self.installed.contains_key(&from) {
             self.idle.insert(from);
@@ -141,12 +139,12 @@ impl Sas {
         if !self.waiting.iter().any(|(waiting, _)| *waiting == policy) {
             return vec![Command::SetOutbound(policy, outbound)];
         }
-        // Behind the one that it replaces.
+        // It follows the SA that it replaces.
         self.waiting.push((policy, child));
         Vec::new()
     }
 
-    /// Outbound SAs whose policies the worker has by now.
+    /// The commands for outbound SAs whose policies the workers have by now.
     pub(super) fn take_waiting(&mut self) -> Vec<Command> {
         let waiting = std::mem::take(&mut self.waiting);
         let installed = waiting.iter().filter_map(|(policy, child)| {
@@ -169,7 +167,7 @@ impl Sas {
         Ok(vec![Command::SetOutbound(sa.outbound.policy(), Arc::clone(&sa.outbound))])
     }
 
-    /// Packets of the SA with that inbound SPI come from there now, and the worker need not say so
+    /// Packets of the SA with that inbound SPI come from there now. Workers need not report it
     /// again.
     pub(super) fn note_source(&self, spi: Spi, remote: SocketAddr) -> Option<ChildSaId> {
         let child = self.by_spi.get(&spi)?;
@@ -207,7 +205,7 @@ impl Sas {
         self.by_spi.get(&spi).copied()
     }
 
-    /// Workers tell as soon as one direction of a Child SA has carried so much.
+    /// Has workers report when one direction of a Child SA has carried that much.
     pub(super) fn set_mark(&self, child: ChildSaId, packets: u64, bytes: u64) {
         if let Some(sa) = self.installed.get(&child) {
             sa.inbound.counters().set_mark(packets, bytes);
@@ -215,13 +213,13 @@ impl Sas {
         }
     }
 
-    /// Whether what a router quotes was sent on one of these, and lately.
+    /// Whether the packet that a router quotes was sent on one of these SAs lately.
     pub(super) fn has_sent(&self, told: &TooBig) -> bool {
         let of_spi = self.by_spi_out.range((told.spi, ChildSaId(0))..=(told.spi, ChildSaId(u64::MAX)));
         of_spi.filter_map(|(_, child)| self.installed.get(child)).any(|sa| sa.outbound.has_sent(told))
     }
 
-    /// Paths to a peer take no more than this.
+    /// Sets the path MTU towards a peer.
     pub(super) fn set_path_mtu(&self, remote: IpAddr, mtu: u16) {
         self.towards(remote).for_each(|sa| sa.set_path_mtu(mtu));
     }
@@ -241,38 +239,38 @@ impl Sas {
         }
     }
 
-    /// Numbers to send with: from now on, or after those that there are.
+    /// Gives an SA numbers to send with: from now on, or after the ones that it has.
     pub(super) fn grant(&self, child: ChildSaId, block: SequenceBlock, at_once: bool) -> Result<()> {
-        // One that has gone meanwhile needs none.
+        // An SA that has gone meanwhile needs none.
         let Some(sa) = self.installed.get(&child) else { return Ok(()) };
         let numbers = sa.outbound.numbers();
         let granted = if at_once { numbers.advance(block) } else { numbers.follow(block) };
         Ok(granted?)
     }
 
-    /// Leaves numbers out. False if the SA has not so many.
+    /// Skips numbers. False if the SA has fewer.
     pub(super) fn skip(&self, child: ChildSaId, by: u64) -> bool {
         self.installed.get(&child).is_none_or(|sa| sa.outbound.numbers().skip(by))
     }
 
-    /// Up to where packets have been taken in, by SA of a shard.
+    /// The high-water marks of a shard's SAs.
     pub(super) fn edges(&self, shard: Shard) -> impl Iterator<Item = (Spi, u64)> + '_ {
         let of_shard = self.by_spi.range(shard.spis()).filter_map(|(_, child)| self.installed.get(child));
         of_shard.map(|sa| (sa.inbound.spi(), sa.inbound.window().high_water_mark()))
     }
 
-    /// The same of those that have moved since this was asked last.
+    /// The high-water marks that have moved since the last call.
     pub(super) fn moved_edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
         self.installed.values().filter_map(|sa| Some((sa.inbound.spi(), sa.inbound.take_high_water_mark()?)))
     }
 
-    /// What came in and went out through a Child SA.
+    /// What a Child SA has received and sent.
     pub(super) fn totals(&self, child: ChildSaId) -> Option<(SaTotals, SaTotals)> {
         let sa = self.installed.get(&child)?;
         Some((sa.inbound.counters().totals(), sa.outbound.counters().totals()))
     }
 
-    /// Packets that came in and went out, of so many Child SAs behind this one.
+    /// Packets received and sent, of at most `limit` Child SAs behind this one.
     pub(super) fn packets_of_some(
         &self,
         behind: Option<ChildSaId>,

@@ -9,8 +9,9 @@ use testudo_fastpath::filter::PrefixUse;
 use testudo_vici::shut::Cause;
 
 impl DataPath {
-    /// Keeps shut what no connection wants held back any more, until another one claims it, or an
-    /// operator lets it go. What an operator takes away by mistake must not open the gate.
+    /// Keeps prefixes shut that no connection wants held back any more, until another one claims
+    /// them, or an operator lets them go. A connection that is unloaded by mistake must not open
+    /// them.
     pub(crate) fn keep_shut(&mut self, abandoned: &Abandoned, cause: Cause) {
         for prefix in &abandoned.local {
             tracing::warn!(

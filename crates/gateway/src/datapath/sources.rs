@@ -1,5 +1,5 @@
 //! The source of what the gateway itself sends to each protected prefix: an address of this machine
-//! that a policy carries there. Of any other the policies know nothing, and its packets would be
+//! that a policy carries there. Packets from any other address would match no policy, and be
 //! dropped (`no_policy`).
 
 use crate::policies::SenderDifference;
@@ -15,14 +15,14 @@ pub(super) struct Sources(PrefixMap<Choice>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Choice {
-    /// What policies carry to the prefix, in order.
+    /// The ranges that policies carry to the prefix, in order.
     ranges: Vec<AddrRange>,
     source: Option<IpAddr>,
 }
 
 impl Sources {
-    /// Follows the policies. True if another source is chosen for the prefix: the same may be true
-    /// of prefixes inside.
+    /// Follows the policies. True if the source for the prefix has changed: that of prefixes inside
+    /// may have changed, too.
     pub(super) fn apply(&mut self, difference: &SenderDifference, addresses: &[IpAddr]) -> bool {
         let SenderDifference { prefix, range, is_there } = *difference;
         let mut choice = self.0.remove(&prefix).unwrap_or_default();
@@ -49,19 +49,18 @@ impl Sources {
         self.0 = self.0.iter().map(chosen).collect();
     }
 
-    /// The source for a prefix: what is chosen for the closest one around it for which there is
-    /// any.
+    /// The source for a prefix: that of the closest prefix around that has one.
     pub(super) fn towards(&self, prefix: &Prefix) -> Option<IpAddr> {
         self.0.around(prefix).rev().find_map(|(_, choice)| choice.source)
     }
 }
 
-/// The address of this machine in the narrowest range that has one: a virtual IP, or what a peer
-/// has left of a wider range, before the range that a child is configured with.
+/// The address of this machine in the narrowest range that has one: a virtual IP, or a range that a
+/// peer has narrowed, comes before the range that a child is configured with.
 fn choose(ranges: &[AddrRange], addresses: &[IpAddr]) -> Option<IpAddr> {
     let first_in = |range: &AddrRange| addresses.iter().copied().find(|addr| range.contains(*addr));
     let owned = ranges.iter().filter_map(|range| Some((size(range), first_in(range)?)));
-    // Of ranges of one size the first one.
+    // Among ranges of one size the first one counts.
     owned.max_by_key(|(size, addr)| (Reverse(*size), Reverse(*addr))).map(|(_, addr)| addr)
 }
 

@@ -32,8 +32,8 @@ use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, Loc
 use testudo_ipsec::number::WorkerId;
 use testudo_ipsec::pmtu::PathMtus;
 
-/// The only node there is, in its first incarnation: its SAs do not outlive it, so no key meets an
-/// older one's IVs.
+/// The sender ID of a gateway that stands alone: its SAs do not outlive it, so no key meets the IVs
+/// of an earlier run.
 const FIRST_SENDER: SenderId = SenderId(1);
 /// Frames of a worker that has no ports.
 const PORTLESS_FRAMES: usize = 256;
@@ -41,8 +41,8 @@ const PORTLESS_FRAMES: usize = 256;
 pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
 impl DataPath {
-    /// Shuts the gate, then opens ports and starts the workers. A failure leaves things as they
-    /// were: shut, where an earlier run had shut them, else as if nothing had been tried.
+    /// Shuts the protected prefixes, then opens ports and starts the workers. A failure leaves
+    /// everything as it was: shut where an earlier run had shut it.
     pub(crate) fn start(
         config: &Config,
         assignment: &QueueAssignment,
@@ -174,8 +174,8 @@ const FLOW_CACHE_BITS: u32 = 17;
 /// Of the TUN before the ports are known, and at least.
 const MIN_TUN_MTU: u16 = 1500;
 
-/// Packets of the kernel may be as long as its routes allow, which may lead out of any port; what
-/// is too long for a tunnel is answered by the worker. Frames hold no more.
+/// The kernel's packets may be as long as the route's port allows. Workers answer packets that are
+/// too long for a tunnel. Frames hold no more.
 pub(super) fn tun_mtu(fib: &Fib) -> u16 {
     let largest = fib.ports().iter().map(|link| link.mtu).max().unwrap_or(MIN_TUN_MTU);
     // Below 16384.
@@ -253,7 +253,7 @@ struct BuiltWorker {
 }
 
 impl WorkerBuilder<'_> {
-    /// Opens all ports before the first worker starts: what can fail comes first. Each that has
+    /// Opens all ports before the first worker starts: what can fail comes first. Each worker with
     /// ports has a queue of the TUN too.
     fn start(
         &self,

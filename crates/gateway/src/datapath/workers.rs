@@ -1,5 +1,5 @@
-//! The workers, as control drives them: what one is told all are told, in the same order, and what
-//! they tell comes as from one.
+//! The workers, as control drives them. All get the same commands in the same order, and their
+//! reports are merged.
 
 use crate::error::{Error, Result};
 use std::collections::{BTreeSet, VecDeque};
@@ -18,11 +18,11 @@ pub(super) struct Running {
     pub(super) handle: WorkerHandle,
     pub(super) pipeline: Arc<PipelineCounters>,
     pub(super) cpu: Option<usize>,
-    /// None if it has no ports, and will have none.
+    /// `None` if it has no ports, and will have none.
     bay: Option<Bay>,
-    /// Commands, in order: they go together, and wait while its queue is full.
+    /// Commands, in order, which wait while its queue is full.
     backlog: VecDeque<WorkerCommand>,
-    /// Notes that it has given back and others may not have.
+    /// Notes that it has given back, until the other workers have, too.
     noted: VecDeque<(Box<[Note]>, usize)>,
 }
 
@@ -33,10 +33,10 @@ pub(super) struct Bay {
     pub(super) changes: Arc<PortChanges<XdpPort>>,
 }
 
-/// What workers have told.
+/// The merged reports of workers.
 #[derive(Default)]
 pub(super) struct WorkerReports {
-    /// Notes that the last of them has given back: of all workers together.
+    /// The notes of all workers together, once the last of them has given its back.
     pub(super) noted: Vec<Vec<Note>>,
     pub(super) events: Vec<WorkerEvent>,
 }
@@ -51,7 +51,7 @@ impl Running {
         Self { bay, ..self }
     }
 
-    /// The queue of a worker is bounded; ours holds what IKE has decided and cannot take back.
+    /// A worker's queue is bounded. The backlog holds what IKE has decided and cannot take back.
     fn flush(&mut self) {
         let queued = self.backlog.len();
         while let Some(command) = self.backlog.pop_front() {
@@ -65,11 +65,11 @@ impl Running {
         }
     }
 
-    /// Frees what it has put out of use.
+    /// Frees the worker's garbage.
     fn collect(&mut self) {
         let notes = |garbage| match garbage {
             WorkerGarbage::Ipsec(Garbage::Noted(notes, count)) => Some((notes, count)),
-            // Dropping is all that there is to do with the rest.
+            // The rest only has to be dropped.
             _ => None,
         };
         self.noted.extend(self.handle.collect().filter_map(notes));
@@ -85,7 +85,7 @@ impl Workers {
         self.0.iter()
     }
 
-    /// Of the workers that have ports: they come before all others.
+    /// The bays of the workers that have ports, which come before all others.
     pub(super) fn bays(&self) -> impl Iterator<Item = &Bay> {
         self.0.iter().filter_map(|worker| worker.bay.as_ref())
     }
@@ -95,7 +95,7 @@ impl Workers {
         self.0.iter().map(|worker| worker.handle.fd().as_raw_fd())
     }
 
-    /// Puts a command behind those that wait for each worker.
+    /// Queues a command for each worker.
     pub(super) fn queue(&mut self, command: WorkerCommand) {
         let Some((last, others)) = self.0.split_last_mut() else { return };
         for worker in others {
@@ -104,19 +104,19 @@ impl Workers {
         last.backlog.push_back(command);
     }
 
-    /// Sends what waits, as far as there is room. True if nothing waits any more.
+    /// Sends the commands that wait, as far as there is room. True if none waits any more.
     pub(super) fn flush(&mut self) -> bool {
         self.0.iter_mut().for_each(Running::flush);
         self.is_flushed()
     }
 
-    /// True if every worker has been sent all that it is to know.
+    /// True if every worker has been sent all its commands.
     pub(super) fn is_flushed(&self) -> bool {
         self.0.iter().all(|worker| worker.backlog.is_empty())
     }
 
-    /// Frees what workers have put out of use, and takes what they tell, in the order in which it
-    /// came up: once, where several tell the same.
+    /// Frees the workers' garbage, and takes their reports, in order. What several report alike is
+    /// given once.
     pub(super) fn reports(&mut self) -> WorkerReports {
         self.0.iter_mut().for_each(Running::collect);
         let complete = self.0.iter().map(|worker| worker.noted.len()).min().unwrap_or(0);
@@ -149,7 +149,7 @@ impl Workers {
     }
 }
 
-/// What an event is about that says the same whichever worker tells it.
+/// The subject of an event that is the same whichever worker reports it.
 fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
     match event {
         WorkerEvent::Ipsec(Event::NoSa { policy, .. }) => Some((0, policy.0)),
@@ -157,7 +157,7 @@ fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
         WorkerEvent::Ipsec(Event::KeyWanted { spi }) => Some((2, spi.0)),
         WorkerEvent::Ipsec(Event::Carried { spi }) => Some((3, spi.0)),
         WorkerEvent::Ipsec(Event::IvLow) => Some((4, 0)),
-        // Where a peer is now says the later one.
+        // The later event tells where the peer is now.
         WorkerEvent::Ipsec(Event::AddressChanged { .. })
         | WorkerEvent::NeighbourMissing { .. }
         | WorkerEvent::PathTooBig { .. } => None,

@@ -1,4 +1,4 @@
-//! The gateway as a node of a cluster: what comes from the other nodes, and what the member asks
+//! The gateway as a node of a cluster: the messages of the other nodes, and what the member asks
 //! for beside IKE.
 
 use super::Gateway;
@@ -11,11 +11,11 @@ use testudo_fastpath::worker::boottime;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_ipsec::pmtu::TooBig;
 
-/// How long the engine is heard before others get their turn.
+/// How long events of the engine are handled before others get their turn.
 const ENGINE_TIME_PER_TURN: Duration = Duration::from_millis(5);
 
 impl Gateway {
-    /// Tells the member something, if there is one.
+    /// Calls the member, if there is one.
     pub(crate) fn in_cluster(&mut self, tell: impl FnOnce(&mut Member, Time)) {
         let now = self.now;
         if let Some(member) = self.endpoint.member() {
@@ -34,16 +34,15 @@ impl Gateway {
                     LogLevel::Warning,
                     format!("this machine was set back to an earlier state: {line}"),
                 );
-                // What this node holds it may have used since.
+                // Numbers that this node holds it may have used since that state.
                 self.in_cluster(|member, now| member.rolled_back(now));
                 self.perform_all();
-                // The fence is shut by now, and opens with what is granted in this generation.
+                // The fence is shut by now. It opens with what is granted in this generation.
                 self.data.renewed(now);
             }
             Sign::Clock(jump) => {
                 let line = format!("the time of day has jumped ahead by {} seconds", jump.as_secs());
-                let what =
-                    "this machine may have been set back to an earlier state, and asks for another sender ID";
+                let what = "this machine may have been set back to an earlier state, so this node asks for another sender ID";
                 self.log(None, None, LogLevel::Warning, format!("{what}: {line}"));
                 self.in_cluster(|member, now| member.doubts_itself(now));
                 self.perform_all();
@@ -51,8 +50,8 @@ impl Gateway {
         }
     }
 
-    /// Hears the engine. True if there may be more to hear: the other nodes' heartbeats must not
-    /// wait for long.
+    /// Handles events of the engine, for a limited time: the other nodes' heartbeats must not wait
+    /// for long. True if there may be more.
     pub(crate) fn engine_events(&mut self) -> bool {
         let begun = Instant::now();
         let mut more = false;
@@ -62,13 +61,13 @@ impl Gateway {
             self.perform_all();
             more = begun.elapsed() >= ENGINE_TIME_PER_TURN;
         }
-        // It may have been woken because there is room for messages that were given back.
+        // The wake-up may mean that the engine has room for messages that it gave back.
         self.in_cluster(|member, _| member.multicast_ready());
         self.perform_all();
         more
     }
 
-    /// Hears the other nodes. True if there may be more.
+    /// Handles the other nodes' datagrams. True if there may be more.
     pub(crate) fn datagrams(&mut self) -> bool {
         self.look_at_clock();
         let (now, Some(node), Some(member)) = (self.now, &mut self.node, self.endpoint.member()) else {
@@ -79,7 +78,7 @@ impl Gateway {
         more
     }
 
-    /// Hears what has come to the disk meanwhile.
+    /// Notes what has been written to disk meanwhile.
     pub(crate) fn look_at_disk(&mut self) {
         let Some(written) = self.node.as_mut().and_then(|node| node.written().transpose()) else { return };
         self.look_at_clock();
@@ -87,8 +86,8 @@ impl Gateway {
         self.perform_all();
     }
 
-    /// A sender ID whose number is not on disk may be given out again, and a view that is not there
-    /// be forgotten: better none.
+    /// Without its number on disk, a sender ID could be given out twice, and a view be forgotten:
+    /// then the node has to stop.
     fn persisted(&mut self, written: Result<Vec<Durable>>) {
         match written {
             Ok(written) => {
@@ -100,9 +99,9 @@ impl Gateway {
         }
     }
 
-    /// A router has told of a packet that was too large. Only who has sent it can tell whether that
-    /// is true, and tells the other nodes: they send on this path when it is gone. True if it is to
-    /// be believed.
+    /// A router says that a packet was too large. Only the node that sent the packet can tell
+    /// whether that is true. It then tells the other nodes, which send on this path after a
+    /// takeover. True if the message is believed.
     pub(crate) fn router_told(&mut self, told: &TooBig) -> bool {
         if !self.data.has_sent(told) {
             return false;
@@ -116,19 +115,19 @@ impl Gateway {
                 format!("the path to {remote} takes packets of {mtu} octets"),
             );
         }
-        // Also what is no news: the others would forget it earlier.
+        // Told again although it is not new: else the others would forget it earlier.
         self.in_cluster(|member, now| member.learned_path_mtu(now, remote, mtu));
         true
     }
 
-    /// Somebody asks where a VIP is.
+    /// A request for a VIP may have come.
     pub(crate) fn answer_for_vips(&mut self) {
         if let Some(node) = &mut self.node {
             node.answer();
         }
     }
 
-    /// What a member asks for that an endpoint does not.
+    /// Carries out what only a member asks for.
     pub(crate) fn perform_in_cluster(&mut self, output: MemberOutput) {
         let done = match output {
             MemberOutput::Multicast(bytes) => {
@@ -202,7 +201,7 @@ impl Gateway {
                 }
                 Ok(())
             }
-            // All others are an endpoint's too, or for operators.
+            // All other outputs are an endpoint's too, or for operators.
             other => {
                 self.tell_operators(other);
                 Ok(())
@@ -213,7 +212,7 @@ impl Gateway {
                 None,
                 None,
                 LogLevel::Error,
-                format!("the data path does not do what the cluster asks for: {error}"),
+                format!("the data plane rejected a cluster operation: {error}"),
             );
         }
     }

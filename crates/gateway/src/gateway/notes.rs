@@ -1,4 +1,4 @@
-//! What the VICI server, the log and those who wait for a command hear of SAs.
+//! What the VICI server, the log and waiting commands are told of SAs.
 
 use super::Gateway;
 use testudo_cluster::member::{Effect, MemberOutput, PieceName};
@@ -21,7 +21,7 @@ pub(crate) enum Note {
     Replicated(JobId),
     /// A command that changes the configuration has come from another node.
     Configure(NodeId, Effect, Zeroizing<Vec<u8>>),
-    /// What this command has loaded is to go.
+    /// What this command has loaded has to be unloaded.
     Unconfigure(PieceName, Zeroizing<Vec<u8>>),
     /// An IKE SA came up or went down.
     Ike(bool, Box<IkeSaStatus>),
@@ -34,7 +34,7 @@ pub(crate) enum Note {
 }
 
 impl Gateway {
-    /// Whether somebody wants to hear of SAs that come and go.
+    /// Sets whether a client wants events of SAs.
     pub(crate) fn watch(&mut self, wanted: bool) {
         if wanted && !self.watched {
             let all = self.endpoint.sa_ids().into_iter().filter_map(|id| self.endpoint.sa(id));
@@ -45,7 +45,7 @@ impl Gateway {
         self.watched = wanted;
     }
 
-    /// Of this node or, in a cluster, of another.
+    /// Handles an event of this node or, in a cluster, of another.
     pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Log { ike, connection, level, message } => self.log(ike, connection, level, message),
@@ -70,7 +70,7 @@ impl Gateway {
                 }
             }
             Event::ChildDown(ike, child, reason) => {
-                // Of one that was renewed nobody is told that it goes.
+                // Nobody is told of the end of a Child SA that was renewed.
                 let told = reason != Reason::Rekeyed;
                 if let Some(status) = self.ikes.get(&ike).filter(|_| told).cloned() {
                     self.note_child(false, status, child);
@@ -103,14 +103,14 @@ impl Gateway {
         }
     }
 
-    /// Whoever waits for the IKE SA alone has waited long enough.
+    /// Ends the jobs that wait for the IKE SA alone.
     pub(crate) fn ike_initiated(&mut self, ike: IkeSaId, result: &Result<(), CommandError>) {
         for job in self.jobs.initiated(ike, "") {
             self.notes.push_back(Note::Initiated(job, result.clone()));
         }
     }
 
-    /// What the member tells operators.
+    /// Passes on what the member tells operators.
     pub(super) fn tell_operators(&mut self, output: MemberOutput) {
         match output {
             MemberOutput::Configure { from, effect, octets } => {
@@ -129,7 +129,7 @@ impl Gateway {
                 self.notes.push_back(Note::Log { ike: None, connection, level, message, jobs });
             }
             MemberOutput::RemoteEvent(event) => self.event(event),
-            // All others are the data path's.
+            // All other outputs are the data path's.
             _ => {}
         }
     }
@@ -149,7 +149,7 @@ impl Gateway {
         }
     }
 
-    /// To the log, and to every `swanctl` that waits for that IKE SA.
+    /// Writes a line to the log, and to every client that waits for that IKE SA.
     pub(crate) fn log(
         &mut self,
         ike: Option<IkeSaId>,
@@ -171,12 +171,12 @@ impl Gateway {
         self.notes.push_back(Note::Log { ike, connection, level, message, jobs });
     }
 
-    /// The next thing that the VICI server should hear about.
+    /// The next note for the VICI server.
     pub(crate) fn take_note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
 
-    /// Whether there is more of it.
+    /// Whether notes are left.
     pub(crate) fn has_notes(&self) -> bool {
         !self.notes.is_empty()
     }

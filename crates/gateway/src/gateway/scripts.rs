@@ -11,7 +11,7 @@ use testudo_ike::endpoint::ChildSaState;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId};
 
 impl Gateway {
-    /// Something has happened to an SA of this node.
+    /// Runs the scripts for an event of an SA of this node.
     pub(super) fn scripts_for(&mut self, event: &Event) {
         match event {
             Event::ChildUp(ike, child) => self.script_up(*ike, *child),
@@ -38,8 +38,8 @@ impl Gateway {
         self.updown.up(Risen { connection, ike: &sa, child, interface: interface.as_deref() }, script);
     }
 
-    /// SAs that have come from another node have their scripts run here, and those that went there
-    /// have theirs run down: once a second, while owners change.
+    /// Once a second while owners change: runs `up` for the SAs that have come from other nodes,
+    /// and `down` for those that went there.
     pub(super) fn scripts_follow_owners(&mut self) {
         if !self.updown.looks_at_owners(Instant::now()) {
             return;
@@ -56,7 +56,7 @@ impl Gateway {
         let come: Vec<(ChildSaId, IkeSaId)> = come.collect();
         gone.into_iter().for_each(|child| self.updown.gone(child));
         for (child, ike) in come {
-            // One that another has replaced is on its way out.
+            // A Child SA that was replaced does not count: it is about to go.
             let carries = [ChildSaState::Installed, ChildSaState::Rekeying];
             let status = self.endpoint.sa(ike);
             let state = status.and_then(|sa| sa.children.iter().find(|c| c.id == child).map(|c| c.state));
@@ -66,7 +66,7 @@ impl Gateway {
         }
     }
 
-    /// Tells what scripts have said.
+    /// Logs what scripts have written.
     pub(crate) fn scripts_done(&mut self) {
         for line in self.updown.take_lines() {
             self.log(None, Some(line.connection), line.level, line.text);

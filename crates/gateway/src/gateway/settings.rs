@@ -1,5 +1,5 @@
-//! What an operator changes in a gateway that runs: traps and shunts, and what of `testudo.toml`
-//! can be followed.
+//! Changes by an operator while the gateway runs: traps, bypass and discard policies, and the part
+//! of `testudo.toml` that can change.
 
 use super::Gateway;
 use crate::config::Config;
@@ -39,7 +39,7 @@ impl Gateway {
         applied
     }
 
-    /// The connection that is meant: of several the first whose policy there is, to be uninstalled.
+    /// The connection that is meant. To uninstall, it is the first one whose policy is installed.
     fn connection_of(&self, child: &str, ike: Option<&str>, install: bool) -> Result<Connection> {
         let named = self.endpoint.connections().filter(|c| ike.is_none_or(|ike| c.name == ike));
         let mut with_child = named.filter(|c| c.children.iter().any(|found| found.name == child)).peekable();
@@ -61,9 +61,10 @@ impl Gateway {
         let file = after.file.display();
         let line =
             format!("read {file} again: [ike] {followed}; connections are loaded by swanctl --load-all");
-        let waits = format!("{file}: {} differ, which only a restart of testudod changes", fixed.join(", "));
+        let waits =
+            format!("{file}: changes of {} take effect only when testudod is restarted", fixed.join(", "));
         self.endpoint.reconfigure(|settings| after.ike.apply(settings));
-        // What waits for a restart goes on being compared with what runs.
+        // Changes that wait for a restart are compared with the running settings next time, too.
         if let Some(settings) = &mut self.settings {
             settings.ike = after.ike;
         }

@@ -1,4 +1,4 @@
-//! Prefixes that stay shut although no connection asks for it: which they are, and letting one go.
+//! Prefixes that stay shut although no connection asks for it: their list, and the release of one.
 
 use super::Gateway;
 use crate::error::{Error, Result};
@@ -10,11 +10,11 @@ use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::selector::AddrRange;
 use testudo_vici::shut::{ClearFrom, MAX_PREFIXES_PER_PAGE, Release, Released, ShutPage, ShutPrefix};
 
-/// So many connections that protect a prefix are looked at: all may protect the same one.
+/// Connections that an answer names: all of them may protect the same prefix.
 const MAX_NAMED_CONNECTIONS: usize = 4;
 
 impl Gateway {
-    /// The first of those behind a prefix.
+    /// The first page of the shut prefixes behind a range.
     pub(crate) fn shut_page(&self, behind: Option<AddrRange>) -> ShutPage {
         let mut shut = self.data.shut(behind.and_then(|range| exact(&range)));
         let listed = shut.by_ref().take(MAX_PREFIXES_PER_PAGE).map(|(prefix, usage, origin)| ShutPrefix {
@@ -28,8 +28,8 @@ impl Gateway {
         ShutPage { clustered: self.node.is_some(), more: shut.next().is_some(), prefixes }
     }
 
-    /// Lets clear traffic of a prefix pass that stays shut, and of nothing else. On this node
-    /// alone: each node of a cluster has prefixes of its own that stay shut.
+    /// Lets the clear traffic of a prefix pass that stays shut, and nothing else. This holds for
+    /// this node alone: each node of a cluster has shut prefixes of its own.
     pub(crate) fn release_prefix(&mut self, request: &Release) -> Result<Released> {
         let (first, last) = (request.prefix.start(), request.prefix.end());
         let prefix = exact(&request.prefix).ok_or(Error::NoPrefix { first, last })?;
@@ -76,7 +76,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// What protects all of a prefix nevertheless.
+    /// The connections and SAs that protect all of a prefix.
     fn protectors(&self, prefix: &Prefix) -> Vec<String> {
         let mut protectors = self.connections_holding(prefix);
         protectors.extend(self.policies.is_held_by_sas(prefix).then(|| "a Child SA".to_owned()));

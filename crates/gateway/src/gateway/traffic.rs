@@ -1,5 +1,5 @@
-//! What the worker tells of traffic: what asks for an SA, wears one out, or shows that a peer is
-//! alive.
+//! What workers report of traffic: packets that need an SA, SAs that are nearly used up, and peers
+//! that are alive.
 
 use super::Gateway;
 use crate::datapath::WorkerEvent;
@@ -9,11 +9,11 @@ use testudo_ike::endpoint::{PacketEnds, InitiateError};
 use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 
-/// Child SAs that are looked at in one go: with very many others would wait for too long.
+/// Child SAs that are looked at in one turn. Very many would make others wait for too long.
 const MAX_SAS_PER_LOOK: usize = 2048;
 
 impl Gateway {
-    /// What workers have to tell.
+    /// Handles the events of workers.
     pub(crate) fn worker_events(&mut self) {
         for event in self.data.events() {
             match event {
@@ -45,7 +45,7 @@ impl Gateway {
         let ends = PacketEnds { local, remote };
         let begun = self.endpoint.acquire_for(self.now, &name.connection, &name.child, ends);
         if let Err(error) = begun {
-            // Multicast and the like go everywhere.
+            // Multicast and similar packets do not ask for a peer.
             let level = match error {
                 InitiateError::NotBetweenHosts { .. } => LogLevel::Detail,
                 _ => LogLevel::Warning,
@@ -55,9 +55,8 @@ impl Gateway {
         }
     }
 
-    /// A Child SA has carried as much as IKE wants to hear of: it may have to be renewed, or to
-    /// end. By the second would be too late: what it may carry between the two is often less than a
-    /// second's traffic.
+    /// A Child SA has reached a mark at which IKE may have to renew or end it. A look once a second
+    /// would be too late: the two limits are often less than a second's traffic apart.
     fn note_use(&mut self, child: ChildSaId) {
         if let Some((inbound, outbound)) = self.data.carried(child) {
             let (bytes, packets) = (inbound.bytes.max(outbound.bytes), inbound.packets.max(outbound.packets));
@@ -66,7 +65,7 @@ impl Gateway {
         }
     }
 
-    /// Sees to it that IKE hears of what a Child SA carries, once it has carried so much.
+    /// Sets the next mark at which IKE hears of a Child SA's traffic.
     pub(super) fn mark(&self, child: ChildSaId, bytes: u64, packets: u64) {
         let (bytes, packets) = self.endpoint.next_limit(child, bytes, packets);
         self.data.set_mark(child, packets, bytes);
@@ -75,16 +74,16 @@ impl Gateway {
     fn renew_exhausted(&mut self, child: ChildSaId) {
         if self.endpoint.rekey_child(self.now, child) {
             let message =
-                format!("half of the sequence numbers of CHILD_SA #{} are used: it is renewed", child.0);
+                format!("half of the sequence numbers of CHILD_SA #{} are used: rekeying it", child.0);
             self.log(None, None, LogLevel::Notice, message);
         }
     }
 
-    /// The peer wants numbers left out. Where there are not so many, the Child SA gets new ones
-    /// with new keys.
+    /// The peer wants sequence numbers skipped. If too few are left, the Child SA is rekeyed.
     pub(super) fn skip_numbers(&mut self, child: ChildSaId, by: u64) {
         if !self.data.skip_numbers(child, by) && self.endpoint.rekey_child(self.now, child) {
-            let message = format!("CHILD_SA #{} has not {by} sequence numbers left: it is renewed", child.0);
+            let message =
+                format!("CHILD_SA #{} has fewer than {by} sequence numbers left: rekeying it", child.0);
             self.log(None, None, LogLevel::Notice, message);
         }
     }
@@ -94,8 +93,8 @@ impl Gateway {
         self.looked_at.is_some()
     }
 
-    /// Looks at some Child SAs more: a peer whose packets authenticate is alive, which saves it the
-    /// liveness checks.
+    /// Looks at the next Child SAs. A peer whose packets authenticate is alive, and needs no
+    /// liveness check.
     pub(crate) fn look_at_traffic(&mut self) {
         let Some(behind) = self.looked_at else { return };
         let some = self.data.packets_of_some(behind, MAX_SAS_PER_LOOK);
@@ -116,8 +115,8 @@ impl Gateway {
         self.settle();
     }
 
-    /// Once a second: tries again what failed, tells the other nodes what has moved, and begins to
-    /// look at the traffic of all Child SAs.
+    /// Once a second: tries again what failed, tells the other nodes which replay marks have moved,
+    /// and begins a look at the traffic of all Child SAs.
     pub(crate) fn report_traffic(&mut self) {
         self.looked_at.get_or_insert(None);
         self.protection_changed |= self.policies_failed;

@@ -28,7 +28,7 @@ pub(super) struct Style {
     pub(super) colour: bool,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, Default)]
 struct Record {
     message: String,
@@ -47,7 +47,7 @@ enum Value {
 }
 
 impl Style {
-    /// The line about lines that were lost.
+    /// The line that tells of lost lines.
     pub(super) fn loss(self, lost: u64) -> String {
         let message = format!("{lost} lines of the log are lost: the reader of stderr does not keep up");
         let mut line = String::new();
@@ -185,8 +185,8 @@ impl Visit for Record {
     }
 }
 
-/// Shows what could drive a terminal: text of peers gets into lines. One line of ours stays one
-/// line: what comes behind a line feed would look like a line of its own, and have no priority.
+/// Escapes what could drive a terminal, because text of peers gets into lines. Line feeds are
+/// escaped too: the text behind one would look like a line of its own, without a priority.
 struct Escaping<W>(W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<W> {

@@ -1,8 +1,8 @@
 //! Lines on their way to stderr, and the thread that writes them.
 //!
-//! That thread alone waits for the reader of the log. Everybody else leaves a line in a buffer of
-//! fixed size and goes on; a line without room is counted instead, and the log says how many were
-//! lost as soon as the reader goes on.
+//! Only that thread waits for the reader of the log. All others leave a line in a buffer of fixed
+//! size and go on. A line without room is counted, and the log says how many were lost as soon as
+//! the reader goes on.
 
 use std::io::{ErrorKind, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,17 @@ pub(super) struct Queue {
     idle: Condvar,
     /// Octets that may wait.
     capacity: usize,
-    /// Octets from which on lines wait no longer for the end of a turn.
+    /// With this many octets, lines no longer wait for the end of a turn.
     batch: usize,
 }
 
 struct State {
     waiting: Vec<u8>,
-    /// The writer is to begin.
+    /// The writer has to begin.
     due: bool,
     /// The writer holds lines that are not written yet.
     writing: bool,
-    /// Lines that found no room and that the log has not told of yet.
+    /// Lines without room that the log has not told of yet.
     lost: u64,
 }
 
@@ -37,7 +37,7 @@ impl Queue {
         Self { state: Mutex::new(state), wake: Condvar::new(), idle: Condvar::new(), capacity, batch }
     }
 
-    /// Leaves one line, whole. `urgent`: it is written now, with all that came before; else at the
+    /// Leaves one line, whole. `urgent`: it is written now, with all lines before it; else at the
     /// next [`Queue::flush`].
     pub(super) fn push(&self, line: &[u8], urgent: bool) {
         let mut state = self.lock();
@@ -51,7 +51,7 @@ impl Queue {
         }
     }
 
-    /// What waits is written now.
+    /// Has the lines that wait written now.
     pub(super) fn flush(&self) {
         self.begin(&mut self.lock());
     }
@@ -63,7 +63,7 @@ impl Queue {
         }
     }
 
-    /// Waits until everything is written, but not longer than that. True if it is.
+    /// Waits until everything is written, at most for `limit`. True if it is.
     pub(super) fn finish(&self, limit: Duration) -> bool {
         self.flush();
         let busy = |state: &mut State| state.writing || state.has_work();
@@ -76,7 +76,7 @@ impl Queue {
         let mut lines = Vec::new();
         loop {
             let lost = self.take(&mut lines);
-            // They were lost behind the lines that had room.
+            // The lost lines came after those that had room.
             if lost > 0 {
                 lines.extend_from_slice(loss(lost).as_bytes());
             }
@@ -112,8 +112,8 @@ impl State {
     }
 }
 
-/// Nobody can be told that the log is gone, so an error ends the attempt. A reader may have made
-/// the descriptor non-blocking for all who share it: then the lines wait here.
+/// An error ends the attempt: there is nowhere to report it. A reader may have made the shared
+/// descriptor non-blocking: then the lines wait here.
 fn write_all(out: &mut impl Write, mut lines: &[u8]) {
     while !lines.is_empty() {
         match out.write(lines) {

@@ -1,4 +1,4 @@
-//! Sets of addresses, for questions about ranges that no single prefix answers.
+//! Sets of addresses, to tell whether a range lies in several others together.
 
 use crate::prefix::following;
 use testudo_ipsec::selector::AddrRange;
@@ -11,7 +11,7 @@ pub(super) struct AddrSet {
 }
 
 impl AddrSet {
-    /// True without any address.
+    /// True if there is no address in the set.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -46,7 +46,7 @@ pub(super) fn overlap(a: &AddrRange, b: &AddrRange) -> bool {
     a.contains(b.start()) || b.contains(a.start())
 }
 
-/// Both as one, if `next` begins in `range` or directly behind it.
+/// The union of both, if `next` begins in `range` or directly behind it.
 fn join(range: &AddrRange, next: &AddrRange) -> Option<AddrRange> {
     let touches = range.contains(next.start()) || following(range.end()) == Some(next.start());
     touches.then(|| AddrRange::new(range.start(), range.end().max(next.end()))).flatten()

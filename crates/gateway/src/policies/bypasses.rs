@@ -1,4 +1,4 @@
-//! Which prefixes bypass policies open: wholly, or for some of our side only.
+//! Which prefixes bypass policies open: for all of our side, or for some of it.
 
 use super::addr_set::{AddrSet, overlap};
 use super::protection::{Changes, Group, Tally};
@@ -13,7 +13,7 @@ use testudo_ipsec::spd::PolicyId;
 #[derive(Debug)]
 pub(super) struct Bypasses {
     each: BTreeMap<PolicyId, Bypass>,
-    /// Where they open something.
+    /// The prefixes at which they open something.
     by_prefix: PrefixMap<BTreeSet<PolicyId>>,
     pub(super) passed: Tally,
     pub(super) passed_in_part: Tally,
@@ -22,7 +22,7 @@ pub(super) struct Bypasses {
 #[derive(Debug)]
 struct Bypass {
     priority: u32,
-    /// Whom of our side it lets pass, whatever they send.
+    /// The addresses of our side whose packets it passes, whatever protocol and ports they have.
     local: AddrSet,
     opened: Vec<Opened>,
 }
@@ -31,9 +31,10 @@ struct Bypass {
 #[derive(Debug)]
 struct Opened {
     range: AddrRange,
-    /// Not for every protocol and port: it is opened in part, whatever others hold back.
+    /// Not opened for every protocol and port: the range is opened only in part, whatever other
+    /// policies hold back.
     is_limited: bool,
-    /// How many policies there that hold back go beyond what the bypass lets pass.
+    /// Policies that hold back more in the range than the bypass lets pass.
     spoilers: usize,
 }
 
@@ -66,8 +67,7 @@ impl Bypass {
         Self { priority: entry.rank.priority, opened: opened.collect(), local }
     }
 
-    /// True if the rival holds back something in the range that the bypass does not let pass
-    /// before.
+    /// True if the rival holds back something in the range that the bypass does not pass first.
     fn is_spoiled(&self, range: &AddrRange, rival: &PolicyEntry) -> bool {
         let alike = |own: &AddrRange| own.start().is_ipv4() == range.start().is_ipv4();
         let goes_beyond = || !rival.local_ranges().filter(alike).all(|own| self.local.holds(&own));
@@ -78,8 +78,8 @@ impl Bypass {
 }
 
 impl Bypasses {
-    /// A bypass policy is there. `rivals` are those that hold back anything in a range, and maybe
-    /// others.
+    /// A bypass policy has come. `rivals` gives all policies that hold back anything in a range; it
+    /// may give more.
     pub(super) fn add<'a, I: Iterator<Item = &'a PolicyEntry>>(
         &mut self,
         id: PolicyId,

@@ -1,5 +1,5 @@
-//! What the policies hold back, kept as they come and go: work for a change depends on the change,
-//! not on how many policies there are.
+//! What the policies hold back, kept up to date as they come and go. The cost of a change does not
+//! grow with the number of policies.
 
 use super::bypasses::Bypasses;
 use super::protection::{Changes, Difference, Group, Tally};
@@ -14,17 +14,17 @@ use testudo_ipsec::selector::AddrRange;
 use testudo_ipsec::spd::PolicyId;
 
 /// The most prefixes that an SA adds to those of the configured children. The filter has room for
-/// 65536, and a peer chooses the selectors of its SAs: 64 ranges whose ends fit no prefix would
+/// 65536. A peer chooses the selectors of its SAs, and 64 ranges whose ends fit no prefix would
 /// make 16 000.
 const MAX_SA_PREFIXES: usize = 64;
 
-/// What filter and routes have to know of the policies.
+/// What filter and routes need of the policies.
 #[derive(Debug)]
 pub(super) struct Outline {
     /// Remote prefixes that configured children hold back.
     held: PrefixMap<Holder>,
-    /// What SAs hold back beyond that: a peer's address where that was not known before, and what
-    /// is left of a connection that was unloaded.
+    /// Prefixes that SAs alone hold back: the address of a peer that was not known before, and
+    /// those of a connection that was unloaded.
     added: PrefixMap<BTreeSet<PolicyId>>,
     local: Tally,
     selected: Tally,
@@ -33,12 +33,12 @@ pub(super) struct Outline {
     anybody: Tally,
     bypasses: Bypasses,
     senders: Senders,
-    /// SAs of which `selected_by_sas` counts our side, and in which family ([`Outline::is_wide`]).
+    /// SAs whose side of ours `selected_by_sas` counts, for IPv4 and IPv6 ([`Outline::is_wide`]).
     wide: BTreeMap<PolicyId, [bool; 2]>,
     changes: Changes<Group>,
-    /// Of `held` alone.
+    /// Changes of `held`.
     held_changes: Changes<()>,
-    /// Of `selected` alone.
+    /// Changes of `selected`.
     selected_changes: Changes<()>,
 }
 
@@ -47,20 +47,20 @@ pub(super) struct Outline {
 pub(crate) struct Abandoned {
     /// Remote prefixes.
     pub(crate) remote: Vec<Prefix>,
-    /// Prefixes of our side, which policies for everything had.
+    /// Prefixes of our side in policies whose remote side is everything.
     pub(crate) local: Vec<Prefix>,
 }
 
-/// Who needs a prefix that is held back.
+/// The policies that need a prefix held back.
 #[derive(Debug, Default)]
 struct Holder {
     /// Configured children that hold it back.
     children: BTreeSet<PolicyId>,
-    /// SAs that need no prefix of their own because of it.
+    /// SAs that rely on it, and so need no prefix of their own.
     relying: BTreeSet<PolicyId>,
 }
 
-/// Where an SA finds held back what it carries.
+/// The prefixes that hold back an SA's traffic.
 #[derive(Debug, Default)]
 struct Footing {
     /// Prefixes of configured children.
@@ -91,15 +91,15 @@ impl Default for Outline {
 
 /// Configured children.
 impl Outline {
-    /// The policy of a configured child goes, or is about to become another. [`Outline::exchange`]
-    /// follows.
+    /// The policy of a configured child is about to go or to change. The caller calls
+    /// [`Outline::exchange`] next.
     pub(super) fn retire(&mut self, id: PolicyId, entry: &PolicyEntry) {
         self.bypasses.remove(id, &mut self.changes);
         self.bypasses.rival_goes(entry, &mut self.changes);
     }
 
-    /// Takes policies of configured children in the place of others. What both hold back is held
-    /// back throughout.
+    /// Replaces policies of configured children. What both the old and the new ones hold back is
+    /// held back throughout.
     pub(super) fn exchange(
         &mut self,
         old: &BTreeMap<PolicyId, Box<PolicyEntry>>,
@@ -137,8 +137,8 @@ impl Outline {
         }
     }
 
-    /// If the policy is a bypass, it counts from now on. All that it comes together with have been
-    /// counted as rivals.
+    /// If the policy is a bypass, it counts from now on. All policies that come with it must have
+    /// been counted as rivals.
     pub(super) fn bypass(&mut self, id: PolicyId, table: &Table) {
         let Some(entry) = table.get(id).filter(|entry| entry.mode == ChildMode::Pass) else { return };
         let Self { held, added, bypasses, changes, .. } = self;
@@ -157,7 +157,7 @@ impl Outline {
             holder.children.insert(id);
             return;
         }
-        // SAs that stand on narrower prefixes, or on their own, stand on this one from now on.
+        // SAs that rely on narrower prefixes, or on their own, rely on this one from now on.
         let below = self.held.inside(&prefix).flat_map(|(_, holder)| &holder.relying);
         let own = self.added.meeting(&prefix).flat_map(|(_, ids)| ids);
         let concerned: BTreeSet<PolicyId> = below.chain(own).copied().collect();
@@ -179,7 +179,7 @@ impl Outline {
         }
     }
 
-    /// Changes what is held back, and where these SAs stand on it.
+    /// Changes what is held back, and what these SAs rely on.
     fn move_over(&mut self, sas: &BTreeSet<PolicyId>, table: &Table, change: impl FnOnce(&mut Self)) {
         let each = || sas.iter().filter_map(|id| Some((*id, table.get(*id)?)));
         let before: Vec<Footing> = each().map(|(_, entry)| self.footing(entry)).collect();
@@ -264,8 +264,8 @@ impl Outline {
         }
     }
 
-    /// True if an SA carries something that is held back by prefixes for everything alone, of IPv4
-    /// and of IPv6. What children hold back that name a network stays shut when these go
+    /// For IPv4 and IPv6: true if some of an SA's traffic is held back only by prefixes for
+    /// everything. Prefixes of children that name a network stay shut when the children go
     /// ([`Outline::take_abandoned`]).
     fn is_wide(&self, sa: &PolicyEntry, footing: &Footing) -> [bool; 2] {
         let is_held = |range: AddrRange| self.holders(&range, is_named).is_some();
@@ -276,8 +276,7 @@ impl Outline {
         })
     }
 
-    /// Where an SA stands as things are. Nothing but [`Outline::hold`] and [`Outline::let_go`]
-    /// changes that.
+    /// What an SA relies on now. Only [`Outline::hold`] and [`Outline::let_go`] change that.
     fn footing(&self, sa: &PolicyEntry) -> Footing {
         let mut footing = Footing::default();
         let mut more = Vec::new();
@@ -299,12 +298,12 @@ impl Outline {
         held.flat_map(|holder| holder.children.iter().copied())
     }
 
-    /// Those of SAs that do so where no configured child does.
+    /// The policies of SAs that hold all of a prefix back where no configured child does.
     pub(super) fn sas_holding(&self, prefix: &Prefix) -> impl Iterator<Item = PolicyId> {
         self.added.around(prefix).flat_map(|(_, ids)| ids.iter().copied())
     }
 
-    /// The widest prefixes that together hold all of the range back, of those that count.
+    /// Among the prefixes that count, the widest ones that together hold all of the range back.
     fn holders(&self, range: &AddrRange, counts: impl Fn(&Prefix) -> bool) -> Option<Vec<Prefix>> {
         let mut holders = Vec::new();
         let mut next = range.start();
@@ -322,17 +321,17 @@ impl Outline {
 
 /// What has changed.
 impl Outline {
-    /// True if [`Outline::take_differences`] or [`Outline::take_senders`] has anything to tell.
+    /// True if [`Outline::take_differences`] or [`Outline::take_senders`] would give anything.
     pub(super) fn is_changed(&self) -> bool {
         self.differences().next().is_some() || self.senders.is_changed()
     }
 
-    /// How the senders differ from what they were at the last call.
+    /// How the senders have changed since the last call.
     pub(super) fn take_senders(&mut self) -> Vec<SenderDifference> {
         self.senders.take_differences()
     }
 
-    /// How everything differs from what it was at the last call.
+    /// How everything else has changed since the last call.
     pub(super) fn take_differences(&mut self) -> Vec<Difference> {
         let differences = self.differences().collect();
         self.changes.clear();
@@ -357,9 +356,9 @@ impl Outline {
         now.filter(|(was, difference)| *was != difference.is_there).map(|(_, difference)| difference)
     }
 
-    /// What configured children have ceased to hold back since the last call, and others do not
-    /// hold back either. A wider prefix does not hold back what is our side of another connection,
-    /// nor everything what comes to this host itself.
+    /// The prefixes that configured children have ceased to hold back since the last call, and no
+    /// others hold back. A wider prefix does not hold back our side of another connection, and the
+    /// prefix for everything does not hold back what comes to this host itself.
     pub(super) fn take_abandoned(&mut self) -> Abandoned {
         let is_held = |prefix: &Prefix| {
             let is_held = range_of(prefix).is_some_and(|range| self.holders(&range, is_named).is_some());
@@ -380,7 +379,7 @@ impl Outline {
     }
 }
 
-/// True unless it is everything: that names no network.
+/// True if the prefix names a network: everything does not.
 fn is_named(prefix: &Prefix) -> bool {
     !prefix.is_default()
 }
@@ -389,16 +388,16 @@ fn remote_prefixes(entry: &PolicyEntry) -> BTreeSet<Prefix> {
     entry.remote_ranges().flat_map(|range| cover(&range)).collect()
 }
 
-/// Our side of the policy of an SA, of IPv4 and of IPv6 as asked for. Next to the ends of its
-/// ranges there may be more, for a peer has a say in them.
+/// Our side of an SA's policy, for the families asked for. Addresses beside the ends of its ranges
+/// may be included: a peer has a say in the ranges, and so the number of prefixes is limited.
 fn own_side_of_sa(sa: &PolicyEntry, [ipv4, ipv6]: [bool; 2]) -> BTreeSet<Prefix> {
     let ranges = || sa.local_ranges().filter(|range| if range.start().is_ipv4() { ipv4 } else { ipv6 });
     let limit = MAX_SA_PREFIXES / ranges().count().max(1);
     ranges().flat_map(|range| cover_within(&range, limit)).collect()
 }
 
-/// Counts our side of a policy, and what of it is the peer's side too. Not of SAs: a peer has a say
-/// in their selectors.
+/// Counts our side of a policy, and the part of it that is the peer's side too. SAs do not count: a
+/// peer has a say in their selectors.
 fn sides(
     entry: &PolicyEntry,
     mut count: impl FnMut(&mut Tally, Prefix, &mut Changes<Group>),
@@ -426,7 +425,7 @@ fn sides(
 
 #[cfg(test)]
 impl super::Policies {
-    /// All that is held back, and what is not.
+    /// All that is held back, with its exceptions.
     pub(super) fn protection(&self) -> super::Protection {
         let Outline { held, added, local, selected, selected_by_sas, both, anybody, bypasses, .. } =
             &self.outline;

@@ -1,16 +1,16 @@
-//! What filter and routes have to know of the policies: prefixes that are held back, and those that
-//! are not.
+//! What filter and routes need of the policies: the prefixes that are held back, and the
+//! exceptions.
 
 use crate::prefix_map::{PrefixMap, PrefixSet};
 use std::collections::BTreeMap;
 use testudo_base::prefix::Prefix;
 
-/// What the kernel's side must hold back, and what it must not although it lies inside.
+/// What filter and routes must hold back, and the exceptions inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Protection {
     /// Remote prefixes whose traffic goes to a worker and nowhere else.
     pub(crate) protected: PrefixSet,
-    /// Those of them that configured children hold back, and not SAs alone.
+    /// The protected prefixes that configured children hold back, and not SAs alone.
     pub(crate) held: PrefixSet,
     /// Our own sides, as configured: what comes from there is not "clear text that should have been
     /// protected".
@@ -18,7 +18,7 @@ pub(crate) struct Protection {
     /// Our own sides of policies for everything, as configured: what comes in clear to there is
     /// held back, whomever it is from.
     pub(crate) selected: PrefixSet,
-    /// The same of Child SAs, as far as no prefix tells what they carry.
+    /// Our own sides of Child SAs, where no prefix tells what they carry.
     pub(crate) selected_by_sas: PrefixSet,
     /// Prefixes on both sides of one policy, which says nothing then about where a packet comes
     /// from.
@@ -51,7 +51,7 @@ pub(crate) enum Group {
 pub(crate) struct Difference {
     pub(crate) part: Group,
     pub(crate) prefix: Prefix,
-    /// True if it is there now.
+    /// True if it is in the set now.
     pub(crate) is_there: bool,
 }
 
@@ -77,7 +77,7 @@ impl Protection {
     }
 }
 
-/// Notes what changes, so that what comes back to what it was does not count.
+/// Notes changes of sets. What changes back does not count.
 #[derive(Debug)]
 pub(super) struct Changes<K>(BTreeMap<(K, Prefix), bool>);
 
@@ -88,12 +88,12 @@ impl<K> Default for Changes<K> {
 }
 
 impl<K: Ord + Copy> Changes<K> {
-    /// The prefix is about to change; this is how it is so far.
+    /// The prefix is about to come or go; `is_there` is its state before.
     pub(super) fn note(&mut self, of: K, prefix: Prefix, is_there: bool) {
         self.0.entry((of, prefix)).or_insert(is_there);
     }
 
-    /// What was noted, with how it was.
+    /// The prefixes noted, with their states before.
     pub(super) fn noted(&self) -> impl Iterator<Item = (K, Prefix, bool)> + '_ {
         self.0.iter().map(|((of, prefix), was)| (*of, *prefix, *was))
     }
@@ -104,7 +104,7 @@ impl<K: Ord + Copy> Changes<K> {
     }
 }
 
-/// How many have put a prefix into a set.
+/// Counts how many policies have put a prefix into a set.
 #[derive(Debug)]
 pub(super) struct Tally {
     part: Group,

@@ -1,4 +1,4 @@
-//! What of the traffic to a prefix a policy takes.
+//! The part of the traffic to a prefix that a policy takes.
 
 use super::addr_set::{AddrSet, overlap};
 use crate::prefix::{cover, cover_within, last_address};
@@ -28,21 +28,21 @@ pub(super) fn footprint(selectors: &SelectorPair, is_configured: bool) -> BTreeS
     }
 }
 
-/// All from the first address to the last.
+/// The range from the first address to the last.
 fn hull<'a>(ranges: impl Iterator<Item = &'a AddrRange>) -> Option<AddrRange> {
     let ends = ranges.map(|range| (range.start(), range.end()));
     let (start, end) = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))?;
     AddrRange::new(start, end)
 }
 
-/// Who may send what, of all that goes to a prefix.
+/// Which senders, protocols and ports a policy takes, of the traffic to a prefix.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scope {
-    /// True if it takes that to every address of the prefix.
+    /// True if it takes them to every address of the prefix.
     is_whole: bool,
-    /// Of our side.
+    /// Our side.
     local: Vec<(Limit, IpAddr, IpAddr)>,
-    /// Of the peer's side.
+    /// The peer's side.
     remote: BTreeSet<Limit>,
 }
 
@@ -69,8 +69,8 @@ impl Limit {
 }
 
 impl Scope {
-    /// What of the traffic to the prefix selectors take. Narrower prefixes that they name do not
-    /// count.
+    /// The part of the traffic to the prefix that the selectors take. Narrower prefixes in them do
+    /// not count.
     pub(super) fn of(selectors: &SelectorPair, prefix: &Prefix) -> Self {
         let (start, end) = (prefix.addr(), last_address(prefix));
         let is_whole = |ts: &&TrafficSelector| ts.addrs.contains(start) && ts.addrs.contains(end);
@@ -87,12 +87,12 @@ impl Scope {
         Self { is_whole: whole, local, remote }
     }
 
-    /// True if nobody of our side can send any of it.
+    /// True if no address of our side can send any of it.
     pub(super) fn is_empty(&self) -> bool {
         self.local.is_empty()
     }
 
-    /// True if it takes everything that the other one takes, to any prefix that both are about.
+    /// True if it takes everything that the other one takes, to any prefix of both.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let is_sent = |(limit, start, end): &(Limit, IpAddr, IpAddr)| {
             let wider = self.local.iter().filter(|(own, _, _)| own.covers(limit));

@@ -1,5 +1,5 @@
-//! Which of our addresses the policies carry to which of the peers' prefixes: what the gateway
-//! itself sends there needs such an address as its source.
+//! Which of our addresses the policies carry to which prefixes of peers. What the gateway itself
+//! sends there needs such an address as its source.
 
 use super::protection::Changes;
 use super::table::PolicyEntry;
@@ -53,7 +53,7 @@ impl Senders {
         self.differences().next().is_some()
     }
 
-    /// How they differ from what they were at the last call.
+    /// How the senders have changed since the last call.
     pub(super) fn take_differences(&mut self) -> Vec<SenderDifference> {
         let differences = self.differences().collect();
         self.changes.clear();

@@ -1,10 +1,10 @@
-//! One Child SA takes the place of another that carried something else, because the configuration
-//! of its child has changed. At no moment may what both carry be without an SA, nor anything leave
-//! in clear.
+//! A Child SA replaces another one that has other selectors, because the configuration of their
+//! child has changed. Traffic that both carry must never be without an SA, and nothing may leave in
+//! clear.
 //!
-//! The policy of the new SA stands as soon as it is there, and that of the old one until what goes
-//! out changes over: until then both lead to the old SA. Before that the configured children are
-//! the new ones already: what they hold back, and the old SA may carry, it carries in their place.
+//! The new SA's policy is in the SPD from the start, and the old SA's until outbound traffic
+//! switches over: until then both policies lead to the old SA. Before that, the configured children
+//! are the new ones already, and the old SA stands in for them where its selectors allow.
 
 use super::table::PolicyEntry;
 use super::{Action, Policies, SelectorPair};
@@ -13,18 +13,18 @@ use testudo_ike::output::ChildSaId;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{PolicyId, Rank};
 
-/// A place in the SPD from which traffic goes through a Child SA until that of the child which
-/// holds it back is there.
+/// A place in the SPD from which traffic goes through an old Child SA until the child that holds it
+/// back has its own.
 #[derive(Debug)]
 pub(super) struct StandIn {
     pub(super) rank: Rank,
     pub(super) selectors: SelectorPair,
 }
 
-/// Places beside the own ones of Child SAs' policies.
+/// The places of Child SAs that stand in.
 #[derive(Debug, Default)]
 pub(super) struct StandIns {
-    /// By policy, with the connection for whose children they stand in.
+    /// By the policy of the old SA, with the connection for whose children it stands in.
     places: BTreeMap<PolicyId, (String, Vec<StandIn>)>,
     by_connection: BTreeMap<String, BTreeSet<PolicyId>>,
 }
@@ -57,9 +57,8 @@ impl StandIns {
 }
 
 impl Policies {
-    /// What goes out changes over from one Child SA to another: the policy of the old one is not to
-    /// be in the way of what the new one carries. `is_current`: the new one was made by the
-    /// configuration as it is now.
+    /// Outbound traffic switches from one Child SA to another: the old one's policy must not be in
+    /// the way of the new one's. `is_current`: the new one was made by the present configuration.
     pub(crate) fn switch(&mut self, from: ChildSaId, to: ChildSaId, is_current: bool) {
         let Some(new) = self.installed.get(&to).copied() else { return };
         let old = self.installed.get(&from).copied().filter(|old| *old != new);
@@ -72,10 +71,10 @@ impl Policies {
         }
     }
 
-    /// Child SAs of a connection that has changed, and whose children have others to come: until
-    /// these are there, what the children hold back goes through the old SAs as far as those carry
-    /// it. Otherwise a child that is looked at before such an SA, because its selectors are
-    /// narrower now, would drop what the SA could carry.
+    /// A connection has changed, and its children's SAs will be replaced. Until then the `outdated`
+    /// SAs stand in for the children, as far as their selectors allow. Otherwise a child that comes
+    /// before such an SA, because its selectors are narrower now, would drop what the SA could
+    /// carry.
     pub(crate) fn stand_in(&mut self, connection: &str, outdated: &[ChildSaId]) {
         for sa in outdated {
             let Some(id) = self.installed.get(sa).copied() else { continue };
@@ -94,8 +93,8 @@ impl Policies {
         }
     }
 
-    /// Right before each child of the connection that comes before the SA and did not when the SA
-    /// was made.
+    /// The places right before each child of the connection that comes before the SA now, and did
+    /// not when the SA was made.
     fn places_for(&self, connection: &str, sa: PolicyId) -> Vec<StandIn> {
         let Some(sa) = self.table.get(sa) else { return Vec::new() };
         let children = self.of_connection(connection);
@@ -113,20 +112,20 @@ impl Policies {
         (0..).zip(before).filter_map(place).collect()
     }
 
-    /// Gives up the places beside the own one of a Child SA's policy.
+    /// The Child SA of a policy stands in no more.
     pub(super) fn leave_places(&mut self, sa: PolicyId) {
         for StandIn { rank, selectors } in self.stand_ins.remove(sa) {
             self.withdraw(rank, &selectors);
         }
     }
 
-    /// The children of a connection change: nothing stands in for them any more.
+    /// The children of a connection change: no SA stands in for them any more.
     pub(super) fn stand_back(&mut self, connection: &str) {
         self.stand_ins.of_connection(connection).into_iter().for_each(|sa| self.leave_places(sa));
     }
 }
 
-/// What two pairs have in common. `None` if no packet can match both.
+/// The traffic that two pairs have in common. `None` if no packet can match both.
 fn common(a: &SelectorPair, b: &SelectorPair) -> Option<SelectorPair> {
     let side = |a: Vec<TrafficSelector>, b: Vec<TrafficSelector>| -> Vec<TrafficSelector> {
         a.iter().flat_map(|one| b.iter().filter_map(|other| one.intersection(other))).collect()

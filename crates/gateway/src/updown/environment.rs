@@ -1,5 +1,5 @@
-//! What strongSwan tells updown scripts, word for word: `PLUTO_VERB` and the rest, as its own
-//! `_updown` explains them.
+//! The variables of updown scripts, as strongSwan sets them: `PLUTO_VERB` and the rest, which its
+//! own `_updown` explains.
 
 use super::Risen;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ const ICMPV6: u8 = 58;
 /// One run of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// What stands behind `up-` and `down-`.
+    /// What follows `up-` and `down-` in PLUTO_VERB.
     pub(super) verb: &'static str,
     /// All variables but PLUTO_VERB.
     pub(super) variables: Vec<(String, String)>,
@@ -76,7 +76,7 @@ fn plain(value: &str) -> String {
     value.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The first of either family once more under its old name.
+/// The first address stands once more under strongSwan's old name.
 fn virtual_addresses(whose: &str, addresses: &[IpAddr], add: &mut impl FnMut(&str, String)) {
     if let Some(first) = addresses.first() {
         add(&format!("PLUTO_{whose}_SOURCEIP"), first.to_string());
@@ -95,8 +95,8 @@ enum Side {
     Remote,
 }
 
-/// A port, or `first:last`. Of ICMP our side has the type and the peer's the code, whichever
-/// selector has them.
+/// A port, or `first:last`. For ICMP our side shows the type and the peer's side the code,
+/// whichever selector has them.
 fn port(local: &TrafficSelector, remote: &TrafficSelector, side: Side) -> String {
     if [ICMP, ICMPV6].contains(&local.protocol.max(remote.protocol)) {
         let [kind, code] = local.port_start.max(remote.port_start).to_be_bytes();

@@ -1,4 +1,4 @@
-//! One run of a script: whether it may be run, its time, its output.
+//! One run of a script: whether it may run, how long, and its output.
 
 use super::ScriptLine;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -21,7 +21,7 @@ use testudo_vici::trust::{self, Untrusted};
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Octets of a run's output that go to the log.
 const MAX_OUTPUT_OCTETS: usize = 8192;
-/// How often a script is looked at that has ended its output, or whose children go on with it.
+/// How often a script is checked that has closed its output, or whose children keep it open.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Something to run.
@@ -36,13 +36,13 @@ pub(super) struct Task {
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     connection: String,
-    /// What it said, standard error included.
+    /// Its output, standard error included.
     output: Vec<u8>,
-    /// True if it said more.
+    /// True if it wrote more.
     cut: bool,
     /// What went wrong.
     failure: Option<String>,
@@ -76,7 +76,7 @@ enum Failure {
     Ending,
 }
 
-/// Runs it, for `limit` at most, or until `ending`.
+/// Runs the script, for `limit` at most, or until `ending`.
 pub(super) fn run(task: &Task, limit: Duration, ending: &AtomicBool) -> Outcome {
     let mut output = Output::default();
     let failure = match attempt(task, limit, ending, &mut output) {
@@ -96,12 +96,12 @@ fn attempt(
     ending: &AtomicBool,
     output: &mut Output,
 ) -> Result<ExitStatus, Failure> {
-    // One that would be killed at once is not begun.
+    // A script that would be killed at once is not started.
     if ending.load(Ordering::Relaxed) {
         return Err(Failure::Ending);
     }
     let program = Path::new(&task.script.program);
-    // Again: what was root's when it was loaded may not be by now.
+    // Checked again: the file was root's when it was loaded, and may not be now.
     let target = trust::check(program)?;
     let (mut reader, writer) = io::pipe()?;
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
@@ -119,7 +119,7 @@ fn attempt(
         .stderr(writer)
         .process_group(0);
     let mut child = command.spawn()?;
-    // Else the pipe would never end.
+    // Closes our end of the pipe, which would never end otherwise.
     drop(command);
     let ended = wait(&mut child, &mut reader, output, limit, ending);
     if ended.is_err() {
@@ -128,8 +128,8 @@ fn attempt(
     ended
 }
 
-/// Reads what it says until it has ended. Processes that it leaves behind may keep its output: they
-/// are not waited for.
+/// Reads the script's output until it has ended. Processes that it leaves behind may keep the
+/// output open: they are not waited for.
 fn wait(
     child: &mut Child,
     reader: &mut PipeReader,
@@ -153,14 +153,14 @@ fn wait(
             return Err(Failure::Ending);
         }
         if !open {
-            // As a rule it ends at the same moment.
+            // As a rule a script ends as soon as its output does.
             thread::sleep(pause.min(left));
             pause = (pause * 2).min(POLL_INTERVAL);
         }
     }
 }
 
-/// With all that it has started.
+/// Kills the script and all that it has started.
 fn kill(child: &mut Child) {
     if let Ok(group) = i32::try_from(child.id()) {
         // It may be gone already.
@@ -176,7 +176,7 @@ struct Output {
 }
 
 impl Output {
-    /// Takes what there is, and waits for more for so long. False at its end.
+    /// Reads what there is, and waits for more for at most `wait`. False at the end of the output.
     fn read(&mut self, reader: &mut PipeReader, wait: Duration) -> io::Result<bool> {
         let timeout = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(reader.as_fd(), PollFlags::POLLIN)], timeout) {

@@ -181,7 +181,7 @@ fn rules_and_routes_that_are_deleted_come_back() {
     .unwrap();
     let watch = Watch::start(&pair.t);
     nobody_gets_through(&pair);
-    pair.await_log("routes of table 220 were missing, and are back");
+    pair.await_log("routes of table 220 were missing; restored them");
     // The tunnel carries the gateway's own packets as before.
     pair.up(Side::One);
     for family in FAMILIES {
