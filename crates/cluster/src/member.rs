@@ -127,7 +127,7 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// The engine tells something.
+    /// The engine has a new view, a message, or something else to tell.
     pub fn handle_engine(&mut self, now: Time, event: EngineEvent) {
         self.core.group.handle_event(now, event);
         self.hear_group(now);
@@ -147,7 +147,7 @@ impl Member {
         self.core.group.multicast_ready();
     }
 
-    /// [`Self::next_timeout`] has come.
+    /// The time of [`Self::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
         self.core.looked = now;
         self.core.group.handle_timeout(now);
@@ -253,7 +253,7 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// What to do next.
+    /// The next thing for the host to do.
     pub fn poll_output(&mut self) -> Option<MemberOutput> {
         let next = self.core.outputs.pop_front();
         next.or_else(|| self.core.multicasts.pop_front().map(MemberOutput::Multicast))

@@ -165,8 +165,7 @@ impl Leases {
         }
     }
 
-    /// The sender ID that is granted now, if so many nodes as `majority` hold the message that
-    /// asked for it.
+    /// The sender ID that is granted now, if `majority` nodes hold the message that asked for it.
     pub(super) fn grant(&mut self, majority: usize, holders: impl Fn(u64) -> usize) -> Option<SenderId> {
         let asked = self.asked?;
         let granted = holders(asked.at?) >= majority || planted(Plant::LeaseWithoutMajority);

@@ -167,7 +167,7 @@ impl Group {
     }
 
     /// Adds an update for the fresh nodes of the view, which says nothing new to nodes that hold
-    /// the state. It is not delivered to those, if all members speak a version with bulk transfer.
+    /// the state. It is not delivered to such nodes if all members know of bulk transfer.
     pub fn publish_bulk(&mut self, update: Vec<u8>) -> Ticket {
         self.outbox.publish_bulk(&Zeroizing::new(update))
     }

@@ -1,4 +1,5 @@
-//! The view that a node is in, from the engine's to the group's, and what it holds of those before.
+//! The view that a node is in, from the engine's view to the group's, and what the node holds of
+//! earlier views.
 
 pub(super) mod bulk;
 pub(super) mod exchange;
@@ -37,7 +38,7 @@ pub(super) struct Views {
     pub(super) history: History,
     /// The others have gone on without this node, and the engine has told no view since.
     pub(super) is_out: bool,
-    /// When STATUS is said again, should the engine have lost it.
+    /// When STATUS is said again, because the engine may have lost it.
     repeat: Option<Time>,
     /// Since when this node, and others with it, have waited for a node that holds the state.
     waits_since: Option<Time>,

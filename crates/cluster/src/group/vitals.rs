@@ -1,5 +1,5 @@
-//! Signs of life: this node's heartbeats go out, and those of the others come in. The silence of a
-//! node makes it a suspect.
+//! Signs of life: this node's heartbeats go out, and heartbeats of the others come in. A node that
+//! is silent for too long becomes a suspect.
 
 pub(super) mod peers;
 mod ports;

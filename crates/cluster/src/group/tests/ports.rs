@@ -83,7 +83,7 @@ fn who_was_late_itself_or_has_just_come_has_no_complaint_yet() {
         net.pass(1);
         assert!(ill(&net).is_empty());
     }
-    // Nor do those complain that remain when all others are gone.
+    // Nor does a node complain that remains alone.
     net.isolate(1);
     net.node(3).stopped = true;
     net.pass(2000);

@@ -25,14 +25,14 @@ const MAX_REST_OCTETS: usize = 60_000;
 const REST_TIMEOUT: Duration = Duration::from_millis(10);
 /// It asks for at most this many at a time.
 const MAX_ASKED_AT_ONCE: usize = 128;
-/// A rest that was sent again is not sent once more before this has passed, whoever asks.
+/// A rest that was sent again is not sent once more before this time has passed.
 const RESEND_INTERVAL: Duration = Duration::from_millis(100);
 /// What a fresh node has not acknowledged this long after its delivery goes by the engine unasked:
 /// perhaps no question gets through.
 const UNASKED_AFTER: Duration = Duration::from_millis(300);
 const MAX_UNASKED_AT_ONCE: usize = 8;
-/// Where at least this many rests were missing, and one of so many, datagrams of that size do not
-/// pass: the engine carries everything.
+/// If at least this many rests were missing, and at least one of [`TOLD_PER_MISSING`], datagrams of
+/// that size do not pass: the engine carries everything.
 const MIN_MISSING: usize = 8;
 const TOLD_PER_MISSING: usize = 64;
 /// The most octets of rests whose place has not come. Nodes have a megabyte or two under way.
@@ -103,7 +103,7 @@ impl BulkTransfer {
         self.missing < MIN_MISSING.max(self.told / TOLD_PER_MISSING)
     }
 
-    /// True if so many octets of this node's may go beside the engine.
+    /// True if this number of octets of this node may go beside the engine.
     pub(in crate::group) fn takes(&self, octets: usize) -> bool {
         self.is_used() && self.passes() && octets <= MAX_REST_OCTETS
     }

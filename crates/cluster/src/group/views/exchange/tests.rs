@@ -134,14 +134,14 @@ fn the_state_is_not_given_up_while_a_holder_is_away() {
     assert_eq!(told(among(statuses)), Err(vec![2]));
 }
 
-/// Seed 113: the view began on the node that was fresh in it, and on nobody else.
+/// Seed 113: the view began on the node that was fresh in it, and on no other node.
 #[test]
 fn a_view_that_a_member_has_never_begun_has_made_nothing_stable() {
     let before = status(held(4, 7, 2));
     let fresh = fresh_in(begun(5, &[1, 2, 3]));
     let statuses = vec![(1, before.clone()), (2, before.clone()), (3, fresh.clone())];
     assert_eq!(told(among(statuses)), Ok((vec![1, 2], false)));
-    // Who has no disk may have begun anything.
+    // A node that has lost its disk may have begun any view.
     let statuses = vec![(1, forgotten(Begun::default())), (3, fresh)];
     assert_eq!(told(among(statuses)), Err(vec![2]));
 }
@@ -234,8 +234,7 @@ fn all_speak_the_highest_version_that_each_of_them_speaks() {
     }
 }
 
-/// Who does not know what stands behind a STATUS passes over it; who does misses it where it is
-/// not.
+/// An old node passes over what stands behind a STATUS, and a new node does without it.
 #[test]
 fn nodes_of_before_read_a_status_and_are_read() {
     let status = status(Held::NOTHING);
