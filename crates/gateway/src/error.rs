@@ -161,12 +161,6 @@ pub(crate) enum Error {
     /// The child has no policy to be taken away.
     #[error("policy '{0}' not found: it is not installed")]
     NotInstalled(String),
-    /// A node's policies are those of its cluster.
-    #[error(
-        "the nodes of a cluster have one configuration: set start_action = trap, \
-         and load the connection again"
-    )]
-    NotInCluster,
     /// There are no other nodes.
     #[error("this gateway stands alone: there is no [cluster] in its testudo.toml")]
     Alone,

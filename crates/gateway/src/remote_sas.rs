@@ -63,18 +63,20 @@ impl Gateway {
 
 /// The change as the other nodes are told of it.
 pub(crate) fn effect(change: ConfigChange) -> Effect {
-    let name = |ConfigItem { kind, name }: ConfigItem| {
-        let class = match kind {
-            ConfigItemKind::Authority => Class::Authority,
-            ConfigItemKind::Credential => Class::Credential,
-            ConfigItemKind::Pool => Class::Pool,
-            ConfigItemKind::Connection => Class::Connection,
-        };
-        PieceName { class, name }
-    };
     match change {
-        ConfigChange::Set(item) => Effect::Set(name(item)),
-        ConfigChange::Unset(item) => Effect::Unset(name(item)),
+        ConfigChange::Set(item) => Effect::Set(piece_name(item)),
+        ConfigChange::Unset(item) => Effect::Unset(piece_name(item)),
         ConfigChange::ClearCredentials => Effect::ClearCredentials,
     }
+}
+
+/// An item as the cluster names it.
+pub(crate) fn piece_name(ConfigItem { kind, name }: ConfigItem) -> PieceName {
+    let class = match kind {
+        ConfigItemKind::Authority => Class::Authority,
+        ConfigItemKind::Credential => Class::Credential,
+        ConfigItemKind::Pool => Class::Pool,
+        ConfigItemKind::Connection => Class::Connection,
+    };
+    PieceName { class, name }
 }

@@ -289,6 +289,10 @@ impl Control for Gateway {
         Ok(self.set_child_policy(request)?)
     }
 
+    fn command_behind(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+        Ok(self.command_of_cluster(request)?)
+    }
+
     fn reload_settings(&mut self) -> Result<(), CommandError> {
         Ok(self.read_settings_again()?)
     }

@@ -22,6 +22,13 @@ pub struct ConfigItem {
     pub name: String,
 }
 
+impl ConfigItem {
+    /// A connection's.
+    pub fn connection(name: &str) -> Self {
+        Self { kind: ConfigItemKind::Connection, name: format!("connection {name}") }
+    }
+}
+
 /// What a command does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigChange {

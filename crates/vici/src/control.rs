@@ -167,6 +167,13 @@ pub trait Control {
     /// the connection is loaded again.
     fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError>;
 
+    /// The command that has loaded the connection of such a policy, where the policy is a part of
+    /// the configuration that all nodes of a cluster have: then another of its kind takes the place
+    /// of [`Control::set_policy`]. `None`: the gateway stands alone.
+    fn command_behind(&self, _request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+        Ok(None)
+    }
+
     /// Reads `testudo.toml` again, and follows what a running gateway can follow.
     fn reload_settings(&mut self) -> Result<(), CommandError>;
 

@@ -117,6 +117,11 @@ impl Configuration {
 }
 
 impl Member {
+    /// The command by which a piece of the configuration is here, if it is.
+    pub fn piece(&self, name: &PieceName) -> Option<&[u8]> {
+        self.configuration.pieces.get(name).map(|piece| piece.octets.octets())
+    }
+
     /// The host has carried out a command that changes its configuration. True if the other nodes
     /// are told, which [`MemberOutput::Configured`] says with that number (not 0) once they are;
     /// false: there is nobody to tell, or nothing.

@@ -5,17 +5,26 @@ use super::Gateway;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::ike::Ike;
+use crate::remote_sas::piece_name;
 use testudo_ike::config::Connection;
 use testudo_ike::endpoint::Endpoint;
 use testudo_ike::output::LogLevel;
-use testudo_vici::control::SetPolicy;
+use testudo_vici::control::{ConfigItem, SetPolicy};
+use zeroize::Zeroizing;
 
 impl Gateway {
-    /// `swanctl --install` and `--uninstall`.
+    /// On a node of a cluster: the command by which all nodes have the connection of that policy.
+    pub(crate) fn command_of_cluster(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>> {
+        let Ike::Member(member) = &self.endpoint else { return Ok(None) };
+        let SetPolicy { child, ike, install } = request;
+        let name = self.connection_of(child, ike.as_deref(), *install)?.name;
+        let piece = member.piece(&piece_name(ConfigItem::connection(&name)));
+        let octets = piece.map(|octets| Zeroizing::new(octets.to_vec()));
+        octets.map(Some).ok_or(Error::UnknownConnection(name))
+    }
+
+    /// `swanctl --install` and `--uninstall`, of a gateway that stands alone.
     pub(crate) fn set_child_policy(&mut self, request: &SetPolicy) -> Result<()> {
-        if let Ike::Member(_) = &self.endpoint {
-            return Err(Error::NotInCluster);
-        }
         let SetPolicy { child, ike, install } = request;
         let connection = self.connection_of(child, ike.as_deref(), *install)?;
         let mut changed = connection.clone();

@@ -258,12 +258,17 @@ fn terminate(request: &Request, job: JobId, control: &mut dyn Control) -> Result
 }
 
 fn set_policy(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {
+    let wanted = policy_wanted(request)?;
+    Ok(Answer::Now(done(control.set_policy(&wanted))))
+}
+
+/// What `install` or `uninstall` asks for.
+pub(super) fn policy_wanted(request: &Request) -> Result<SetPolicy, Refusal> {
     let mut fields = fields(request)?;
     let child = fields.required("child", "the name of a child")?.to_owned();
     let ike = fields.text("ike")?.map(str::to_owned);
     fields.finish()?;
-    let install = request.name == "install";
-    Ok(Answer::Now(done(control.set_policy(&SetPolicy { child, ike, install }))))
+    Ok(SetPolicy { child, ike, install: request.name == "install" })
 }
 
 fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal> {

@@ -14,6 +14,7 @@ mod commands;
 mod counters;
 mod credentials;
 mod jobs;
+mod policies;
 mod replication;
 mod stream;
 
@@ -189,9 +190,17 @@ impl Server {
         control: &mut dyn Control,
     ) -> Result<(), Error> {
         let job = self.jobs.next_id();
-        let answer = commands::process(&request, job, control);
+        let replaced = policies::replaced(&request, control);
+        let carried_out = replaced.as_ref().map(|replaced| replaced.as_ref().unwrap_or(&request));
+        let answer = match carried_out {
+            Ok(request) => commands::process(request, job, control),
+            Err(why) => Answer::Now(commands::failed(why.to_string())),
+        };
         note_refusal(&request.name, &answer, control);
-        let answer = replication::replicate(&request, job, answer, control);
+        let answer = match carried_out {
+            Ok(request) => replication::replicate(request, job, answer, control),
+            Err(_) => answer,
+        };
         let client = self.clients.get_mut(&id).ok_or(Error::Closed)?;
         match answer {
             Answer::Now(message) => client.session.respond(request.id, commands::fitting(message)),

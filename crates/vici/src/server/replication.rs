@@ -49,7 +49,7 @@ fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
     Ok(Zeroizing::new(framed.get(4..).unwrap_or_default().to_vec()))
 }
 
-fn read(octets: &[u8]) -> Result<(String, Message), CommandError> {
+pub(super) fn read(octets: &[u8]) -> Result<(String, Message), CommandError> {
     match Packet::parse(octets) {
         Ok(Packet::CmdRequest(name, message)) => Ok((name, message)),
         Ok(other) => {
@@ -118,12 +118,8 @@ fn change(request: &Request) -> Option<ConfigChange> {
     let text = |key: &str| message.text(key).map(str::to_owned);
     let credential = |what: &str, name: String| item(ConfigItemKind::Credential, format!("{what} {name}"));
     Some(match request.name.as_str() {
-        "load-conn" => {
-            ConfigChange::Set(item(ConfigItemKind::Connection, format!("connection {}", section()?)))
-        }
-        "unload-conn" => {
-            ConfigChange::Unset(item(ConfigItemKind::Connection, format!("connection {}", text("name")?)))
-        }
+        "load-conn" => ConfigChange::Set(ConfigItem::connection(&section()?)),
+        "unload-conn" => ConfigChange::Unset(ConfigItem::connection(&text("name")?)),
         "load-pool" => ConfigChange::Set(item(ConfigItemKind::Pool, format!("pool {}", section()?))),
         "unload-pool" => ConfigChange::Unset(item(ConfigItemKind::Pool, format!("pool {}", text("name")?))),
         "load-authority" => {
@@ -158,6 +154,7 @@ fn change(request: &Request) -> Option<ConfigChange> {
     })
 }
 
-fn section_name(message: &Message) -> Option<String> {
+/// What a command that loads something names.
+pub(super) fn section_name(message: &Message) -> Option<String> {
     message.elements().first().map(|element| element.name().to_owned())
 }

@@ -2,6 +2,7 @@
 
 use crate::support::rig::{Rig, at, command};
 use crate::support::{Gateway, message};
+use testudo_ike::config::StartAction;
 use testudo_vici::codec::Packet;
 use testudo_vici::control::{ConfigChange, ConfigItem, ConfigItemKind, Control};
 use testudo_vici::message::Message;
@@ -128,6 +129,36 @@ fn another_node_carries_out_what_it_is_told_and_takes_it_back() {
         take_back(octets, &mut other).unwrap();
     }
     assert_eq!((other.connections.len(), other.secrets.len()), (0, 0));
+}
+
+/// In a cluster the policy is a part of the configuration that all nodes have.
+#[test]
+fn a_policy_is_installed_on_all_nodes_by_loading_its_connection_otherwise() {
+    let mut rig = Rig::new();
+    rig.gateway.replicates = true;
+    let mut other = Gateway::default();
+    let mut carried_out = 0;
+    let mut request = |rig: &mut Rig, name: &str, arguments: Message| {
+        rig.send(&Packet::CmdRequest(name.into(), arguments)).unwrap();
+        for (job, change, octets) in rig.gateway.replicated[carried_out..].iter().cloned() {
+            assert_eq!(change, ConfigChange::Set(item(ConfigItemKind::Connection, "connection gw")));
+            carry_out(&octets, &mut other).unwrap();
+            rig.server.finish_replication(job);
+        }
+        carried_out = rig.gateway.replicated.len();
+        let answer = rig.receive();
+        let [Packet::CmdResponse(answer)] = answer.as_slice() else { panic!("{answer:?}") };
+        let actions = [&rig.gateway, &other].map(|gateway| gateway.connections[0].children[0].start_action);
+        assert_eq!(rig.gateway.connections, other.connections);
+        (answer.text("success") == Some("yes"), actions[0], carried_out)
+    };
+    let child = |name: &str| message(&[("child", name)]);
+    assert_eq!(request(&mut rig, "load-conn", load_conn("gw")), (true, StartAction::None, 1));
+    assert_eq!(request(&mut rig, "install", child("net")), (true, StartAction::Trap, 2));
+    assert_eq!(request(&mut rig, "uninstall", child("net")), (true, StartAction::None, 3));
+    assert_eq!(request(&mut rig, "install", child("absent")), (false, StartAction::None, 3));
+    assert_eq!(rig.gateway.refusals, ["install: no connection has a child of that name"]);
+    assert_eq!(rig.gateway.policies, []);
 }
 
 #[test]

@@ -148,6 +148,37 @@ fn a_node_that_was_away_has_what_was_loaded_meanwhile() {
     trial.bed.bring_up(1).unwrap();
 }
 
+/// `swanctl --install` and `--uninstall` at one node hold on all of them, and on one that was away.
+#[test]
+fn a_policy_that_is_installed_on_one_node_stands_on_all() {
+    let options = BedOptions { peers: vec![Kind::Strongswan], ..one_told() };
+    let mut bed = Bed::start(&Lab::large("install-all", 2).unwrap(), &options).unwrap();
+    let stands = |bed: &Bed, node: u8| {
+        let swanctl = bed.nodes[usize::from(node) - 1].swanctl();
+        swanctl.run(["--list-pols"]).unwrap().stdout.contains("peer1/peer1, TUNNEL")
+    };
+    let await_all = |bed: &Bed, expected: bool| {
+        wait_until(&format!("the policy at all nodes or none: {expected}"), LIMIT, || {
+            let found = [1, 2, 3].map(|node| stands(bed, node));
+            Ok(if found == [expected; 3] { Ok(()) } else { Err(format!("{found:?}")) })
+        })
+        .unwrap();
+    };
+    await_all(&bed, false);
+    bed.strike(3, Failure::Testudod).unwrap();
+    bed.await_members(&[1, 2]).unwrap();
+    bed.node(2).swanctl().run(["--install", "--child", "peer1"]).unwrap();
+    bed.node(3).restart().unwrap();
+    bed.await_all().unwrap();
+    await_all(&bed, true);
+    // Packets bring the tunnel up, whichever node has it.
+    wait_until("a tunnel", LIMIT, || Ok(if bed.carries(1)? { Ok(()) } else { Err("no replies".to_owned()) }))
+        .unwrap();
+    bed.node(3).swanctl().run(["--uninstall", "--child", "peer1"]).unwrap();
+    await_all(&bed, false);
+    assert!(bed.carries(1).unwrap(), "its SAs stay");
+}
+
 #[test]
 fn nodes_that_are_configured_by_themselves_say_where_they_differ() {
     let options = BedOptions {

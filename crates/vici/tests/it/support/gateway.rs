@@ -17,7 +17,8 @@ use testudo_vici::CommandError;
 use testudo_vici::children::ChildReport;
 use testudo_vici::cluster::ClusterReport;
 use testudo_vici::control::{
-    ConfigChange, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate, Version,
+    ConfigChange, ConfigItem, Control, Drain, Initiate, JobId, Rekey, Selection, SetPolicy, Stats, Terminate,
+    Version,
 };
 use testudo_vici::counters::{Counters, PortCounters, PortStatus, WorkerCounters};
 use testudo_vici::schema::Policy;
@@ -197,6 +198,18 @@ impl Control for Gateway {
         }
         self.policies.push(request.clone());
         Ok(())
+    }
+
+    fn command_behind(&self, request: &SetPolicy) -> Result<Option<Zeroizing<Vec<u8>>>, CommandError> {
+        if !self.replicates {
+            return Ok(None);
+        }
+        let has_child = |found: &&Connection| found.children.iter().any(|child| child.name == request.child);
+        let found = self.connections.iter().find(has_child);
+        let found = found.ok_or_else(|| CommandError::new("no connection has a child of that name"))?;
+        let item = ConfigChange::Set(ConfigItem::connection(&found.name));
+        let last = self.replicated.iter().rev().find(|(_, change, _)| *change == item);
+        Ok(last.map(|(_, _, octets)| Zeroizing::new(octets.clone())))
     }
 
     fn reload_settings(&mut self) -> Result<(), CommandError> {
