@@ -29,10 +29,10 @@ pub(crate) enum Error {
     /// A file cannot be read.
     #[error("{}: {source}", .file.display())]
     Unreadable { file: PathBuf, source: io::Error },
-    /// The kernel does not say which rights the process has.
+    /// The kernel does not show the process's rights.
     #[error("/proc/self/status: found no CapEff line, expected one")]
     NoCapabilities,
-    /// Rights that the process lacks, a line each.
+    /// Rights that the process lacks, one line each.
     #[error("{}", .0.join("\n"))]
     Rights(Vec<String>),
     /// The secrets of the process cannot be protected.
@@ -46,10 +46,10 @@ pub(crate) enum Error {
     /// A UDP socket of IKE cannot be opened.
     #[error("cannot open UDP {local}: {source}{}", port_hint(source))]
     IkePort { local: SocketAddr, source: io::Error },
-    /// Somebody answers at the VICI socket.
+    /// Another process answers at the VICI socket.
     #[error("the VICI socket {} is in use: another testudod runs here", .0.display())]
     ViciInUse(PathBuf),
-    /// What stands in the place of the VICI socket is no such socket, or does not answer.
+    /// The file at the VICI socket's path is no such socket, or does not answer.
     #[error("the VICI socket {} cannot be used: {source}", .path.display())]
     ViciUnusable { path: PathBuf, source: io::Error },
 
@@ -97,10 +97,10 @@ pub(crate) enum Error {
     /// Something is wrong with an interface; `place` is where `testudo.toml` names it.
     #[error("{place}: {source}")]
     Port { place: String, source: Box<Error> },
-    /// The interface was there when its queues were counted.
-    #[error("{place}: interface \"{interface}\" has gone just now")]
+    /// The interface was there when its queues were counted, and is gone.
+    #[error("{place}: interface \"{interface}\" has just gone")]
     InterfaceGone { place: String, interface: String },
-    /// The interface has more queues than there are numbers.
+    /// The interface has more queues than the filter has numbers for.
     #[error(
         "\"{interface}\" has {found} receive queues, expected at most {MAX_QUEUES}: \
          ethtool -L {interface} combined {MAX_QUEUES}, or rx {MAX_QUEUES} where the driver counts them apart"
@@ -109,14 +109,14 @@ pub(crate) enum Error {
     /// Every worker that has ports must have a queue of the interface to send by.
     #[error(
         "{receive} queues to receive by and {send} to send by, expected at least {workers} of each, \
-         for as many workers have ports: ethtool -L {interface} combined {workers}, or restart testudod"
+         one for each worker with ports: ethtool -L {interface} combined {workers}, or restart testudod"
     )]
     TooFewQueues { interface: String, receive: u32, send: u32, workers: usize },
-    /// The interface is another one than that which the filter was attached to.
-    #[error("another interface has taken its name just now")]
+    /// The filter was attached to another interface of that name.
+    #[error("another interface has just taken its name")]
     InterfaceReplaced,
     /// No port has the interface.
-    #[error("the interface is no port's")]
+    #[error("no port has the interface")]
     NoPort,
     /// The port has no socket that the filter could send packets to.
     #[error("an AF_XDP port has no descriptor")]
@@ -125,23 +125,23 @@ pub(crate) enum Error {
     #[error("a worker does not take changes of its ports")]
     WorkerBusy,
     /// There are more workers than numbers for them.
-    #[error("worker numbers are below 64")]
+    #[error("too many workers: their numbers are below 64")]
     WorkerNumber,
     /// A worker has ended by itself.
     #[error("worker {0} has ended: see the log above")]
     WorkerEnded(u8),
-    /// Frames that no worker and no ring had at the end.
+    /// At the end no worker and no ring had these frames.
     #[error("{0} frames were lost while the workers ran")]
     FramesLost(usize),
-    /// The data path was not started, and what was begun of it could not be taken away.
-    #[error("{start}\nand what was begun stays behind: {cleanup}")]
+    /// The data path did not start, and its parts could not be taken away again.
+    #[error("{start}\nand what had been set up stays behind: {cleanup}")]
     LeftBehind { start: Box<Error>, cleanup: Box<Error> },
 
     // What an operator asks for.
-    /// Nothing is loaded any more.
+    /// The end has begun, and nothing is loaded any more.
     #[error("testudod is ending")]
     Ending,
-    /// The settings are not known yet.
+    /// The start is not over.
     #[error("testudod is still starting")]
     Starting,
     /// The connection cannot be used.
@@ -158,7 +158,7 @@ pub(crate) enum Error {
     /// No connection, or not the one that is named, has such a child.
     #[error("no child is named {child}{}", in_connection(.connection))]
     UnknownChild { child: String, connection: Option<String> },
-    /// The child has no policy to be taken away.
+    /// The child has no policy to be uninstalled.
     #[error("policy '{0}' not found: it is not installed")]
     NotInstalled(String),
     /// There are no other nodes.
@@ -197,13 +197,13 @@ pub(crate) enum Error {
     NotOpened { prefix: Prefix, source: Box<Error> },
 }
 
-/// What most of the daemon answers.
+/// The result of most of the daemon's functions.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Why a name has no address. Several connections may hear of it.
+/// Why a name has no address. Several connections may be told, so it can be cloned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum LookupError {
-    /// The system's resolver found none.
+    /// The system's resolver has failed.
     #[error("{0}")]
     System(String),
     /// Too many names wait for a thread.
@@ -221,12 +221,12 @@ pub(crate) enum LookupError {
 }
 
 impl Error {
-    /// For `map_err`: what the system call was made for, behind "cannot".
+    /// For `map_err`: `action` says what the system call was for, behind "cannot".
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action: action.into(), source }
     }
 
-    /// For `map_err`: where the configuration names the interface.
+    /// For `map_err`: `place` says where the configuration names the interface.
     pub(crate) fn at<E: Into<Self>>(place: &str) -> impl FnOnce(E) -> Self {
         move |error| Self::Port { place: place.to_owned(), source: Box::new(error.into()) }
     }
