@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use testudo_cluster::corosync::Corosync;
+use testudo_cluster::corosync::{Corosync, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent, View};
 use testudo_cluster::node::NodeId;
 use testudo_lab::cluster::{self, Cluster, Cut, Net};
@@ -26,7 +26,7 @@ struct Member {
 impl Member {
     fn start(namespace: &Namespace, node: u8) -> Self {
         // The engine's thread inherits the namespace of the one that starts it.
-        let engine = namespace.enter(|| Corosync::start(number(node), 3, GROUP, || ())).unwrap().unwrap();
+        let engine = namespace.enter(|| start(node, GROUP, || ())).unwrap().unwrap();
         Self { engine, told: Vec::new() }
     }
 
@@ -59,6 +59,11 @@ impl Member {
         })
         .unwrap();
     }
+}
+
+/// An engine of a cluster of three.
+fn start(node: u8, group: &str, begin: impl FnOnce() + Send + 'static) -> std::io::Result<Corosync> {
+    Corosync::start(Libraries::load().unwrap(), number(node), 3, group, begin)
 }
 
 fn number(node: u8) -> NodeId {
@@ -331,7 +336,7 @@ fn an_engine_that_starts_again_makes_another_view_of_the_same_ring() {
 #[allow(clippy::print_stdout)]
 fn helper_that_tells_what_an_engine_tells_first() {
     let Ok(node) = std::env::var("TESTUDO_TEST_NODE") else { return };
-    let mut engine = Corosync::start(number(node.parse().unwrap()), 3, GROUP, || ()).unwrap();
+    let mut engine = start(node.parse().unwrap(), GROUP, || ()).unwrap();
     let event = wait_until("an event", LIMIT, || Ok(engine.next_event().ok_or_else(String::new))).unwrap();
     println!("told: {event:?}");
 }
@@ -369,7 +374,7 @@ fn what_is_wrong_is_told_in_words_that_help() {
     rig.daemons[2].kill().unwrap();
     let told = of_another_process(&node3, 3, None);
     assert!(told.contains("is it running?"), "{told}");
-    let error = Corosync::start(number(1), 3, "", || ()).err().unwrap().to_string();
+    let error = start(1, "", || ()).err().unwrap().to_string();
     assert!(error.contains("1 to 127 octets"), "{error}");
 }
 
@@ -380,8 +385,8 @@ fn the_thread_begins_with_the_hosts_call_and_its_end_leaves_nothing_open() {
     let (before, (send, begun)) = (open(), mpsc::channel());
     for _ in 0..3 {
         let send = send.clone();
-        let start = || Corosync::start(number(3), 3, "another group", move || send.send(()).unwrap());
-        let mut engine = rig.cluster.node(3).enter(start).unwrap().unwrap();
+        let begin = move || send.send(()).unwrap();
+        let mut engine = rig.cluster.node(3).enter(|| start(3, "another group", begin)).unwrap().unwrap();
         begun.recv_timeout(LIMIT).unwrap();
         let event =
             wait_until("an event", LIMIT, || Ok(engine.next_event().ok_or_else(String::new))).unwrap();

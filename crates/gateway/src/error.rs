@@ -54,6 +54,9 @@ pub(crate) enum Error {
     ViciUnusable { path: PathBuf, source: io::Error },
 
     // The cluster: its key, this node's state on disk, and its links.
+    /// The libraries of corosync cannot be loaded.
+    #[error("[cluster]: {0}")]
+    CorosyncLibraries(#[source] testudo_cluster::corosync::Error),
     /// The cluster's key cannot be used; `place` is where `testudo.toml` names its file.
     #[error("{place}: {}: {source}", .file.display())]
     Key { place: String, file: PathBuf, source: KeyError },

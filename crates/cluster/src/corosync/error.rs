@@ -1,8 +1,8 @@
 //! Why a connection to corosync does not begin, or ends.
 
 use crate::node::NodeId;
-use rust_corosync::CsError;
 use std::io;
+use testudo_corosync::{Error as CallError, Status};
 
 /// The texts are for the log: the host hears them by [`EngineEvent::Down`].
 ///
@@ -11,7 +11,7 @@ use std::io;
 pub(super) enum Error {
     /// A call into corosync's libraries failed.
     #[error("cannot {action}{}", explain(.source))]
-    Call { action: &'static str, source: CsError },
+    Call { action: &'static str, source: CallError },
     /// The poller does not take the libraries' descriptors.
     #[error("cannot watch corosync's descriptors: {0}")]
     Watch(#[source] io::Error),
@@ -40,20 +40,20 @@ pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// For `map_err`: what corosync was called for, behind "cannot".
-    pub(super) fn call(action: &'static str) -> impl FnOnce(CsError) -> Self {
+    pub(super) fn call(action: &'static str) -> impl FnOnce(CallError) -> Self {
         move |source| Self::Call { action, source }
     }
 }
 
 /// The library's error, and what an operator can do about it.
-fn explain(error: &CsError) -> String {
+fn explain(error: &CallError) -> String {
     let advice = match error {
-        CsError::CsErrLibrary | CsError::CsErrNotExist => "is it running?",
-        CsError::CsErrAccess | CsError::CsErrSecurity => {
+        CallError::Call(Status::LIBRARY | Status::NOT_EXIST) => "is it running?",
+        CallError::Call(Status::ACCESS | Status::SECURITY) => {
             "testudod's user is not allowed to: run it as root, or allow it by a file in /etc/corosync/uidgid.d"
         }
-        CsError::CsErrTryAgain => "it forms a membership, or is starting",
-        CsError::CsErrExist => "this process is in the group already",
+        CallError::Call(Status::TRY_AGAIN) => "it forms a membership, or is starting",
+        CallError::Call(Status::EXIST) => "this process is in the group already",
         _ => return format!(": {error}"),
     };
     format!(" ({error}): {advice}")
@@ -65,12 +65,15 @@ mod tests {
 
     #[test]
     fn a_failed_call_says_what_to_do() {
-        let shown = |source| Error::call("connect to corosync")(source).to_string();
-        let library = shown(CsError::CsErrLibrary);
-        assert!(
-            library.starts_with("cannot connect to corosync (") && library.ends_with("): is it running?")
-        );
-        let other = shown(CsError::CsErrNoMemory);
-        assert_eq!(other, format!("cannot connect to corosync: {}", CsError::CsErrNoMemory));
+        for (status, reason) in [
+            (Status::LIBRARY, "cannot connect to corosync (CS_ERR_LIBRARY): is it running?"),
+            (
+                Status::TRY_AGAIN,
+                "cannot connect to corosync (CS_ERR_TRY_AGAIN): it forms a membership, or is starting",
+            ),
+            (Status::NAME_TOO_LONG, "cannot connect to corosync: CS_ERR_NAME_TOO_LONG"),
+        ] {
+            assert_eq!(Error::call("connect to corosync")(CallError::Call(status)).to_string(), reason);
+        }
     }
 }

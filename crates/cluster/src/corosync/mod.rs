@@ -1,8 +1,10 @@
 //! The engine that real clusters run on: corosync's closed process groups (CPG) and its votequorum.
 //!
 //! One thread calls corosync's libraries and nothing else does: they block while a daemon does not
-//! answer, and call back at times of their own. The host hands messages over and takes events, and
-//! waits for [`Corosync::wake_fd`].
+//! answer. The host hands messages over and takes events, and waits for [`Corosync::wake_fd`].
+//!
+//! The host loads the libraries ([`Libraries::load`]). A gateway that stands alone does not, and
+//! runs without them.
 //!
 //! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that
 //! it is back. Messages that had not been sent when a view ended are dropped, for they belong to
@@ -12,7 +14,6 @@
 //! out by the others, and joins again when it goes on.
 
 mod agreement;
-mod callbacks;
 mod error;
 mod roll;
 mod session;
@@ -31,6 +32,8 @@ use std::time::Duration;
 use thread::Thread;
 use witness::Watch;
 
+pub use testudo_corosync::{Error, Libraries};
+
 /// How long the end waits for corosync's libraries. They block if the daemon is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// `CPG_NAMELEN_MAX` without the closing NUL.
@@ -42,11 +45,12 @@ pub struct Corosync {
 }
 
 impl Corosync {
-    /// Starts the thread, which connects to the corosync of the calling thread's network namespace.
-    /// `node` is the number that corosync has to have as its `nodeid`, in a cluster of `nodes`;
-    /// `group` names the cluster among those that share the corosync. `begin` is called first on
-    /// the new thread: to set its priority, say.
+    /// Starts the thread, which connects by these libraries to the corosync of the calling thread's
+    /// network namespace. `node` is the number that corosync has to have as its `nodeid`, in a
+    /// cluster of `nodes`; `group` names the cluster among those that share the corosync. `begin`
+    /// is called first on the new thread: to set its priority, say.
     pub fn start(
+        libraries: Libraries,
         node: NodeId,
         nodes: usize,
         group: &str,
@@ -63,6 +67,7 @@ impl Corosync {
         let thread = Thread {
             poll,
             shared: Arc::clone(&shared),
+            libraries,
             node,
             nodes,
             group: group.to_owned(),

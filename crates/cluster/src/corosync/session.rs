@@ -1,26 +1,41 @@
 //! One connection to corosync: CPG, quorum and its votes together, from initialisation to the end
 //! of any.
 
-use super::callbacks;
 use super::error::{Error, Result};
-use super::wire::Process;
+use super::wire::{Incoming, Process, Ring, read};
 use crate::node::NodeId;
-use rust_corosync::votequorum::NodeInfoFlags;
-use rust_corosync::{CsError, DispatchFlags, TrackFlags, cpg, quorum, votequorum};
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use testudo_corosync::{
+    Address, Cpg, CpgEvent, Error as CallError, Libraries, Quorum, QuorumEvent, RingId, Status, VoteInfo,
+    Votes,
+};
 
-/// Callbacks of one descriptor before the other things get their turn.
-const MAX_CALLBACKS: usize = 256;
+/// Notifications of one connection before the other things get their turn.
+const MAX_DISPATCHED: usize = 256;
 
-/// All handles; dropping them ends the membership.
+/// All connections; dropping them ends the membership.
 pub(super) struct Session {
-    cpg: cpg::Handle,
-    quorum: quorum::Handle,
-    votes: votequorum::Handle,
+    cpg: Cpg,
+    quorum: Quorum,
+    votes: Votes,
     /// Descriptors of CPG and of quorum.
     pub(super) fds: [RawFd; 2],
     /// This process in the group.
     pub(super) me: Process,
+}
+
+/// A notification of CPG or of quorum.
+#[derive(Debug)]
+pub(super) enum Notification {
+    /// The processes of the group.
+    Members(Vec<Process>),
+    /// CPG's order has come to this ring.
+    Ring(Ring),
+    /// A message of the group.
+    Message(Process, Incoming),
+    /// Whether a ring of so many daemons is quorate.
+    Quorum(Ring, bool, u32),
 }
 
 /// What became of an attempt to send.
@@ -34,45 +49,42 @@ pub(super) enum Sent {
 
 impl Session {
     /// Connects and asks to join. The join itself comes as the first membership.
-    pub(super) fn open(node: NodeId, group: &str) -> Result<Self> {
-        callbacks::clear();
+    pub(super) fn open(libraries: Libraries, node: NodeId, group: &str) -> Result<Self> {
         // CPG first: whatever changes from here on it tells. Then quorum, which tells its present
         // state at once.
-        let cpg = cpg::initialize(&callbacks::of_cpg(), 0).map_err(Error::call("connect to corosync"))?;
-        let local = u32::from(cpg::local_get(&cpg).map_err(Error::call("ask corosync for its nodeid"))?);
+        let cpg = Cpg::connect(libraries).map_err(Error::call("connect to corosync"))?;
+        let local = cpg.nodeid().map_err(Error::call("ask corosync for its nodeid"))?;
         if local != u32::from(node.get()) {
             return Err(Error::NodeId { found: local, expected: node });
         }
-        let (quorum, kind) = quorum::initialize(&callbacks::of_quorum(), 0)
-            .map_err(Error::call("connect to corosync's quorum service"))?;
-        if matches!(kind, quorum::QuorumType::Free) {
+        let quorum =
+            Quorum::connect(libraries).map_err(Error::call("connect to corosync's quorum service"))?;
+        if !quorum.counts_votes() {
             return Err(Error::NoVotes);
         }
-        quorum::trackstart(&quorum, TrackFlags::Changes).map_err(Error::call("follow corosync's quorum"))?;
-        let votes = votequorum::initialize(&callbacks::of_votes())
-            .map_err(Error::call("connect to corosync's votequorum"))?;
-        let fds = [cpg::fd_get(&cpg), quorum::fd_get(&quorum)];
-        let [Ok(cpg_fd), Ok(quorum_fd)] = fds else {
+        quorum.follow().map_err(Error::call("follow corosync's quorum"))?;
+        let votes = Votes::connect(libraries).map_err(Error::call("connect to corosync's votequorum"))?;
+        let (Ok(cpg_fd), Ok(quorum_fd)) = (cpg.fd(), quorum.fd()) else {
             return Err(Error::NoDescriptor);
         };
-        cpg::join(&cpg, group).map_err(Error::call("join corosync's group"))?;
+        cpg.join(group).map_err(Error::call("join corosync's group"))?;
         let me = Process { node: local, pid: std::process::id() };
         Ok(Self { cpg, quorum, votes, fds: [cpg_fd, quorum_fd], me })
     }
 
-    /// Has CPG call back what waits; true if there may be more.
-    pub(super) fn dispatch_cpg(&self) -> Result<bool> {
-        dispatch(|| cpg::dispatch(&self.cpg, DispatchFlags::OneNonblocking))
+    /// Appends what CPG notifies of to the queue; true if there may be more.
+    pub(super) fn dispatch_cpg(&self, queue: &mut VecDeque<Notification>) -> Result<bool> {
+        dispatch(queue, || self.cpg.dispatch())
     }
 
-    /// Has quorum call back what waits; true if there may be more.
-    pub(super) fn dispatch_quorum(&self) -> Result<bool> {
-        dispatch(|| quorum::dispatch(&self.quorum, DispatchFlags::OneNonblocking))
+    /// Appends what quorum notifies of to the queue; true if there may be more.
+    pub(super) fn dispatch_quorum(&self, queue: &mut VecDeque<Notification>) -> Result<bool> {
+        dispatch(queue, || self.quorum.dispatch())
     }
 
     /// Whether no other ring can be quorate beside one of so many daemons that corosync calls
     /// quorate.
-    pub(super) fn is_the_only_one(&self, daemons: usize) -> Result<bool> {
+    pub(super) fn is_the_only_one(&self, daemons: u32) -> Result<bool> {
         let info = self.info().map_err(Error::call("ask corosync for its votes"))?;
         Ok(is_majority(info.quorum, info.highest_expected, daemons))
     }
@@ -81,43 +93,67 @@ impl Session {
     /// configured, or nobody knows.
     pub(super) fn witness(&self) -> Option<bool> {
         let info = self.info().ok()?;
-        votes(info.qdevice_votes, &info.flags)
+        (info.device_votes > 0).then_some(info.device_casts)
     }
 
     /// What votequorum knows of this node.
-    fn info(&self) -> rust_corosync::Result<votequorum::NodeInfo> {
-        votequorum::get_info(&self.votes, rust_corosync::NodeId::from(self.me.node))
+    fn info(&self) -> std::result::Result<VoteInfo, CallError> {
+        self.votes.info(self.me.node)
     }
 
     /// Multicasts in agreed order.
     pub(super) fn send(&self, framed: &[u8]) -> Result<Sent> {
-        match cpg::mcast_joined(&self.cpg, cpg::Guarantee::TypeAgreed, framed) {
+        match self.cpg.multicast(framed) {
             Ok(()) => Ok(Sent::Yes),
-            Err(CsError::CsErrTryAgain) => Ok(Sent::TryAgain),
+            Err(CallError::Call(Status::TRY_AGAIN)) => Ok(Sent::TryAgain),
             Err(error) => Err(Error::call("multicast through corosync")(error)),
         }
     }
 }
 
+impl From<Address> for Process {
+    fn from(address: Address) -> Self {
+        Self { node: address.nodeid, pid: address.pid }
+    }
+}
+
+impl From<RingId> for Ring {
+    fn from(ring: RingId) -> Self {
+        Self { seq: ring.seq, node: ring.nodeid }
+    }
+}
+
+impl From<CpgEvent> for Notification {
+    fn from(event: CpgEvent) -> Self {
+        match event {
+            CpgEvent::Members(members) => Self::Members(members.into_iter().map(Process::from).collect()),
+            CpgEvent::Ring(ring) => Self::Ring(ring.into()),
+            CpgEvent::Message(from, bytes) => Self::Message(from.into(), read(&bytes)),
+        }
+    }
+}
+
+impl From<QuorumEvent> for Notification {
+    fn from(event: QuorumEvent) -> Self {
+        Self::Quorum(event.ring.into(), event.quorate, event.nodes)
+    }
+}
+
 /// With `two_node: 1` one vote of two is a quorum, and each half of a cluster that is cut has it.
 /// Who sees both daemons is alone all the same.
-fn is_majority(quorum: u32, votes: u32, daemons: usize) -> bool {
+fn is_majority(quorum: u32, votes: u32, daemons: u32) -> bool {
     let votes = u64::from(votes);
-    u64::from(quorum) * 2 > votes || daemons as u64 * 2 > votes
+    u64::from(quorum) * 2 > votes || u64::from(daemons) * 2 > votes
 }
 
-fn votes(device: u32, flags: &NodeInfoFlags) -> Option<bool> {
-    // Where corosync, a later one, sets a flag that the library does not know, the library shows
-    // none.
-    let known = device > 0 && !flags.is_empty();
-    known.then(|| flags.contains(NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE))
-}
-
-fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool> {
-    for _ in 0..MAX_CALLBACKS {
-        match one() {
-            Ok(()) => {}
-            Err(CsError::CsErrTryAgain) => return Ok(false),
+fn dispatch<E: Into<Notification>>(
+    queue: &mut VecDeque<Notification>,
+    next: impl Fn() -> std::result::Result<Option<E>, CallError>,
+) -> Result<bool> {
+    for _ in 0..MAX_DISPATCHED {
+        match next() {
+            Ok(event) => queue.extend(event.map(Into::into)),
+            Err(CallError::Call(Status::TRY_AGAIN)) => return Ok(false),
             Err(error) => return Err(Error::call("hear corosync")(error)),
         }
     }
@@ -126,7 +162,7 @@ fn dispatch(one: impl Fn() -> rust_corosync::Result<()>) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NodeInfoFlags, is_majority, votes};
+    use super::*;
 
     #[test]
     fn one_vote_of_two_is_no_majority_whatever_corosync_calls_it() {
@@ -135,19 +171,5 @@ mod tests {
         assert!(!is_majority(1, 2, 1), "two_node");
         assert!(is_majority(1, 2, 2), "two_node, with both there");
         assert!(is_majority(1, 1, 1), "a cluster of one");
-    }
-
-    #[test]
-    fn a_witness_votes_only_if_corosync_says_so() {
-        let quorate = NodeInfoFlags::VOTEQUORUM_INFO_QUORATE.bits();
-        let there = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_ALIVE.bits();
-        let cast = NodeInfoFlags::VOTEQUORUM_INFO_QDEVICE_CAST_VOTE.bits();
-        let told =
-            |device, flags| votes(device, &NodeInfoFlags::from_bits(flags).unwrap_or(NodeInfoFlags::empty()));
-        assert_eq!(told(0, quorate), None, "none is configured");
-        assert_eq!(told(1, quorate | there | cast), Some(true));
-        assert_eq!(told(1, quorate | there), Some(false), "its daemon is there, and has no answer of it");
-        assert_eq!(told(1, quorate), Some(false), "not even its daemon");
-        assert_eq!(told(1, quorate | there | cast | 1 << 20), None, "a flag that the library does not know");
     }
 }

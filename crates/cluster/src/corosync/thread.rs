@@ -1,10 +1,9 @@
 //! The engine's thread: everything that calls corosync's libraries, and the only thing that does.
 
 use super::agreement::Agreement;
-use super::callbacks::{self, Callback};
 use super::error::{Error, Result};
 use super::roll;
-use super::session::{Sent, Session};
+use super::session::{Notification, Sent, Session};
 use super::shared::Shared;
 use super::wire::{self, Incoming, Standing};
 use super::witness::Watch;
@@ -12,9 +11,11 @@ use crate::engine::EngineEvent;
 use crate::node::NodeId;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use testudo_corosync::Libraries;
 
 pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
@@ -34,6 +35,7 @@ const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each ha
 pub(super) struct Thread {
     pub(super) poll: Poll,
     pub(super) shared: Arc<Shared>,
+    pub(super) libraries: Libraries,
     pub(super) node: NodeId,
     pub(super) nodes: usize,
     pub(super) group: String,
@@ -43,6 +45,8 @@ pub(super) struct Thread {
 /// A session with what belongs to it.
 struct Connected {
     session: Session,
+    /// Notifications that have not been digested, in order.
+    notifications: VecDeque<Notification>,
     agreement: Agreement,
     /// What has to be said before anything of the host.
     announcements: Vec<Standing>,
@@ -120,7 +124,7 @@ impl Thread {
     }
 
     fn connect(&mut self) -> Result<Connected> {
-        let session = Session::open(self.node, &self.group)?;
+        let session = Session::open(self.libraries, self.node, &self.group)?;
         for (fd, token) in session.fds.iter().zip(SESSION) {
             let watched = self.poll.registry().register(&mut SourceFd(fd), token, Interest::READABLE);
             watched.map_err(Error::Watch)?;
@@ -129,9 +133,16 @@ impl Thread {
         // numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
-        let next_alive = Some(Instant::now());
-        let (announcements, obstacle, notices) = (Vec::new(), None, Vec::new());
-        Ok(Connected { session, agreement, announcements, obstacle, next_alive, notices, noticed: false })
+        Ok(Connected {
+            session,
+            notifications: VecDeque::new(),
+            agreement,
+            announcements: Vec::new(),
+            obstacle: None,
+            next_alive: Some(Instant::now()),
+            notices: Vec::new(),
+            noticed: false,
+        })
     }
 
     /// Before the libraries close them, and the numbers stand for something else.
@@ -175,9 +186,9 @@ impl Thread {
         let stalled = self.shared.stall();
         // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second
         // look sees that.
-        let mut more = connected.session.dispatch_quorum()?;
+        let mut more = connected.session.dispatch_quorum(&mut connected.notifications)?;
         if !stalled {
-            more |= connected.session.dispatch_cpg()?;
+            more |= connected.session.dispatch_cpg(&mut connected.notifications)?;
         }
         connected.digest()?;
         if self.shared.served() {
@@ -221,21 +232,21 @@ impl Thread {
 }
 
 impl Connected {
-    /// Draws the conclusions from what corosync has called back.
+    /// Draws the conclusions from what corosync notifies of.
     fn digest(&mut self) -> std::result::Result<(), End> {
-        while let Some(told) = callbacks::next() {
-            match told {
-                Callback::Members(members) => self.agreement.members(members)?,
-                Callback::Ring(ring) => self.agreement.ring(ring),
-                Callback::Quorum(ring, quorate, daemons) => {
+        while let Some(notification) = self.notifications.pop_front() {
+            match notification {
+                Notification::Members(members) => self.agreement.members(members)?,
+                Notification::Ring(ring) => self.agreement.ring(ring),
+                Notification::Quorum(ring, quorate, daemons) => {
                     let only = !quorate || self.session.is_the_only_one(daemons)?;
                     self.agreement.quorum(ring, quorate && only);
                     if !only && !std::mem::replace(&mut self.noticed, true) {
                         self.notices.push(EngineEvent::Notice(TWO_NODE.to_owned()));
                     }
                 }
-                Callback::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
-                Callback::Message(from, Incoming::Standing(standing)) => {
+                Notification::Message(from, Incoming::Message(bytes)) => self.agreement.message(from, bytes),
+                Notification::Message(from, Incoming::Standing(standing)) => {
                     if (from, standing) == (self.agreement.me(), Standing::Alive) {
                         self.next_alive = Some(Instant::now() + roll::ROLL_INTERVAL);
                     }
@@ -244,7 +255,7 @@ impl Connected {
                         return Err(End::PutOut);
                     }
                 }
-                Callback::Message(_, Incoming::Unknown) => {}
+                Notification::Message(_, Incoming::Unknown) => {}
             }
         }
         for standing in self.agreement.take_announcements() {

@@ -11,6 +11,9 @@ const CPG: &str = "cpg";
 pub(super) fn look(config: &Config, host: &dyn Host, report: &mut Report) {
     let Some(settings) = &config.cluster else { return };
     look_at_key(settings, host, report);
+    if let Err(why) = host.corosync() {
+        report.fault(why.to_string());
+    }
     if !host.read("/proc/net/unix").is_some_and(|sockets| has_socket(&sockets, CPG)) {
         report.warn(
             "corosync is not there: found no socket of its service cpg. testudod waits for it, and takes no part in the \

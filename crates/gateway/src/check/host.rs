@@ -1,6 +1,7 @@
 //! The machine that is checked: the real one, or one that a test makes up.
 
-use crate::error::Result;
+use crate::cluster::corosync_libraries;
+use crate::error::{Error, Result};
 use std::io;
 use std::path::Path;
 use testudo_fastpath::port::{Facts, facts_of};
@@ -19,6 +20,9 @@ pub(super) trait Host {
 
     /// Whether a file can be opened.
     fn open(&self, path: &Path) -> io::Result<()>;
+
+    /// Loads corosync's libraries.
+    fn corosync(&self) -> Result<()>;
 }
 
 /// This machine.
@@ -39,5 +43,9 @@ impl Host for System {
 
     fn open(&self, path: &Path) -> io::Result<()> {
         std::fs::File::open(path).map(drop)
+    }
+
+    fn corosync(&self) -> Result<()> {
+        corosync_libraries().map(drop)
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use testudo_cluster::corosync::Error as CorosyncError;
 use testudo_fastpath::port::{Facts, Queues};
 use testudo_vici::conf::Files;
 use testudo_vici::trust::Untrusted;
@@ -19,6 +20,8 @@ struct Fake {
     interfaces: BTreeMap<&'static str, Facts>,
     /// Files that may not be opened.
     closed: Vec<PathBuf>,
+    /// Why corosync's libraries cannot be loaded.
+    no_corosync: Option<CorosyncError>,
 }
 
 impl Fake {
@@ -35,6 +38,7 @@ impl Fake {
             files: BTreeMap::new(),
             interfaces: [("eth0", facts()), ("eth1", facts())].into(),
             closed: Vec::new(),
+            no_corosync: None,
         };
         for (path, text) in [
             ("/proc/self/status", "Name:\ttestudod\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-3\n"),
@@ -90,6 +94,10 @@ impl Host for Fake {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Files::read(self, path).map(drop)
+    }
+
+    fn corosync(&self) -> Result<(), Error> {
+        self.no_corosync.clone().map_or(Ok(()), |why| Err(Error::CorosyncLibraries(why)))
     }
 }
 
@@ -290,4 +298,10 @@ fn a_node_of_a_cluster_needs_corosync_and_a_key() {
     host.closed.push("/nonexistent/key".into());
     let text = warning(more, &host);
     assert!(text.ends_with("the user who runs this check may not read it"), "{text}");
+
+    let (file, package, reason) = ("libcpg.so.4", "libcpg4", "no such file".to_owned());
+    host.no_corosync = Some(CorosyncError::Library { file, package, reason });
+    let faults = report(more, &host).faults;
+    assert!(matches!(faults.as_slice(), [fault] if fault.starts_with("[cluster]: cannot load")), "{faults:?}");
+    assert!(report("", &host).faults.is_empty(), "a gateway that stands alone needs none");
 }

@@ -14,5 +14,5 @@ pub(crate) mod rollback;
 use disk::{Disk, Writer};
 use heartbeats::{Heartbeats, Received};
 pub(crate) use load::Load;
-pub(crate) use node::{Node, Prepared};
+pub(crate) use node::{Node, Prepared, corosync_libraries};
 pub(crate) use report::report;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use testudo_base::prefix::Prefix;
-use testudo_cluster::corosync::Corosync;
+use testudo_cluster::corosync::{Corosync, Libraries};
 use testudo_cluster::engine::{Engine, EngineEvent};
 use testudo_cluster::group::{ClusterKey, Durable, GroupConfig, SuspicionConfig};
 use testudo_cluster::member::{Member, MemberConfig};
@@ -43,6 +43,7 @@ pub(crate) struct Node {
 
 /// What is opened before the data path starts.
 pub(crate) struct Prepared {
+    libraries: Libraries,
     heartbeats: Heartbeats,
     disk: Disk,
     group: GroupConfig,
@@ -52,8 +53,10 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the key and this node's state, and opens the sockets of the heartbeats.
+    /// Loads corosync's libraries, reads the key and this node's state, and opens the sockets of the
+    /// heartbeats.
     pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self> {
+        let libraries = corosync_libraries()?;
         let key = key::load(&settings.key_place, &settings.key)?;
         let disk = Disk::open(&settings.state, &config.instance)?;
         let durable = disk.last()?;
@@ -75,7 +78,7 @@ impl Prepared {
             ..GroupConfig::new(settings.node, nodes, ClusterKey::new(*key))
         };
         let ClusterSettings { replicate_config, message_id_sync, .. } = *settings;
-        Ok(Self { heartbeats, disk, group, durable, replicate_config, message_id_sync })
+        Ok(Self { libraries, heartbeats, disk, group, durable, replicate_config, message_id_sync })
     }
 
     /// The member, which has not heard of any other yet.
@@ -98,9 +101,9 @@ impl Prepared {
                 tracing::debug!("cannot raise the priority of corosync's thread: {error}");
             }
         };
-        let engine = Corosync::start(settings.node, settings.nodes.len(), &settings.group, begin)
+        let Self { libraries, heartbeats, disk, durable, .. } = self;
+        let engine = Corosync::start(libraries, settings.node, settings.nodes.len(), &settings.group, begin)
             .map_err(Error::io("start the thread for corosync"))?;
-        let Self { heartbeats, disk, durable, .. } = self;
         let disk =
             disk.writer(durable).map_err(Error::io("start the thread that writes this node's state"))?;
         let own = settings.nodes.iter().find(|node| node.id == settings.node);
@@ -109,6 +112,11 @@ impl Prepared {
         let settings = settings.clone();
         Ok(Node { engine, heartbeats, disk, speaker, ports, settings, complaint: None, buffer })
     }
+}
+
+/// Corosync's libraries, which only a gateway with `[cluster]` needs.
+pub(crate) fn corosync_libraries() -> Result<Libraries> {
+    Libraries::load().map_err(Error::CorosyncLibraries)
 }
 
 /// The links on which this node's address is that of a port. Where an interface is missing, the

@@ -2,7 +2,8 @@
 
 use crate::common::{Scenario, nothing_is_left};
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use testudo_lab::gateway::Kind;
 use testudo_lab::testudo::binary;
 use testudo_lab::topology::{INNER, OUTER, Options, Side};
@@ -163,6 +164,51 @@ fn a_second_daemon_does_not_disturb_the_first() {
     fails(&elsewhere, "is in use: another testudod runs here");
     nothing_is_left(&pair.t.server, &elsewhere.instance);
     assert!(pair.sas(Side::One)[0].is_up());
+}
+
+/// What a gateway that stands alone runs without.
+const COROSYNC: [&str; 6] =
+    ["libcpg.so", "libquorum.so", "libvotequorum.so", "libcmap.so", "libcfg.so", "libcorosync_common.so"];
+
+/// A cluster of one node.
+fn cluster(dir: &Path) -> String {
+    let key = dir.join("cluster.key");
+    fs::write(&key, "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    format!(
+        "[cluster]\nnode = 1\nkey = \"{}\"\nstate = \"{}\"\nvips = [\"192.0.2.9\"]\n[[cluster.nodes]]\nid = \
+         1\naddresses = [\"127.0.0.1\"]\n",
+        key.display(),
+        dir.display()
+    )
+}
+
+/// Where the library is broken, only a gateway with `[cluster]` notices, and says what to do.
+#[test]
+fn corosyncs_libraries_are_loaded_where_there_is_a_cluster() {
+    let t = topology();
+    let needed = t.gw1.cmd("readelf").arg("--dynamic").arg(binary("testudod").unwrap()).run().unwrap().stdout;
+    assert!(needed.contains("libc.so.6"), "{needed}");
+    assert!(COROSYNC.iter().all(|library| !needed.contains(library)), "{needed}");
+
+    let trial = Trial::new(&t.gw1, "corosync");
+    let dir = trial.config.parent().unwrap();
+    fs::write(dir.join("libcpg.so.4"), "").unwrap();
+    let path = format!("LD_LIBRARY_PATH={}", dir.display());
+    let broken = ["env", path.as_str()];
+    let (_, wrong) = trial.checks(&broken, 0);
+    assert_eq!(wrong, "");
+
+    trial.write(&format!("{}{}", trial.text(OUTER), cluster(dir)));
+    let expected = format!(
+        "testudod: [cluster]: cannot load corosync's library libcpg.so.4: {}/libcpg.so.4: file too short; install Debian's \
+         package libcpg4, which comes with corosync\n",
+        dir.display()
+    );
+    trial.fails(&broken, &[&expected]);
+    assert!(trial.checks(&broken, 1).1.contains(&expected));
+    let (_, wrong) = trial.checks(&[], 0);
+    assert!(wrong.starts_with("testudod: warning: corosync is not there"), "{wrong}");
 }
 
 /// Where nothing is wrong, where the gateway would not start, and what lies between.
