@@ -6,8 +6,6 @@ mod check;
 mod cluster;
 mod configured;
 mod daemon;
-#[cfg(test)]
-mod documented;
 mod drain;
 mod external;
 mod release;
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_command_and_option_is_documented() {
-        let command = Cli::command();
-        assert_eq!(documented::missing(&command, "testudo", PAGE), Vec::<String>::new());
+        let missing = testudo_manual::missing(&Cli::command(), "testudo", PAGE);
+        assert_eq!(missing, Vec::<String>::new());
     }
 }

@@ -4,9 +4,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
 mod cores;
-#[cfg(test)]
-#[path = "../../../crates/cli/src/documented.rs"]
-mod documented;
 mod error;
 mod esp;
 mod failover;
@@ -93,14 +90,13 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Subcommand as _;
+    use clap::CommandFactory as _;
 
     const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/bench.md"));
 
     #[test]
     fn every_benchmark_and_option_is_documented() {
-        let command = Bench::augment_subcommands(clap::Command::new("bench"));
-        let missing = documented::missing(&command, "testudo bench", PAGE);
+        let missing = testudo_manual::missing(&Cli::command(), "testudo bench", PAGE);
         assert_eq!(missing, Vec::<String>::new());
     }
 }
