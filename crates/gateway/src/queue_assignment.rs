@@ -15,6 +15,9 @@ use testudo_fastpath::port::{Queues, queues_of};
 /// The smallest ring of a queue. A worker's queues of one port share the entries of one usual ring.
 const MIN_RING_ENTRIES: u32 = 256;
 
+/// Frames of a worker that has no ports.
+const PORTLESS_FRAMES: usize = 256;
+
 /// All workers, by their numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct QueueAssignment(pub(crate) Vec<AssignedWorker>);
@@ -28,6 +31,15 @@ pub(crate) struct AssignedWorker {
     pub(crate) carries: bool,
     /// Its queues, as port and queue. It sends by the first queue of each port.
     pub(crate) queues: Vec<(PortIndex, u16)>,
+}
+
+/// How many frames a worker needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkerFrames {
+    /// Of one chunk.
+    pub(crate) single: usize,
+    /// Of several, where a chunk is too small for the packets of its ports.
+    pub(crate) jumbo: usize,
 }
 
 impl QueueAssignment {
@@ -71,6 +83,21 @@ impl AssignedWorker {
             Some(XdpConfig { busy_poll, ..queue_config(usual, *queue, of_port) })
         };
         self.queues.iter().filter_map(open).collect()
+    }
+
+    /// The frames that it needs. Every port may hold its rings full, also one whose interface is
+    /// missing and may come; a quarter more is in the worker's hands.
+    pub(crate) fn frames(&self, config: &Config) -> WorkerFrames {
+        let has = |index: usize| self.queues.iter().any(|(of, _)| usize::from(of.0) == index);
+        let missing = config.ports.iter().enumerate().filter(|(index, _)| self.carries && !has(*index));
+        let missing = missing.map(|(index, port)| XdpConfig::new(PortIndex(index as u16), &port.interface));
+        let expected: Vec<XdpConfig> = self.ports(config).into_iter().chain(missing).collect();
+        let sum = |of: fn(&XdpConfig) -> usize| expected.iter().map(of).sum::<usize>() * 5 / 4;
+        let single = match sum(XdpConfig::frames) {
+            0 => PORTLESS_FRAMES,
+            needed => needed.max(config.worker.frames as usize),
+        };
+        WorkerFrames { single, jumbo: sum(XdpConfig::jumbo_frames) }
     }
 }
 

@@ -7,7 +7,6 @@ use crate::privileges;
 use crate::queue_assignment::{AssignedWorker, QueueAssignment};
 use std::collections::BTreeSet;
 use testudo_fastpath::frame::ChunkSize;
-use testudo_fastpath::port::xdp::XdpConfig;
 use testudo_fastpath::port::{Facts, Queues};
 
 /// The processors of a machine, as the kernel shows them.
@@ -155,11 +154,8 @@ fn memory(
 ) {
     let mtu = ports.iter().flatten().map(|facts| facts.mtu).max().unwrap_or(1500);
     let chunk = ChunkSize::for_mtu(mtu).unwrap_or(ChunkSize::K4).octets();
-    let frames = |assigned: &AssignedWorker| {
-        let needed: usize = assigned.ports(config).iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
-        if needed == 0 { 0 } else { needed.max(config.worker.frames as usize) }
-    };
-    let octets: usize = assignment.0.iter().map(frames).sum::<usize>() * chunk;
+    let frames: usize = assignment.0.iter().map(|assigned| assigned.frames(config).single).sum();
+    let octets = frames * chunk;
     report.would(format!("lock {} MiB of memory for frames at least", octets >> 20));
     let status = host.read("/proc/self/status").unwrap_or_default();
     if privileges::locks_memory(&status) {

@@ -193,6 +193,16 @@ fn a_port_is_looked_at() {
     assert!(fault("", &host).ends_with("found \"eth0\", expected an Ethernet interface"));
 }
 
+/// Its frames are locked at the start, for its interface may come.
+#[test]
+fn a_port_whose_interface_is_missing_takes_memory_too() {
+    let mut host = Fake::new();
+    host.interfaces.remove("eth1");
+    let report = report("[worker]\ncount = 2\n", &host);
+    let plan = report.plan.iter().find(|line| line.starts_with("lock ")).unwrap();
+    assert_eq!(plan, "lock 80 MiB of memory for frames at least");
+}
+
 #[test]
 fn reverse_path_filtering_is_looked_at() {
     let host = Fake::new().with("/proc/sys/net/ipv4/conf/all/rp_filter", "2\n");

@@ -9,7 +9,7 @@ use super::{ClusterPlan, DataPath, checksums, line_rate};
 use crate::clock::time_of_day;
 use crate::config::{Cipher, Config, PortConfig, XdpMode};
 use crate::error::{Error, Result};
-use crate::queue_assignment::{AssignedWorker, QueueAssignment};
+use crate::queue_assignment::{AssignedWorker, QueueAssignment, WorkerFrames};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,8 +35,6 @@ use testudo_ipsec::pmtu::PathMtus;
 /// The sender ID of a gateway that stands alone: its SAs do not outlive it, so no key meets the IVs
 /// of an earlier run.
 const FIRST_SENDER: SenderId = SenderId(1);
-/// Frames of a worker that has no ports.
-const PORTLESS_FRAMES: usize = 256;
 /// Table and priority that IPsec daemons use on Linux.
 pub(super) const GUARD: GuardConfig = GuardConfig { table: 220, priority: 220, mark: DataPath::MARK };
 
@@ -333,24 +331,13 @@ impl WorkerBuilder<'_> {
 
     fn open_ports(&self, assigned: &AssignedWorker) -> Result<(Vec<XdpPort>, FramePool)> {
         let mtu = self.fib.ports().iter().map(|link| u32::from(link.mtu)).max().unwrap_or(1500);
-        let wanted = assigned.ports(self.config);
-        let has = |index: PortIndex| assigned.queues.iter().any(|(of, _)| *of == index);
-        let missing = numbered(self.config).filter(|(index, _)| assigned.carries && !has(*index));
-        let missing = missing.map(|(index, port)| XdpConfig::new(index, &port.interface));
-        let expected: Vec<XdpConfig> = wanted.iter().cloned().chain(missing).collect();
-        // Every port may hold its rings full; a quarter more is in the worker's hands.
-        let needed: usize = expected.iter().map(XdpConfig::frames).sum::<usize>() * 5 / 4;
-        let jumbo = expected.iter().map(XdpConfig::jumbo_frames).sum::<usize>() * 5 / 4;
-        let frames = match needed {
-            0 => PORTLESS_FRAMES,
-            needed => needed.max(self.config.worker.frames as usize),
-        };
-        let pool = FramePool::for_mtu(mtu, frames, jumbo)?;
+        let WorkerFrames { single, jumbo } = assigned.frames(self.config);
+        let pool = FramePool::for_mtu(mtu, single, jumbo)?;
         let (octets, huge) = pool.memory().pages();
         let mib = |octets: usize| octets >> 20;
         tracing::info!(mib = mib(octets), on_huge_pages = mib(huge), "memory for frames of a worker");
         let open = |port: &XdpConfig| XdpPort::open(port, pool.memory());
-        let ports = wanted.iter().map(open).collect::<std::result::Result<_, _>>()?;
+        let ports = assigned.ports(self.config).iter().map(open).collect::<std::result::Result<_, _>>()?;
         Ok((ports, pool))
     }
 }
