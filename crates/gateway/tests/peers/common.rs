@@ -53,6 +53,7 @@ pub(crate) struct Scenario {
     hosts: &'static str,
     places: u8,
     leave_open: bool,
+    prepare: fn(&Topology),
 }
 
 /// The lab with both gateways running.
@@ -60,6 +61,8 @@ pub(crate) struct Pair {
     pub(crate) one: Testudo,
     pub(crate) two: Gateway,
     pub(crate) t: Topology,
+    /// What the topology was built with.
+    pub(crate) options: Options,
 }
 
 impl Scenario {
@@ -69,7 +72,7 @@ impl Scenario {
         let places = if peer == Kind::Guest { 2 } else { 1 };
         let options = Options::default();
         let (outer, settings, hosts) = (Family::V4, "", "");
-        Self { name, peer, outer, options, settings, hosts, places, leave_open: false }
+        Self { name, peer, outer, options, settings, hosts, places, leave_open: false, prepare: |_| {} }
     }
 
     /// What sends to our side leaves checksums to its virtual device, as kernels do by default.
@@ -131,6 +134,12 @@ impl Scenario {
         self
     }
 
+    /// What happens to the hosts before the gateways start.
+    pub(crate) fn prepare(mut self, prepare: fn(&Topology)) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
     /// Starts both gateways and loads a connection into each.
     pub(crate) fn start(self) -> Pair {
         self.start_with(|_, _| {})
@@ -156,6 +165,7 @@ impl Scenario {
         let towards_us = if self.leave_open { Offloads::Default } else { Kind::Testudo.offloads_towards() };
         self.options.towards = [towards_us, self.peer.offloads_towards()];
         let t = Topology::build(&Lab::large(self.name, self.places).unwrap(), &self.options).unwrap();
+        (self.prepare)(&t);
         let one = Testudo::start_with_hosts(t.gateway(Side::One), self.settings, self.hosts).unwrap();
         let two = match self.peer {
             Kind::Testudo => {
@@ -163,7 +173,7 @@ impl Scenario {
             }
             peer => Gateway::start(peer, t.gateway(Side::Two)).unwrap(),
         };
-        Pair { one, two, t }
+        Pair { one, two, t, options: self.options }
     }
 }
 

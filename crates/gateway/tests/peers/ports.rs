@@ -1,11 +1,10 @@
 //! Interfaces that change while a daemon has them as ports.
 
-use crate::common::{Pair, SOON, UP_LIMIT, each_ping};
-use testudo_lab::gateway::{Gateway, Kind};
+use crate::common::{Pair, SOON, Scenario, each_ping};
+use testudo_lab::gateway::Kind;
 use testudo_lab::swanctl_conf::Connection;
-use testudo_lab::testudo::Testudo;
-use testudo_lab::topology::{Family, HOST, INNER, OUTER, Options, Side, WIRE_PORTS};
-use testudo_lab::{Lab, Namespace, Topology, wait_until};
+use testudo_lab::topology::{Family, HOST, INNER, OUTER, Side, WIRE_PORTS};
+use testudo_lab::{Namespace, wait_until};
 
 fn set_queues(namespace: &Namespace, interface: &str, count: u32) {
     let count = count.to_string();
@@ -14,19 +13,12 @@ fn set_queues(namespace: &Namespace, interface: &str, count: u32) {
 
 /// Two gateways; the interfaces of ours have four queues, of which they use two at the start.
 fn start() -> Pair {
-    let towards = [Kind::Testudo.offloads_towards(); 2];
-    let options = Options { towards, queues: [4, 1], ..Options::default() };
-    let t = Topology::build(&Lab::shared("ports").unwrap(), &options).unwrap();
-    for (namespace, interface) in [(&t.client, HOST), (&t.gw1, INNER)] {
-        set_queues(namespace, interface, 2);
-    }
-    let one = Testudo::start(&t.gw1).unwrap();
-    let two = Gateway::Testudo(Testudo::start(&t.gw2).unwrap());
-    let pair = Pair { one, two, t };
-    for side in [Side::One, Side::Two] {
-        pair.swanctl(side).load(&Connection::of(side, Family::V4).to_string()).unwrap();
-    }
-    pair.swanctl(Side::One).initiate("lab", UP_LIMIT).unwrap();
+    let scenario = Scenario::new("ports", Kind::Testudo).queues([4, 1]).prepare(|t| {
+        set_queues(&t.client, HOST, 2);
+        set_queues(&t.gw1, INNER, 2);
+    });
+    let pair = scenario.start();
+    pair.up(Side::One);
     pair
 }
 
@@ -75,119 +67,98 @@ fn await_state(pair: &Pair, interface: &str, state: &str) -> serde_json::Value {
     port(pair, interface)
 }
 
-/// Interfaces that come and go, and the peer is strongSwan.
-struct Changing {
-    pair: Pair,
-    options: Options,
+/// Makes an interface of our gateway again.
+fn make(pair: &Pair, interface: &str) {
+    match interface {
+        INNER => pair.t.connect_inside(Side::One, &pair.options).unwrap(),
+        OUTER => pair.t.connect_outside_again(Side::One, &pair.options).unwrap(),
+        other => panic!("{other}"),
+    }
 }
 
-impl Changing {
-    /// Our gateway begins without these interfaces.
-    fn start_without(name: &str, missing: &[&str]) -> Self {
-        let towards = [Kind::Testudo, Kind::Strongswan].map(|kind| kind.offloads_towards());
-        let options = Options { towards, ..Options::default() };
-        let t = Topology::build(&Lab::shared(name).unwrap(), &options).unwrap();
-        missing.iter().for_each(|interface| t.delete(Side::One, interface).unwrap());
-        let one = Testudo::start(&t.gw1).unwrap();
-        let two = Gateway::start(Kind::Strongswan, &t.gw2).unwrap();
-        let pair = Pair { one, two, t };
-        for side in [Side::One, Side::Two] {
-            pair.swanctl(side).load(&Connection::of(side, Family::V4).to_string()).unwrap();
-        }
-        Self { pair, options }
-    }
-
-    fn make(&self, interface: &str) {
-        match interface {
-            INNER => self.pair.t.connect_inside(Side::One, &self.options).unwrap(),
-            OUTER => self.pair.t.connect_outside_again(Side::One, &self.options).unwrap(),
-            other => panic!("{other}"),
-        }
-    }
-
-    /// Waits until the port is in use again, with its filter and its routes.
-    fn await_use(&self, interface: &str) {
-        let port = await_state(&self.pair, interface, "up");
-        assert_eq!((&port["filter"], &port["queues"]), (&"native".into(), &1.into()), "{port}");
-        assert_eq!(port["mtu"], 1500, "{port}");
-        wait_until("routes through the port", SOON, || {
-            let port = self::port(&self.pair, interface);
-            Ok(if port["routes"].as_u64() >= Some(2) { Ok(()) } else { Err(port.to_string()) })
-        })
-        .unwrap();
-    }
+/// Waits until the port is in use again, with its filter and its routes.
+fn await_use(pair: &Pair, interface: &str) {
+    let port = await_state(pair, interface, "up");
+    assert_eq!((&port["filter"], &port["queues"]), (&"native".into(), &1.into()), "{port}");
+    assert_eq!(port["mtu"], 1500, "{port}");
+    wait_until("routes through the port", SOON, || {
+        let port = self::port(pair, interface);
+        Ok(if port["routes"].as_u64() >= Some(2) { Ok(()) } else { Err(port.to_string()) })
+    })
+    .unwrap();
 }
 
 /// Each goes and comes again under a running daemon, which has it carry again, with the SAs that
 /// there were.
 #[test]
 fn an_interface_that_is_deleted_and_made_again_carries_again() {
-    let mut lab = Changing::start_without("again", &[]);
-    lab.pair.up(Side::One);
-    lab.pair.ping_both_ways();
+    let mut pair = Scenario::new("again", Kind::Strongswan).start();
+    pair.up(Side::One);
+    pair.ping_both_ways();
     let spis = |pair: &Pair| pair.sas(Side::One)[0].children[0].get("spi-in").map(str::to_owned);
-    let before = spis(&lab.pair);
+    let before = spis(&pair);
     assert!(before.is_some());
     for (interface, other) in [(INNER, OUTER), (OUTER, INNER), (INNER, OUTER)] {
-        let was = port(&lab.pair, interface);
-        lab.pair.t.delete(Side::One, interface).unwrap();
-        let gone = await_state(&lab.pair, interface, "missing");
+        let was = port(&pair, interface);
+        pair.t.delete(Side::One, interface).unwrap();
+        let gone = await_state(&pair, interface, "missing");
         assert_eq!((&gone["filter"], &gone["queues"], &gone["routes"]), (&().into(), &0.into(), &0.into()));
-        assert_eq!(port(&lab.pair, other)["state"], "up");
+        assert_eq!(port(&pair, other)["state"], "up");
         assert_eq!(gone["rx_packets"], was["rx_packets"], "what it has counted stays");
-        lab.make(interface);
-        lab.await_use(interface);
-        assert_ne!(port(&lab.pair, interface)["ifindex"], was["ifindex"]);
-        lab.pair.ping_both_ways();
+        make(&pair, interface);
+        await_use(&pair, interface);
+        assert_ne!(port(&pair, interface)["ifindex"], was["ifindex"]);
+        pair.ping_both_ways();
     }
-    assert_eq!(spis(&lab.pair), before, "no SA has been made anew");
-    lab.pair.await_log_times("port inner0: interface is gone; waiting for it", 2);
-    lab.pair.await_log_times("port inner0: interface is there after", 2);
-    lab.pair.await_log("port outer0: interface is gone; waiting for it");
-    lab.pair.one.stop().unwrap();
+    assert_eq!(spis(&pair), before, "no SA has been made anew");
+    pair.await_log_times("port inner0: interface is gone; waiting for it", 2);
+    pair.await_log_times("port inner0: interface is there after", 2);
+    pair.await_log("port outer0: interface is gone; waiting for it");
+    pair.one.stop().unwrap();
 }
 
 /// The daemon begins without one, and without any: it comes up, and uses each when it comes.
 #[test]
 fn a_daemon_waits_for_interfaces_that_are_missing_at_its_start() {
-    let mut lab = Changing::start_without("late", &[INNER]);
-    lab.pair.await_log("port inner0: there is no interface of that name; waiting for it");
-    assert_eq!(port(&lab.pair, INNER)["state"], "missing");
-    assert_eq!(port(&lab.pair, OUTER)["state"], "up");
+    let scenario = Scenario::new("late", Kind::Strongswan);
+    let mut pair = scenario.prepare(|t| t.delete(Side::One, INNER).unwrap()).start();
+    pair.await_log("port inner0: there is no interface of that name; waiting for it");
+    assert_eq!(port(&pair, INNER)["state"], "missing");
+    assert_eq!(port(&pair, OUTER)["state"], "up");
     // The outer one carries IKE and ESP already.
-    lab.pair.up(Side::One);
-    lab.make(INNER);
-    lab.await_use(INNER);
-    lab.pair.ping_both_ways();
-    lab.pair.one.stop().unwrap();
+    pair.up(Side::One);
+    make(&pair, INNER);
+    await_use(&pair, INNER);
+    pair.ping_both_ways();
+    pair.one.stop().unwrap();
 
     for interface in [INNER, OUTER] {
-        lab.pair.t.delete(Side::One, interface).unwrap();
+        pair.t.delete(Side::One, interface).unwrap();
     }
-    lab.pair.one.restart().unwrap();
+    pair.one.restart().unwrap();
     for interface in [INNER, OUTER] {
-        await_state(&lab.pair, interface, "missing");
+        await_state(&pair, interface, "missing");
     }
-    lab.pair.swanctl(Side::One).load(&Connection::of(Side::One, Family::V4).to_string()).unwrap();
+    pair.swanctl(Side::One).load(&Connection::of(Side::One, Family::V4).to_string()).unwrap();
     for interface in [OUTER, INNER] {
-        lab.make(interface);
-        lab.await_use(interface);
+        make(&pair, interface);
+        await_use(&pair, interface);
     }
-    lab.pair.up(Side::One);
-    lab.pair.ping_both_ways();
+    pair.up(Side::One);
+    pair.ping_both_ways();
 }
 
 /// A link that goes and comes is said once each, and shown.
 #[test]
 fn a_change_of_a_link_is_logged_once() {
-    let mut lab = Changing::start_without("links", &[]);
-    let (client, line) = (lab.pair.t.client.clone(), "port inner0: link is ");
+    let mut pair = Scenario::new("links", Kind::Strongswan).start();
+    let (client, line) = (pair.t.client.clone(), "port inner0: link is ");
     for (times, state) in [(1, "down"), (1, "up"), (2, "down"), (2, "up")] {
         client.ip(&format!("link set {HOST} {state}")).unwrap();
-        await_state(&lab.pair, INNER, if state == "up" { "up" } else { "link-down" });
-        lab.pair.await_log_times(&format!("{line}{state}"), times);
+        await_state(&pair, INNER, if state == "up" { "up" } else { "link-down" });
+        pair.await_log_times(&format!("{line}{state}"), times);
     }
-    assert_eq!(lab.pair.one.log().unwrap().matches(line).count(), 4);
+    assert_eq!(pair.one.log().unwrap().matches(line).count(), 4);
 }
 
 /// An interface comes with fewer queues than workers need: that is said, with what to do, and the
