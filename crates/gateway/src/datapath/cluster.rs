@@ -214,12 +214,12 @@ impl DataPath {
     /// Notes that [`DataPath::flush_shards`] has asked for have come back from all workers.
     pub(super) fn note_flushed(&mut self, notes: Vec<Note>) -> Option<Flushed> {
         let shards = self.cluster.as_mut()?.flushing.pop_front()?;
-        let marks = shards.iter().flat_map(|shard| self.sas.edges(shard)).collect();
+        let marks = shards.iter().flat_map(|shard| self.sas.high_water_marks(shard)).collect();
         Some(Flushed { shards, marks, notes })
     }
 
     /// The high-water marks that have moved since the last call.
-    pub(crate) fn moved_edges(&self) -> Vec<(Spi, u64)> {
-        self.sas.moved_edges().collect()
+    pub(crate) fn moved_high_water_marks(&self) -> Vec<(Spi, u64)> {
+        self.sas.moved_high_water_marks().collect()
     }
 }

@@ -254,13 +254,13 @@ impl Sas {
     }
 
     /// The high-water marks of a shard's SAs.
-    pub(super) fn edges(&self, shard: Shard) -> impl Iterator<Item = (Spi, u64)> + '_ {
+    pub(super) fn high_water_marks(&self, shard: Shard) -> impl Iterator<Item = (Spi, u64)> + '_ {
         let of_shard = self.by_spi.range(shard.spis()).filter_map(|(_, child)| self.installed.get(child));
         of_shard.map(|sa| (sa.inbound.spi(), sa.inbound.window().high_water_mark()))
     }
 
     /// The high-water marks that have moved since the last call.
-    pub(super) fn moved_edges(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
+    pub(super) fn moved_high_water_marks(&self) -> impl Iterator<Item = (Spi, u64)> + '_ {
         self.installed.values().filter_map(|sa| Some((sa.inbound.spi(), sa.inbound.take_high_water_mark()?)))
     }
 

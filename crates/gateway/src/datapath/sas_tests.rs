@@ -126,13 +126,13 @@ fn a_path_is_that_of_all_sas_to_one_address_and_of_no_other() {
 }
 
 #[test]
-fn edges_are_those_of_a_shard_and_traffic_is_looked_at_in_parts() {
+fn high_water_marks_are_those_of_a_shard_and_traffic_is_looked_at_in_parts() {
     let mut sas = Sas::new(false);
     let first = 0x0100_0000;
     for number in [1, 2, 0x0100_0000, 0x01ff_ffff] {
         install(&mut sas, POLICY, number, Activation::WithPolicy);
     }
-    let spis = |shard| sas.edges(Shard(shard)).map(|(spi, _)| spi.0).collect::<Vec<_>>();
+    let spis = |shard| sas.high_water_marks(Shard(shard)).map(|(spi, _)| spi.0).collect::<Vec<_>>();
     assert_eq!(spis(1), [first + 1, first + 2]);
     assert_eq!(spis(2), [2 * first, 2 * first + 0x00ff_ffff]);
     assert!(spis(0).is_empty() && spis(3).is_empty());

@@ -122,7 +122,7 @@ impl Gateway {
         self.protection_changed |= self.policies_failed;
         self.scripts_follow_owners();
         if let Some(member) = self.endpoint.member() {
-            member.report_marks(self.now, &self.data.moved_edges());
+            member.report_marks(self.now, &self.data.moved_high_water_marks());
             member.set_load(self.load.measure());
             member.set_neighbours(self.data.neighbours());
         }
