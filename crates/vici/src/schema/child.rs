@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::keys::CHILD;
 use super::refusal::{Refusal, Why, because, expected};
 use super::{lifetime, proposal, selector, updown, value};
+use crate::message::Message;
 use std::num::NonZeroU32;
 use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::{Cipher, HeaderCopy};
@@ -81,6 +82,16 @@ fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction
         action => Ok(action),
     })?;
     Ok(found.unwrap_or(StartAction::None))
+}
+
+/// What is to be said of a child whose pass or drop policy waits for `install`, for the log.
+pub(super) fn not_installed(path: &str, child: &Message) -> Option<String> {
+    let shunt = child.text("mode").filter(|text| mode(text).is_ok_and(|mode| !mode.is_negotiated()))?;
+    let traps = |text| action(text).is_ok_and(|action| action.traps());
+    if child.text("start_action").is_some_and(traps) {
+        return None;
+    }
+    Some(format!("{path}.mode: the {shunt} policy waits for swanctl --install, without start_action = trap"))
 }
 
 /// What is lost needs no action where nothing is negotiated; templates for all children may still

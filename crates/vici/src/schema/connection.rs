@@ -80,7 +80,8 @@ pub fn without_effect(message: &Message) -> Vec<String> {
         children.map(move |(child, content)| (format!("connections.{connection}.children.{child}"), content))
     });
     let of_child = |(path, content): (String, &Message)| {
-        keys::without_effect(&path, content).into_iter().chain(updown::not_run(&path, content))
+        let lines = keys::without_effect(&path, content).into_iter();
+        lines.chain(child::not_installed(&path, content)).chain(updown::not_run(&path, content))
     };
     children.flat_map(of_child).collect()
 }

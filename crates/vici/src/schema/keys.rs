@@ -207,17 +207,7 @@ pub(super) fn without_effect(path: &str, child: &Message) -> Vec<String> {
     });
     let asked = rows.filter_map(|(name, why)| Some((name, child.text(name)?, why)));
     let asked = asked.filter(|(_, text, _)| value::boolean(text) != Ok(false));
-    let lines = asked.map(|(name, text, why)| format!("{path}.{name}: {text} has no effect: {why}"));
-    let rests = |mode: &&str| ["pass", "drop"].iter().any(|shunt| mode.eq_ignore_ascii_case(shunt));
-    let installed = ["trap", "route"];
-    let is_installed = child
-        .text("start_action")
-        .is_some_and(|action| installed.iter().any(|trap| action.eq_ignore_ascii_case(trap)));
-    let rests = child.text("mode").filter(|mode| rests(mode) && !is_installed);
-    let line = rests.map(|mode| {
-        format!("{path}.mode: the {mode} policy waits for swanctl --install, without start_action = trap")
-    });
-    lines.chain(line).collect()
+    asked.map(|(name, text, why)| format!("{path}.{name}: {text} has no effect: {why}")).collect()
 }
 
 impl Key {
