@@ -6,8 +6,7 @@ use crate::support::{TestServer, net_sa};
 use std::process::{Command, Output};
 use std::time::Duration;
 use testudo_ike::config::{ChildMode, Connection, Identity, StartAction};
-use testudo_ike::endpoint::{AlgorithmName, IkeSaState};
-use testudo_ipsec::sa::{Cipher, EspAlgorithm, Mac};
+use testudo_vici::control::SetPolicy;
 
 pub(crate) const CONFIG: &str = r#"
 connections {
@@ -365,4 +364,12 @@ fn other_commands_answer_instead_of_hanging() {
         assert_eq!(code(&output) != 0, code_expected != 0, "{args:?}: {said}");
         assert!(said.contains(text), "{args:?}: {said}");
     }
+    let gateway = server.gateway.lock().unwrap();
+    let asked = |ike: Option<&str>, install| SetPolicy {
+        child: "net".to_owned(),
+        ike: ike.map(str::to_owned),
+        install,
+    };
+    assert_eq!(gateway.policies, [asked(None, true), asked(Some("gw"), false)]);
+    assert_eq!(gateway.reloads, 1);
 }
