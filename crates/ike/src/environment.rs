@@ -147,6 +147,21 @@ impl Environment {
         self.effects.event(Event::InitiateDone { ike, child: child.to_owned(), result });
     }
 
+    /// An initiation has come to nothing: it counts, `testudo status` says why, and those who wait
+    /// for it hear so.
+    pub(crate) fn initiation_failed(
+        &mut self,
+        now: Time,
+        connection: &str,
+        ike: IkeSaId,
+        child: &str,
+        reason: Reason,
+    ) {
+        self.effects.stats.failed += 1;
+        self.loaded.connections.note_failure(now, connection, child, reason.to_string());
+        self.initiate_done(now, connection, ike, child, Err(reason));
+    }
+
     /// The state of the SA changes; what is sent from now on depends on it.
     pub(crate) fn commit(&mut self, sa: &mut IkeSa) {
         self.numbers.commit = CommitId(self.numbers.commit.0.saturating_add(1));

@@ -63,7 +63,9 @@ impl Names {
 
     /// Asks for what is due.
     pub(crate) fn run(&mut self, now: Time) {
-        while let Some((_, name)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+        while self.due.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, name)) = self.due.pop_first()
+        {
             self.ask(&name);
         }
     }
@@ -219,10 +221,8 @@ fn go_on_with_name(env: &mut Environment, now: Time, name: &str) {
         if let Err(error) = begin_resolved(env, now, ike, &connection, &child) {
             let why = error.to_string();
             let what = if child.is_empty() { "the IKE_SA" } else { &child };
-            env.effects.stats.failed += 1;
             env.effects.log_connection(&connection, FAILURE, format!("cannot initiate {what}: {why}"));
-            env.loaded.connections.note_failure(now, &connection, &child, why.clone());
-            env.initiate_done(now, &connection, ike, &child, Err(Reason::Refused(why)));
+            env.initiation_failed(now, &connection, ike, &child, Reason::Refused(why));
         }
     }
 }
@@ -271,4 +271,17 @@ fn usable(addrs: Vec<IpAddr>) -> Vec<IpAddr> {
 
 fn host_names(connection: &Connection) -> BTreeSet<String> {
     connection.names.iter().map(|host| host.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_due_and_not_known_is_passed_over() {
+        let mut names = Names::default();
+        names.due.insert((Time::default(), "gone.example.org".to_owned()));
+        names.run(Time::default());
+        assert_eq!((names.next(), names.wanted.len()), (None, 0));
+    }
 }

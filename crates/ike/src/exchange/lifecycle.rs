@@ -80,11 +80,8 @@ impl Session<'_> {
 
     /// A child, or the IKE SA itself, does not come, and those who wait for it hear so.
     pub(crate) fn initiation_failed(&mut self, what: &str, child: &str, reason: Reason) {
-        self.env.effects.stats.failed += 1;
         self.log(FAILURE, format!("establishing {what} failed: {reason}"));
-        let connection = &self.sa.connection;
-        self.env.loaded.connections.note_failure(self.now, connection, child, reason.to_string());
-        self.env.initiate_done(self.now, connection, self.sa.id, child, Err(reason));
+        self.env.initiation_failed(self.now, &self.sa.connection, self.sa.id, child, reason);
     }
 
     /// Lets go what an attempt has taken. Gives the attempt, if one is under way.

@@ -420,17 +420,17 @@ fn first_child(
     if let (Ok(id), true) = (&result, sent.attempt.outdated) {
         create_child::note_outdated(session, *id);
     }
-    if let Err(reason) = &result {
-        session.env.effects.stats.failed += 1;
-        session.log(FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
-        session.env.loaded.connections.note_failure(session.now, &connection.name, name, reason.to_string());
-        session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+    let failed = result.is_err();
+    match result {
+        Ok(id) => session.env.initiate_done(session.now, &connection.name, session.sa.id, name, Ok(id)),
+        Err(reason) => {
+            session.log(FAILURE, format!("no CHILD_SA {name}: {reason}; the IKE_SA stays for now"));
+            session.env.alloc.release_esp_spi(session.now, asked.spi_in);
+            session.env.initiation_failed(session.now, &connection.name, session.sa.id, name, reason);
+        }
     }
     // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
-    let useless = result.is_err() && !connection.vips.is_empty() && session.sa.virtual_ips.local.is_empty();
-    let failed = result.is_err();
-    session.env.initiate_done(session.now, &connection.name, session.sa.id, name, result);
-    if useless {
+    if failed && !connection.vips.is_empty() && session.sa.virtual_ips.local.is_empty() {
         let deadline = session.now.plus(session.env.config.delete_timeout);
         return session.delete_ike(Reason::Refused("it has no virtual address".into()), deadline);
     }

@@ -147,7 +147,6 @@ impl InitResponder<'_> {
             }
         }
         let reason = if candidates.is_empty() { Discard::NoConnection } else { Discard::NoProposal };
-        self.env.effects.stats.failed += 1;
         self.env.half_opens.refused(self.now);
         self.env.effects.discard(self.now, reason, || match candidates.first() {
             None => format!("no connection is configured between {local} and {remote}"),
