@@ -106,14 +106,7 @@ fn one_source_cannot_fill_everything_even_with_cookies() {
     let mut admitted = 0;
     for _ in 0..50 {
         let (payloads, _, _) = peer::init_payloads(&mut random);
-        let header = Header {
-            initiator_spi: IkeSpi(random.next()),
-            responder_spi: IkeSpi::ZERO,
-            exchange: ExchangeType::IkeSaInit,
-            from_initiator: true,
-            response: false,
-            message_id: MessageId(0),
-        };
+        let header = peer::init_header(&mut random);
         let first = peer::message(header, payloads.clone()).finish().unwrap();
         let answers = peer::exchange(&mut world, from("192.0.2.1:500"), &first);
         let cookie = answers
@@ -223,14 +216,7 @@ fn what_is_too_large_is_not_even_read() {
     let mut random = Random::new(8);
     let (mut payloads, _, _) = peer::init_payloads(&mut random);
     payloads.push(Payload::Notify(Notify::new(NotifyType::Unknown(50_000), vec![0; 5000])));
-    let header = Header {
-        initiator_spi: IkeSpi(1),
-        responder_spi: IkeSpi::ZERO,
-        exchange: ExchangeType::IkeSaInit,
-        from_initiator: true,
-        response: false,
-        message_id: MessageId(0),
-    };
+    let header = peer::init_header(&mut random);
     let request = peer::message(header, payloads).finish().unwrap();
     assert!(peer::exchange(&mut world, from("192.0.2.1:500"), &request).is_empty());
     assert!(peer::exchange(&mut world, from("192.0.2.1:500"), &vec![0; 65_507]).is_empty());
@@ -313,18 +299,12 @@ fn a_nonce_too_short_for_the_prf_is_refused() {
     let mut strong = crate::scenarios::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
     strong.proposals[0].prf = vec![testudo_ike::config::Prf::HmacSha384];
     world.hosts[0].load(now, strong.clone());
+    let mut random = Random::new(11);
     for (length, answered) in [(16, 0), (23, 0), (24, 1)] {
-        let (mut payloads, _, _) = peer::init_payloads(&mut Random::new(11));
+        let (mut payloads, _, _) = peer::init_payloads(&mut random);
         payloads[0] = Payload::Sa(testudo_ike::suite::offer::ike(&strong.proposals, None));
         payloads[2] = Payload::Nonce(testudo_ike::message::Nonce::new(vec![7; length]).unwrap());
-        let header = Header {
-            initiator_spi: IkeSpi(1),
-            responder_spi: IkeSpi::ZERO,
-            exchange: ExchangeType::IkeSaInit,
-            from_initiator: true,
-            response: false,
-            message_id: MessageId(0),
-        };
+        let header = peer::init_header(&mut random);
         let request = peer::message(header, payloads).finish().unwrap();
         let answers = peer::exchange(&mut world, from("192.0.2.1:500"), &request);
         assert_eq!(answers.len(), answered, "{length} octets, half the key of PRF_HMAC_SHA2_384 are 24");
@@ -337,16 +317,10 @@ fn a_nonce_too_short_for_the_prf_is_refused() {
 #[test]
 fn an_answer_is_hardly_larger_than_its_request() {
     let mut world = sun();
-    let (mut payloads, _, _) = peer::init_payloads(&mut Random::new(13));
+    let mut random = Random::new(13);
+    let (mut payloads, _, _) = peer::init_payloads(&mut random);
     payloads[2] = Payload::Nonce(testudo_ike::message::Nonce::new(vec![7; 16]).unwrap());
-    let header = Header {
-        initiator_spi: IkeSpi(1),
-        responder_spi: IkeSpi::ZERO,
-        exchange: ExchangeType::IkeSaInit,
-        from_initiator: true,
-        response: false,
-        message_id: MessageId(0),
-    };
+    let header = peer::init_header(&mut random);
     let request = peer::message(header, payloads).finish().unwrap();
     let answers = peer::exchange(&mut world, from("192.0.2.1:500"), &request);
     assert_eq!(answers.iter().map(Vec::len).collect::<Vec<_>>(), [request.len() + 16 + 8]);
