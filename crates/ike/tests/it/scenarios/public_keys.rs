@@ -2,6 +2,7 @@
 //! and what does not, with a reason in the log alone.
 
 use crate::pki::{NOVEMBER_2026, cert, key, public_key};
+use crate::scenarios::certificates::{comes_up, initiator_refuses, responder_refuses};
 use crate::scenarios::common::build::fqdn;
 use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Weather, World};
@@ -27,34 +28,6 @@ fn pair(files: [&str; 2], edit: impl Fn(usize, &mut Connection)) -> World {
         endpoint.credentials_mut().load_key(key(file));
     }
     world
-}
-
-fn comes_up(world: &mut World) {
-    world.initiate(0);
-    world.run_secs(2);
-    world.assert_tunnel();
-}
-
-/// Nothing comes up. The responder's log has `why`, and the initiator learns no more than that it
-/// failed.
-fn responder_refuses(world: &mut World, why: &str) {
-    world.initiate(0);
-    world.run_secs(5);
-    let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
-    assert!(reason.starts_with("the peer answered AUTHENTICATION_FAILED"), "{reason}");
-    assert!(world.hosts[1].logged(why), "{why}: {:#?}", world.hosts[1].log());
-    world.run_secs(60);
-    world.assert_nothing_left();
-}
-
-/// The initiator gives the tunnel up, and its own log says why.
-fn initiator_refuses(world: &mut World, why: &str) {
-    world.initiate(0);
-    world.run_secs(5);
-    let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
-    assert!(reason.contains(why), "{why}: {reason}");
-    world.run_secs(60);
-    world.assert_nothing_left();
 }
 
 #[test]

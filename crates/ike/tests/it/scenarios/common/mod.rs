@@ -1,8 +1,9 @@
-//! What the scenarios shard: deterministic randomness, configurations, and a network in virtual
+//! What the scenarios share: deterministic randomness, configurations, and a network in virtual
 //! time between endpoints.
 
 pub(crate) mod allocator;
 pub(crate) mod build;
+pub(crate) mod host;
 pub(crate) mod network;
 pub(crate) mod peer;
 pub(crate) mod random;

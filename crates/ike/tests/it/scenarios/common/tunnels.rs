@@ -1,7 +1,8 @@
 //! What must hold at every moment while SAs are renewed: what one side sends, the other takes.
 
+use super::host::Host;
 use super::wire::assert_ivs_never_repeat;
-use super::world::{Host, assert_fit};
+use super::world::assert_fit;
 use super::{Weather, World};
 use std::time::Duration;
 use testudo_ike::endpoint::{ChildSaState, IkeSaState};

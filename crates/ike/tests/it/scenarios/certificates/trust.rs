@@ -1,0 +1,119 @@
+//! Whom each connection trusts: peers of a CA, those that some certificates name, or those whose own
+//! certificates are loaded.
+
+use super::{comes_up, initiator_refuses, pair, responder_refuses};
+use crate::pki::cert;
+use testudo_ike::config::{AuthMethod, Connection, LocalAuth, Unique};
+use testudo_ike::endpoint::Target;
+
+#[test]
+fn a_connection_for_one_ca_takes_no_certificate_of_another() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        if index == 1 {
+            connection.remote.cacerts = vec![cert("other")];
+        }
+    });
+    responder_refuses(&mut world, "root CA 'C=CH, O=Testudo, CN=Root' is not trusted here");
+    // Another connection, for the right CA, takes the peer.
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        if index == 1 {
+            connection.remote.cacerts = vec![cert("other")];
+        }
+    });
+    let now = world.now;
+    let mut right = crate::scenarios::common::connection(("192.0.2.2", "sun"), ("192.0.2.1", "moon"));
+    right.name = "the right CA".into();
+    right.local = LocalAuth::by_certificate(None, vec![cert("sun-P-256")]);
+    right.remote.method = AuthMethod::PUBKEY;
+    right.remote.id = None;
+    right.remote.cacerts = vec![cert("root")];
+    world.hosts[1].load(now, right);
+    comes_up(&mut world);
+    assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("the right CA"));
+}
+
+/// Each connection is for another peer of the same CA: which is right shows late, and does not use
+/// up what is allowed.
+#[test]
+fn a_connection_is_found_among_many() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |_, _| {});
+    let now = world.now;
+    let site = world.hosts[1].endpoint.connections().next().unwrap().clone();
+    for number in 0..40 {
+        let mut other = Connection { name: format!("other-{number:02}"), ..site.clone() };
+        let certs = ["moon-P-384", "moon-P-521", "moon-rsa", "moon-ed25519", "sun-P-384", "sun-rsa"];
+        let differs = |bit: usize| number >> bit & 1 == 1;
+        other.remote.certs =
+            certs.into_iter().enumerate().filter(|(bit, _)| differs(*bit)).map(|(_, c)| cert(c)).collect();
+        other.remote.certs.push(cert("sun-ed25519"));
+        world.hosts[1].load(now, other);
+    }
+    comes_up(&mut world);
+    assert_eq!(world.hosts[1].sas()[0].connection.as_deref(), Some("site"));
+}
+
+/// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and
+/// this one says that it knows of no other IKE SA: the tunnel that the first CA vouched for stays.
+#[test]
+fn who_is_trusted_for_one_connection_touches_no_tunnel_of_another() {
+    for unique in [Unique::No, Unique::Replace, Unique::Keep] {
+        let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+            connection.unique = unique;
+            if index == 0 {
+                connection.remote.cacerts = vec![cert("root")];
+            }
+        });
+        let [mut guests, mut forged] =
+            [0, 1].map(|host| world.hosts[host].endpoint.connections().next().unwrap().clone());
+        (guests.name, guests.remote.cacerts) = ("guests".into(), vec![cert("other")]);
+        (forged.name, forged.local.certs) = ("forged".into(), vec![cert("sun-by-other")]);
+        let now = world.now;
+        world.hosts[0].load(now, guests);
+        world.hosts[1].load(now, forged);
+        for connection in ["site", "forged"] {
+            let now = world.now;
+            world.hosts[1].endpoint.initiate(now, Some(connection), "net").unwrap();
+            world.settle(1);
+            world.run_secs(5);
+            // It forgets what it has, so that it says so with the next.
+            world.hosts[1].stopped = true;
+            world.hosts[1].endpoint.terminate(now, &Target::All, true).unwrap();
+            world.settle(1);
+            world.hosts[1].stopped = false;
+        }
+        let sas = world.hosts[0].sas();
+        let names: Vec<_> = sas.iter().map(|sa| sa.connection.as_deref().unwrap()).collect();
+        assert_eq!(names, ["site", "guests"], "{unique:?}");
+    }
+}
+
+#[test]
+fn a_certificate_without_a_ca_is_trusted_where_it_is_loaded() {
+    let known = |edit: fn(&mut Connection)| {
+        let mut world = pair(["moon-P-256", "sun-self"], move |index, connection| {
+            if index == 0 {
+                edit(connection);
+            }
+        });
+        world.hosts[0].endpoint.credentials_mut().load_certificate(cert("sun-self"), false).unwrap();
+        world
+    };
+    comes_up(&mut known(|_| {}));
+    // Not where the connection names a CA, and not where nobody knows it.
+    let mut world = known(|connection| connection.remote.cacerts = vec![cert("root")]);
+    initiator_refuses(&mut world, "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'");
+    initiator_refuses(
+        &mut pair(["moon-P-256", "sun-self"], |_, _| {}),
+        "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'",
+    );
+}
+
+#[test]
+fn a_connection_for_one_certificate_takes_no_other() {
+    let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
+        if index == 1 {
+            connection.remote.certs = vec![cert("moon-P-384")];
+        }
+    });
+    responder_refuses(&mut world, "is none that the connection allows");
+}
