@@ -1,7 +1,5 @@
 //! What the cluster needs of its engine: membership, total order, quorum.
 
-pub mod embedded;
-
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 

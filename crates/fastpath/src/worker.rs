@@ -181,7 +181,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 
     /// The TUN.
-    pub fn host_mut(&mut self) -> Option<&mut H> {
+    #[cfg(test)]
+    pub(crate) fn host_mut(&mut self) -> Option<&mut H> {
         self.delivery.host.as_mut()
     }
 
@@ -191,7 +192,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 
     /// The pipeline, to be changed.
-    pub fn pipeline_mut(&mut self) -> &mut D {
+    #[cfg(test)]
+    pub(crate) fn pipeline_mut(&mut self) -> &mut D {
         &mut self.pipeline
     }
 

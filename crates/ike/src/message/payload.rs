@@ -218,14 +218,6 @@ impl Payloads {
             _ => None,
         })
     }
-
-    /// All vendor IDs, in order.
-    pub fn vendor_ids(&self) -> impl Iterator<Item = &VendorId> {
-        self.0.iter().filter_map(|payload| match payload {
-            Payload::VendorId(id) => Some(id),
-            _ => None,
-        })
-    }
 }
 
 impl From<Payloads> for Vec<Payload> {

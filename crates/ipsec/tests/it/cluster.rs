@@ -260,7 +260,7 @@ fn what_others_have_sent_is_not_taken_for_own() {
 }
 
 #[test]
-pub(crate) fn without_a_sender_id_nothing_is_protected() {
+fn without_a_sender_id_nothing_is_protected() {
     let tunnel = Tunnel::default();
     let params = tunnel.params();
     let mut plane = Dataplane::new(&Config::new(WorkerId::new(0).unwrap(), None, 1));
@@ -290,7 +290,7 @@ pub(crate) fn without_a_sender_id_nothing_is_protected() {
 }
 
 #[test]
-pub(crate) fn without_a_block_nothing_is_sent_and_control_hears_it_every_second() {
+fn without_a_block_nothing_is_sent_and_control_hears_it_every_second() {
     let tunnel = Tunnel { esn: false, ..Tunnel::default() };
     let mut a = node(&tunnel, SequenceBlock::EMPTY);
     let low = |rate| Event::SequenceLow { spi: SPI_A, rate };
