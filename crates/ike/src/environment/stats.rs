@@ -2,135 +2,68 @@
 
 use super::exchanges::{ExchangeCounter, Exchanges};
 
-/// Why a datagram, or what it asked for, was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Discard {
-    /// Not a well-formed IKE message.
-    Malformed,
-    /// Larger than any message that we take in that state.
-    TooLarge,
-    /// A major version that we do not speak.
-    Version,
-    /// No IKE SA has these SPIs.
-    UnknownSpi,
-    /// Not from the IKE SA's peer: the wrong half of the conversation, or the wrong direction.
-    WrongRole,
-    /// From another address than IKE_SA_INIT came from, although there is no NAT that could have
-    /// changed it.
-    Elsewhere,
-    /// The exchange type does not fit the state or the Message ID.
-    WrongExchange,
-    /// The integrity check failed.
-    Integrity,
-    /// A Message ID outside the window.
-    MessageId,
-    /// A response that nothing waits for.
-    UnexpectedResponse,
-    /// A cookie that we did not make, or too old.
-    BadCookie,
-    /// Too many half-open IKE SAs altogether, and none that could go.
-    HalfOpenLimit,
-    /// Too many half-open IKE SAs of the source or its network.
-    SourceLimit,
-    /// No connection is configured between these addresses.
-    NoConnection,
-    /// No proposal of the offer is configured.
-    NoProposal,
-    /// An unprotected message where only protected ones count.
-    Unprotected,
-    /// IKE_AUTH did not come in time.
-    HalfOpenExpired,
-    /// A newcomer took the place of a half-open IKE SA.
-    HalfOpenEvicted,
-    /// IKE_AUTH came, and was refused.
-    Refused,
-    /// A response without what it must hold, or whose contents cannot be accepted.
-    Unacceptable,
-    /// No SPI, number or IV was left to answer with.
-    Exhausted,
-    /// The answer to a stranger did not leave this host.
-    NotSent,
-    /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is one
-    /// too many.
-    Fragment,
-    /// Fragments whose others did not come in time.
-    FragmentsExpired,
-    /// It came again while its answer, or what follows from it, was being computed.
-    Repeated,
-    /// It needs a computation, and too many are out.
-    Overload,
-    /// The computation that it needed failed.
-    Computation,
-    /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311
-    /// §5.1).
-    CounterSync,
-}
-
-impl Discard {
-    /// Every reason.
-    pub const ALL: [Self; 28] = [
-        Self::Malformed,
-        Self::TooLarge,
-        Self::Version,
-        Self::UnknownSpi,
-        Self::WrongRole,
-        Self::Elsewhere,
-        Self::WrongExchange,
-        Self::Integrity,
-        Self::MessageId,
-        Self::UnexpectedResponse,
-        Self::BadCookie,
-        Self::HalfOpenLimit,
-        Self::SourceLimit,
-        Self::NoConnection,
-        Self::NoProposal,
-        Self::Unprotected,
-        Self::HalfOpenExpired,
-        Self::HalfOpenEvicted,
-        Self::Refused,
-        Self::Unacceptable,
-        Self::Exhausted,
-        Self::NotSent,
-        Self::Fragment,
-        Self::FragmentsExpired,
-        Self::Repeated,
-        Self::Overload,
-        Self::Computation,
-        Self::CounterSync,
-    ];
-
-    /// Name of the counter.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::TooLarge => "too_large",
-            Self::Version => "version",
-            Self::UnknownSpi => "unknown_spi",
-            Self::WrongRole => "wrong_role",
-            Self::Elsewhere => "elsewhere",
-            Self::WrongExchange => "wrong_exchange",
-            Self::Integrity => "integrity",
-            Self::MessageId => "message_id",
-            Self::UnexpectedResponse => "unexpected_response",
-            Self::BadCookie => "bad_cookie",
-            Self::HalfOpenLimit => "half_open_limit",
-            Self::SourceLimit => "source_limit",
-            Self::NoConnection => "no_connection",
-            Self::NoProposal => "no_proposal",
-            Self::Unprotected => "unprotected",
-            Self::HalfOpenExpired => "half_open_expired",
-            Self::HalfOpenEvicted => "half_open_evicted",
-            Self::Refused => "refused",
-            Self::Unacceptable => "unacceptable",
-            Self::Exhausted => "exhausted",
-            Self::NotSent => "not_sent",
-            Self::Fragment => "fragment",
-            Self::FragmentsExpired => "fragments_expired",
-            Self::Repeated => "repeated",
-            Self::Overload => "overload",
-            Self::Computation => "computation",
-            Self::CounterSync => "counter_sync",
-        }
+testudo_base::reasons! {
+    /// Why a datagram, or what it asked for, was refused.
+    pub enum Discard {
+        /// Not a well-formed IKE message.
+        Malformed = "malformed",
+        /// Larger than any message that we take in that state.
+        TooLarge = "too_large",
+        /// A major version that we do not speak.
+        Version = "version",
+        /// No IKE SA has these SPIs.
+        UnknownSpi = "unknown_spi",
+        /// Not from the IKE SA's peer: the wrong half of the conversation, or the wrong direction.
+        WrongRole = "wrong_role",
+        /// From another address than IKE_SA_INIT came from, although there is no NAT that could
+        /// have changed it.
+        Elsewhere = "elsewhere",
+        /// The exchange type does not fit the state or the Message ID.
+        WrongExchange = "wrong_exchange",
+        /// The integrity check failed.
+        Integrity = "integrity",
+        /// A Message ID outside the window.
+        MessageId = "message_id",
+        /// A response that nothing waits for.
+        UnexpectedResponse = "unexpected_response",
+        /// A cookie that we did not make, or too old.
+        BadCookie = "bad_cookie",
+        /// Too many half-open IKE SAs altogether, and none that could go.
+        HalfOpenLimit = "half_open_limit",
+        /// Too many half-open IKE SAs of the source or its network.
+        SourceLimit = "source_limit",
+        /// No connection is configured between these addresses.
+        NoConnection = "no_connection",
+        /// No proposal of the offer is configured.
+        NoProposal = "no_proposal",
+        /// An unprotected message where only protected ones count.
+        Unprotected = "unprotected",
+        /// IKE_AUTH did not come in time.
+        HalfOpenExpired = "half_open_expired",
+        /// A newcomer took the place of a half-open IKE SA.
+        HalfOpenEvicted = "half_open_evicted",
+        /// IKE_AUTH came, and was refused.
+        Refused = "refused",
+        /// A response without what it must hold, or whose contents cannot be accepted.
+        Unacceptable = "unacceptable",
+        /// No SPI, number or IV was left to answer with.
+        Exhausted = "exhausted",
+        /// The answer to a stranger did not leave this host.
+        NotSent = "not_sent",
+        /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is
+        /// one too many.
+        Fragment = "fragment",
+        /// Fragments whose others did not come in time.
+        FragmentsExpired = "fragments_expired",
+        /// It came again while its answer, or what follows from it, was being computed.
+        Repeated = "repeated",
+        /// It needs a computation, and too many are out.
+        Overload = "overload",
+        /// The computation that it needed failed.
+        Computation = "computation",
+        /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311
+        /// §5.1).
+        CounterSync = "counter_sync",
     }
 }
 
@@ -153,7 +86,7 @@ pub struct Stats {
     pub failed: u64,
     /// Messages by exchange, in total and by connection.
     pub exchanges: Exchanges,
-    discards: [u64; Discard::ALL.len()],
+    discards: [u64; Discard::COUNT],
 }
 
 impl Stats {
