@@ -2,12 +2,12 @@
 
 use crate::demux::FoundEsp;
 use crate::drops::DropReason;
+use crate::esp::transport::{self, Gap};
 use crate::esp::{Marks, Outer};
 use crate::sa::Mode;
 use testudo_crypto::mac::MacKey;
 use testudo_wire::ah::{self, Ah};
-use testudo_wire::fragment::Fragment;
-use testudo_wire::ip::{self, Protocol};
+use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 
@@ -83,18 +83,5 @@ pub(crate) fn decapsulate(
         let known = matches!(next, Protocol::IPV4 | Protocol::IPV6);
         return if fits && known { Ok(next) } else { Err(DropReason::BadNextHeader) };
     }
-    let seam = Seam::at(buf.data(), at).ok_or(DropReason::MalformedInner)?;
-    buf.data_mut().copy_within(..at, own);
-    let fits = buf.shrink_back(behind) && buf.shrink_front(own);
-    // As many as before at most.
-    let total = buf.len() as u16;
-    if !fits || !seam.name(buf.data_mut(), next, total) {
-        return Err(DropReason::MalformedInner);
-    }
-    match Fragment::parse(buf.data()) {
-        Ok(None) if ip::version(buf.data()) == Some(4) => Ok(Protocol::IPV4),
-        Ok(None) => Ok(Protocol::IPV6),
-        Ok(Some(_)) => Err(DropReason::FragmentInside),
-        Err(_) => Err(DropReason::MalformedInner),
-    }
+    transport::join(buf, next, Gap { at, len: own, behind })
 }

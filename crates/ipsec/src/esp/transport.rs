@@ -45,10 +45,25 @@ pub(crate) fn decapsulate(
         return Err(DropReason::Dummy);
     }
     let head = start - if arrived.form == Form::EspInUdp { udp::HEADER } else { 0 };
-    let seam = Seam::at(buf.data(), head).ok_or(DropReason::MalformedInner)?;
-    let (removed, behind) = (text_at - head, buf.len() - end);
-    buf.data_mut().copy_within(..head, removed);
-    let fits = buf.shrink_back(behind) && buf.shrink_front(removed);
+    join(buf, next, Gap { at: head, len: text_at - head, behind: buf.len() - end })
+}
+
+/// What ESP or AH leaves behind in a packet.
+pub(crate) struct Gap {
+    /// Where its header was: behind those of the packet.
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+    /// Octets at the end: trailer and ICV.
+    pub(crate) behind: usize,
+}
+
+/// Joins the headers with what they carry, of protocol `next`; answers the packet's version, as in
+/// a tunnel's trailer.
+#[cold]
+pub(crate) fn join(buf: &mut PacketBuf<'_>, next: Protocol, gap: Gap) -> Result<Protocol, DropReason> {
+    let seam = Seam::at(buf.data(), gap.at).ok_or(DropReason::MalformedInner)?;
+    buf.data_mut().copy_within(..gap.at, gap.len);
+    let fits = buf.shrink_back(gap.behind) && buf.shrink_front(gap.len);
     // As many as before at most.
     let total = buf.len() as u16;
     if !fits || !seam.name(buf.data_mut(), next, total) {
