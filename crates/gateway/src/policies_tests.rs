@@ -2,11 +2,8 @@
 
 use super::*;
 use std::time::Duration;
-use testudo_ike::config::{
-    ChildLifetime, Fragmentation, IkeLifetime, LocalAuth, RemoteAuth, SendCert, StartAction, TsSpec,
-};
+use testudo_ike::config::{StartAction, TsSpec};
 use testudo_ipsec::packet_selector::PacketSelector;
-use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::{Action, Decision};
 use testudo_wire::ip::Protocol;
@@ -28,48 +25,16 @@ pub(super) fn child(name: &str, mode: ChildMode, local: &str, remote: &str) -> C
         name: name.into(),
         local_ts: vec![TsSpec::Fixed(ts(local))],
         remote_ts: vec![TsSpec::Fixed(ts(remote))],
-        proposals: Vec::new(),
         mode,
         // A shunt is there when it is installed.
         start_action: StartAction::None.with_trap(!mode.is_negotiated()),
-        dpd_action: StartAction::None,
-        close_action: StartAction::None,
-        lifetime: ChildLifetime::default(),
         replay_window: 128,
-        copy: HeaderCopy::default(),
-        priority: 0,
-        reqid: None,
-        updown: None,
+        ..Child::default()
     }
 }
 
 pub(super) fn connection(children: Vec<Child>) -> Connection {
-    Connection {
-        name: "gw".into(),
-        local_addrs: Vec::new(),
-        remote_addrs: Vec::new(),
-        local_port: 500,
-        remote_port: 500,
-        proposals: Vec::new(),
-        encap: false,
-        fragmentation: Fragmentation::default(),
-        dpd_delay: Duration::ZERO,
-        keyingtries: 1,
-        names: Default::default(),
-        childless: Default::default(),
-        unique: Default::default(),
-        vips: vec![],
-        vips_within: vec![],
-        pools: vec![],
-        lifetime: IkeLifetime::default(),
-        send_cert: SendCert::IfAsked,
-        send_certreq: true,
-        ppk: Default::default(),
-        local: LocalAuth::psk(None),
-        remote: RemoteAuth::psk(None),
-        rounds: Default::default(),
-        children,
-    }
+    Connection { name: "gw".into(), children, ..Connection::default() }
 }
 
 /// A Child SA that hosts' packets go through.

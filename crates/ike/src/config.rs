@@ -90,6 +90,39 @@ impl Connection {
     }
 }
 
+/// By pre-shared keys, without hosts, proposals, children and lifetimes; the rest as in a section
+/// without these keys.
+impl Default for Connection {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            local_addrs: Vec::new(),
+            remote_addrs: Vec::new(),
+            names: HostNames::default(),
+            local_port: 500,
+            remote_port: 500,
+            proposals: Vec::new(),
+            encap: false,
+            fragmentation: Fragmentation::default(),
+            childless: Childless::default(),
+            dpd_delay: Duration::ZERO,
+            send_cert: SendCert::default(),
+            send_certreq: true,
+            ppk: PpkPolicy::default(),
+            keyingtries: 1,
+            unique: Unique::default(),
+            vips: Vec::new(),
+            vips_within: Vec::new(),
+            pools: Vec::new(),
+            lifetime: IkeLifetime::default(),
+            local: LocalAuth::psk(None),
+            remote: RemoteAuth::psk(None),
+            rounds: FurtherRounds::default(),
+            children: Vec::new(),
+        }
+    }
+}
+
 /// Fragmentation of IKE messages (RFC 7383).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fragmentation {

@@ -5,12 +5,11 @@ use crate::random::Random;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
-    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth,
-    SecretKind, SendCert, SharedSecret, StartAction, TsSpec, Unique,
+    Child, ChildLifetime, Connection, EspEncryption, EspProposal, Identity, IkeEncryption, IkeLifetime,
+    IkeProposal, KeyExchange, Lifetime, LocalAuth, Prf, RemoteAuth, SecretKind, SharedSecret, StartAction,
+    TsSpec, Unique,
 };
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy};
-use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The gateway's address towards the peers.
@@ -161,10 +160,6 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
         name: name(peer),
         local_addrs,
         remote_addrs,
-        names: Default::default(),
-        childless: Default::default(),
-        local_port: 500,
-        remote_port: 500,
         proposals: vec![IkeProposal {
             encryption: vec![IkeEncryption::Aes128Gcm16],
             prf: vec![Prf::HmacSha256],
@@ -172,21 +167,15 @@ pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
             ..IkeProposal::default()
         }],
         encap: manners.encap,
-        fragmentation: Fragmentation::default(),
         dpd_delay: Duration::from_millis(manners.dpd[side]),
         keyingtries: 0,
         unique: manners.unique[side],
-        vips: vec![],
-        vips_within: vec![],
-        pools: vec![],
         lifetime: IkeLifetime::new(manners.ike_rekey[side], Some(600), Some(manners.ike_rekey[side] / 4)),
-        send_cert: SendCert::default(),
         send_certreq: false,
-        ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(local_id)),
         remote: RemoteAuth::psk(Some(remote_id)),
-        rounds: Default::default(),
         children: vec![child(local_net, remote_net, gateway, manners)],
+        ..Connection::default()
     }
 }
 
@@ -202,18 +191,12 @@ fn child(local: TrafficSelector, remote: TrafficSelector, gateway: bool, manners
             esn: vec![manners.esn],
             ..EspProposal::default()
         }],
-        mode: ChildMode::Tunnel,
         start_action: if starts { StartAction::Start } else { StartAction::None },
-        dpd_action: StartAction::None,
-        close_action: StartAction::None,
         lifetime: ChildLifetime {
             time: Lifetime::new(rekey, Some(600), Some(rekey / 4)),
             ..ChildLifetime::default()
         },
         replay_window: 128,
-        copy: HeaderCopy::default(),
-        priority: 0,
-        reqid: None,
-        updown: None,
+        ..Child::default()
     }
 }

@@ -1,13 +1,10 @@
 //! What the nodes and their peers are configured with.
 
 use std::net::IpAddr;
-use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
-    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind,
-    SendCert, SharedSecret, StartAction, TsSpec,
+    Child, Connection, EspEncryption, EspProposal, Identity, IkeEncryption, IkeProposal, KeyExchange,
+    LocalAuth, Prf, RemoteAuth, SecretKind, SharedSecret, TsSpec,
 };
-use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// The address of the cluster.
@@ -38,16 +35,8 @@ fn child(local: TrafficSelector, remote: TrafficSelector) -> Child {
         local_ts: vec![TsSpec::Fixed(local)],
         remote_ts: vec![TsSpec::Fixed(remote)],
         proposals: vec![esp],
-        mode: ChildMode::Tunnel,
-        start_action: StartAction::None,
-        dpd_action: StartAction::None,
-        close_action: StartAction::None,
-        lifetime: ChildLifetime::default(),
         replay_window: 64,
-        copy: HeaderCopy::default(),
-        priority: 0,
-        reqid: None,
-        updown: None,
+        ..Child::default()
     }
 }
 
@@ -58,32 +47,17 @@ fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connec
         name,
         local_addrs: single(local),
         remote_addrs: single(remote),
-        local_port: 500,
-        remote_port: 500,
         proposals: vec![IkeProposal {
             encryption: vec![IkeEncryption::Aes128Gcm16],
             prf: vec![Prf::HmacSha256],
             ke: vec![KeyExchange::X25519],
             ..IkeProposal::default()
         }],
-        encap: false,
-        fragmentation: Fragmentation::default(),
-        dpd_delay: Duration::ZERO,
         keyingtries: 0,
-        names: Default::default(),
-        childless: Default::default(),
-        unique: Default::default(),
-        vips: vec![],
-        vips_within: vec![],
-        pools: vec![],
-        lifetime: IkeLifetime::default(),
-        send_cert: SendCert::default(),
-        send_certreq: true,
-        ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(fqdn(&us))),
         remote: RemoteAuth::psk(Some(fqdn(&them))),
-        rounds: Default::default(),
         children: vec![child],
+        ..Connection::default()
     }
 }
 

@@ -3,12 +3,11 @@
 use super::*;
 use crate::config::{
     AuthMethod, ChildMode, Childless, EspEncryption, EspProposal, Fragmentation, HostName, Identity,
-    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, Lifetime, LocalAuth, PpkPolicy, Prf, RemoteAuth,
-    Revocation, SendCert, StartAction, TsSpec, Unique, UpdownScript,
+    IkeEncryption, IkeProposal, KeyExchange, Lifetime, Prf, Revocation, SendCert, StartAction, TsSpec,
+    Unique, UpdownScript,
 };
 use std::num::NonZeroU32;
 use std::time::Duration;
-use testudo_ipsec::sa::HeaderCopy;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 type Edit = fn(&mut Connection);
@@ -34,16 +33,8 @@ fn child(name: &str) -> Child {
             additional: Default::default(),
             esn: vec![true],
         }],
-        mode: ChildMode::Tunnel,
-        start_action: StartAction::None,
-        dpd_action: StartAction::None,
-        close_action: StartAction::None,
-        lifetime: ChildLifetime::default(),
         replay_window: 64,
-        copy: HeaderCopy::default(),
-        priority: 0,
-        reqid: None,
-        updown: None,
+        ..Child::default()
     }
 }
 
@@ -52,32 +43,14 @@ fn connection() -> Connection {
         name: "site".into(),
         local_addrs: vec![range("192.0.2.1")],
         remote_addrs: vec![range("192.0.2.2")],
-        local_port: 500,
-        remote_port: 500,
         proposals: vec![IkeProposal {
             encryption: vec![IkeEncryption::Aes128Gcm16],
             prf: vec![Prf::HmacSha256],
             ke: vec![KeyExchange::X25519],
             ..IkeProposal::default()
         }],
-        encap: false,
-        fragmentation: Fragmentation::default(),
-        dpd_delay: Duration::ZERO,
-        send_cert: SendCert::default(),
-        send_certreq: true,
-        ppk: PpkPolicy::default(),
-        keyingtries: 1,
-        names: Default::default(),
-        childless: Default::default(),
-        unique: Unique::default(),
-        vips: vec![],
-        vips_within: vec![],
-        pools: vec![],
-        lifetime: IkeLifetime::default(),
-        local: LocalAuth::psk(None),
-        remote: RemoteAuth::psk(None),
-        rounds: Default::default(),
         children: vec![child("a"), child("b")],
+        ..Connection::default()
     }
 }
 

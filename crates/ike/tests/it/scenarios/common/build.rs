@@ -1,13 +1,11 @@
 //! Configurations for tests.
 
 use std::net::IpAddr;
-use std::time::Duration;
 use testudo_ike::config::{
-    Child, ChildLifetime, ChildMode, Connection, EspEncryption, EspProposal, Fragmentation, Identity,
-    IkeEncryption, IkeLifetime, IkeProposal, KeyExchange, LocalAuth, PpkPolicy, Prf, RemoteAuth, SecretKind,
-    SendCert, SharedSecret, StartAction, TsSpec,
+    Child, Connection, EspEncryption, EspProposal, Identity, IkeEncryption, IkeProposal, KeyExchange,
+    LocalAuth, Prf, RemoteAuth, SecretKind, SharedSecret, TsSpec,
 };
-use testudo_ipsec::sa::{EspAlgorithm, HeaderCopy, SeparateAlgorithm};
+use testudo_ipsec::sa::{EspAlgorithm, SeparateAlgorithm};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
 /// A range such as `10.1.0.0-10.1.255.255`, or a single address.
@@ -58,16 +56,8 @@ pub(crate) fn child(name: &str, local: &str, remote: &str) -> Child {
         local_ts: vec![TsSpec::Fixed(ts(local))],
         remote_ts: vec![TsSpec::Fixed(ts(remote))],
         proposals: vec![esp_proposal(EspAlgorithm::Aes128Gcm16)],
-        mode: ChildMode::Tunnel,
-        start_action: StartAction::None,
-        dpd_action: StartAction::None,
-        close_action: StartAction::None,
-        lifetime: ChildLifetime::default(),
         replay_window: 64,
-        copy: HeaderCopy::default(),
-        priority: 0,
-        reqid: None,
-        updown: None,
+        ..Child::default()
     }
 }
 
@@ -86,27 +76,11 @@ pub(crate) fn connection(local: (&str, &str), remote: (&str, &str)) -> Connectio
         name: "site".into(),
         local_addrs: single(local.0),
         remote_addrs: single(remote.0),
-        local_port: 500,
-        remote_port: 500,
         proposals: vec![ike_proposal(&[KeyExchange::X25519])],
-        encap: false,
-        fragmentation: Fragmentation::default(),
-        dpd_delay: Duration::ZERO,
-        keyingtries: 1,
-        names: Default::default(),
-        childless: Default::default(),
-        unique: Default::default(),
-        vips: vec![],
-        vips_within: vec![],
-        pools: vec![],
-        lifetime: IkeLifetime::default(),
-        send_cert: SendCert::default(),
-        send_certreq: true,
-        ppk: PpkPolicy::default(),
         local: LocalAuth::psk(Some(fqdn(local.1))),
         remote: RemoteAuth::psk(Some(fqdn(remote.1))),
-        rounds: Default::default(),
         children: vec![child("net", &net(local.1), &net(remote.1))],
+        ..Connection::default()
     }
 }
 
