@@ -13,6 +13,7 @@ mod huge_pages;
 mod latency;
 mod machine;
 mod pin;
+mod rates;
 mod report;
 mod setup;
 mod soak;

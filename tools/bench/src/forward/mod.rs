@@ -12,6 +12,7 @@ pub(super) mod site;
 use crate::error::BenchError;
 use crate::esp::positive;
 use crate::machine::Machine;
+use crate::rates::{Rates, Run};
 use crate::report::{self, Report};
 use serde::Serialize;
 use site::{Site, System};
@@ -21,7 +22,6 @@ use testudo_crypto::Library;
 use testudo_lab::Lab;
 use testudo_lab::iperf::{Direction, Throughput};
 use testudo_lab::plot::{Chart, Series, Style};
-use testudo_lab::stats::Statistics;
 use testudo_lab::topology::Side;
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
@@ -90,47 +90,22 @@ struct Row {
     /// Octets of a packet, which rates count; of TCP those of a full one, and rates count its
     /// payload.
     size: u16,
-    gbps: f64,
-    mpps: f64,
-    /// Processor time of hosts and gateways.
-    cpu_s_per_gbit: f64,
-    /// Each run.
-    runs_gbps: Vec<f64>,
+    /// Those of hosts and gateways.
+    #[serde(flatten)]
+    rates: Rates,
 }
 
 impl Row {
     fn new(system: System, traffic: Traffic, runs: &[Run]) -> Self {
-        let median = |of: fn(&Run) -> f64| {
-            let values: Vec<f64> = runs.iter().map(of).collect();
-            Statistics::of(&values).map_or(0.0, |statistics| statistics.median)
-        };
-        let gbps = median(|run| run.gbps);
-        Self {
-            system,
-            traffic: traffic.name(),
-            size: traffic.size(),
-            gbps,
-            mpps: gbps * 1e3 / 8.0 / f64::from(traffic.size()),
-            cpu_s_per_gbit: median(|run| run.cpu_s_per_gbit),
-            runs_gbps: runs.iter().map(|run| run.gbps).collect(),
-        }
+        let rates = Rates::of(runs, traffic.size());
+        Self { system, traffic: traffic.name(), size: traffic.size(), rates }
     }
 
     fn cells(&self) -> Vec<String> {
-        vec![
-            self.traffic.clone(),
-            self.system.name().to_owned(),
-            format!("{:.3}", self.gbps),
-            format!("{:.3}", self.mpps),
-            format!("{:.3}", self.cpu_s_per_gbit),
-        ]
+        let [mpps, cpu] = self.rates.cells();
+        let gbps = format!("{:.3}", self.rates.gbps);
+        vec![self.traffic.clone(), self.system.name().to_owned(), gbps, mpps, cpu]
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    gbps: f64,
-    cpu_s_per_gbit: f64,
 }
 
 const COLUMNS: [(&str, Align); 5] = [
@@ -196,7 +171,7 @@ fn one(args: &ForwardArgs, site: &Site, traffic: Traffic) -> Result<Run, BenchEr
         }
     };
     let cpu = (site.cpu()? - before).seconds() + hosts.as_secs_f64();
-    Ok(Run { gbps: gigabits / elapsed.as_secs_f64(), cpu_s_per_gbit: cpu / gigabits.max(f64::EPSILON) })
+    Ok(Run::new(gigabits, elapsed, cpu))
 }
 
 fn picture(args: &ForwardArgs, rows: &[Row]) -> String {
@@ -207,7 +182,7 @@ fn picture(args: &ForwardArgs, rows: &[Row]) -> String {
         }
     }
     let value = |system: System, case: &String| {
-        rows.iter().find(|row| row.system == system && row.traffic == *case).map(|row| row.gbps)
+        rows.iter().find(|row| row.system == system && row.traffic == *case).map(|row| row.rates.gbps)
     };
     let series = args.systems.iter().map(|system| Series {
         name: system.name().into(),
@@ -231,13 +206,12 @@ mod tests {
     use super::*;
 
     fn row(system: System, traffic: Traffic) -> Row {
-        Row::new(system, traffic, &[3.0, 1.0, 2.0].map(|gbps| Run { gbps, cpu_s_per_gbit: 1.0 / gbps }))
+        Row::new(system, traffic, &[Run::new(2.0, Duration::from_secs(1), 1.0)])
     }
 
     #[test]
-    fn a_row_tells_medians() {
+    fn a_row_tells_rates() {
         let row = row(System::Testudo, Traffic::Udp(1000));
-        assert_eq!((row.gbps, row.mpps, row.cpu_s_per_gbit), (2.0, 0.25, 0.5));
         let json = serde_json::to_value(&row).expect("it serialises");
         assert_eq!((&json["system"], &json["size"]), (&"testudo".into(), &1000.into()));
         for key in ["gbps", "mpps", "cpu_s_per_gbit"] {

@@ -11,6 +11,7 @@ mod system;
 use crate::error::BenchError;
 use crate::esp::positive;
 use crate::machine::Machine;
+use crate::rates::{Rates, Run};
 use crate::report::{self, Report};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -20,7 +21,6 @@ use testudo_crypto::Library;
 use testudo_lab::Lab;
 use testudo_lab::iperf::{Direction, Throughput};
 use testudo_lab::plot::{Chart, Series, Style};
-use testudo_lab::stats::Statistics;
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
 
@@ -58,50 +58,22 @@ struct Row {
     /// MTU of the link.
     size: u16,
     streams: u32,
-    /// Of TCP's payload.
-    gbps: f64,
-    /// As many packets, if each fills the MTU.
-    mpps: f64,
-    /// Processor time of daemons and iperf3 on both machines.
-    cpu_s_per_gbit: f64,
-    /// Each run.
-    runs_gbps: Vec<f64>,
+    /// Of TCP's payload, as if each packet filled the MTU; processor time of daemons and iperf3 on
+    /// both machines.
+    #[serde(flatten)]
+    rates: Rates,
 }
 
 impl Row {
     fn new(system: System, size: u16, streams: u32, runs: &[Run]) -> Self {
-        let median = |of: fn(&Run) -> f64| {
-            let values: Vec<f64> = runs.iter().map(of).collect();
-            Statistics::of(&values).map_or(0.0, |statistics| statistics.median)
-        };
-        let gbps = median(|run| run.gbps);
-        Self {
-            system,
-            size,
-            streams,
-            gbps,
-            mpps: gbps * 1e3 / 8.0 / f64::from(size),
-            cpu_s_per_gbit: median(|run| run.cpu_s_per_gbit),
-            runs_gbps: runs.iter().map(|run| run.gbps).collect(),
-        }
+        Self { system, size, streams, rates: Rates::of(runs, size) }
     }
 
     fn cells(&self) -> Vec<String> {
-        vec![
-            self.system.name().to_owned(),
-            self.size.to_string(),
-            format!("{:.2}", self.gbps),
-            format!("{:.3}", self.mpps),
-            format!("{:.3}", self.cpu_s_per_gbit),
-        ]
+        let [mpps, cpu] = self.rates.cells();
+        let gbps = format!("{:.2}", self.rates.gbps);
+        vec![self.system.name().to_owned(), self.size.to_string(), gbps, mpps, cpu]
     }
-}
-
-/// One run of iperf3.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    gbps: f64,
-    cpu_s_per_gbit: f64,
 }
 
 const COLUMNS: [(&str, Align); 5] = [
@@ -150,12 +122,12 @@ fn stream(args: &HostArgs, machines: &Machines) -> Result<Run, BenchError> {
     let run = Throughput::run(&machines.client, machines.to, Direction::Up, length, args.streams)?;
     let daemons = machines.cpu()? - before;
     let cpu = daemons.seconds() + run.cpu.as_secs_f64();
-    Ok(Run { gbps: run.gbps(), cpu_s_per_gbit: cpu / run.gigabits().max(f64::EPSILON) })
+    Ok(Run::new(run.gigabits(), run.elapsed, cpu))
 }
 
 fn picture(args: &HostArgs, rows: &[Row]) -> String {
     let value = |system: System, mtu: u16| {
-        rows.iter().find(|row| row.system == system && row.size == mtu).map(|row| row.gbps)
+        rows.iter().find(|row| row.system == system && row.size == mtu).map(|row| row.rates.gbps)
     };
     Chart {
         title: "TCP between two machines' own stacks".into(),
@@ -182,10 +154,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_tells_medians() {
-        let run = |gbps| Run { gbps, cpu_s_per_gbit: 2.0 / gbps };
-        let row = Row::new(System::Testudo, 1500, 1, &[run(1.0), run(4.0), run(1.2)]);
-        assert_eq!((row.gbps, row.mpps), (1.2, 0.1));
+    fn a_row_tells_rates() {
+        let run = Run::new(1.2, Duration::from_secs(1), 2.0);
+        let row = Row::new(System::Testudo, 1500, 1, &[run]);
         let json = serde_json::to_value(&row).expect("it serialises");
         assert_eq!((&json["system"], &json["size"]), (&"testudo".into(), &1500.into()));
         for key in ["gbps", "mpps", "cpu_s_per_gbit"] {
@@ -204,7 +175,7 @@ mod tests {
             seconds: 1.0,
             rounds: 1,
         };
-        let row = |system| Row::new(system, 1500, 1, &[Run { gbps: 1.0, cpu_s_per_gbit: 1.0 }]);
+        let row = |system| Row::new(system, 1500, 1, &[Run::new(1.0, Duration::from_secs(1), 1.0)]);
         let svg = picture(&args, &[row(System::Testudo), row(System::Veth)]);
         assert!(svg.contains("testudo") && svg.contains("veth") && svg.contains("MTU 1500"), "{svg}");
     }
