@@ -5,8 +5,8 @@
 use clap::{Arg, Command};
 
 /// What the page lacks of `command`, which people call `name`, and of its subcommands. Each has a
-/// chapter `## NAME`, with options as `` `--long ``... and arguments as `` `NAME` ``. A command that
-/// has nothing but subcommands needs none.
+/// chapter `## NAME`, with options as `` `--long ``... and arguments as `` `NAME` ``. A command
+/// that has nothing but subcommands needs none.
 pub fn missing(command: &Command, name: &str, page: &str) -> Vec<String> {
     let mut missing = match chapter(page, name) {
         None if command.has_subcommands() && command.get_arguments().next().is_none() => Vec::new(),

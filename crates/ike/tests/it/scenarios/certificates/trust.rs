@@ -1,5 +1,5 @@
-//! Whom each connection trusts: peers of a CA, those that some certificates name, or those whose own
-//! certificates are loaded.
+//! Whom each connection trusts: peers of a CA, those that some certificates name, or those whose
+//! own certificates are loaded.
 
 use super::{comes_up, initiator_refuses, pair, responder_refuses};
 use crate::pki::cert;
