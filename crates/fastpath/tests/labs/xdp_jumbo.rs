@@ -1,5 +1,6 @@
 //! Packets of several chunks through AF_XDP ports over real veth pairs.
 
+use crate::support::port::receive;
 use crate::support::redirect::Redirect;
 use crate::support::{in_namespace, ip, veth};
 use std::time::{Duration, Instant};
@@ -51,19 +52,6 @@ fn send(port: &mut XdpPort, pool: &mut FramePool, frames: Vec<Frame>) {
         port.flush();
         port.reclaim(pool);
     }
-}
-
-fn receive(port: &mut XdpPort, pool: &mut FramePool, count: usize) -> Vec<Frame> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut frames = Vec::new();
-    while frames.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count} frames: {:?}", frames.len(), port.statistics());
-        let mut burst = FrameBurst::new();
-        port.rx(&mut burst, pool);
-        frames.extend(burst);
-        port.refill(pool);
-    }
-    frames
 }
 
 fn close_all(ports: [(XdpPort, Redirect); 2], mut pool: FramePool) {

@@ -1,5 +1,6 @@
 //! AF_XDP ports over real veth pairs.
 
+use crate::support::port::receive;
 use crate::support::redirect::Redirect;
 use crate::support::{in_namespace, ip, veth};
 use std::net::{TcpStream, UdpSocket};
@@ -41,20 +42,6 @@ fn numbered(pool: &mut FramePool, number: u32, len: usize) -> Frame {
 
 fn number(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.data()[14..18].try_into().unwrap())
-}
-
-/// Receives `count` frames or panics.
-fn receive(port: &mut XdpPort, pool: &mut FramePool, count: usize) -> Vec<Frame> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut frames = Vec::new();
-    while frames.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count} frames: {:?}", frames.len(), port.statistics());
-        let mut burst = FrameBurst::new();
-        port.rx(&mut burst, pool);
-        frames.extend(burst);
-        port.refill(pool);
-    }
-    frames
 }
 
 fn send(port: &mut XdpPort, pool: &mut FramePool, frames: impl IntoIterator<Item = Frame>) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::yield_now;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use testudo_crypto::Library;
-use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
+use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, Route};
 use testudo_fastpath::filter::{Class, STAMP_MAGIC};
 use testudo_fastpath::frame::{ChunkSize, FramePool};
 use testudo_fastpath::mac::MacAddr;
@@ -273,25 +273,13 @@ fn open(interface: &str, place: usize, queue: u16, pool: &FramePool) -> XdpPort 
 
 /// The clear side on port 0, the peer on port 1.
 fn fib(ports: &[XdpPort], is_left: bool, [host, peer]: [MacAddr; 2]) -> Fib {
-    let link = |port: &XdpPort| {
-        let info = port.info();
-        PortLink {
-            index: info.index,
-            name: info.name.clone(),
-            ifindex: info.ifindex,
-            mac: info.mac,
-            mtu: info.mtu,
-            up: true,
-            addresses: Vec::new(),
-        }
-    };
     let hop = |port| Route::Forward(NextHop { out: Out::Port(PortIndex(port)), gateway: None, mtu: 1500 });
     let lan = if is_left { "10.1.0.0/24" } else { "10.2.0.0/24" };
     let hosts: Vec<IpAddr> = match is_left {
         true => vec![CLIENT.parse().unwrap()],
         false => (0..TUNNELS).map(|tunnel| server(tunnel).into()).collect(),
     };
-    let builder = ports.iter().fold(Fib::builder(), |builder, port| builder.port(link(port)));
+    let builder = ports.iter().fold(Fib::builder(), |builder, port| builder.port(super::port::link(port)));
     let builder = builder.route(lan.parse().unwrap(), hop(0)).route("192.0.2.0/24".parse().unwrap(), hop(1));
     let builder = builder.neighbour(PortIndex(1), params(is_left, 0, 0).remote.ip(), peer);
     hosts.into_iter().fold(builder, |builder, addr| builder.neighbour(PortIndex(0), addr, host)).build()

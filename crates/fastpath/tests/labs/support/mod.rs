@@ -5,6 +5,7 @@
 pub mod bpf;
 pub mod crew;
 pub mod namespace;
+pub mod port;
 pub mod redirect;
 pub mod tunnel;
 

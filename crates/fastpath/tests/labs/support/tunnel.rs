@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_crypto::Library;
-use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, PortLink, Route};
+use testudo_fastpath::fib::{Fib, NextHop, Out, PortIndex, Route};
 use testudo_fastpath::filter::{Class, STAMP_MAGIC};
 use testudo_fastpath::frame::{ChunkSize, FramePool};
 use testudo_fastpath::mac::MacAddr;
@@ -144,19 +144,7 @@ fn gateway(
 
 /// The clear side on port 0, the peer on port 1.
 fn fib(ports: &[XdpPort], params: &ChildSaParams, [host, peer]: [MacAddr; 2]) -> Fib {
-    let mut builder = Fib::builder();
-    for port in ports {
-        let info = port.info();
-        builder = builder.port(PortLink {
-            index: info.index,
-            name: info.name.clone(),
-            ifindex: info.ifindex,
-            mac: info.mac,
-            mtu: info.mtu,
-            up: true,
-            addresses: Vec::new(),
-        });
-    }
+    let builder = ports.iter().fold(Fib::builder(), |builder, port| builder.port(super::port::link(port)));
     let hop = |port| Route::Forward(NextHop { out: Out::Port(PortIndex(port)), gateway: None, mtu: 1500 });
     let host_addr = if params.spi_in == LEFT { CLIENT } else { SERVER };
     let lan = if params.spi_in == LEFT { "10.1.0.0/24" } else { "10.2.0.0/24" };
