@@ -1,0 +1,108 @@
+//! What the member asks for, done.
+
+use super::{HeldPacket, MAX_NOTES, Node, Way};
+use crate::config;
+use crate::host::Effect;
+use testudo_base::spi::{Shard, Spi};
+use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
+use testudo_ike::output::Output;
+use testudo_ipsec::dataplane::{Command, Garbage, Note};
+use testudo_ipsec::number::SequenceBlock;
+use testudo_ipsec::spd::PolicyId;
+
+impl Node {
+    pub(super) fn output(&mut self, output: MemberOutput) {
+        match output {
+            MemberOutput::Ike(output) => self.ike_output(output),
+            MemberOutput::Multicast(bytes) => self.effects.push(Effect::Multicast(bytes)),
+            MemberOutput::Datagram { to, link, bytes } => {
+                self.effects.push(Effect::Heartbeat(to, link, bytes))
+            }
+            MemberOutput::InstallChild { child, connection, params, replaces, place, .. } => {
+                self.check_slot(params.spi_in);
+                if let Some(peer) = config::peer_named(&connection) {
+                    let policy = PolicyId(peer as u32);
+                    self.plane.install(child, policy, place, &params, SequenceBlock::EMPTY, replaces);
+                }
+            }
+            MemberOutput::Numbers { child, block, at_once, .. } => {
+                if let Some(sa) = self.plane.outbound_sa(child) {
+                    let numbers = sa.numbers();
+                    let taken = if at_once { numbers.advance(block) } else { numbers.follow(block) };
+                    taken.expect("a block within the SA's numbers");
+                }
+            }
+            MemberOutput::TakeIn { children } => {
+                let floor =
+                    |child: &TakenIn| (child.spi_in, child.floor(self.seen.get(&child.spi_in.0).copied()));
+                let floors: Box<[(Spi, u64)]> = children.iter().map(floor).collect();
+                self.member.taken_in(self.now, &floors);
+                self.plane.apply(Command::TakeIn(floors));
+            }
+            MemberOutput::Shards(shown) => {
+                self.shown = shown;
+                self.plane.apply(Command::SetShards(shown.packets));
+                self.plane.apply(Command::Hold(shown.held));
+                for HeldPacket { packet, way } in std::mem::take(&mut self.held) {
+                    match way {
+                        Way::In => self.esp(self.now, &packet),
+                        Way::Out => self.clear(&packet),
+                    }
+                }
+            }
+            MemberOutput::Note { shards } => {
+                let blank = Note { shard: Shard(0), digest: 0 };
+                self.plane.apply(Command::Note(shards, vec![blank; MAX_NOTES].into()));
+            }
+            MemberOutput::Flush { shards } => {
+                // Packets are worked off one by one here: none is on its way.
+                let marks = self.marks_of(shards);
+                let notes = match self.plane.apply(Command::TakeNotes) {
+                    Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),
+                    _ => Vec::new(),
+                };
+                self.member.flushed(self.now, &Flushed { shards, marks, notes });
+                self.member.pump(self.now);
+            }
+            MemberOutput::Handled { shards, digests } => {
+                let digests = digests.into_iter().map(|digest| (digest, false)).collect();
+                self.plane.apply(Command::Handled(shards, digests));
+            }
+            MemberOutput::Sender(sender) => self.plane.set_sender(sender),
+            MemberOutput::ForgetSender => drop(self.plane.apply(Command::ForgetSenderId)),
+            MemberOutput::Fence(until) => self.fence = Some(until),
+            MemberOutput::Persist(durable) => self.effects.push(Effect::Persist(durable)),
+            MemberOutput::Rejoin => self.effects.push(Effect::Rejoin),
+            MemberOutput::PathMtu { .. }
+            | MemberOutput::Neighbours(_)
+            | MemberOutput::Configure { .. }
+            | MemberOutput::Unconfigure { .. }
+            | MemberOutput::Configured { .. }
+            | MemberOutput::Line { .. }
+            | MemberOutput::Initiated { .. }
+            | MemberOutput::RemoteEvent(_)
+            | MemberOutput::Announce => {}
+        }
+    }
+
+    fn ike_output(&mut self, output: Output) {
+        match output {
+            Output::Send { path, bytes, .. } => self.effects.push(Effect::Ike(path, bytes)),
+            Output::SwitchChild { from, to } => self.plane.switch(from, to),
+            Output::StartChild { child } => self.plane.start(child),
+            Output::UpdateChild { child, path, .. } => self.plane.update(child, path),
+            Output::RemoveChild { child, spi_in } => {
+                self.plane.remove(child);
+                self.resting.insert((spi_in.shard(), spi_in.slot()), spi_in);
+                self.seen.remove(&spi_in.0);
+                self.marks.remove(&spi_in);
+            }
+            Output::Event(event) => self.effects.push(Effect::Event(event)),
+            Output::InstallChild { .. }
+            | Output::Keepalive { .. }
+            | Output::AdvanceSequence { .. }
+            | Output::InstallAddress { .. }
+            | Output::RemoveAddress { .. } => {}
+        }
+    }
+}
