@@ -1,6 +1,7 @@
 /*
- * Everything that Testudo needs to know from intel-ipsec-mb.h: which functions this processor is to call, and how
- * large their data is. The layouts are the header's business; ipsec_mb.rs sees only pointers and sizes.
+ * Everything that Testudo needs to know from intel-ipsec-mb.h: which functions this processor is to
+ * call, and how large their data is. The layouts are the header's business; ipsec_mb.rs sees only
+ * pointers and sizes.
  */
 #define _DEFAULT_SOURCE
 #include <intel-ipsec-mb.h>
@@ -49,15 +50,21 @@ struct testudo_imb {
 };
 
 /* Mirrored by the constants of ipsec_mb.rs. */
-_Static_assert(sizeof(struct gcm_context_data) <= 128, "the context outgrew what ipsec_mb.rs reserves");
-_Static_assert(_Alignof(struct gcm_context_data) <= 64, "the context wants more alignment than ipsec_mb.rs gives");
-_Static_assert(_Alignof(struct gcm_key_data) <= 64, "the schedule wants more alignment than ipsec_mb.rs gives");
+_Static_assert(sizeof(struct gcm_context_data) <= 128,
+               "the context outgrew what ipsec_mb.rs reserves");
+_Static_assert(_Alignof(struct gcm_context_data) <= 64,
+               "the context wants more alignment than ipsec_mb.rs gives");
+_Static_assert(_Alignof(struct gcm_key_data) <= 64,
+               "the schedule wants more alignment than ipsec_mb.rs gives");
 
 enum { OK = 0, NO_MEMORY = 1, NO_AES_NI = 2, SELF_TEST_FAILED = 3 };
 
 enum { CHACHA_KEY = 32 };
 
-/* The library's steps of ChaCha20-Poly1305, which has no direct call. Written once, by testudo_imb_load. */
+/*
+ * The library's steps of ChaCha20-Poly1305, which has no direct call. Written once, by
+ * testudo_imb_load.
+ */
 static struct {
         chacha_poly_init_t init;
         chacha_poly_enc_dec_update_t encrypt;
@@ -71,9 +78,9 @@ static void chacha_pre(const void *key, struct gcm_key_data *schedule)
         memcpy(schedule, key, CHACHA_KEY);
 }
 
-static void chacha_crypt(chacha_poly_enc_dec_update_t crypt, const void *key, uint8_t *out, const uint8_t *in,
-                         uint64_t len, const uint8_t *iv, const uint8_t *aad, uint64_t aad_len, uint8_t *tag,
-                         uint64_t tag_len)
+static void chacha_crypt(chacha_poly_enc_dec_update_t crypt, const void *key, uint8_t *out,
+                         const uint8_t *in, uint64_t len, const uint8_t *iv, const uint8_t *aad,
+                         uint64_t aad_len, uint8_t *tag, uint64_t tag_len)
 {
         struct chacha20_poly1305_context_data context;
 
@@ -84,17 +91,17 @@ static void chacha_crypt(chacha_poly_enc_dec_update_t crypt, const void *key, ui
 }
 
 /* As the direct calls of GCM, whose context it has no use for. */
-static void chacha_enc(const struct gcm_key_data *key, struct gcm_context_data *unused, uint8_t *out, const uint8_t *in,
-                       uint64_t len, const uint8_t *iv, const uint8_t *aad, uint64_t aad_len, uint8_t *tag,
-                       uint64_t tag_len)
+static void chacha_enc(const struct gcm_key_data *key, struct gcm_context_data *unused,
+                       uint8_t *out, const uint8_t *in, uint64_t len, const uint8_t *iv,
+                       const uint8_t *aad, uint64_t aad_len, uint8_t *tag, uint64_t tag_len)
 {
         (void) unused;
         chacha_crypt(chacha.encrypt, key, out, in, len, iv, aad, aad_len, tag, tag_len);
 }
 
-static void chacha_dec(const struct gcm_key_data *key, struct gcm_context_data *unused, uint8_t *out, const uint8_t *in,
-                       uint64_t len, const uint8_t *iv, const uint8_t *aad, uint64_t aad_len, uint8_t *tag,
-                       uint64_t tag_len)
+static void chacha_dec(const struct gcm_key_data *key, struct gcm_context_data *unused,
+                       uint8_t *out, const uint8_t *in, uint64_t len, const uint8_t *iv,
+                       const uint8_t *aad, uint64_t aad_len, uint8_t *tag, uint64_t tag_len)
 {
         (void) unused;
         chacha_crypt(chacha.decrypt, key, out, in, len, iv, aad, aad_len, tag, tag_len);
@@ -111,9 +118,10 @@ struct gmac {
 static struct gmac gmac128, gmac192, gmac256;
 
 /* Authenticates data, IV and text (RFC 4543 section 3.3). */
-static void gmac_tag(const struct gmac *gmac, const struct gcm_key_data *key, struct gcm_context_data *context,
-                     const uint8_t *text, uint64_t len, const uint8_t *nonce, const uint8_t *aad, uint64_t aad_len,
-                     uint8_t *tag, uint64_t tag_len)
+static void gmac_tag(const struct gmac *gmac, const struct gcm_key_data *key,
+                     struct gcm_context_data *context, const uint8_t *text, uint64_t len,
+                     const uint8_t *nonce, const uint8_t *aad, uint64_t aad_len, uint8_t *tag,
+                     uint64_t tag_len)
 {
         gmac->init(key, context, nonce, NONCE);
         gmac->update(key, context, aad, aad_len);
@@ -123,21 +131,23 @@ static void gmac_tag(const struct gmac *gmac, const struct gcm_key_data *key, st
 }
 
 /* As the direct calls of GCM; the text stays as it is. */
-#define GMAC(bits)                                                                                                     \
-        static void gmac##bits##_tag(const struct gcm_key_data *key, struct gcm_context_data *context, uint8_t *out,    \
-                                     const uint8_t *in, uint64_t len, const uint8_t *nonce, const uint8_t *aad,         \
-                                     uint64_t aad_len, uint8_t *tag, uint64_t tag_len)                                  \
-        {                                                                                                              \
-                (void) out;                                                                                            \
-                gmac_tag(&gmac##bits, key, context, in, len, nonce, aad, aad_len, tag, tag_len);                       \
+#define GMAC(bits)                                                                                \
+        static void gmac##bits##_tag(const struct gcm_key_data *key,                              \
+                                     struct gcm_context_data *context, uint8_t *out,              \
+                                     const uint8_t *in, uint64_t len, const uint8_t *nonce,       \
+                                     const uint8_t *aad, uint64_t aad_len, uint8_t *tag,          \
+                                     uint64_t tag_len)                                            \
+        {                                                                                         \
+                (void) out;                                                                       \
+                gmac_tag(&gmac##bits, key, context, in, len, nonce, aad, aad_len, tag, tag_len);  \
         }
 GMAC(128)
 GMAC(192)
 GMAC(256)
 
 /*
- * Fills `out` for this processor. The manager itself is not kept: these are pure functions of their arguments, so their
- * addresses are all that is wanted of it.
+ * Fills `out` for this processor. The manager itself is not kept: these are pure functions of their
+ * arguments, so their addresses are all that is wanted of it.
  */
 int testudo_imb_load(struct testudo_imb *out)
 {
@@ -149,11 +159,12 @@ int testudo_imb_load(struct testudo_imb *out)
                 return NO_MEMORY;
         init_mb_mgr_auto(mgr, NULL);
 
-        /* Without AES-NI the library emulates AES from tables: slow, and its timing tells the key. */
+        /* Without AES-NI the library takes AES from tables: slow, and its timing tells the key. */
         if ((mgr->features & needed) != needed)
                 result = NO_AES_NI;
 #ifdef IMB_FEATURE_SELF_TEST
-        else if ((mgr->features & IMB_FEATURE_SELF_TEST) != 0 && (mgr->features & IMB_FEATURE_SELF_TEST_PASS) == 0)
+        else if ((mgr->features & IMB_FEATURE_SELF_TEST) != 0 &&
+                 (mgr->features & IMB_FEATURE_SELF_TEST_PASS) == 0)
                 result = SELF_TEST_FAILED;
 #endif
 

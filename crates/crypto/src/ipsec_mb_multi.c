@@ -1,6 +1,7 @@
 /*
- * Many packets at once: AES-CBC, AES-CCM and MACs are chains, so that one packet leaves most of the processor idle. The library works
- * on up to sixteen packets side by side. ipsec_mb/multi.rs sees only pointers and lengths.
+ * Many packets at once: AES-CBC, AES-CCM and MACs are chains, so that one packet leaves most of the
+ * processor idle. The library works on up to sixteen packets side by side. ipsec_mb/multi.rs sees
+ * only pointers and lengths.
  */
 #include <intel-ipsec-mb.h>
 #include <stddef.h>
@@ -57,8 +58,8 @@ void testudo_imb_manager_free(IMB_MGR *mgr)
 }
 
 /* AES-CBC by the burst. */
-static int aes_cbc(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
-                   int encrypt)
+static int aes_cbc(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count,
+                   uint32_t key_len, int encrypt)
 {
         const IMB_CIPHER_DIRECTION direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT;
         IMB_JOB burst[MAX_BURST_JOBS];
@@ -84,8 +85,8 @@ static int aes_cbc(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint
 }
 
 /* HMAC by the burst. */
-static int hmac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t hash,
-                uint32_t icv_len)
+static int hmac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count,
+                uint32_t hash, uint32_t icv_len)
 {
         const IMB_HASH_ALG algorithm = hash == 160   ? IMB_AUTH_HMAC_SHA_1
                                        : hash == 256 ? IMB_AUTH_HMAC_SHA_256
@@ -138,7 +139,8 @@ static uint32_t finish(IMB_MGR *mgr)
 }
 
 /* AES-CCM in place, with nonces of 11 octets; an ICV is written in either direction. 0 as above. */
-int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32_t count, int encrypt)
+int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32_t count,
+                    int encrypt)
 {
         uint32_t done = 0;
 
@@ -170,8 +172,8 @@ int testudo_imb_ccm(IMB_MGR *mgr, const struct testudo_imb_ccm_job *jobs, uint32
 enum { XCBC = 1, CMAC = 2, HMAC_MD5 = 3 };
 
 /* Other MACs, by jobs. Of AES `first` are round keys, `second` the two other keys. */
-static int other_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
-                     uint32_t icv_len)
+static int other_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count,
+                     uint32_t mac, uint32_t icv_len)
 {
         uint32_t done = 0;
 
@@ -208,7 +210,8 @@ static int other_mac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint
 enum { TRIPLE_DES = 0 };
 
 /* 3DES-CBC by jobs: `keys` are three schedules. */
-static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, int encrypt)
+static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count,
+                      int encrypt)
 {
         const void *keys[MAX_BURST_JOBS][3];
         uint32_t done = 0;
@@ -237,17 +240,24 @@ static int triple_des(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, u
         return done + finish(mgr) == count;
 }
 
-/* CBC over whole blocks, in place: of AES with a key of `key_len` octets, or TRIPLE_DES. 0 if not all of at most MAX_BURST_JOBS jobs were done. */
-int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count, uint32_t key_len,
-                       int encrypt)
+/*
+ * CBC over whole blocks, in place: of AES with a key of `key_len` octets, or TRIPLE_DES. 0 if not
+ * all of at most MAX_BURST_JOBS jobs were done.
+ */
+int testudo_imb_cipher(IMB_MGR *mgr, const struct testudo_imb_cipher_job *jobs, uint32_t count,
+                       uint32_t key_len, int encrypt)
 {
         return key_len == TRIPLE_DES ? triple_des(mgr, jobs, count, encrypt)
                                      : aes_cbc(mgr, jobs, count, key_len, encrypt);
 }
 
-/* A MAC, truncated to `icv_len` octets: `mac` is one of those above, or for HMAC the digest's length in bits, 160 for SHA-1. 0 as above. */
-int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count, uint32_t mac,
-                     uint32_t icv_len)
+/*
+ * A MAC, truncated to `icv_len` octets: `mac` is one of those above, or for HMAC the digest's
+ * length in bits, 160 for SHA-1. 0 as above.
+ */
+int testudo_imb_hash(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t count,
+                     uint32_t mac, uint32_t icv_len)
 {
-        return mac <= HMAC_MD5 ? other_mac(mgr, jobs, count, mac, icv_len) : hmac(mgr, jobs, count, mac, icv_len);
+        return mac <= HMAC_MD5 ? other_mac(mgr, jobs, count, mac, icv_len)
+                               : hmac(mgr, jobs, count, mac, icv_len);
 }

@@ -21,8 +21,9 @@ int testudo_claim(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
 	const struct ethernet *eth = (void *)(long)skb->data;
+	const void *end = (void *)(long)skb->data_end;
 
-	if (!port || skb->pkt_type == PACKET_HOST || (void *)(eth + 1) > (void *)(long)skb->data_end)
+	if (!port || skb->pkt_type == PACKET_HOST || (void *)(eth + 1) > end)
 		return TC_ACT_UNSPEC;
 	if (is_to(eth, port->mac))
 		bpf_skb_change_type(skb, PACKET_HOST);

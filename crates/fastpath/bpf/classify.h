@@ -50,8 +50,8 @@ static __always_inline __u32 local_flags6(const struct address6 *addr)
 	return flags ? *flags : 0;
 }
 
-static __always_inline int classify_local4(const struct arrival *arrival, struct ipv4 *ip, __u32 local,
-					   const struct payload *payload, void *end)
+static __always_inline int classify_local4(const struct arrival *arrival, struct ipv4 *ip,
+					   __u32 local, const struct payload *payload, void *end)
 {
 	struct datagram datagram = {};
 	int reason, home;
@@ -65,7 +65,8 @@ static __always_inline int classify_local4(const struct arrival *arrival, struct
 		reason = classify_ordinary(arrival->port, flags4(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
-	home = local & LOCAL_VIP ? home_at_vip(arrival, payload, reason, end) : home_elsewhere4(arrival, ip);
+	home = local & LOCAL_VIP ? home_at_vip(arrival, payload, reason, end)
+				 : home_elsewhere4(arrival, ip);
 	return at_home(arrival->cluster, home, reason);
 }
 
@@ -81,7 +82,8 @@ static __always_inline int classify_transit4(const struct arrival *arrival, cons
 	return at_home(arrival->cluster, home_elsewhere4(arrival, ip), reason);
 }
 
-static __always_inline int classify_ipv4(const struct arrival *arrival, void *start, void *end, __u32 frame)
+static __always_inline int classify_ipv4(const struct arrival *arrival, void *start, void *end,
+					 __u32 frame)
 {
 	struct ipv4 *ip = start;
 	struct payload payload = {};
@@ -98,14 +100,16 @@ static __always_inline int classify_ipv4(const struct arrival *arrival, void *st
 	if (is_group4(&ip->dst))
 		return PASS_MULTICAST;
 	local = local_flags4(&ip->dst);
-	return local ? classify_local4(arrival, ip, local, &payload, end) : classify_transit4(arrival, ip);
+	return local ? classify_local4(arrival, ip, local, &payload, end)
+		     : classify_transit4(arrival, ip);
 }
 
 /*
  * A packet to one of our addresses; only here does it matter what stands behind the extension
  * headers.
  */
-static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip, __u32 local, void *end)
+static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip,
+					   __u32 local, void *end)
 {
 	struct payload payload = {};
 	struct datagram datagram = {};
@@ -119,14 +123,17 @@ static __always_inline int classify_local6(const struct arrival *arrival, struct
 	datagram.id = payload.id;
 	reason = classify_local(&payload, &datagram, PROTO_ICMPV6, end);
 	if (reason == UNDECIDED)
-		reason = classify_ordinary(arrival->port, is_link_local(&ip->src) ? 0 : flags6(&ip->src), local);
+		reason = classify_ordinary(arrival->port,
+					   is_link_local(&ip->src) ? 0 : flags6(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
-	home = local & LOCAL_VIP ? home_at_vip(arrival, &payload, reason, end) : home_elsewhere6(arrival, ip);
+	home = local & LOCAL_VIP ? home_at_vip(arrival, &payload, reason, end)
+				 : home_elsewhere6(arrival, ip);
 	return at_home(arrival->cluster, home, reason);
 }
 
-static __always_inline int classify_transit6(const struct arrival *arrival, const struct ipv6 *ip, __u32 to)
+static __always_inline int classify_transit6(const struct arrival *arrival, const struct ipv6 *ip,
+					     __u32 to)
 {
 	__u32 from = is_link_local(&ip->src) ? 0 : flags6(&ip->src);
 	int reason = classify_transit(arrival->port, from, to);
@@ -138,16 +145,19 @@ static __always_inline int classify_transit6(const struct arrival *arrival, cons
 	return at_home(arrival->cluster, home_elsewhere6(arrival, ip), reason);
 }
 
-static __always_inline int classify_neighbour_discovery(const struct arrival *arrival, const struct ipv6 *ip, __u32 local)
+static __always_inline int classify_neighbour_discovery(const struct arrival *arrival,
+							const struct ipv6 *ip, __u32 local)
 {
 	if (!arrival->cluster)
 		return PASS_NEIGHBOUR_DISCOVERY;
 	return at_home(arrival->cluster,
-		       local & LOCAL_VIP ? HOME(HOME_DEFAULT_HOST, 0) : home_elsewhere6(arrival, ip),
+		       local & LOCAL_VIP ? HOME(HOME_DEFAULT_HOST, 0)
+					 : home_elsewhere6(arrival, ip),
 		       PASS_NEIGHBOUR_DISCOVERY);
 }
 
-static __always_inline int classify_ipv6(const struct arrival *arrival, void *start, void *end, __u32 frame)
+static __always_inline int classify_ipv6(const struct arrival *arrival, void *start, void *end,
+					 __u32 frame)
 {
 	struct ipv6 *ip = start;
 	__u32 local, to = 0;
@@ -169,7 +179,8 @@ static __always_inline int classify_ipv6(const struct arrival *arrival, void *st
 		to = flags6(&ip->dst);
 	if (!(to & PREFIX_PROTECT_TO) && is_neighbour_discovery(ip, end))
 		return classify_neighbour_discovery(arrival, ip, local);
-	return local ? classify_local6(arrival, ip, local, end) : classify_transit6(arrival, ip, to);
+	return local ? classify_local6(arrival, ip, local, end)
+		     : classify_transit6(arrival, ip, to);
 }
 
 #endif

@@ -108,12 +108,13 @@ static __always_inline __u32 home_of_prefix(__u32 flags)
 }
 
 /*
- * The worker must know that other nodes' have the packet too: what it lets pass without an SA would
+ * The worker must know that other nodes have the packet too: what it lets pass without an SA would
  * leave once for each.
  */
 static __always_inline int protect_at(const struct arrival *arrival, __u32 flags)
 {
-	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_FLOODED : WORKER_PROTECT;
+	return arrival->way == TO_CLUSTER && !(flags & PREFIX_HOMED) ? WORKER_PROTECT_FLOODED
+								     : WORKER_PROTECT;
 }
 
 /*
@@ -135,7 +136,8 @@ static __always_inline void note_seen(const struct esp *esp)
 		*highest = number;
 }
 
-static __always_inline int home_of_esp(const struct arrival *arrival, const struct esp *esp, void *end)
+static __always_inline int home_of_esp(const struct arrival *arrival, const struct esp *esp,
+				       void *end)
 {
 	__u8 shard;
 
@@ -151,7 +153,8 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
  * A fragment of ESP or AH: only the whole packet tells every node whose it is, so all put it
  * together. The first one has the sequence number.
  */
-static __always_inline int home_of_fragment(const struct arrival *arrival, const struct payload *payload, void *end)
+static __always_inline int home_of_fragment(const struct arrival *arrival,
+					    const struct payload *payload, void *end)
 {
 	const struct esp *esp = payload->start;
 
@@ -159,14 +162,16 @@ static __always_inline int home_of_fragment(const struct arrival *arrival, const
 		esp = payload->start + sizeof(struct udp);
 	if (payload->proto == PROTO_AH)
 		esp = payload->start + offsetof(struct ah, numbers);
-	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end && arrival->way != TO_OTHERS &&
+	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end &&
+	    arrival->way != TO_OTHERS &&
 	    !has_shard(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
 		note_seen(esp);
 	return HOME(HOME_EVERYBODY, 0);
 }
 
 /* By the SPI that we chose; before we have chosen one, by a hash of the peer's. */
-static __always_inline int home_of_ike(const struct cluster *cluster, const struct ike *ike, void *end)
+static __always_inline int home_of_ike(const struct cluster *cluster, const struct ike *ike,
+				       void *end)
 {
 	if ((void *)(ike + 1) > end)
 		return DROP_NOT_LINEAR;
@@ -181,7 +186,8 @@ static __always_inline int home_of_ike(const struct cluster *cluster, const stru
 }
 
 /* A datagram with IKE, or its first fragment. */
-static __always_inline int home_of_ike_datagram(const struct cluster *cluster, const struct payload *payload, void *end)
+static __always_inline int home_of_ike_datagram(const struct cluster *cluster,
+						const struct payload *payload, void *end)
 {
 	const struct udp *udp = payload->start;
 	__u32 length = payload->length, before = sizeof(*udp);
@@ -193,11 +199,13 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster, c
 	if (udp->dst == bpf_htons(UDP_PORT_NATT)) {
 		before += sizeof(__be32);
 		if (length < before + sizeof(struct ike))
-			return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0) : DROP_FRAGMENT_SHORT;
+			return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0)
+							  : DROP_FRAGMENT_SHORT;
 		return home_of_ike(cluster, (void *)(udp + 1) + sizeof(__be32), end);
 	}
 	if (length < before + sizeof(struct ike))
-		return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0) : DROP_FRAGMENT_SHORT;
+		return payload->fragment == WHOLE ? HOME(HOME_DEFAULT_HOST, 0)
+						  : DROP_FRAGMENT_SHORT;
 	return home_of_ike(cluster, (void *)(udp + 1), end);
 }
 
@@ -205,7 +213,8 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster, c
  * Of a packet to a VIP that would pass for this reason. Answers a home, or the reason to drop the
  * packet after all.
  */
-static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload, int reason, void *end)
+static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload,
+				       int reason, void *end)
 {
 	switch (reason) {
 	case WORKER_ESP:

@@ -99,7 +99,7 @@ struct port {
 struct cluster {
 	__u64 packets[4]; /* shards whose packets it carries, shard 0 first */
 	__u64 ike[4];     /* shards whose IKE it speaks */
-	__u64 held[4];    /* shards that are about to come here: the worker keeps their packets back */
+	__u64 held[4];    /* shards that are about to come here: the worker holds their packets */
 	__u64 key[2];     /* for what has no home of its own */
 	__u64 deadline;   /* nanoseconds of CLOCK_BOOTTIME: from then on it keeps nothing */
 	__u32 flags;

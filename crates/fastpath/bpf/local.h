@@ -55,8 +55,8 @@ static __always_inline int classify_udp(const struct payload *payload, void *end
  * The first fragment of a UDP datagram: its ports, and to 4500 what follows them. IKE is put
  * together by the kernel, like all else that is the kernel's; ESP by a worker.
  */
-static __always_inline int classify_udp_start(const struct payload *payload, const struct datagram *datagram,
-					      void *end)
+static __always_inline int classify_udp_start(const struct payload *payload,
+					      const struct datagram *datagram, void *end)
 {
 	const struct udp *udp = payload->start;
 	const __be32 *marker = (void *)(udp + 1);
@@ -85,8 +85,8 @@ static __always_inline int classify_udp_start(const struct payload *payload, con
  * Fragments of what belongs to a worker must not reach the kernel: put together there, they would
  * be handled behind the worker's back.
  */
-static __always_inline int classify_fragment(const struct payload *payload, const struct datagram *datagram,
-					     void *end)
+static __always_inline int classify_fragment(const struct payload *payload,
+					     const struct datagram *datagram, void *end)
 {
 	if (payload->proto == PROTO_ESP || payload->proto == PROTO_AH) {
 		if (payload->fragment == FIRST_FRAGMENT)
@@ -121,8 +121,8 @@ static __always_inline int classify_icmp(const struct payload *payload, void *en
 }
 
 /* `icmp` is the family's number of ICMP. */
-static __always_inline int classify_local(const struct payload *payload, const struct datagram *datagram, __u8 icmp,
-					  void *end)
+static __always_inline int classify_local(const struct payload *payload,
+					  const struct datagram *datagram, __u8 icmp, void *end)
 {
 	if (payload->fragment != WHOLE)
 		return classify_fragment(payload, datagram, end);

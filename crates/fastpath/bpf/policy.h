@@ -36,7 +36,8 @@ static __always_inline __u32 flags6(const struct address6 *addr)
 static __always_inline int classify_transit(const struct port *port, __u32 from, __u32 to)
 {
 	if (port->flags & PORT_CHECK_SOURCE) {
-		if ((from & PREFIX_JUDGE_FROM) && ((from & PREFIX_REFUSE_FROM) || !(to & PREFIX_PROTECT_TO)))
+		if ((from & PREFIX_JUDGE_FROM) &&
+		    ((from & PREFIX_REFUSE_FROM) || !(to & PREFIX_PROTECT_TO)))
 			return WORKER_CLEAR;
 		if (from & PREFIX_REFUSE_FROM)
 			return DROP_CLEAR_INBOUND;

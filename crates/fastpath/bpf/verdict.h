@@ -70,7 +70,8 @@ static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __
 }
 
 /* Without a worker's socket the packet is dropped: the answer to a dead daemon. */
-static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
+static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *arrival,
+				     __u32 reason)
 {
 	const struct port *port = arrival->port;
 	__u32 key = port->index * MAX_QUEUES + ctx->rx_queue_index;
