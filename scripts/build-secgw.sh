@@ -1,9 +1,11 @@
 #!/bin/bash
-# Builds ipsec-secgw, DPDK's example gateway, for `testudo bench esp` to compare with: from Debian's source of the libdpdk-dev that is
-# installed, into target/secgw. Nothing is installed, and apt's own lists stay as they are.
+# Builds ipsec-secgw, DPDK's example gateway, for `testudo bench esp` to compare with: from Debian's
+# source of the libdpdk-dev that is installed, into target/secgw. Nothing is installed, and apt's
+# own lists stay as they are.
 source "$(dirname "$0")/environment.sh"
 
-# Archive, suite and component that the installed version comes from, as apt tells them: "bookworm/main".
+# Archive, suite and component that the installed version comes from, as apt tells them:
+# "bookworm/main".
 origin() {
     apt-cache policy libdpdk-dev | awk '/^ \*\*\*/ { ours = 1; next } ours && /Packages$/ { print $2, $3; exit } /^     [^ ]/ { ours = 0 }'
 }
@@ -22,7 +24,8 @@ fetch() {
         "${apt[@]}" source --download-only "dpdk=$version"
 }
 
-# The example insists on a port that checks checksums, which no virtual one does, and never looks at what the port found: the wish goes.
+# The example insists on a port that checks checksums, which no virtual one does, and never looks at
+# what the port found: the wish goes.
 soften() {
     local wish='\.offloads = RTE_ETH_RX_OFFLOAD_CHECKSUM,'
     grep -q "$wish" "$1" || fail "$1 has no line with $wish"

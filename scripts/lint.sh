@@ -1,6 +1,6 @@
 #!/bin/bash
-# Formatting, lints and, where cargo-deny is installed, what deny.toml says of dependencies; fails on
-# any finding, and prints all of them.
+# Formatting, lints and, where cargo-deny is installed, what deny.toml says of dependencies; fails
+# on any finding, and prints all of them.
 source "$(dirname "$0")/environment.sh"
 export PHASES="packages rust format clippy deny advisories"
 PHASE_TAIL=1000

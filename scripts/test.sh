@@ -1,7 +1,10 @@
 #!/bin/bash
-# scripts/test.sh run [--all] [TEXT...] | steady [--times N] [--load THREADS] [TEXT...] | list [--labs]
+# scripts/test.sh run [--all] [TEXT...]
+#               | steady [--times N] [--load THREADS] [TEXT...]
+#               | list [--labs]
 #
-# Builds the program that runs the tests, and starts it. The last line of a run is "N passed, N failed".
+# Builds the program that runs the tests, and starts it. The last line of a run is "N passed, N
+# failed".
 source "$(dirname "$0")/environment.sh"
 export PHASES="packages rust runner"
 need_root
@@ -22,6 +25,7 @@ if [[ -t 1 ]]; then
     COLUMNS=$(stty size <&1 | cut -d ' ' -f 2)
     export COLUMNS
 fi
-# As a part of the workspace: alone it would be built with other features, and all it uses once more.
+# As a part of the workspace: alone it would be built with other features, and all it uses once
+# more.
 phase "runner: what runs the tests" cargo build --workspace --bin testudo-suite
 exec "${CARGO_TARGET_DIR:-target}/debug/testudo-suite" "${@:-run}"

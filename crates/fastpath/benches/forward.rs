@@ -2,7 +2,8 @@
 //! and the kernel cost, below which no tunnel can be. The kernel makes the packets on another core,
 //! and drops them at the far end. Needs root.
 //!
-//! `cargo bench -p testudo-fastpath --bench forward -- [--seconds N] [--rx N] [--tx N] [--idle TURNS]`
+//! `cargo bench -p testudo-fastpath --bench forward --
+//! [--seconds N] [--rx N] [--tx N] [--idle TURNS]`
 #![allow(clippy::print_stdout)]
 
 #[path = "../tests/labs/support/mod.rs"]

@@ -1,7 +1,8 @@
 //! One TCP stream through two gateways over veth pairs, hosts and workers all on this machine:
 //! throughput, and what each worker costs. Needs root.
 //!
-//! `cargo bench -p testudo-fastpath --bench tunnel -- [--seconds N] [--rounds N] [--idle TURNS] [--rx N] [--tx N]`
+//! `cargo bench -p testudo-fastpath --bench tunnel --
+//! [--seconds N] [--rounds N] [--idle TURNS] [--rx N] [--tx N]`
 #![allow(clippy::print_stdout)]
 
 #[path = "../tests/labs/support/mod.rs"]

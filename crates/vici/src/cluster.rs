@@ -5,7 +5,9 @@
 //!     clustered = <yes or no>     # no: the gateway stands alone, and there is nothing else
 //!     node = <number>
 //!     phase = <down, no-quorum, exchange or running>
-//!     view = { ring-node = <number>  ring-seq = <n>  quorate = <yes or no>  members = [ <numbers> ] }   # if there is one
+//!     view = {                    # if there is one
+//!         ring-node = <number>  ring-seq = <n>  quorate = <yes or no>  members = [ <numbers> ]
+//!     }
 //!     witness = <yes or no>       # if there is one: it gives this node its vote
 //!     synced = <yes or no>
 //!     epoch = <n>  delivered = <n>  stable = <n>  waiting = <n>  held = <n>
@@ -23,7 +25,8 @@
 //!             state = <owner, drained, no-port, fresh, suspect or absent>
 //!             shards = <n>  provisional = <n>
 //!             heard = <milliseconds since the last heartbeat, if any>
-//!             hears = <milliseconds since it heard the node that is asked, when it was heard itself; if it had>
+//!             hears = <milliseconds since it heard the node that is asked, when it was heard
+//!                      itself; if it had>
 //!             threshold = <milliseconds of silence that make it a suspect>
 //!             links-down = [ <numbers of its links that it says are down> ]
 //!             load = <thousandths>

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Makes DIR/vmlinuz and DIR/initrd for a guest that speaks IPsec: Debian's cloud kernel, which apt fetches, with the
-# strongSwan of this host and what both need. DIR holds init, ciphers, wake and strongswan.conf. Nothing on the host
-# changes.
+# Makes DIR/vmlinuz and DIR/initrd for a guest that speaks IPsec: Debian's cloud kernel, which apt
+# fetches, with the strongSwan of this host and what both need. DIR holds init, ciphers, wake and
+# strongswan.conf. Nothing on the host changes.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin" LC_ALL=C.UTF-8
 dir=$1
@@ -13,8 +13,8 @@ plugins=(
     random nonce openssl aes sha1 sha2 hmac kdf gcm ccm ctr chapoly cmac xcbc drbg curve25519 gmp mgf1
     x509 pubkey pkcs1 pkcs8 pem revocation constraints kernel-netlink socket-default vici counters
 )
-# Only virtio, ESP and AH are loaded by name; the kernel asks for the ciphers when an SA wants them (see ciphers), and for
-# drbg with its jitterentropy_rng when it makes an IV.
+# Only virtio, ESP and AH are loaded by name; the kernel asks for the ciphers when an SA wants them
+# (see ciphers), and for drbg with its jitterentropy_rng when it makes an IV.
 modules=(
     virtio_pci virtio_net
     xfrm_user esp4 esp6 ah4 ah6 esp4_offload esp6_offload
@@ -28,7 +28,8 @@ apt() {
     apt-get --quiet=2 --option APT::Sandbox::User=root --option Acquire::Retries=3 "$@"
 }
 
-# Into the current directory. awk reads to the end here and below: whoever writes into a pipe that is closed fails.
+# Into the current directory. awk reads to the end here and below: whoever writes into a pipe that
+# is closed fails.
 download_kernel() {
     local package
     package=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" && !seen++ { print $2 }')

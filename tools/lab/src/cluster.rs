@@ -2,10 +2,10 @@
 //! and a client on the other.
 //!
 //! ```text
-//!            inner (floods)      node1 .. nodeN       outer (floods)     peer1 .. peerM     host1 .. hostM
-//!  client:eth0 ── port   portN ── inner0  outer0 ── portN   portM ── outer0  inner0 ── eth0
-//!                                  link0
-//!                                    └── portN  cluster
+//!            inner (floods)     node1..nodeN       outer (floods)     peer1..peerM   host1..hostM
+//! client:eth0 ── port   portN ── inner0  outer0 ── portN   portM ── outer0  inner0 ── eth0
+//!                                 link0
+//!                                   └── portN  cluster
 //! ```
 //!
 //! To the others the cluster is gw1 of the usual lab ([`Side::One`]) and the first peer gw2
