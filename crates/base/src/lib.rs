@@ -1,6 +1,11 @@
 //! What the other crates name alike: identifiers with a layout, shards, the keyed hash that gives
 //! packets a home, address prefixes, reasons of counters, and time.
 #![forbid(unsafe_code)]
+// Packets and operators reach all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod prefix;
 pub mod reasons;

@@ -18,16 +18,19 @@ impl ShardSet {
 
     /// True if the shard is one of them.
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a shard is below 256"))]
     pub fn contains(&self, shard: Shard) -> bool {
         self.0[usize::from(shard.0) / 64] >> (shard.0 % 64) & 1 == 1
     }
 
     /// Adds a shard.
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a shard is below 256"))]
     pub fn insert(&mut self, shard: Shard) {
         self.0[usize::from(shard.0) / 64] |= 1 << (shard.0 % 64);
     }
 
     /// Takes a shard away.
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a shard is below 256"))]
     pub fn remove(&mut self, shard: Shard) {
         self.0[usize::from(shard.0) / 64] &= !(1 << (shard.0 % 64));
     }

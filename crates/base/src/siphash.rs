@@ -14,8 +14,8 @@ pub struct SipKey {
 impl SipKey {
     /// From 16 octets that nobody outside the cluster knows.
     pub fn new(octets: [u8; 16]) -> Self {
-        let (words, _) = octets.as_chunks();
-        Self { k0: u64::from_le_bytes(words[0]), k1: u64::from_le_bytes(words[1]) }
+        let words = u128::from_le_bytes(octets);
+        Self { k0: words as u64, k1: (words >> 64) as u64 }
     }
 
     /// Both halves, as the filter has them.
