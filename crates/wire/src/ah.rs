@@ -108,6 +108,7 @@ pub fn check_headers(packet: &[u8], at: usize) -> Result<(), Error> {
     }
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`split_option` gives one octet at least"))]
 fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
     if ip.header_len() != at {
         return Err(Error::Length { found: ip.header_len(), expected: at });

@@ -11,6 +11,7 @@ pub const TRAILER: usize = 2;
 pub const MAX_PAD: usize = 255;
 
 /// 1, 2, 3, ... (RFC 4303 §2.4).
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "worked out by the compiler"))]
 const PADDING: [u8; MAX_PAD] = {
     let mut padding = [0; MAX_PAD];
     let mut at = 0;

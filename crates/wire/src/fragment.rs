@@ -111,6 +111,7 @@ impl Fragment {
 
     /// Writes the header of the whole datagram, with a payload of so many octets, as it follows
     /// from the first fragment: that is this one, of `packet`. Answers its octets.
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`out` is a header that was parsed"))]
     pub fn write_header(
         &self,
         packet: &[u8],

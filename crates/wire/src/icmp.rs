@@ -104,6 +104,7 @@ fn reshape(buf: &mut PacketBuf<'_>, total: usize, room: usize, header: usize) ->
     Ok(header + quoted)
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`reshape` has made room for both headers"))]
 fn answer_v4(buf: &mut PacketBuf<'_>, kind: Kind, source: Option<Ipv4Addr>) -> Result<(), Error> {
     const HEADERS: usize = ipv4::HEADER + ICMP_HEADER;
     let packet = Ipv4::parse(buf.data())?;
@@ -128,6 +129,7 @@ fn answer_v4(buf: &mut PacketBuf<'_>, kind: Kind, source: Option<Ipv4Addr>) -> R
     Ok(())
 }
 
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`reshape` has made room for both headers"))]
 fn answer_v6(
     buf: &mut PacketBuf<'_>,
     kind: Kind,

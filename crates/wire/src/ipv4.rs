@@ -77,6 +77,7 @@ impl<'a> Ipv4<'a> {
     }
 
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the compiler has checked `AT`"))]
     fn u16_at<const AT: usize>(&self) -> u16 {
         const { assert!(AT + 1 < HEADER) };
         u16::from_be_bytes([self.fixed[AT], self.fixed[AT + 1]])
@@ -184,6 +185,7 @@ impl<'a> Ipv4Mut<'a> {
 
     /// Replaces the 16-bit word at `AT`.
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the compiler has checked `AT`"))]
     fn replace<const AT: usize>(&mut self, change: impl FnOnce([u8; 2]) -> [u8; 2]) {
         const { assert!(AT + 1 < HEADER && AT.is_multiple_of(2)) };
         let old = [self.0[AT], self.0[AT + 1]];

@@ -4,6 +4,11 @@
 //! answers with an [`Error`] where the bytes do not hold what they claim; what it returns borrows
 //! the bytes that it has checked.
 #![forbid(unsafe_code)]
+// The wire reaches all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod ah;
 pub mod checksum;

@@ -1,5 +1,12 @@
 //! A packet inside a larger frame, so that headers can be put before it and a trailer behind it in
 //! place.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "`start..end` lies in the frame: each method that moves them checks that"
+    )
+)]
 
 /// Bytes of a packet with room on both sides; the frame belongs to someone else (an AF_XDP UMEM, a
 /// test).

@@ -24,6 +24,7 @@ impl Likeness {
     }
 
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "as many words as are compared"))]
     fn read(compared: &[u8; MIN_COMPARED]) -> Self {
         let (words, _) = compared.as_chunks::<8>();
         let [first, second, third] = std::array::from_fn(|at| u64::from_ne_bytes(words[at]));

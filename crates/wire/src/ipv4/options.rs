@@ -55,6 +55,7 @@ pub(super) fn check(mut options: &[u8]) -> Result<(), Error> {
 
 /// Writes the options that later fragments repeat, padded to words; returns their octets. The
 /// options have been checked.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`next` gives one octet at least"))]
 pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX_LEN]) -> usize {
     let mut len = 0;
     while let Ok(Some((option, rest))) = next(options) {

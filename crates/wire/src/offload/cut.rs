@@ -1,5 +1,12 @@
 //! Cutting a large TCP segment into those that go out (RFC 9293), as its sender would have made
 //! them.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "`new` has parsed the headers, and `write_next` checks what it reads and writes"
+    )
+)]
 
 use crate::Error;
 use crate::checksum::Sum;

@@ -1,6 +1,13 @@
 //! Merging TCP segments that follow each other into one large one, so that the kernel's stack
 //! handles them as one. Cut again, it gives the same segments: what would be lost by merging is not
 //! merged.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "`segment` has parsed the headers, which are as long as it says"
+    )
+)]
 
 use super::Offload;
 use crate::checksum::Sum;
