@@ -9,6 +9,11 @@
 //! that any number of workers share without a lock. [`replay`] and [`number`] hold the two
 //! invariants on which all else rests: no number is accepted twice, and none is used twice.
 #![forbid(unsafe_code)]
+// The wire and control reach all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 /// What the state that workers share is made of. `tests/loom` puts loom's in their place, and tries
 /// every order of events.

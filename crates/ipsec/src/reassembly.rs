@@ -7,6 +7,13 @@
 //! later (RFC 5722, RFC 8200 §4.5; here for IPv4 too): nobody can show a filter other octets than
 //! us. The buffers that hold the fragments are the caller's. A fragment costs the same however many
 //! others there are.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "places and sources come from the tables, which have an entry for each"
+    )
+)]
 
 mod pieces;
 mod table;

@@ -272,6 +272,7 @@ fn check(selectors: &SelectorPair, action: Action) -> Result<(), Error> {
 }
 
 /// Two policies with one number would share an SA.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "windows of two"))]
 fn check_numbers(policies: &[Policy]) -> Result<(), Error> {
     let protecting = policies.iter().filter_map(|policy| match policy.action {
         Action::Protect(id) => Some(id),

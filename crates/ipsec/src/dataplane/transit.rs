@@ -93,6 +93,7 @@ impl Transit {
     /// `here`: this node carries the shard, so that it will be. What is noted and not worked on
     /// would be lost.
     #[cold]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`at` is below the number of notes"))]
     pub(super) fn lets_pass(
         &mut self,
         item: &mut Item<'_>,

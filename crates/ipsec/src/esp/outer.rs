@@ -74,6 +74,7 @@ impl Outer {
         Self::between(local, remote, self.udp, self.mode, sizes, spi)
     }
 
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the longest prefix fits"))]
     fn between(
         local: SocketAddr,
         remote: SocketAddr,
@@ -144,6 +145,7 @@ impl Outer {
 
     /// Source and destination, as the header has them.
     fn ends(&self) -> (IpAddr, IpAddr) {
+        #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the header has both addresses"))]
         fn addr<const LEN: usize>(bytes: &[u8; MAX_AEAD_PREFIX], at: usize) -> [u8; LEN] {
             std::array::from_fn(|n| bytes[at + n])
         }
@@ -245,6 +247,7 @@ impl Outer {
 
     /// The prepared octets with sequence number and IV at their end.
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the compiler has checked `LEN`"))]
     fn patched<const LEN: usize>(&self, marks: &Marks) -> [u8; LEN] {
         const { assert!(LEN <= MAX_AEAD_PREFIX && LEN > 12) };
         let mut bytes: [u8; LEN] = std::array::from_fn(|at| self.bytes[at]);

@@ -140,6 +140,7 @@ impl InboundSa {
     /// True if our side leaves out some addresses of the family: what is routed on has arrived only
     /// where our own routes lead further inside.
     #[inline]
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a truth value is 0 or 1"))]
     pub(crate) fn has_inside(&self, v6: bool) -> bool {
         !self.is_everything[usize::from(v6)]
     }
