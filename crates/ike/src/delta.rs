@@ -99,6 +99,13 @@ fn digest_of(octets: &[u8]) -> Digest {
 /// Goes through the result and looks for each place where it goes on as the base does: where it
 /// went on before, if only a few octets have another value; else wherever the base has such a
 /// block.
+#[cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "blocks stand at `here` and `at`, `told` is not behind `here`, and `common` counts what is there"
+    )
+)]
 fn pieces(base: &[u8], result: &[u8]) -> Vec<Piece> {
     let blocks: HashMap<&[u8], usize> =
         base.chunks_exact(BLOCK).enumerate().map(|(n, block)| (block, n * BLOCK)).rev().collect();

@@ -4,6 +4,11 @@
 //! lives here: entropy, SPIs and cookie secrets come from injected allocators, and all SA state is
 //! plain, versioned, serialisable data.
 #![forbid(unsafe_code)]
+// The wire reaches all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod alloc;
 pub mod cert;

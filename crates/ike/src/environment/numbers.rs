@@ -31,8 +31,9 @@ impl Numbers {
     pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
         if let Some(children) = self.reqids.get(connection)
             && let Ok(at) = place_of(children, child)
+            && let Some((_, reqid)) = children.get(at)
         {
-            return children[at].1;
+            return *reqid;
         }
         let next = self.last_reqid.saturating_add(1);
         self.keep_reqid(connection, child, next)
@@ -43,7 +44,7 @@ impl Numbers {
         self.last_reqid = self.last_reqid.max(reqid);
         let children = self.reqids.entry(connection.to_owned()).or_insert_with(|| Vec::with_capacity(1));
         match place_of(children, child) {
-            Ok(at) => children[at].1,
+            Ok(at) => children.get(at).map_or(reqid, |(_, known)| *known),
             Err(at) => {
                 children.insert(at, (child.to_owned(), reqid));
                 reqid
