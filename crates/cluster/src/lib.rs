@@ -5,6 +5,11 @@
 //! ownership out. Membership, total order and quorum come from an [`engine::Engine`]; this crate
 //! has no protocol of its own for them.
 #![forbid(unsafe_code)]
+// The other nodes and operators reach all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 mod alloc;
 #[cfg(feature = "corosync")]

@@ -15,6 +15,7 @@ fn derive<const LEN: usize>(key: &ClusterKey, salt: &[u8], purpose: &[u8]) -> Ze
     Hkdf::extract(salt, key.octets()).expand(purpose)
 }
 
+#[cfg_attr(not(test), expect(clippy::expect_used, reason = "AES-256 has keys of 32 octets"))]
 fn aead(key: &[u8; 32]) -> LessSafeKey {
     let key = UnboundKey::new(&AES_256_GCM, key);
     LessSafeKey::new(key.expect("an AES-256 key has 32 octets"))

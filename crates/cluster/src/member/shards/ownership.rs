@@ -187,6 +187,7 @@ impl OwnerTable {
         changes
     }
 
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "there is an entry for each shard"))]
     fn update_shard(&mut self, shard: Shard, candidates: &[Candidate], changes: &mut Changes) {
         let index = usize::from(shard.0);
         let (owner, standby, first) =
