@@ -180,7 +180,7 @@ impl Spd {
 
     /// Holds back what goes to these addresses, although no policy is about them: what is theirs
     /// must not leave in clear because a wider policy lets this host's own packets pass. Where a
-    /// policy accepts a packet, that one decides. As often as it is called, [`Spd::let_go`] must be.
+    /// policy accepts a packet, that one decides. [`Spd::let_go`] must be called as often.
     pub fn hold_back(&mut self, addrs: &AddrRange) {
         self.index.hold(Range::of(addrs));
     }

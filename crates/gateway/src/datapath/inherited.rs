@@ -52,6 +52,8 @@ pub(crate) struct LetGo {
     pub(crate) origin: Origin,
     /// Prefixes that mattered only inside of it.
     pub(super) within: Vec<(Prefix, PrefixUse)>,
+    /// Our own sides that mattered only beside it.
+    selected: Vec<Prefix>,
 }
 
 impl Inherited {
@@ -145,21 +147,30 @@ impl Inherited {
         claimed
     }
 
-    /// Lets a prefix go that stays shut. `None`: it does not.
+    /// Lets a prefix go that stays shut; with everything also our own sides, which are held back
+    /// only beside it. `None`: it does not.
     pub(super) fn let_go(&mut self, prefix: &Prefix) -> Option<LetGo> {
         let (usage, origin) = self.take(prefix)?;
         let inside: Vec<Prefix> = self.within.inside(prefix).map(|(inside, _)| *inside).collect();
         let taken = |inside: Prefix| Some((inside, self.take_within(&inside)?));
         let within = inside.into_iter().filter_map(taken).collect();
-        Some(LetGo { prefix: *prefix, usage, origin, within })
+        let own = self.selected.keys().filter(|_| prefix.is_default());
+        let selected: Vec<Prefix> = own.filter(|own| own.is_ipv4() == prefix.is_ipv4()).copied().collect();
+        for own in &selected {
+            self.selected.remove(own);
+        }
+        Some(LetGo { prefix: *prefix, usage, origin, within, selected })
     }
 
     /// Takes back what was let go.
-    pub(super) fn take_back(&mut self, LetGo { prefix, usage, origin, within }: LetGo) {
+    pub(super) fn take_back(&mut self, LetGo { prefix, usage, origin, within, selected }: LetGo) {
         self.put(prefix, usage, origin);
         self.unclaimed.insert(prefix);
         for (inside, usage) in within {
             self.within.insert(inside, usage);
+        }
+        for own in selected {
+            self.selected.insert(own, ());
         }
     }
 

@@ -14,9 +14,11 @@ impl DataPath {
     /// them.
     pub(crate) fn keep_shut(&mut self, abandoned: &Abandoned, cause: Cause) {
         for prefix in &abandoned.local {
+            let everything = if prefix.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
             tracing::warn!(
                 "{prefix} is our side of no tunnel for everything any more: what comes in clear to this host's addresses in it \
-                 stays held back until a connection has it on our side again, or this daemon's filter is taken away (--cleanup)"
+                 stays held back until a connection has it on our side again, or, with all tunnels for everything unloaded, \
+                 until `testudo release {everything}`"
             );
         }
         for prefix in &abandoned.remote {

@@ -31,7 +31,7 @@ struct ChecksummedSpan {
     pseudo: Sum,
 }
 
-/// Fills in the checksum of TCP, UDP or SCTP where it was left open. True if the packet has changed.
+/// Fills in the checksum of TCP, UDP or SCTP where it was left open. True if the packet changed.
 ///
 /// Untouched are:
 /// - other protocols;

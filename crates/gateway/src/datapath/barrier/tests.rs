@@ -294,3 +294,21 @@ fn an_address_that_was_selected_stays_shut_until_it_is_claimed() {
     barrier.want([selects(Group::Selected, "10.0.0.0/8", false)]);
     assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.9.0.1", "2001:db8::1"]));
 }
+
+/// Our own side is held back only beside a tunnel for everything, and goes with that.
+#[test]
+fn whoever_lets_everything_go_lets_our_own_side_go() {
+    let own = addresses(&OWN);
+    let left = [("0.0.0.0/0", OPEN), ("::/0", OPEN), ("10.7.0.0/16", PrefixUse::PROTECT)];
+    let left = left.map(|(text, usage)| (prefix(text), usage)).into();
+    let mut barrier = Barrier::new(left, addresses(&["10.1.0.1", "2001:db8::1"]), EARLIER.since);
+    let open = |barrier: &Barrier| barrier.unselected(&own, &own);
+    let shut = addresses(&["192.0.2.1", "10.9.0.1"]);
+    assert_eq!(open(&barrier), shut);
+    barrier.let_go(&prefix("10.7.0.0/16")).unwrap();
+    assert_eq!(open(&barrier), shut);
+    let gone = barrier.let_go(&prefix("0.0.0.0/0")).unwrap();
+    assert_eq!(open(&barrier), addresses(&["192.0.2.1", "10.1.0.1", "10.9.0.1"]), "IPv6 stays");
+    barrier.take_back(gone);
+    assert_eq!(open(&barrier), shut);
+}
