@@ -35,7 +35,8 @@ impl Gateway {
     }
 
     fn acquire(&mut self, policy: PolicyId, local: IpAddr, remote: IpAddr) {
-        if self.closing {
+        // Workers may have asked for very many.
+        if self.closing || self.is_called_to_end() {
             return;
         }
         let Some(name) = self.policies.child_of(policy).cloned() else { return };

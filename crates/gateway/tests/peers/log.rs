@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
-use testudo_lab::gateway::Kind;
+use testudo_lab::gateway::{Gateway, Kind};
 use testudo_lab::process::Process;
 use testudo_lab::testudo::binary;
-use testudo_lab::topology::{INNER, OUTER, Options};
+use testudo_lab::topology::{Family, INNER, OUTER, Options, Side};
 use testudo_lab::{Lab, Namespace, Topology, wait_until};
 use testudo_vici::client::Client;
 use testudo_vici::codec::Packet;
@@ -190,6 +190,12 @@ fn time_of(line: &str) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds.trim().parse().unwrap())
 }
 
+/// How long after that moment the log says that the daemon ends.
+fn heard(log: &str, called: SystemTime) -> Duration {
+    let ending = log.lines().find(|line| line.contains("ending: ")).unwrap();
+    time_of(ending).duration_since(called).unwrap_or_default()
+}
+
 /// Many clients have said thousands of commands each and read no answer, and one reads nothing of a
 /// list that it has asked for: SIGTERM waits for none of them.
 #[test]
@@ -222,11 +228,60 @@ fn the_end_is_heard_whatever_clients_have_said() {
         assert!(pair.one.process().wait(SOON).unwrap().success());
         let log = pair.one.log().unwrap();
         let (before, ending) = log.split_once("ending: ").unwrap();
-        let heard = time_of(before.lines().next_back().unwrap()).duration_since(called).unwrap_or_default();
+        let heard = heard(&log, called);
         let [before, after] = [before, ending].map(|part| part.matches("loaded the connection").count());
         let line =
             format!("SIGTERM heard after {heard:?}, with {before} connections loaded, {after} after it");
         writeln!(std::io::stderr(), "{line}").unwrap();
         assert!(before < CLIENTS * EACH && after == 0, "{line}");
     });
+}
+
+/// One of very many tunnels between the two gateways, which that side begins or waits for.
+fn tunnel(number: usize, side: Side) -> Message {
+    let [high, low] = [number >> 8, number & 0xff];
+    let proof = |side: Side| Message::new().with("auth", "psk").with("id", format!("{number}.{side:?}"));
+    let far = format!("10.{}.{low}.0/24", 100 + high);
+    let (local, remote) = if side == Side::One { ("10.1.0.0/16", &*far) } else { (&*far, "10.1.0.0/16") };
+    let child = Message::new()
+        .with_list("local_ts", [local])
+        .with_list("remote_ts", [remote])
+        .with("start_action", if side == Side::One { "start" } else { "none" });
+    let content = Message::new()
+        .with_list("proposals", ["aes128gcm16-prfsha256-x25519"])
+        .with_list("local_addrs", [side.outer(Family::V4).to_string()])
+        .with_list("remote_addrs", [side.other().outer(Family::V4).to_string()])
+        .with_section("local", proof(side))
+        .with_section("remote", proof(side.other()))
+        .with_section("children", Message::new().with_section(&format!("n{number}"), child));
+    Message::new().with_section(&format!("c{number}"), content)
+}
+
+/// Thousands of tunnels are being set up, with all the keys, SAs, policies and routes that they
+/// need: SIGTERM does not wait for them.
+#[test]
+fn the_end_is_heard_while_thousands_of_tunnels_are_set_up() {
+    const TUNNELS: usize = 2000;
+    let mut pair = Scenario::new("setup-end", Kind::Testudo).start_empty();
+    let secret = || Message::new().with("id", "all").with("type", "ike").with("data", "a key of all");
+    let Gateway::Testudo(two) = &pair.two else { panic!("side two runs Testudo") };
+    for (side, socket) in [(Side::Two, two.socket()), (Side::One, pair.one.socket())] {
+        let mut client = Client::connect(socket).unwrap();
+        client.set_timeout(Some(SOON)).unwrap();
+        client.command("load-shared", secret()).unwrap();
+        (0..TUNNELS).for_each(|number| drop(client.command("load-conn", tunnel(number, side)).unwrap()));
+    }
+    let established = |pair: &Pair| pair.one.log().unwrap().matches("] established between").count();
+    wait_until("the first tunnels", SOON, || {
+        let found = established(&pair);
+        Ok(if found >= 100 { Ok(()) } else { Err(format!("{found} tunnels")) })
+    })
+    .unwrap();
+    let called = SystemTime::now();
+    pair.one.process().signal(Signal::SIGTERM).unwrap();
+    pair.one.process().wait_log("ending: ", SOON).unwrap();
+    let begun = established(&pair);
+    assert!(pair.one.process().wait(SOON).unwrap().success());
+    let heard = heard(&pair.one.log().unwrap(), called);
+    writeln!(std::io::stderr(), "SIGTERM heard after {heard:?}, with {begun} tunnels").unwrap();
 }

@@ -5,7 +5,8 @@ use crate::environment::report::{DETAIL, FAILURE};
 use crate::output::Time;
 
 impl Endpoint {
-    /// Does what is due. Call it when [`Endpoint::next_timeout`] has come.
+    /// Does what is due, or as much of it as fits into one go. Call it when
+    /// [`Endpoint::next_timeout`] has come.
     pub fn handle_timeout(&mut self, now: Time) {
         self.env.names.run(now);
         self.run_starts(now);
@@ -20,7 +21,7 @@ impl Endpoint {
             .min()
     }
 
-    /// Serves every IKE SA whose deadline has come, once.
+    /// Serves IKE SAs whose deadline has come, each once.
     pub(crate) fn run_timers(&mut self, now: Time) {
         for id in self.env.table.due(now) {
             self.env.with_sa(now, id, |session| session.fire());

@@ -9,6 +9,7 @@ use crate::sa::{IkeSa, InitKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
@@ -30,7 +31,13 @@ pub(crate) struct Table {
     by_identity: BTreeSet<(u64, IkeSaId)>,
     by_addr: BTreeSet<(u64, IkeSaId)>,
     timers: BTreeSet<(Moment, IkeSaId)>,
+    /// The last that [`Table::due`] has given, where it has not given all.
+    served: Option<(Moment, IkeSaId)>,
 }
+
+/// IKE SAs served in one go. Thousands may be due at once, when a network comes back, and all else
+/// would wait for all of them.
+const MAX_IN_ONE_GO: usize = 256;
 
 /// A [`Time`] in half the memory: nanoseconds. What lies further ahead than they reach, centuries,
 /// never comes.
@@ -155,10 +162,15 @@ impl Table {
         self.timers.first().map(|(moment, _)| moment.time())
     }
 
-    /// The IKE SAs whose deadline has come.
-    pub(crate) fn due(&self, now: Time) -> Vec<IkeSaId> {
-        let now = Moment::from(now);
-        self.timers.iter().take_while(|(moment, _)| *moment <= now).map(|(_, id)| *id).collect()
+    /// IKE SAs whose deadline has come: those that do not fit into one go come next, before any
+    /// comes again.
+    pub(crate) fn due(&mut self, now: Time) -> Vec<IkeSaId> {
+        let last = (Moment::from(now), IkeSaId(u64::MAX));
+        let first = self.served.filter(|served| *served < last).map_or(Bound::Unbounded, Bound::Excluded);
+        let due = self.timers.range((first, Bound::Included(last))).take(MAX_IN_ONE_GO);
+        let due: Vec<(Moment, IkeSaId)> = due.copied().collect();
+        self.served = due.last().copied().filter(|_| due.len() == MAX_IN_ONE_GO);
+        due.into_iter().map(|(_, id)| id).collect()
     }
 }
 

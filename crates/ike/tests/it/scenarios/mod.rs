@@ -63,6 +63,7 @@ mod rounds_hostile;
 mod snapshots;
 mod strangers;
 mod takeover;
+mod timers;
 mod transport;
 mod unreachable;
 mod without_rfc_7427;
