@@ -282,8 +282,10 @@ pub(super) fn admit_initiator(
                     answer.extend(child::answer(session, connection, &half.nonces, asked));
                 }
                 childless::FirstChild::Nothing => childless::stays_alone(session),
+                // An error that concerns the child alone (RFC 7296 §1.2): beside a last round without
+                // AUTH another one would end the IKE SA.
                 childless::FirstChild::Refused(why) => {
-                    answer.push(child::refuse(session, NotifyType::InvalidSyntax, why));
+                    answer.push(child::refuse(session, NotifyType::NoProposalChosen, why));
                 }
             }
         }

@@ -168,6 +168,37 @@ fn without_a_child() {
     }
 }
 
+/// Whoever forces it: children come by exchanges of their own, or not at all, and the IKE SA does
+/// not depend on that.
+#[test]
+fn where_a_child_must_have_an_exchange_of_its_own() {
+    let combinations: [[&[Round]; 2]; 3] =
+        [[&[MOON, ALICE], &[SUN]], [&[MOON], &[SUN, BOB]], [&[MOON, ALICE], &[SUN, BOB]]];
+    for rounds in combinations {
+        for ours in [Childless::Prefer, Childless::Force] {
+            for theirs in [Childless::Allow, Childless::Force] {
+                let mut world = pair(rounds, |index, connection| {
+                    connection.childless = if index == 0 { ours } else { theirs };
+                });
+                world.initiate(0);
+                world.run_secs(60);
+                assert_up(&world, rounds);
+                assert!(matches!(world.hosts[0].results()[..], [Ok(_)]));
+            }
+        }
+        // The initiator asks for a child at once all the same.
+        let mut world = pair(rounds, |index, connection| {
+            connection.childless = if index == 0 { Childless::Allow } else { Childless::Force };
+        });
+        world.initiate(0);
+        world.run_secs(1);
+        let reason = world.hosts[0].results()[0].clone().unwrap_err().to_string();
+        let states = world.hosts.iter().map(|host| host.sas().iter().map(|sa| sa.state).collect::<Vec<_>>());
+        let states: Vec<_> = states.collect();
+        assert_eq!(states, vec![vec![IkeSaState::Established]; 2], "{rounds:?}: {reason}");
+    }
+}
+
 #[test]
 fn one_round_says_nothing_of_several() {
     let mut world = World::pair(1, Weather::FAIR);
