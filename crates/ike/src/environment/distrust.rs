@@ -15,7 +15,9 @@ pub(crate) fn load_secret(env: &mut Environment, secret: SharedSecret) {
     if !env.loaded.secrets.load(secret) {
         return;
     }
-    for id in proven_by(env, &name, &owners) {
+    let mut proven = proven_by(env, &name, &owners);
+    proven.extend(proven_before_by(env, &name));
+    for id in proven {
         if let Some(mut sa) = env.table.take(id) {
             env.distrust(&mut sa);
             env.put(sa);
@@ -39,6 +41,20 @@ fn proven_by(env: &Environment, name: &str, owners: &[Identity]) -> Vec<IkeSaId>
             of_owners.filter(is_by_it).map(|sa| sa.id).collect()
         }
     }
+}
+
+/// The same for a round before the last (RFC 4739).
+fn proven_before_by(env: &Environment, name: &str) -> Vec<IkeSaId> {
+    let connections = env.loaded.connections.iter().chain(env.loaded.former.values());
+    let with_rounds = connections.filter(|connection| !connection.rounds.remote.is_empty());
+    let of_them = with_rounds.flat_map(|connection| {
+        env.table.of_connection(&connection.name).map(move |sa| (connection, sa))
+    });
+    let is_by_it = |(connection, sa): &(&Arc<Connection>, &IkeSa)| {
+        let mut keys = env.loaded.earlier_keys(connection, sa.path).flatten();
+        sa.is_established() && keys.any(|key| key.name == name)
+    };
+    of_them.filter(is_by_it).map(|(_, sa)| sa.id).collect()
 }
 
 impl Loaded {

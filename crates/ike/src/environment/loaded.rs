@@ -122,6 +122,9 @@ impl Loaded {
     /// gone.
     pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
         let Some(connection) = self.known_connection(&sa.connection) else { return false };
+        if self.earlier_keys(connection, sa.path).any(|key| key.is_none()) {
+            return true;
+        }
         let remote = connection.last_remote();
         if !remote.method.is_pubkey() {
             return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
@@ -131,6 +134,21 @@ impl Loaded {
         sa.anchor
             .as_ref()
             .is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == **anchor))
+    }
+
+    /// The shared keys by which a peer has proved itself in the rounds before the last, `None` for
+    /// those that are gone. Who it is in these rounds an IKE SA does not keep: of one whose name is
+    /// not configured nothing is known.
+    pub(crate) fn earlier_keys<'a>(
+        &'a self,
+        connection: &'a Connection,
+        path: Path,
+    ) -> impl Iterator<Item = Option<&'a SharedSecret>> + 'a {
+        let rounds = connection.remote_rounds().enumerate().take(connection.rounds.remote.len());
+        rounds.filter(|(_, remote)| !remote.method.is_pubkey()).filter_map(move |(number, remote)| {
+            let (local, name) = (local_identity(connection.local_beside(number), path), remote.name()?);
+            Some(self.secrets.find(Some(&local), Some(name)))
+        })
     }
 
     /// True if a peer proves itself in the same way for two connections, by name. Elsewhere another

@@ -7,7 +7,9 @@ use crate::scenarios::common::tunnels::assert_weathered;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
 use testudo_ike::config::KeyExchange::{MlKem768, X25519};
-use testudo_ike::config::{AuthMethod, Childless, Connection, Identity, LocalAuth, PpkPolicy, RemoteAuth};
+use testudo_ike::config::{
+    AuthMethod, Childless, Connection, Identity, IkeLifetime, LocalAuth, PpkPolicy, RemoteAuth,
+};
 use testudo_ike::endpoint::{EndpointConfig, IkeSaState};
 use testudo_ike::message::{ExchangeType, NotifyType};
 
@@ -439,4 +441,40 @@ fn the_sa_is_set_up_anew_with_all_rounds() {
     world.run_secs(150);
     assert_up(&world, rounds);
     assert_eq!(sent(&world, 0, ExchangeType::IkeSaInit, false).len(), 2);
+}
+
+/// The key of a round before the last has changed, or is gone, on one side: the IKE SA does not
+/// outlive it by new keys.
+#[test]
+fn an_ike_sa_does_not_outlive_the_key_of_an_earlier_round() {
+    // What the initiator proves, what the responder does, and who knows an earlier round by what.
+    let cases: [(Rounds, usize, &str); 3] = [
+        ([&[MOON, ALICE], &[SUN]], 1, "moon and sun"),
+        ([&[MOON, Key("alice", "moon-P-256")], &[SUN]], 1, "moon and sun"),
+        ([&[MOON], &[SUN, BOB]], 0, "moon and sun"),
+    ];
+    for (rounds, host, name) in cases {
+        for case in ["as it was", "another key of another name", "changed", "gone"] {
+            let mut world = pair(rounds, |index, connection| {
+                let rekey = if index == 0 { 200 } else { 1000 };
+                connection.lifetime = IkeLifetime::new(rekey, Some(100), Some(0));
+            });
+            world.establish();
+            let owners: Vec<&str> = name.split(" and ").collect();
+            match case {
+                "changed" => world.hosts[host].load_secret(secret(name, b"another key", &owners)),
+                "gone" => {
+                    // With the one for this pair that every world has.
+                    assert!(world.hosts[host].endpoint.unload_secret("psk"));
+                    assert!(world.hosts[host].endpoint.unload_secret(name));
+                }
+                "as it was" => world.hosts[host].load_secret(secret(name, name.as_bytes(), &owners)),
+                _ => world.hosts[host].load_secret(secret("carol's", b"another key", &["carol", "sun"])),
+            }
+            world.run_secs(1500);
+            let left = world.hosts.iter().map(|host| host.sas().len()).sum::<usize>();
+            let expected = if ["changed", "gone"].contains(&case) { 0 } else { 2 };
+            assert_eq!(left, expected, "{rounds:?}, {case}: {:#?}", world.hosts[host].log());
+        }
+    }
 }
