@@ -1,6 +1,7 @@
 //! A daemon of the node that carries the tunnel dies, or stands still.
 
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, behind, not_doubled, others, within};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testudo_lab::bed::{Bed, BedOptions, Failure};
 use testudo_lab::cluster::Net;
@@ -172,4 +173,43 @@ fn the_default_host_dies() {
     }
     all_answer();
     trial.all_is_well(what);
+}
+
+/// A node that cannot write down what it must not forget says so and ends. Another carries on, and
+/// what the node's filter held back stays held back.
+#[test]
+fn a_node_whose_disk_fails_ends_and_stays_shut() {
+    let mut trial = Trial::start("disk", &BedOptions::default());
+    let owner = trial.bed.owner(1).unwrap();
+    let other = others(owner)[0];
+    trial.bed.strike(other, Failure::Testudod).unwrap();
+    trial.bed.await_members(&others(other)).unwrap();
+    block_state(&trial, owner);
+    let what = "a disk that takes nothing";
+    let mut status = None;
+    carried_on(&mut trial, what, FormerOwner::PassedOver, |bed| {
+        // The view that begins with it has to be written down. It hears from the others what is
+        // loaded.
+        bed.node(other).restart().unwrap();
+        status = Some(bed.node(owner).process().wait(LIMIT).unwrap());
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    let log = trial.bed.node(owner).log().unwrap();
+    let said = log.lines().find(|line| line.contains("cannot go on: ")).unwrap_or_else(|| panic!("{log}"));
+    assert!(said.contains("ERROR") && said.contains(": cannot write "), "{said}");
+    assert!(log.contains("ended; protected prefixes stay closed"), "{log}");
+    assert!(log.lines().any(|line| line.starts_with("testudod: ")), "{log}");
+    let shown = trial.bed.cluster.node(owner).ip(&format!("link show dev {}", Net::Outer.interface()));
+    assert!(shown.as_ref().unwrap().stdout.contains("xdp"), "{shown:?}");
+}
+
+/// Has a directory stand where the node's state is written before it takes the place of the old
+/// one.
+fn block_state(trial: &Trial, node: u8) {
+    let lab = trial.bed.cluster.node(node).lab();
+    let state = lab.dir().join(format!("node{node}-state"));
+    let mut files = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+    let is_state = |path: &PathBuf| path.to_string_lossy().contains("/incarnation-");
+    let file = files.find(is_state).unwrap();
+    std::fs::create_dir(file.with_extension("new")).unwrap();
 }
