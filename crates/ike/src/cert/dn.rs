@@ -378,8 +378,9 @@ mod tests {
     #[test]
     fn a_wildcard_stands_for_one_value() {
         let pattern = dn("C=CH, O=strongSwan, CN=*");
-        assert!(pattern.has_wildcards());
+        assert!(pattern.has_wildcards() && !dn("C=CH, O=strongSwan, CN=a*").has_wildcards());
         assert!(pattern.covers(&dn("C=CH, O=strongSwan, CN=sun")));
+        assert!(!pattern.covers(&dn("C=CH, O=strongSwan, OU=sun")), "not for one of another type");
         assert!(!pattern.covers(&dn("C=CH, O=other, CN=sun")));
         assert!(!pattern.covers(&dn("C=CH, O=strongSwan")));
         assert!(!pattern.covers(&dn("C=CH, O=strongSwan, OU=a, CN=sun")));
@@ -402,6 +403,38 @@ mod tests {
         let utf8 = pair(("a", Tag::Utf8String), ("b", Tag::PrintableString));
         assert_eq!(utf8, pair(("b", Tag::Utf8String), ("a", Tag::PrintableString)));
         assert_ne!(utf8, dn("OU=a, OU=b"));
+    }
+
+    /// A relative name of two attributes is not two relative names.
+    #[test]
+    fn a_wildcard_stays_within_its_relative_name() {
+        let attribute = |oid: &str, text: &str| AttributeTypeAndValue {
+            oid: ObjectIdentifier::new(oid).unwrap(),
+            value: der::Any::new(Tag::Utf8String, text.as_bytes()).unwrap(),
+        };
+        let one = SetOfVec::try_from(vec![attribute("2.5.4.3", "sun"), attribute("2.5.4.11", "a")]);
+        let one = DistinguishedName::from_der(&vec![one.unwrap()].to_der().unwrap()).unwrap();
+        assert!(dn("CN=*, OU=a").covers(&dn("CN=sun, OU=a")));
+        assert!(!dn("CN=*, OU=a").covers(&one) && !dn("CN=sun, OU=*").covers(&one));
+    }
+
+    /// RFC 5280 §4.1.2.4, §4.1.2.6: a peer may compare octets.
+    #[test]
+    fn text_is_encoded_as_certificates_have_it() {
+        for (text, tag) in
+            [("CN=moon", 0x13), ("CN=Zürich", 0x0c), ("CN=a*", 0x0c), ("E=a@b", 0x16), ("DC=org", 0x16)]
+        {
+            let value = text.split_once('=').unwrap().1;
+            let der = dn(text).to_der().to_vec();
+            assert_eq!(der[der.len() - value.len() - 2], tag, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_longer_than_the_limit_are_refused() {
+        assert!(format!("CN={}", "a".repeat(LIMIT - 100)).parse::<DistinguishedName>().is_ok());
+        let error = format!("CN={}", "a".repeat(LIMIT)).parse::<DistinguishedName>().unwrap_err();
+        assert!(matches!(error, CertError::TooLarge { limit: LIMIT, .. }), "{error}");
     }
 
     #[test]

@@ -180,17 +180,26 @@ fn identity(name: &GeneralName) -> Option<Identity> {
 mod tests {
     use super::*;
     use der::asn1::{Ia5String, ObjectIdentifier, OctetString};
+    use x509_cert::name::Name;
+
+    fn read(oid: &str, critical: bool, body: Vec<u8>) -> Result<Extensions, CertError> {
+        Extensions::read(&[Extension {
+            extn_id: ObjectIdentifier::new(oid).unwrap(),
+            critical,
+            extn_value: OctetString::new(body).unwrap(),
+        }])
+    }
+
+    fn read_names(names: Vec<GeneralName>) -> Result<Extensions, CertError> {
+        read(SUBJECT_ALT_NAME, false, SubjectAltName(names).to_der().unwrap())
+    }
 
     #[test]
     fn more_purposes_than_anybody_has_are_refused() {
         let read = |count: usize| {
             let purpose = ObjectIdentifier::new("1.3.6.1.5.5.7.3.3").unwrap();
             let body = ExtendedKeyUsage(vec![purpose; count]).to_der().unwrap();
-            Extensions::read(&[Extension {
-                extn_id: ObjectIdentifier::new(EXTENDED_KEY_USAGE).unwrap(),
-                critical: false,
-                extn_value: OctetString::new(body).unwrap(),
-            }])
+            read(EXTENDED_KEY_USAGE, false, body)
         };
         assert!(read(MAX_PURPOSES).is_ok());
         let error = read(MAX_PURPOSES + 1).unwrap_err().to_string();
@@ -201,15 +210,55 @@ mod tests {
     fn more_names_than_anybody_has_are_refused() {
         let read = |count: usize| {
             let name = GeneralName::DnsName(Ia5String::new("sun.example.org").unwrap());
-            let body = SubjectAltName(vec![name; count]).to_der().unwrap();
-            Extensions::read(&[Extension {
-                extn_id: ObjectIdentifier::new(SUBJECT_ALT_NAME).unwrap(),
-                critical: false,
-                extn_value: OctetString::new(body).unwrap(),
-            }])
+            read_names(vec![name; count])
         };
         assert_eq!(read(MAX_NAMES).unwrap().names.len(), MAX_NAMES);
         let error = read(MAX_NAMES + 1).unwrap_err().to_string();
         assert_eq!(error, "found 65 alternative names in a certificate, at most 64 are read");
+    }
+
+    /// A directory name is an identity like the subject; a name that IKE cannot carry is none.
+    #[test]
+    fn a_directory_name_is_an_alternative_name() {
+        let dn: DistinguishedName = "C=CH, O=Testudo, CN=sun".parse().unwrap();
+        let directory = GeneralName::DirectoryName(Name::from_der(dn.to_der()).unwrap());
+        let uri = GeneralName::UniformResourceIdentifier(Ia5String::new("http://example.org/").unwrap());
+        assert_eq!(read_names(vec![uri, directory]).unwrap().names, [Identity::Dn(dn)]);
+    }
+
+    /// Critical certificate policies are common, and limit nothing for a reader that asks for no
+    /// policy (RFC 5280 §6.1.1).
+    #[test]
+    fn certificate_policies_refuse_nothing() {
+        // One policy: anyPolicy.
+        let body = vec![0x30, 0x08, 0x30, 0x06, 0x06, 0x04, 0x55, 0x1d, 0x20, 0x00];
+        for critical in [true, false] {
+            let found = read(CERTIFICATE_POLICIES, critical, body.clone()).unwrap();
+            assert_eq!(found.unknown_critical, None);
+        }
+    }
+
+    /// RFC 4945 §5.1.3.2: either of two bits allows to prove who one is.
+    #[test]
+    fn a_key_signs_by_either_of_two_usages() {
+        // BIT STRING: digitalSignature, nonRepudiation, keyEncipherment.
+        for (bits, signs) in
+            [([0x03, 0x02, 0x07, 0x80], true), ([3, 2, 6, 0x40], true), ([3, 2, 5, 0x20], false)]
+        {
+            let usage = read(KEY_USAGE, true, bits.to_vec()).unwrap().usage.unwrap();
+            assert_eq!(usage, Usage { signs, certificates: false, crls: false });
+        }
+    }
+
+    #[test]
+    fn what_limits_a_ca_is_refused() {
+        for critical in [true, false] {
+            let found = read(NAME_CONSTRAINTS, critical, vec![0x30, 0x00]).unwrap();
+            assert_eq!(found.unknown_critical.as_deref(), Some("name constraints"));
+        }
+        // Policy constraints, which nothing here reads.
+        let policies = |critical| read("2.5.29.36", critical, vec![0x30, 0x00]).unwrap().unknown_critical;
+        assert_eq!(policies(true).as_deref(), Some("critical extension 2.5.29.36"));
+        assert_eq!(policies(false), None);
     }
 }

@@ -47,3 +47,15 @@ pub(super) fn decode(
         None => Ok(Zeroizing::new(data.to_vec())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_larger_than_any_are_refused() {
+        let decoded = |octets: usize| decode(&vec![0; octets], &["CERTIFICATE"], "CERTIFICATE").map(|_| ());
+        let refused = CertError::TooLarge { what: "file", found: LIMIT + 1, limit: LIMIT };
+        assert_eq!((decoded(LIMIT), decoded(LIMIT + 1)), (Ok(()), Err(refused)));
+    }
+}

@@ -384,6 +384,13 @@ mod tests {
             ("300506032b6571", "Ed448"),
             ("300506032b6572", "algorithm 1.3.101.114"),
             ("300706032b65700500", "algorithm 1.3.101.112"),
+            // With a parameter that is not NULL: a number.
+            ("300e06092a864886f70d01010b020100", "algorithm 1.2.840.113549.1.1.11"),
+            ("300e06092a864886f70d01010c020100", "algorithm 1.2.840.113549.1.1.12"),
+            ("300e06092a864886f70d01010d020100", "algorithm 1.2.840.113549.1.1.13"),
+            ("300d06082a8648ce3d040302020100", "algorithm 1.2.840.10045.4.3.2"),
+            ("300d06082a8648ce3d040303020100", "algorithm 1.2.840.10045.4.3.3"),
+            ("300d06082a8648ce3d040304020100", "algorithm 1.2.840.10045.4.3.4"),
         ] {
             let error = SignatureScheme::from_der(&octets(hex)).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
@@ -400,5 +407,13 @@ mod tests {
         assert_eq!(hashes, Hashes::default().with(Hash::Sha512).with(Hash::Identity));
         assert_eq!(hashes.to_notify(), [0, 4, 0, 5]);
         assert_eq!(Hashes::ALL.to_notify(), [0, 2, 0, 3, 0, 4, 0, 5]);
+        assert_eq!(Hashes::from_notify(&[0, 4, 0, 5, 0, 4]), hashes, "what is named twice is there");
+    }
+
+    #[test]
+    fn a_scheme_that_is_named_twice_is_in_the_set() {
+        let set: Schemes = [SignatureScheme::Ed25519; 2].into_iter().collect();
+        assert!(set.contains(SignatureScheme::Ed25519) && !set.contains(SignatureScheme::EcdsaSha256));
+        assert!(!set.is_empty() && Schemes::default().is_empty());
     }
 }
