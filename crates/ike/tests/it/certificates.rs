@@ -10,7 +10,7 @@ use testudo_ike::output::UnixTime;
 
 /// Whether `end` leads to one of `anchors` by way of `intermediates`; `adjust` changes what it is
 /// judged by.
-fn judge_with(
+pub(crate) fn judge_with(
     end: &str,
     anchors: &[&str],
     intermediates: &[&str],
@@ -35,11 +35,11 @@ fn judge_with(
     verified.map(|anchor| anchor.subject().to_string()).map_err(|error| error.to_string())
 }
 
-fn judge(end: &str, anchors: &[&str], intermediates: &[&str]) -> Result<String, String> {
+pub(crate) fn judge(end: &str, anchors: &[&str], intermediates: &[&str]) -> Result<String, String> {
     judge_with(end, anchors, intermediates, &[], |_| {})
 }
 
-fn assert_refused(result: Result<String, String>, part: &str) {
+pub(crate) fn assert_refused(result: Result<String, String>, part: &str) {
     let why = result.unwrap_err();
     assert!(why.contains(part), "{why}");
 }

@@ -6,10 +6,19 @@ use testudo_ike::output::UnixTime;
 /// When the tests play: 2026-11-20.
 pub(crate) const NOVEMBER_2026: UnixTime = UnixTime(1_795_132_800);
 
+fn read(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/fixtures/pki/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// A file by its name without `.pem`.
 pub(crate) fn file(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/fixtures/pki/{name}.pem", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    read(&format!("{name}.pem"))
+}
+
+/// What the key of that curve has made of "a message" with that hash.
+pub(crate) fn signature(curve: &str, hash: &str) -> Vec<u8> {
+    read(&format!("moon-{curve}.{hash}.sig"))
 }
 
 pub(crate) fn cert(name: &str) -> Certificate {

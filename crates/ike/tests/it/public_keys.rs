@@ -1,8 +1,8 @@
 //! Public keys without a certificate (RFC 7670): how they are read, and how they stand in CERT and
 //! CERTREQ.
 
-use crate::pki::{file, key, public_key};
-use testudo_ike::cert::{CertError, KeyKind, MAX_RAW_KEY, RawKey};
+use crate::pki::{file, key, public_key, signature};
+use testudo_ike::cert::{CertError, KeyKind, MAX_RAW_KEY, RawKey, SignatureScheme};
 use testudo_ike::config::Identity;
 use testudo_ike::message::{
     CertEncoding, CertPayload, ExchangeType, Header, IkeSpi, Message, MessageBuilder, MessageId, Payload,
@@ -55,6 +55,38 @@ fn keys_are_read_from_pem_and_from_der() {
     }
     let of_rfc = RawKey::from_der(&ecdsa_of_the_rfc()).unwrap();
     assert_eq!(of_rfc.key().kind(), KeyKind::P256);
+}
+
+/// Our own keys sign with the hash of their curve; a CA may sign with any (RFC 5758 §3.2).
+#[test]
+fn an_ecdsa_key_verifies_with_each_hash() {
+    let hashes = [
+        ("sha256", SignatureScheme::EcdsaSha256),
+        ("sha384", SignatureScheme::EcdsaSha384),
+        ("sha512", SignatureScheme::EcdsaSha512),
+    ];
+    for curve in ["P-256", "P-384", "P-521"] {
+        let public = public_key(&format!("moon-{curve}"));
+        for (hash, signed_by) in hashes {
+            let signature = signature(curve, hash);
+            let fits = |scheme: &SignatureScheme| public.key().verify(*scheme, b"a message", &signature);
+            let fitting: Vec<_> = SignatureScheme::ALL.into_iter().filter(fits).collect();
+            assert_eq!(fitting, [signed_by], "{curve}");
+        }
+    }
+}
+
+/// The key of Ed25519 is 32 octets (RFC 8410 §4).
+#[test]
+fn an_ed25519_key_of_another_length_is_refused() {
+    let key = |length: u8| {
+        let head = [0x30, length + 10, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, length + 1, 0];
+        RawKey::from_der(&[&head[..], &[9; 40][..usize::from(length)]].concat())
+    };
+    assert_eq!(key(32).unwrap().key().kind(), KeyKind::Ed25519);
+    for length in [0, 31, 33] {
+        assert_eq!(key(length), Err(CertError::Key("of algorithm 1.3.101.112".into())));
+    }
 }
 
 /// As `pki --print` of strongSwan shows them: keyid is of the SubjectPublicKeyInfo, subjkey of the
