@@ -410,3 +410,38 @@ fn an_address_of_a_family_without_pool_is_refused() {
     assert!(answer.iter().any(|payload| matches!(payload, Payload::Auth(_))), "the IKE SA stands");
     assert!(world.hosts[0].installed.is_empty());
 }
+
+/// Sun with the connections `first` and `site`, by which moon proves itself alike: the pools of
+/// each.
+fn sun_with_two(pools: [&[&str]; 2]) -> World {
+    let mut world = sun();
+    let now = world.now;
+    let site = world.hosts[0].endpoint.connections().next().unwrap().clone();
+    for (name, pools) in ["first", "site"].into_iter().zip(pools) {
+        let mut connection = site.clone();
+        connection.name = name.into();
+        connection.pools = pools.iter().map(|name| (*name).into()).collect();
+        connection.children[0].remote_ts = vec![DYNAMIC];
+        world.hosts[0].load(now, connection);
+    }
+    world.hosts[0].load_pool(pool("v4", "10.3.0.1-10.3.0.9"));
+    world
+}
+
+/// A connection with a pool is for a peer that asks for an address, and one without a pool for a
+/// peer that does not.
+#[test]
+fn who_asks_is_served_by_a_connection_that_has_a_pool() {
+    let asks = || vec![CfgAttribute::request(CfgAttributeType::Ip4Address)];
+    for (pools, served) in [([&["v4"][..], &[]], ["first", "site"]), ([&[], &["v4"]], ["site", "first"])] {
+        let all = "0.0.0.0-255.255.255.255";
+        for (attributes, range, served) in [(asks(), all, served[0]), (vec![], "192.0.2.1", served[1])] {
+            let has_asked = !attributes.is_empty();
+            let mut world = sun_with_two(pools);
+            ask_for(&mut world, 14, attributes, range);
+            let (host, sa) = (&world.hosts[0], &world.hosts[0].sas()[0]);
+            assert_eq!(sa.connection.as_deref(), Some(served), "{pools:?}: {:#?}", host.log());
+            assert_eq!((sa.remote_vips.len(), host.installed.len()), (usize::from(has_asked), 1));
+        }
+    }
+}
