@@ -5,7 +5,7 @@ use crate::scenarios::common::tunnels::{assert_one_tunnel, child_rekeys, ike_rek
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
 use crate::scenarios::common::{Weather, World};
 use crate::scenarios::followup_ke::{BOTH, FOLLOWUP, What, established, followups, renew, renewals, with};
-use crate::scenarios::reload::reload;
+use crate::scenarios::reload::{assert_settled, reload, sa_of, two_children};
 use std::time::Duration;
 use testudo_ike::config::KeyExchange::{Ecp256, Ecp384, MlKem512, MlKem768, X25519};
 use testudo_ike::config::TsSpec;
@@ -220,4 +220,59 @@ fn a_renewal_does_not_collide_with_a_replacement() {
         }
         assert!(world.hosts[0].installed.values().all(|sa| sa.local_ts == [narrower]));
     }
+}
+
+/// Sun loads another configuration of `net` in the middle of a series that moon begins, and does
+/// what there is to do at once. Gives how many exchanges sun has begun for that.
+fn reloaded_in_a_series(world: &mut World, begin: impl Fn(&mut World)) -> usize {
+    let begun = |world: &World| sent(world, 1, ExchangeType::CreateChildSa, false).len();
+    let (before, series) = (begun(world), followups(world, 0, false).len());
+    begin(world);
+    world.run_until(|world| followups(world, 0, false).len() > series);
+    reload(world, 1, |_, connection| {
+        connection.children[0].remote_ts = vec![TsSpec::Fixed(ts("10.109.0.0-10.109.127.255"))];
+    });
+    let now = world.now;
+    while world.step(now) {}
+    assert_eq!(followups(world, 0, false).len(), series + 1, "it is not over");
+    begun(world) - before
+}
+
+fn assert_followed(world: &World) {
+    let narrower = ts("10.109.0.0-10.109.127.255");
+    let net = sa_of(world, 1, "net").1;
+    assert_eq!(net.remote_ts, [narrower], "{:#?}", world.hosts[1].log());
+}
+
+/// The peer renews the IKE SA, which will have the child: what is to take the child's place is
+/// asked for when that has come to its end.
+#[test]
+fn a_replacement_waits_for_the_renewal_of_its_ike_sa() {
+    let mut world = established(15, &[MlKem768, Ecp256]);
+    let asked = reloaded_in_a_series(&mut world, |world| assert!(renew(world, 0, What::Ike)));
+    assert_eq!(asked, 0, "{:#?}", world.hosts[1].log());
+    run_lossless(&mut world, Duration::from_secs(120));
+    assert_one_tunnel(&world);
+    assert_eq!(renewals(&world, 0, What::Ike), 1);
+    assert_followed(&world);
+}
+
+/// A series for another child has nothing to do with it.
+#[test]
+fn a_replacement_does_not_wait_for_the_renewal_of_another_child() {
+    let mut world = two_children(16, Weather::FAIR, |_, connection| {
+        with(connection, &[MlKem768, Ecp256]);
+        connection.children[1].proposals = connection.children[0].proposals.clone();
+    });
+    let other = sa_of(&world, 0, "more").0;
+    let asked = reloaded_in_a_series(&mut world, |world| {
+        let now = world.now;
+        assert!(world.hosts[0].endpoint.rekey_child(now, other));
+        world.settle(0);
+    });
+    assert_eq!(asked, 1, "{:#?}", world.hosts[1].log());
+    run_lossless(&mut world, Duration::from_secs(120));
+    assert_settled(&world);
+    assert_ne!(sa_of(&world, 0, "more").0, other);
+    assert_followed(&world);
 }
