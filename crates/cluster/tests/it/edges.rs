@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
 use testudo_base::spi::Spi;
+use testudo_ike::config::Connection;
 
 /// Every owner tells that this is how far its peers' SAs have moved.
 fn tell_now(world: &mut World, edge: u64) {
@@ -156,6 +157,31 @@ fn a_peer_that_leaves_no_numbers_out_gets_new_keys() {
     let (_, spi) = forge(&mut world);
     assert_ne!(world.spi_of(0), spi);
     assert!(world.peers[0].skipped.is_empty());
+}
+
+/// Of 2^32 numbers a peer is not asked to leave a quarter out: the SA gets new keys.
+#[test]
+fn too_many_numbers_are_left_out_only_of_extended_ones() {
+    const FAST: u64 = 1_500_000_000;
+    for (esn, rate, leaves_out) in [(true, FAST, true), (false, FAST, false), (false, LINE_RATE, true)] {
+        let mut world = World::begun(3, 6, 811, Duration::from_millis(50));
+        let edit = |connection: &mut Connection| connection.children[0].proposals[0].esn = vec![esn];
+        world.configure(edit, edit);
+        world.establish();
+        for node in &mut world.nodes {
+            node.member.as_mut().unwrap().set_line_rate(rate);
+        }
+        let spi = world.spi_of(0);
+        let floor = floor_behind_a_forgery(&mut world);
+        assert_eq!(floor - 100 >= 1 << 30, rate == FAST, "{floor}");
+        world.run(Duration::from_secs(12));
+        world.assert_tunnel(0);
+        let left_out: Vec<u64> = world.peers[0].skipped.iter().map(|(_, by)| *by).collect();
+        match leaves_out {
+            true => assert_eq!((world.spi_of(0), left_out), (spi, vec![floor - 100 + 1])),
+            false => assert!(world.spi_of(0) != spi && left_out.is_empty()),
+        }
+    }
 }
 
 #[test]

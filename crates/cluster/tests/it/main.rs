@@ -6,6 +6,8 @@ mod config;
 mod crash;
 mod edges;
 mod fitness;
+mod handovers;
+mod leases;
 mod leave;
 mod listing;
 mod paths;

@@ -15,6 +15,7 @@ use testudo_cluster::group::{ClusterKey, Durable, GroupConfig};
 use testudo_cluster::member::{Member, MemberConfig};
 use testudo_cluster::node::NodeId;
 use testudo_ike::alloc::SingleNodeAllocator;
+use testudo_ike::config::Connection;
 use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, Path, Time, UnixTime};
 use testudo_ipsec::number::SequenceAllocator;
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     pub(crate) shards: (ShardSet, ShardSet),
     /// Shards whose packets it keeps back.
     pub(crate) held: ShardSet,
+    /// Shards that it has stopped, and of which its workers still have packets.
+    pub(crate) unflushed: ShardSet,
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
@@ -95,6 +98,8 @@ pub(crate) struct World {
     pub(crate) mute: Option<usize>,
     /// What this node says is so long under way.
     pub(crate) slow: Option<(usize, Duration)>,
+    /// The workers of this node are done with stopped shards when a test says so.
+    pub(crate) busy: Option<usize>,
     /// The highest numbers that all nodes' filters have seen pass, forged or not.
     pub(crate) seen: BTreeMap<Spi, u32>,
     /// Requests of peers to authenticate take so long to come.
@@ -186,6 +191,7 @@ impl World {
                 floors: BTreeMap::new(),
                 shards: Default::default(),
                 held: ShardSet::EMPTY,
+                unflushed: ShardSet::EMPTY,
                 default_host: false,
                 logs: Vec::new(),
                 initiated: Vec::new(),
@@ -208,6 +214,7 @@ impl World {
             heartbeat,
             mute: None,
             slow: None,
+            busy: None,
             late_auth: WAN,
             doubled: ShardSet::EMPTY,
             syncs,
@@ -230,10 +237,15 @@ impl World {
     /// The same, with these manners.
     pub(crate) fn established_with(nodes: usize, peers: usize, seed: u64, syncs: Syncs) -> Self {
         let mut world = Self::begun_with(nodes, peers, seed, Duration::from_millis(50), syncs);
-        (0..peers).for_each(|peer| world.initiate(peer));
-        world.run(Duration::from_secs(1));
-        (0..peers).for_each(|peer| world.assert_tunnel(peer));
+        world.establish();
         world
+    }
+
+    /// All tunnels come up.
+    pub(crate) fn establish(&mut self) {
+        (0..self.peers.len()).for_each(|peer| self.initiate(peer));
+        self.run(Duration::from_secs(1));
+        (0..self.peers.len()).for_each(|peer| self.assert_tunnel(peer));
     }
 
     /// A cluster that has begun.
@@ -283,6 +295,7 @@ impl World {
         self.nodes[node].ring = None;
         self.nodes[node].shards = Default::default();
         self.nodes[node].held = ShardSet::EMPTY;
+        self.nodes[node].unflushed = ShardSet::EMPTY;
         self.nodes[node].installed.clear();
         self.nodes[node].numbers.clear();
         self.nodes[node].policies.clear();
@@ -305,6 +318,24 @@ impl World {
         state.sender = None;
         let of_node = (node, state.seed, state.disk);
         state.member = Some(member((nodes, peers, self.heartbeat, self.syncs), of_node, now));
+    }
+
+    /// Every node does what its member asks for.
+    pub(crate) fn settle(&mut self) {
+        for node in 0..self.nodes.len() {
+            let now = self.now;
+            if let Some(member) = &mut self.nodes[node].member {
+                member.pump(now);
+            }
+            while let Some(output) = self.nodes[node].member.as_mut().and_then(Member::poll_output) {
+                self.perform(node, output);
+            }
+        }
+        for peer in 0..self.peers.len() {
+            while let Some(output) = self.peers[peer].endpoint.poll_output() {
+                self.perform_of_peer(peer, output);
+            }
+        }
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -372,6 +403,25 @@ impl World {
         let end = self.now.plus(time);
         while self.step(end) {}
         self.now = end;
+    }
+
+    /// Nodes and peers load their connections as these make them.
+    pub(crate) fn configure(
+        &mut self,
+        edit_of_cluster: impl Fn(&mut Connection),
+        edit_of_peer: impl Fn(&mut Connection),
+    ) {
+        let now = self.now;
+        for (peer, state) in self.peers.iter_mut().enumerate() {
+            let (mut here, mut there) = (of_cluster(peer), of_peer(peer));
+            edit_of_cluster(&mut here);
+            edit_of_peer(&mut there);
+            for member in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()) {
+                member.endpoint_mut().load_connection(now, here.clone()).unwrap();
+            }
+            state.endpoint.load_connection(now, there).unwrap();
+        }
+        self.settle();
     }
 
     pub(crate) fn set_link(&mut self, node: usize, up: bool) {

@@ -6,31 +6,13 @@ use std::collections::BTreeSet;
 use testudo_base::spi::Spi;
 use testudo_cluster::dispatch::Ownership;
 use testudo_cluster::engine::EngineEvent;
-use testudo_cluster::member::{Flushed, Member, MemberOutput, TakenIn};
+use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
 use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{Output, Path, Time};
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 
 impl World {
-    /// Every node does what its member asks for.
-    pub(crate) fn settle(&mut self) {
-        for node in 0..self.nodes.len() {
-            let now = self.now;
-            if let Some(member) = &mut self.nodes[node].member {
-                member.pump(now);
-            }
-            while let Some(output) = self.nodes[node].member.as_mut().and_then(Member::poll_output) {
-                self.perform(node, output);
-            }
-        }
-        for peer in 0..self.peers.len() {
-            while let Some(output) = self.peers[peer].endpoint.poll_output() {
-                self.perform_of_peer(peer, output);
-            }
-        }
-    }
-
-    fn perform(&mut self, node: usize, output: MemberOutput) {
+    pub(super) fn perform(&mut self, node: usize, output: MemberOutput) {
         let state = &mut self.nodes[node];
         match output {
             MemberOutput::Ike(Output::Send { path, bytes, .. }) => {
@@ -115,9 +97,10 @@ impl World {
                 }
             }
             MemberOutput::Flush { shards } => {
-                let now = self.now;
-                let flushed = Flushed { shards, ..Flushed::default() };
-                state.member.as_mut().unwrap().flushed(now, &flushed);
+                state.unflushed = state.unflushed.union(shards);
+                if self.busy != Some(node) {
+                    self.flush(node);
+                }
             }
             MemberOutput::Sender(sender) => {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));
@@ -142,7 +125,7 @@ impl World {
         }
     }
 
-    fn perform_of_peer(&mut self, peer: usize, output: Output) {
+    pub(super) fn perform_of_peer(&mut self, peer: usize, output: Output) {
         let state = &mut self.peers[peer];
         match output {
             Output::Send { path, bytes, .. } => {
@@ -161,6 +144,15 @@ impl World {
             }
             Output::AdvanceSequence { child, by } => state.skipped.push((child, by)),
             _ => {}
+        }
+    }
+
+    /// The workers of a node are done with the shards that it has stopped.
+    pub(crate) fn flush(&mut self, node: usize) {
+        let (now, state) = (self.now, &mut self.nodes[node]);
+        let flushed = Flushed { shards: std::mem::take(&mut state.unflushed), ..Flushed::default() };
+        if let Some(member) = &mut state.member {
+            member.flushed(now, &flushed);
         }
     }
 }
