@@ -3,6 +3,8 @@
 pub(super) mod blocks;
 pub(super) mod line_rates;
 pub(super) mod marks;
+#[cfg(test)]
+mod tests;
 
 use super::MemberOutput;
 use super::core::Core;

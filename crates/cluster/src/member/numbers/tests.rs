@@ -1,0 +1,43 @@
+use super::*;
+
+const ENDED: Spi = Spi(0x0100_0400);
+const OTHER: Spi = Spi(0x0100_0800);
+
+fn grant(spi: Spi, start: u64) -> Option<Grant> {
+    Some(Grant { spi, start, log2: 16 })
+}
+
+/// One block in each place where a block waits: about to be published, until it is stable, and
+/// until the data plane is given it.
+fn waiting_for(spis: [Spi; 2]) -> OwnBlocks {
+    let mut own = OwnBlocks { budget: 100, ..OwnBlocks::default() };
+    for spi in spis {
+        own.add(grant(spi, 1), false, true);
+    }
+    own.published(Ticket(1));
+    assert!(own.stable(|_| true).is_empty(), "one of many is due, and waits");
+    for spi in spis {
+        own.granted(grant(spi, 2), false);
+    }
+    own.published(Ticket(2));
+    for spi in spis {
+        own.granted(grant(spi, 3), false);
+    }
+    own
+}
+
+/// Its SPI may come round again: a block of the old Child SA must not be used for the new one.
+#[test]
+fn of_a_child_sa_that_ends_no_block_is_left() {
+    let mut own = waiting_for([ENDED, OTHER]);
+    own.forget(ENDED);
+    assert_eq!((own.awaits(ENDED), own.awaits(OTHER)), (false, true));
+    let mut used = own.take();
+    used.extend(own.stable(|_| true));
+    own.published(Ticket(3));
+    used.extend(own.stable(|_| true));
+    used.extend(own.take());
+    let used: Vec<_> = used.iter().map(|coming| (coming.spi, coming.block.next)).collect();
+    assert_eq!(used, [(OTHER, 1), (OTHER, 2), (OTHER, 3)]);
+    assert!(!own.awaits(OTHER));
+}
