@@ -3,6 +3,7 @@
 mod alone;
 mod bulk;
 mod clocks;
+mod guards;
 mod heartbeats;
 mod leases;
 mod net;

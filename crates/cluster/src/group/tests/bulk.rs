@@ -12,7 +12,7 @@ use crate::group::{ClusterKey, Ticket};
 const BY_ENGINE: usize = 64;
 
 /// Nodes 1 and 2 hold the state, node 3 is fresh.
-fn fresh() -> Net {
+pub(super) fn fresh() -> Net {
     fresh_among(Net::new(3))
 }
 
@@ -26,7 +26,7 @@ fn fresh_among(mut net: Net) -> Net {
     net
 }
 
-fn tell(net: &mut Net, number: u8, update: &[u8]) -> Ticket {
+pub(super) fn tell(net: &mut Net, number: u8, update: &[u8]) -> Ticket {
     let ticket = net.node(number).group.publish_bulk(update.to_vec());
     net.collect();
     ticket
@@ -37,7 +37,7 @@ fn heard(net: &mut Net, number: u8) -> Vec<(u8, Vec<u8>)> {
 }
 
 /// The lengths of the messages that are under way by the engine.
-fn under_way(net: &Net) -> Vec<usize> {
+pub(super) fn under_way(net: &Net) -> Vec<usize> {
     net.order.iter().map(|(.., bytes)| bytes.len()).collect()
 }
 
