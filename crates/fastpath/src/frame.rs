@@ -169,6 +169,10 @@ impl Frame {
 
     /// The packet's octets.
     #[inline]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "`set_extent` checks that the packet lies in the frame")
+    )]
     pub fn data(&self) -> &[u8] {
         let start = usize::from(self.start());
         &self.bytes()[start..start + usize::from(self.len())]
@@ -176,6 +180,10 @@ impl Frame {
 
     /// The packet's octets, to be changed.
     #[inline]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::indexing_slicing, reason = "`set_extent` checks that the packet lies in the frame")
+    )]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let (start, len) = (usize::from(self.start()), usize::from(self.len()));
         &mut self.bytes_mut()[start..start + len]

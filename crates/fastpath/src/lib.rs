@@ -2,6 +2,11 @@
 //! neighbours, workers.
 
 #![deny(unsafe_code)]
+// The wire and the kernel reach all of this: a panic would be an outage.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod error;
 pub mod fib;

@@ -4,6 +4,14 @@
 //! chunk is on loan. A jumbo frame is lent as the chunks that its packet lies in, and is a frame
 //! again when all of these are back. So neither a confused driver nor a doubled completion can make
 //! two frames of one chunk.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        clippy::panic,
+        reason = "each chunk has its bit, and a frame of other memory is a bug that must not go on"
+    )
+)]
 
 use crate::frame::{Frame, FrameMemory, FramePool};
 use std::sync::Arc;

@@ -5,6 +5,13 @@
 //! and then, then all that was collected leaves. No lock, no allocation, and a few system calls a
 //! burst, none a packet. Only the TUN takes one call for each packet, where TCP goes in segments of
 //! up to 64 kB.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::indexing_slicing,
+        reason = "places, numbers and lengths come from tables and buffers of that size, and a check would cost each packet"
+    )
+)]
 
 mod channel;
 mod classify;

@@ -27,6 +27,7 @@ impl FilterCounters {
     }
 
     /// What was counted since `earlier`.
+    #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "both have as many values"))]
     pub fn since(&self, earlier: &Self) -> Self {
         let values = std::array::from_fn(|i| self.values[i].wrapping_sub(earlier.values[i]));
         Self { values }

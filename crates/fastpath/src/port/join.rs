@@ -78,6 +78,7 @@ fn keep(mut frame: Frame, copy: impl FnOnce(&mut Frame) -> bool, pool: &mut Fram
 }
 
 /// Copies the first part of a packet, and with it the stamp that the filter has written before it.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`set_extent` has checked what is copied"))]
 fn begin(frame: &mut Frame, piece: &Frame) -> bool {
     let start = usize::from(piece.start());
     let Some(stamp) = start.checked_sub(STAMP_LEN) else { return false };
@@ -90,6 +91,7 @@ fn begin(frame: &mut Frame, piece: &Frame) -> bool {
 }
 
 /// Copies what follows.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`set_extent` has checked what is copied"))]
 fn append(frame: &mut Frame, octets: &[u8]) -> bool {
     let (start, len) = (usize::from(frame.start()), usize::from(frame.len()));
     let fits = frame.set_extent(start, len + octets.len());

@@ -90,6 +90,7 @@ fn multicast(group: Ipv6Addr) -> MacAddr {
 }
 
 /// A message whose sender is the VIP at the cluster's MAC.
+#[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the message begins with a header"))]
 fn advertisement(link: &VipLink, vip: Ipv6Addr, mac: MacAddr, to: Ipv6Addr, flags: u8) -> Vec<u8> {
     let mut message = vec![ADVERTISEMENT, 0, 0, 0, ROUTER | OVERRIDE | flags, 0, 0, 0];
     message.extend(vip.octets());
