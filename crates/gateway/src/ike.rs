@@ -8,7 +8,7 @@ use testudo_cluster::member::{Member, MemberOutput};
 use testudo_ike::cert::Credentials;
 use testudo_ike::config::{Connection, Pool, SharedSecret};
 use testudo_ike::endpoint::{
-    Done, Endpoint, EndpointConfig, PacketEnds, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError,
+    Done, Endpoint, EndpointConfig, Exchanges, IkeSaStatus, InitiateError, Job, JobId, LoadError, PacketEnds,
     PoolError, SaNames, Target, TerminateError, Terminating,
 };
 use testudo_ike::output::{ChildSaId, IkeSaId, Path, Time, UnixTime};

@@ -22,6 +22,7 @@ pub(crate) use outline::Abandoned;
 pub(crate) use protection::{Difference, Group, Protection};
 pub(crate) use senders::SenderDifference;
 
+use crate::prefix;
 use configured::{configure, priority_of};
 use homes::{HomeClaim, Homes};
 use outline::Outline;

@@ -34,7 +34,7 @@ fn leased(seed: u64) -> World {
 
 /// What a node knows of the pool.
 fn leases(world: &World, node: usize) -> Vec<LeaseStatus> {
-    world.nodes[node].member.as_ref().unwrap().endpoint().leases("pool").collect()
+    world.nodes[node].member.as_ref().unwrap().endpoint().pools().leases("pool").collect()
 }
 
 /// The address that a peer has.

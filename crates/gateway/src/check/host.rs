@@ -1,7 +1,7 @@
 //! The machine that is checked: the real one, or one that a test makes up.
 
 use crate::cluster::corosync_libraries;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::io;
 use std::path::Path;
 use testudo_fastpath::port::{Facts, facts_of};

@@ -312,6 +312,9 @@ fn a_node_of_a_cluster_needs_corosync_and_a_key() {
     let (file, package, reason) = ("libcpg.so.4", "libcpg4", "no such file".to_owned());
     host.no_corosync = Some(CorosyncError::Library { file, package, reason });
     let faults = report(more, &host).faults;
-    assert!(matches!(faults.as_slice(), [fault] if fault.starts_with("[cluster]: cannot load")), "{faults:?}");
+    assert!(
+        matches!(faults.as_slice(), [fault] if fault.starts_with("[cluster]: cannot load")),
+        "{faults:?}"
+    );
     assert!(report("", &host).faults.is_empty(), "a gateway that stands alone needs none");
 }

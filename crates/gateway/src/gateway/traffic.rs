@@ -5,7 +5,7 @@ use super::Gateway;
 use crate::datapath::WorkerEvent;
 use std::net::IpAddr;
 use testudo_cluster::member::Member;
-use testudo_ike::endpoint::{PacketEnds, InitiateError};
+use testudo_ike::endpoint::{InitiateError, PacketEnds};
 use testudo_ike::output::{ChildSaId, LogLevel};
 use testudo_ipsec::spd::PolicyId;
 

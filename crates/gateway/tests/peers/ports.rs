@@ -165,30 +165,23 @@ fn a_change_of_a_link_is_logged_once() {
 /// port waits. One with enough is used.
 #[test]
 fn an_interface_that_comes_with_too_few_queues_is_said_and_waited_for() {
-    let options =
-        Options { towards: [Kind::Testudo.offloads_towards(); 2], queues: [2, 1], ..Options::default() };
-    let t = Topology::build(&Lab::large("narrow", 2).unwrap(), &options).unwrap();
-    t.delete(Side::One, INNER).unwrap();
-    let one = Testudo::start_with(&t.gw1, "\n[worker]\ncount = 2\n").unwrap();
-    let two = Gateway::Testudo(Testudo::start(&t.gw2).unwrap());
-    let mut lab = Changing { pair: Pair { one, two, t }, options };
-    for side in [Side::One, Side::Two] {
-        lab.pair.swanctl(side).load(&Connection::of(side, Family::V4).to_string()).unwrap();
-    }
-    lab.pair.up(Side::One);
-    lab.options.queues = [1; 2];
-    lab.make(INNER);
-    let waiting = await_state(&lab.pair, INNER, "waiting");
+    let scenario = Scenario::new("narrow", Kind::Strongswan).large().settings("\n[worker]\ncount = 2\n");
+    let scenario = scenario.queues([2, 1]).prepare(|t| t.delete(Side::One, INNER).unwrap());
+    let mut pair = scenario.start();
+    pair.up(Side::One);
+    pair.options.queues = [1; 2];
+    make(&pair, INNER);
+    let waiting = await_state(&pair, INNER, "waiting");
     let why = "1 queues to receive by and 1 to send by, expected at least 2 of each";
     assert!(waiting["why"].as_str().is_some_and(|said| said.starts_with(why)), "{waiting}");
     assert_eq!((&waiting["filter"], &waiting["queues"]), (&"native".into(), &0.into()), "it fails closed");
-    lab.pair.await_log(&format!("port {INNER}: interface cannot be used yet: {why}"));
-    assert_eq!(port(&lab.pair, OUTER)["state"], "up");
+    pair.await_log(&format!("port {INNER}: interface cannot be used yet: {why}"));
+    assert_eq!(port(&pair, OUTER)["state"], "up");
 
-    lab.pair.t.delete(Side::One, INNER).unwrap();
-    await_state(&lab.pair, INNER, "missing");
-    lab.options.queues = [2, 1];
-    lab.make(INNER);
-    assert_eq!(await_state(&lab.pair, INNER, "up")["queues"], 2);
-    lab.pair.ping_both_ways();
+    pair.t.delete(Side::One, INNER).unwrap();
+    await_state(&pair, INNER, "missing");
+    pair.options.queues = [2, 1];
+    make(&pair, INNER);
+    assert_eq!(await_state(&pair, INNER, "up")["queues"], 2);
+    pair.ping_both_ways();
 }

@@ -47,9 +47,8 @@ fn proven_by(env: &Environment, name: &str, owners: &[Identity]) -> Vec<IkeSaId>
 fn proven_before_by(env: &Environment, name: &str) -> Vec<IkeSaId> {
     let connections = env.loaded.connections.iter().chain(env.loaded.former.values());
     let with_rounds = connections.filter(|connection| !connection.rounds.remote.is_empty());
-    let of_them = with_rounds.flat_map(|connection| {
-        env.table.of_connection(&connection.name).map(move |sa| (connection, sa))
-    });
+    let of_them = with_rounds
+        .flat_map(|connection| env.table.of_connection(&connection.name).map(move |sa| (connection, sa)));
     let is_by_it = |(connection, sa): &(&Arc<Connection>, &IkeSa)| {
         let mut keys = env.loaded.earlier_keys(connection, sa.path).flatten();
         sa.is_established() && keys.any(|key| key.name == name)

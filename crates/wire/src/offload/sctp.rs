@@ -24,11 +24,13 @@ pub(super) fn fill(packet: &mut [u8]) -> bool {
     checksum != 0
 }
 
+#[expect(clippy::indexing_slicing, reason = "an octet is below the table's length")]
 fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(u32::MAX, |crc, octet| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ octet)])
 }
 
 /// What each value of an octet does to the remainder.
+#[expect(clippy::indexing_slicing, reason = "the compiler has checked it")]
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut value = 0;

@@ -12,8 +12,10 @@ use testudo_ike::endpoint::{PacketEnds, Target};
 use testudo_ike::output::{ChildSaId, Path};
 
 /// The ends of a packet: any will do where the connection says who the peer is.
-const PACKET: PacketEnds =
-    PacketEnds { local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)) };
+const PACKET: PacketEnds = PacketEnds {
+    local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)),
+};
 /// The most steps of one input.
 const MOST: usize = 40;
 /// The most edits of one message, and payloads of one list.

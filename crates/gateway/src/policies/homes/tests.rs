@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
 use testudo_cluster::dispatch::PrefixHome;
 use testudo_ipsec::packet_selector::PacketSelector;
+use testudo_ipsec::selector::TrafficSelector;
 use testudo_ipsec::spd::Decision;
 use testudo_wire::ip::Protocol;
 

@@ -37,8 +37,7 @@ pub(crate) fn handle_request(
         let (ours, shared) = draw.respond(&theirs)?;
         Ok((ours, keys.derive_additional(&shared, &nonces, spis)?))
     };
-    session
-        .compute(false, work, move |session, computed| done(session, &request, place, covered, computed));
+    session.compute(false, work, move |session, computed| done(session, &request, place, covered, computed));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use crate::scenarios::common::{Weather, World};
 use std::net::IpAddr;
 use testudo_ike::config::{ChildMode, Connection, StartAction, TsSpec};
-use testudo_ike::endpoint::{PacketEnds, InitiateError, LoadError};
+use testudo_ike::endpoint::{InitiateError, LoadError, PacketEnds};
 use testudo_ipsec::sa::Mode;
 
 const DYNAMIC: TsSpec = TsSpec::Dynamic { protocol: 0, port_start: 0, port_end: u16::MAX };

@@ -465,8 +465,8 @@ fn an_ike_sa_does_not_outlive_the_key_of_an_earlier_round() {
                 "changed" => world.hosts[host].load_secret(secret(name, b"another key", &owners)),
                 "gone" => {
                     // With the one for this pair that every world has.
-                    assert!(world.hosts[host].endpoint.unload_secret("psk"));
-                    assert!(world.hosts[host].endpoint.unload_secret(name));
+                    assert!(world.hosts[host].endpoint.secrets_mut().unload("psk"));
+                    assert!(world.hosts[host].endpoint.secrets_mut().unload(name));
                 }
                 "as it was" => world.hosts[host].load_secret(secret(name, name.as_bytes(), &owners)),
                 _ => world.hosts[host].load_secret(secret("carol's", b"another key", &["carol", "sun"])),

@@ -1,8 +1,10 @@
 //! Whatever happens to the policies, every packet finds the home of its policy.
 
 use super::*;
+use crate::prefix;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use testudo_ike::config::TsSpec;
 
 /// What may happen to the policies of a node.
 #[derive(Clone, Debug)]

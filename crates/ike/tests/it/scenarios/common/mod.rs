@@ -22,5 +22,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use testudo_ike::endpoint::PacketEnds;
 
 /// The ends of a packet: any will do where the connection says who the peer is.
-pub(crate) const PACKET: PacketEnds =
-    PacketEnds { local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)) };
+pub(crate) const PACKET: PacketEnds = PacketEnds {
+    local: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)),
+};
