@@ -34,7 +34,7 @@ pub enum AeadAlgorithm {
     /// ChaCha20-Poly1305 (RFC 7634).
     ChaCha20Poly1305,
     /// AES-GMAC with a 128-bit key (RFC 4543): the text is authenticated behind data and IV, and
-    /// stays as it is.
+    /// not encrypted.
     Aes128Gmac,
     /// AES-GMAC with a 192-bit key (RFC 4543).
     Aes192Gmac,
@@ -63,7 +63,7 @@ impl AeadAlgorithm {
         }
     }
 
-    /// False for what only authenticates.
+    /// False if it only authenticates.
     pub fn encrypts(self) -> bool {
         !matches!(self, Self::Aes128Gmac | Self::Aes192Gmac | Self::Aes256Gmac)
     }
@@ -72,12 +72,12 @@ impl AeadAlgorithm {
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
 
-/// A key with its salt, bound to the library that works with it. Used from any number of threads at
+/// A key with its salt, bound to the library that uses it. Any number of threads may use it at
 /// once; key and schedule are overwritten when it is dropped.
 ///
-/// The schedule takes a kilobyte, which a key that nobody uses need not have: until
-/// [`AeadKey::expand`] every call makes one on the stack, which costs about as much as a short
-/// packet, and allocates nothing.
+/// The schedule takes a kilobyte, which an unused key need not have: until [`AeadKey::expand`]
+/// every call makes one on the stack, which costs about as much as a short packet, and allocates
+/// nothing.
 pub struct AeadKey {
     schedule: OnceLock<Schedule>,
     key: [u8; MAX_KEY_LEN],
@@ -105,7 +105,7 @@ impl AeadKey {
         Ok(key)
     }
 
-    /// The same without a schedule.
+    /// A key without a schedule.
     pub fn unexpanded(
         library: Library,
         algorithm: AeadAlgorithm,
@@ -122,14 +122,14 @@ impl AeadKey {
         Ok(this)
     }
 
-    /// The same key once more, without a schedule. Whoever uses both must not use an IV twice.
+    /// A copy of the key without a schedule. The caller must not use an IV with both.
     pub fn copy(&self) -> Self {
         let Self { schedule: _, key, salt, algorithm, library } = *self;
         Self { schedule: OnceLock::new(), key, salt, algorithm, library }
     }
 
-    /// Makes the schedule, if there is none: whoever uses the key meanwhile finds it with his next
-    /// call. Allocates.
+    /// Makes the schedule, unless it exists: other users of the key find it with their next call.
+    /// Allocates.
     pub fn expand(&self) -> Result<(), CryptoError> {
         if self.is_expanded() {
             return Ok(());
@@ -142,7 +142,7 @@ impl AeadKey {
             Library::IpsecMb => return Err(CryptoError::KeyRefused { library: self.library }),
             Library::AwsLc => Schedule::AwsLc(Box::new(aws_lc::Schedule::new(self.algorithm, key)?)),
         };
-        // Somebody else's is as good.
+        // If another thread was faster, its schedule is as good.
         let _ = self.schedule.set(schedule);
         Ok(())
     }
@@ -153,7 +153,7 @@ impl AeadKey {
         self.schedule.get().is_some()
     }
 
-    /// Asks for what of the schedule the next call will need, if it is for so many octets of text.
+    /// Prefetches the part of the schedule that the next call needs for this many octets of text.
     #[inline]
     #[cfg_attr(not(ipsec_mb), expect(unused_variables))]
     pub fn prefetch(&self, len: usize) {
@@ -165,7 +165,7 @@ impl AeadKey {
         }
     }
 
-    /// Octets of memory that a schedule of that library takes.
+    /// Octets of memory of a schedule of this library.
     pub fn schedule_len(library: Library) -> usize {
         match library {
             #[cfg(ipsec_mb)]
@@ -180,12 +180,12 @@ impl AeadKey {
         self.key.get(..self.algorithm.key_len()).unwrap_or(&self.key)
     }
 
-    /// The algorithm that the key is for.
+    /// The algorithm of the key.
     pub fn algorithm(&self) -> AeadAlgorithm {
         self.algorithm
     }
 
-    /// The library that works with the key.
+    /// The library that uses the key.
     pub fn library(&self) -> Library {
         self.library
     }
@@ -211,8 +211,8 @@ impl AeadKey {
         }
     }
 
-    /// Decrypts `text` in place. False if the packet is not authentic, and then `text` is all
-    /// zeros: no unauthentic plaintext can be used by mistake.
+    /// Decrypts `text` in place. Returns false if the packet is not authentic, and then `text` is
+    /// all zeros, so that unauthentic plaintext cannot be used by mistake.
     #[inline]
     #[must_use]
     pub fn open(&self, iv: [u8; IV_LEN], aad: &[u8], text: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {

@@ -15,11 +15,11 @@ use std::cell::RefCell;
 pub(crate) struct Schedule(LessSafeKey, bool);
 
 thread_local! {
-    /// What GMAC authenticates, in one piece; as large as this thread's largest so far.
+    /// GMAC's input in one piece; as large as this thread's largest so far.
     static GMAC_INPUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Gives GMAC's data (RFC 4543 §3.3): what stands before the IV, IV and text.
+/// Passes GMAC's data (RFC 4543 §3.3) to `work`: the octets before the IV, IV and text.
 fn with_whole(nonce: &[u8; NONCE_LEN], aad: &[u8], text: &[u8], work: impl FnOnce(&[u8]) -> bool) -> bool {
     let (_, iv) = nonce.split_at(SALT_LEN);
     let whole = |whole: &RefCell<Vec<u8>>| {
@@ -28,7 +28,7 @@ fn with_whole(nonce: &[u8; NONCE_LEN], aad: &[u8], text: &[u8], work: impl FnOnc
         [aad, iv, text].into_iter().for_each(|part| whole.extend_from_slice(part));
         work(&whole)
     };
-    // On a thread that ends no packet is good.
+    // On a thread that is ending no packet is good.
     GMAC_INPUT.try_with(whole).unwrap_or(false)
 }
 
@@ -46,7 +46,7 @@ impl Schedule {
         Ok(Self(LessSafeKey::new(key), encrypts))
     }
 
-    /// False, with `text` and `tag` in an unknown state, if the library refuses.
+    /// Returns false, with `text` and `tag` in an unknown state, if the library refuses.
     #[inline]
     pub(crate) fn seal(
         &self,
@@ -62,8 +62,8 @@ impl Schedule {
         self.0.seal_in_place_scatter(nonce, Aad::from(aad), text, &[], tag).is_ok()
     }
 
-    /// False, with `text` in an unknown state, if the tag does not fit. The library compares in
-    /// constant time.
+    /// Returns false, with `text` in an unknown state, if the tag does not verify. The library
+    /// compares in constant time.
     #[inline]
     pub(crate) fn open(
         &self,
@@ -79,7 +79,7 @@ impl Schedule {
         self.0.open_in_place_separate_tag(nonce, Aad::from(aad), tag, text).is_ok()
     }
 
-    /// GMAC's way to seal.
+    /// Seals with GMAC.
     #[cold]
     fn sign(&self, nonce: [u8; NONCE_LEN], aad: &[u8], text: &[u8], tag: &mut [u8; TAG_LEN]) -> bool {
         let unique = Nonce::assume_unique_for_key(nonce);
@@ -88,7 +88,7 @@ impl Schedule {
         })
     }
 
-    /// GMAC's way to open.
+    /// Opens with GMAC.
     #[cold]
     fn verify(&self, nonce: [u8; NONCE_LEN], aad: &[u8], text: &[u8], tag: &[u8; TAG_LEN]) -> bool {
         let unique = Nonce::assume_unique_for_key(nonce);

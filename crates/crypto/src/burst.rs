@@ -3,8 +3,8 @@
 use crate::aead::{AeadKey, IV_LEN, TAG_LEN};
 use crate::error::CryptoError;
 
-/// Additional authenticated data of one packet, by value, so that it need not exist in the packet:
-/// ESN's upper half does not (RFC 4303 §2.2.1).
+/// Additional authenticated data of one packet, by value, so that it need not be part of the
+/// packet: ESN's upper half is not (RFC 4303 §2.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aad {
     octets: [u8; Self::MAX],
@@ -12,7 +12,7 @@ pub struct Aad {
 }
 
 impl Aad {
-    /// Octets that fit: ESP needs 12. More would push a job beyond one cache line.
+    /// Bound on its octets: ESP needs 12. More would push a job beyond one cache line.
     pub const MAX: usize = 20;
 
     /// SPI and 32-bit sequence number (RFC 4106 §5).
@@ -33,7 +33,7 @@ impl Aad {
         Self { octets, len: 12 }
     }
 
-    /// One of both, for an SA that has extended sequence numbers or has not.
+    /// With or without extended sequence numbers.
     #[inline]
     pub fn of_esp(spi: u32, sequence: u64, esn: bool) -> Self {
         if esn { Self::esp_esn(spi, sequence) } else { Self::esp(spi, sequence as u32) }
@@ -57,7 +57,7 @@ impl Aad {
 /// A packet to encrypt.
 #[derive(Debug)]
 pub struct SealJob<'a> {
-    /// Which key.
+    /// The key.
     pub key: &'a AeadKey,
     /// Never used before with this key.
     pub iv: [u8; IV_LEN],
@@ -65,14 +65,14 @@ pub struct SealJob<'a> {
     pub aad: Aad,
     /// Plaintext; afterwards ciphertext.
     pub text: &'a mut [u8],
-    /// Where the tag goes.
+    /// The place of the tag.
     pub tag: &'a mut [u8; TAG_LEN],
 }
 
 /// A packet to verify and decrypt.
 #[derive(Debug)]
 pub struct OpenJob<'a> {
-    /// Which key.
+    /// The key.
     pub key: &'a AeadKey,
     /// As received.
     pub iv: [u8; IV_LEN],

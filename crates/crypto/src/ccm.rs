@@ -1,8 +1,8 @@
-//! AES-CCM (RFC 4309): keys. Work is done by the burst, in `burst.rs`.
+//! AES-CCM (RFC 4309): keys. Bursts are processed in `burst.rs`.
 //!
-//! Half of it is a chain of blocks, so intel-ipsec-mb works on many packets side by side, as it
+//! Half of it is a chain of blocks, so intel-ipsec-mb processes many packets side by side, as it
 //! does with separate algorithms. It has no keys of 192 bits, and AWS-LC has no CCM with this
-//! nonce: there RustCrypto's does the work, one packet after the other.
+//! nonce: there RustCrypto processes one packet after the other.
 
 mod burst;
 mod rust_crypto;
@@ -27,13 +27,13 @@ pub(crate) const CCM_NONCE_LEN: usize = CCM_SALT_LEN + IV_LEN;
 /// The longest ICV.
 #[cfg(ipsec_mb)]
 pub(crate) const MAX_ICV_LEN: usize = IcvLen::Sixteen.octets();
-/// Octets that can be encrypted at once: intel-ipsec-mb counts them in 16 bits, and no packet has
-/// more.
+/// Bound on the octets that can be encrypted at once: intel-ipsec-mb counts them in 16 bits, and no
+/// packet has more.
 const MAX_TEXT_LEN: usize = 0xff00;
 /// The longest key.
 const MAX_KEY_LEN: usize = 32;
 
-/// A key of AES. Stored and sent by its place.
+/// The length of an AES key. Stored and sent by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AesKey {
     /// Of 128 bits.
@@ -58,7 +58,7 @@ impl AesKey {
     }
 }
 
-/// The length of an ICV (RFC 4309 §3.3). Stored and sent by its place.
+/// The length of an ICV (RFC 4309 §3.3). Stored and sent by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IcvLen {
     /// 64 bits.
@@ -83,12 +83,12 @@ impl IcvLen {
     }
 }
 
-/// AES-CCM with a key and an ICV of such lengths.
+/// AES-CCM with these lengths of key and ICV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CcmAlgorithm {
     /// The key.
     pub key: AesKey,
-    /// The ICV, which is not a longer one cut: its length is authenticated too.
+    /// The ICV. It is not a truncated longer one: its length is authenticated too.
     pub icv: IcvLen,
 }
 
@@ -99,11 +99,11 @@ impl CcmAlgorithm {
     }
 }
 
-/// A key with its salt, bound to the library that was chosen. Used from any number of threads at
-/// once; key and schedule are overwritten when it is dropped.
+/// A key with its salt, bound to the chosen library. Any number of threads may use it at once; key
+/// and schedule are overwritten when it is dropped.
 ///
-/// As with an [`AeadKey`](crate::AeadKey), the schedule is made by [`CcmKey::expand`], and until
-/// then for each packet.
+/// As with an [`AeadKey`](crate::AeadKey), [`CcmKey::expand`] makes the schedule; until then one is
+/// made for each packet.
 pub struct CcmKey {
     schedule: OnceLock<Box<Schedule>>,
     key: [u8; MAX_KEY_LEN],
@@ -132,7 +132,7 @@ impl Schedule {
         }
     }
 
-    /// True if the library works on packets side by side.
+    /// True if the library processes packets side by side.
     fn is_multi(&self) -> bool {
         !matches!(self, Self::RustCrypto(_))
     }
@@ -151,7 +151,7 @@ impl CcmKey {
         Ok(key)
     }
 
-    /// The same without a schedule.
+    /// A key without a schedule.
     pub fn unexpanded(
         library: Library,
         algorithm: CcmAlgorithm,
@@ -168,16 +168,16 @@ impl CcmKey {
         Ok(this)
     }
 
-    /// The same key once more, without a schedule. Whoever uses both must not use an IV twice.
+    /// A copy of the key without a schedule. The caller must not use an IV with both.
     pub fn copy(&self) -> Self {
         let Self { schedule: _, key, salt, algorithm, library } = *self;
         Self { schedule: OnceLock::new(), key, salt, algorithm, library }
     }
 
-    /// Makes the schedule, if there is none. Allocates.
+    /// Makes the schedule, unless it exists. Allocates.
     pub fn expand(&self) -> Result<(), CryptoError> {
         if !self.is_expanded() {
-            // Somebody else's is as good.
+            // If another thread was faster, its schedule is as good.
             let _ = self.schedule.set(Box::new(self.schedule()?));
         }
         Ok(())
@@ -189,7 +189,7 @@ impl CcmKey {
         self.schedule.get().is_some()
     }
 
-    /// Asks for the schedule, which the next call will need.
+    /// Prefetches the schedule, which the next call needs.
     #[inline]
     pub fn prefetch(&self) {
         if let Some(schedule) = self.schedule.get() {
@@ -197,13 +197,13 @@ impl CcmKey {
         }
     }
 
-    /// What the key is for.
+    /// The algorithm of the key.
     #[inline]
     pub fn algorithm(&self) -> CcmAlgorithm {
         self.algorithm
     }
 
-    /// The library that was chosen for the key.
+    /// The library chosen for the key.
     pub fn library(&self) -> Library {
         self.library
     }

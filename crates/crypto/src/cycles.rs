@@ -1,4 +1,4 @@
-//! The processor's time-stamp counter, to measure ciphers and what surrounds them.
+//! The processor's time-stamp counter, for measuring ciphers and the code around them.
 
 /// Reads the counter: on x86-64 the TSC, which advances at a constant rate whatever the clock of
 /// the core. `None` on processors that have none. Meant for stretches of many packets: the read is

@@ -1,12 +1,11 @@
-//! What can go wrong before the first packet. Burst calls themselves have no errors, only packets
-//! that are not authentic.
+//! Errors before the first packet. Burst calls have no errors, only unauthentic packets.
 
 use crate::library::Library;
 
 /// Why a library, key or argument was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptoError {
-    /// The key has not the length of the algorithm.
+    /// The key does not have the algorithm's length.
     #[error("key of {found} octets, expected {expected}")]
     KeyLength {
         /// Octets given.
@@ -14,7 +13,7 @@ pub enum CryptoError {
         /// Octets that the algorithm takes.
         expected: usize,
     },
-    /// More additional authenticated data than a job holds.
+    /// There is more additional authenticated data than a job holds.
     #[error("additional authenticated data of {found} octets, expected at most {limit}")]
     AadLength {
         /// Octets given.
@@ -25,12 +24,12 @@ pub enum CryptoError {
     /// The library cannot be used in this process.
     #[error("{library} cannot be used: {reason}")]
     Unavailable {
-        /// Which one.
+        /// The library.
         library: Library,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// Not the name of a library.
+    /// The name is not that of a library.
     #[error("unknown cipher library {found:?}, expected \"ipsec-mb\" or \"aws-lc\"")]
     UnknownLibrary {
         /// The name given.

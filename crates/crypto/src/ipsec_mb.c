@@ -90,7 +90,7 @@ static void chacha_crypt(chacha_poly_enc_dec_update_t crypt, const void *key, ui
         explicit_bzero(&context, sizeof(context));
 }
 
-/* As the direct calls of GCM, whose context it has no use for. */
+/* Like the direct calls of GCM, but without their context. */
 static void chacha_enc(const struct gcm_key_data *key, struct gcm_context_data *unused,
                        uint8_t *out, const uint8_t *in, uint64_t len, const uint8_t *iv,
                        const uint8_t *aad, uint64_t aad_len, uint8_t *tag, uint64_t tag_len)
@@ -130,7 +130,7 @@ static void gmac_tag(const struct gmac *gmac, const struct gcm_key_data *key,
         gmac->finalize(key, context, tag, tag_len);
 }
 
-/* As the direct calls of GCM; the text stays as it is. */
+/* Like the direct calls of GCM; the text is not changed. */
 #define GMAC(bits)                                                                                \
         static void gmac##bits##_tag(const struct gcm_key_data *key,                              \
                                      struct gcm_context_data *context, uint8_t *out,              \

@@ -1,7 +1,7 @@
 //! intel-ipsec-mb through its direct calls for AEADs.
 //!
-//! The calls are pure functions of their arguments, chosen once for this processor; `ipsec_mb.c`
-//! asks the library for them, so that no layout of its header is repeated here.
+//! The calls are pure functions of their arguments, chosen once for this processor. `ipsec_mb.c`
+//! asks the library for them, so that the layout of its header is not repeated here.
 
 pub(crate) mod ccm;
 pub(crate) mod multi;
@@ -23,14 +23,15 @@ type RoundKeys = unsafe extern "C" fn(key: *const c_void, encryption: *mut c_voi
 /// Hashes one block from the hash's beginning; writes the state, not the digest.
 type Block = unsafe extern "C" fn(block: *const c_void, state: *mut c_void);
 
-/// Writes what AES-XCBC makes of a key: round keys of the first of three keys, and the two others.
+/// Writes the keys that AES-XCBC derives from a key: round keys of the first of three keys, and the
+/// two others.
 type Xcbc = unsafe extern "C" fn(
     key: *const c_void,
     round_keys: *mut c_void,
     whole: *mut c_void,
     filled: *mut c_void,
 );
-/// Writes the schedule of a key of DES; 0 if it is done.
+/// Writes the schedule of a DES key; returns 0 on success.
 type Des = unsafe extern "C" fn(schedule: *mut u64, key: *const c_void) -> c_int;
 /// Writes the two other keys of AES-CMAC.
 type Cmac = unsafe extern "C" fn(round_keys: *const c_void, whole: *mut c_void, filled: *mut c_void);
@@ -48,7 +49,7 @@ type Crypt = unsafe extern "C" fn(
     tag_len: u64,
 );
 
-/// What the library offers on this processor; `struct testudo_imb` of the C side.
+/// The library's functions for this processor; `struct testudo_imb` of the C side.
 #[repr(C)]
 pub(crate) struct Functions {
     expand128: Expand,
@@ -89,8 +90,8 @@ unsafe impl Send for Functions {}
 unsafe impl Sync for Functions {}
 
 impl Functions {
-    /// True if 3DES is worked on many packets side by side: without AVX-512 the library has
-    /// portable code alone, which reads all of a table for each look into it.
+    /// True if 3DES can process many packets side by side: without AVX-512 the library has only
+    /// portable code, which reads a whole table for each look-up.
     pub(crate) fn many_des(&self) -> bool {
         self.many_des != 0
     }
@@ -106,7 +107,7 @@ unsafe extern "C" {
     fn testudo_imb_load(out: *mut Functions) -> c_int;
 }
 
-/// The functions for this processor, asked for once a process.
+/// The functions for this processor, loaded once a process.
 pub(crate) fn functions() -> Result<&'static Functions, CryptoError> {
     static FUNCTIONS: OnceLock<Result<Functions, CryptoError>> = OnceLock::new();
     FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
@@ -130,7 +131,7 @@ fn load() -> Result<Functions, CryptoError> {
     Err(CryptoError::Unavailable { library: Library::IpsecMb, reason })
 }
 
-/// Memory as the library wants it: aligned to a cache line.
+/// Memory with the alignment that the library needs: a cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct CacheLine([u8; 64]);
@@ -138,7 +139,7 @@ pub(crate) struct CacheLine([u8; 64]);
 /// Room for `struct gcm_context_data`; `ipsec_mb.c` asserts that it is enough.
 type Context = MaybeUninit<[CacheLine; 2]>;
 
-/// What works with the schedules of one algorithm.
+/// The functions that use the schedules of one algorithm.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls {
     seal: Crypt,
@@ -152,11 +153,11 @@ pub(crate) struct Schedule {
     calls: Calls,
 }
 
-/// Lines of a schedule at most: version 1.3 needs 17, version 2.0 no more.
+/// Bound on the lines of a schedule: version 1.3 needs 17, version 2.0 no more.
 const MAX_LINES: usize = 32;
 
-/// Expands the key on the stack, for the one call that `work` makes, and wipes it. False if the
-/// library has grown.
+/// Expands the key on the stack for the one call of `work`, and wipes it. Returns false if the
+/// library needs more room.
 pub(crate) fn with_schedule(
     algorithm: AeadAlgorithm,
     key: &[u8],
@@ -193,7 +194,7 @@ impl Functions {
             AeadAlgorithm::Aes128Gcm => (self.expand128, self.seal128, self.open128),
             AeadAlgorithm::Aes192Gcm => (self.expand192, self.seal192, self.open192),
             AeadAlgorithm::Aes256Gcm => (self.expand256, self.seal256, self.open256),
-            // Both ways are the same where the text stays as it is.
+            // Both directions are the same if the text is not encrypted.
             AeadAlgorithm::Aes128Gmac => (self.expand128, self.gmac128, self.gmac128),
             AeadAlgorithm::Aes192Gmac => (self.expand192, self.gmac192, self.gmac192),
             AeadAlgorithm::Aes256Gmac => (self.expand256, self.gmac256, self.gmac256),
@@ -217,7 +218,7 @@ impl Schedule {
         Ok(Self { lines, calls })
     }
 
-    /// Asks for what of it a text of so many octets needs.
+    /// Prefetches the part that a text of this many octets needs.
     #[inline]
     pub(crate) fn prefetch(&self, algorithm: AeadAlgorithm, len: usize) {
         let needed = reads::lines(algorithm, len);
@@ -241,7 +242,7 @@ impl Schedule {
         true
     }
 
-    /// False, with the unauthentic plaintext in `text`, if the tag does not fit.
+    /// Returns false, with the unauthentic plaintext in `text`, if the tag does not verify.
     #[inline]
     pub(crate) fn open(
         &self,
@@ -255,7 +256,7 @@ impl Schedule {
 }
 
 impl Calls {
-    /// With a schedule that [`Functions::expand`] has made together with these calls.
+    /// Seals with a schedule that [`Functions::expand`] has made together with these functions.
     #[inline]
     pub(crate) fn seal(
         self,
@@ -268,7 +269,8 @@ impl Calls {
         call(self.seal, schedule, nonce, aad, text, tag);
     }
 
-    /// The same; false, with the unauthentic plaintext in `text`, if the tag does not fit.
+    /// Opens with such a schedule. Returns false, with the unauthentic plaintext in `text`, if the
+    /// tag does not verify.
     #[inline]
     pub(crate) fn open(
         self,
@@ -280,7 +282,7 @@ impl Calls {
     ) -> bool {
         let mut expected = [0; TAG_LEN];
         call(self.open, schedule, nonce, aad, text, &mut expected);
-        // As whole numbers: octet by octet the comparison costs more than all else here.
+        // As whole numbers: a comparison octet by octet costs more than everything else here.
         let authentic = bool::from(u128::from_ne_bytes(expected).ct_eq(&u128::from_ne_bytes(*tag)));
         if !authentic {
             // The right tag of a forged packet is as good as a forgery.

@@ -110,7 +110,7 @@ static int hmac(IMB_MGR *mgr, const struct testudo_imb_hash_job *jobs, uint32_t 
         return IMB_SUBMIT_HASH_BURST_NOCHECK(mgr, burst, count, algorithm) == count;
 }
 
-/* Takes back what is done, beginning with that job; how many were. */
+/* Takes back completed jobs, beginning with this one; returns their number. */
 static uint32_t collect(IMB_MGR *mgr, const IMB_JOB *job)
 {
         uint32_t done = 0;
@@ -120,14 +120,14 @@ static uint32_t collect(IMB_MGR *mgr, const IMB_JOB *job)
         return done;
 }
 
-/* Hands over one job; how many others, or it, are done. */
+/* Submits one job; returns the number of completed jobs. */
 static uint32_t submit(IMB_MGR *mgr, const IMB_JOB *job)
 {
         *IMB_GET_NEXT_JOB(mgr) = *job;
         return collect(mgr, IMB_SUBMIT_JOB_NOCHECK(mgr));
 }
 
-/* Has all that were handed over done; how many were left. */
+/* Completes all submitted jobs; returns their number. */
 static uint32_t finish(IMB_MGR *mgr)
 {
         const IMB_JOB *job;

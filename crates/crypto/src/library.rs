@@ -1,4 +1,4 @@
-//! Which of the two libraries does the work.
+//! The choice between the two libraries.
 
 use crate::error::CryptoError;
 use crate::separate::{Cipher, SeparateAlgorithm};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// [`SeparateAlgorithm`](crate::separate::SeparateAlgorithm).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
-    /// intel-ipsec-mb: x86-64 with AES-NI, where the build found it.
+    /// intel-ipsec-mb: x86-64 with AES-NI, if the build found it.
     IpsecMb,
     /// AWS-LC through aws-lc-rs: everywhere.
     AwsLc,
@@ -19,7 +19,7 @@ impl Library {
     /// Both, the preferred one first.
     pub const ALL: [Self; 2] = [Self::IpsecMb, Self::AwsLc];
 
-    /// The fastest library that this process can use.
+    /// The fastest library available in this process.
     pub fn detect() -> Self {
         if Self::IpsecMb.available().is_ok() { Self::IpsecMb } else { Self::AwsLc }
     }
@@ -43,12 +43,11 @@ impl Library {
         }
     }
 
-    /// The faster library for these algorithms, of those that this process can use, where this one
-    /// is preferred.
+    /// The faster available library for these algorithms, if this one is preferred.
     ///
-    /// ipsec-mb is slower for 3DES alone, on processors without AVX-512: a tunnel carried some 3
-    /// Mb/s. What comes instead looks into tables, and so its timing tells of the key to whoever
-    /// shares the processor's cache; it is only for `legacy = true`.
+    /// ipsec-mb is slower only for 3DES, on processors without AVX-512: a tunnel carried some 3
+    /// Mb/s. The other library looks into tables, so its timing may reveal the key to a program
+    /// that shares the processor's cache; it is used only with `legacy = true`.
     #[must_use]
     pub fn suited(self, algorithm: SeparateAlgorithm) -> Self {
         match self {
@@ -63,7 +62,7 @@ impl Library {
         }
     }
 
-    /// The version that the library gives of itself, where it does.
+    /// The version that the library reports, if it does.
     pub fn version(self) -> Option<&'static str> {
         match self {
             #[cfg(ipsec_mb)]

@@ -1,5 +1,5 @@
-//! A MAC over octets that do not lie in one piece, as AH's is over a packet with some fields read
-//! as zero (RFC 4302 §3.3.3).
+//! A MAC over octets that are not contiguous, like AH's over a packet with some fields read as zero
+//! (RFC 4302 §3.3.3).
 
 mod block;
 
@@ -12,9 +12,8 @@ use md5::Md5;
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// The key of a MAC alone. Used from any number of threads at once; the libraries overwrite it when
-/// it is dropped. AWS-LC works with it, or RustCrypto's AES and MD5, whatever library the others
-/// have.
+/// The key of a MAC. Any number of threads may use it at once; the libraries overwrite it when it
+/// is dropped. AWS-LC processes it, or RustCrypto's AES and MD5, whatever library other keys have.
 #[derive(Clone)]
 pub struct MacKey {
     key: Expanded,
@@ -49,7 +48,7 @@ impl MacKey {
         Ok(Self { key, mac })
     }
 
-    /// What the key is for.
+    /// The algorithm of the key.
     #[inline]
     pub fn mac(&self) -> Mac {
         self.mac
@@ -72,7 +71,7 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// A message of which more is to come.
+/// An unfinished message.
 pub struct Message<'k> {
     state: State<'k>,
     icv_len: usize,
@@ -86,7 +85,7 @@ enum State<'k> {
 }
 
 impl Message<'_> {
-    /// Its next octets.
+    /// Adds the next octets.
     #[inline]
     pub fn push(&mut self, octets: &[u8]) {
         match &mut self.state {
@@ -96,7 +95,8 @@ impl Message<'_> {
         }
     }
 
-    /// Writes the ICV of all that was pushed. False, and nothing written, if `icv` is not as long.
+    /// Writes the ICV of all octets. Returns false, and writes nothing, if `icv` has another
+    /// length.
     #[must_use]
     pub fn seal(self, icv: &mut [u8]) -> bool {
         self.finish(|found| {
@@ -108,7 +108,7 @@ impl Message<'_> {
         })
     }
 
-    /// True if that is the ICV of all that was pushed. Takes the same time wherever it differs.
+    /// True if this is the ICV of all octets. Takes the same time wherever it differs.
     #[must_use]
     pub fn verify(self, icv: &[u8]) -> bool {
         self.finish(|expected| bool::from(expected.ct_eq(icv)))

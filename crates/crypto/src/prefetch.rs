@@ -1,13 +1,12 @@
-//! Telling the processor what will be read soon.
+//! Prefetching memory.
 //!
 //! A gateway with tens of thousands of SAs finds none of them in its caches. A burst knows which it
-//! will need: asked for all at once, they come side by side, where one after the other each would
-//! be waited for.
+//! will need. Requested all at once, they arrive side by side instead of one after the other.
 
 /// Octets of a cache line.
 const CACHE_LINE_LEN: usize = 64;
 
-/// Asks for the first `octets` of a value, or all of it if it is shorter. Nothing is read.
+/// Prefetches the first `octets` of a value, or all of it if it is shorter. Nothing is read.
 #[inline(always)]
 pub fn prefetch<T>(value: &T, octets: usize) {
     let first = std::ptr::from_ref(value).cast::<i8>();
@@ -17,7 +16,7 @@ pub fn prefetch<T>(value: &T, octets: usize) {
     }
 }
 
-/// Asks for all of a slice.
+/// Prefetches a whole slice.
 #[inline(always)]
 pub fn prefetch_slice<T>(values: &[T]) {
     let first = values.as_ptr().cast::<i8>();

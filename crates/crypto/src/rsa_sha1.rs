@@ -1,5 +1,5 @@
 //! Signatures by RSASSA-PKCS1-v1_5 with SHA-1, for IKE with peers that have nothing better.
-//! aws-lc-rs verifies them but makes none, so AWS-LC is called.
+//! aws-lc-rs verifies them but does not make them, so AWS-LC is called.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use aws_lc_sys::{
@@ -22,13 +22,13 @@ impl RsaKey {
 
 impl Drop for RsaKey {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the key, and nothing refers to it any more.
+        // SAFETY: no other reference to the key exists, and it is not used again.
         unsafe { EVP_PKEY_free(self.0.as_ptr()) }
     }
 }
 
-/// Signs a message with an RSA key in PKCS #8. `None`: it is no such key, or the library did not
-/// sign.
+/// Signs a message with an RSA key in PKCS #8. `None` if it is no such key, or the library could
+/// not sign.
 pub fn sign(pkcs8: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, message);
     let key = RsaKey::parse(pkcs8)?;
@@ -57,7 +57,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_signed_verifies() {
+    fn signatures_verify() {
         let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
         let pkcs8: Pkcs8V1Der<'_> = pair.as_der().unwrap();
         let signature = sign(pkcs8.as_ref(), b"a message").unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rsa_key_signs_nothing() {
+    fn malformed_rsa_keys_are_refused() {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
         let pkcs8 = pair.to_pkcs8v1().unwrap();
         assert_eq!(sign(pkcs8.as_ref(), b"a message"), None);

@@ -1,5 +1,5 @@
-//! Separate algorithms for encryption and integrity (RFC 4303 §2.4): keys, and what a packet of
-//! theirs looks like. Work is done by the burst, in `burst.rs`.
+//! Separate algorithms for encryption and integrity (RFC 4303 §2.4): keys, and the layout of their
+//! packets. Bursts are processed in `burst.rs`.
 
 pub(crate) mod burst;
 
@@ -23,10 +23,10 @@ const MAX_CIPHER_KEY_LEN: usize = 32;
 /// The longest key of a MAC.
 const MAX_MAC_KEY_LEN: usize = 64;
 
-/// Encrypts, and protects from nothing else. Stored and sent by its place: new ones come last.
+/// A cipher without integrity protection. Stored and sent by its number: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cipher {
-    /// Leaves the text as it is (RFC 2410).
+    /// No encryption (RFC 2410).
     Null,
     /// AES-CBC with a 128-bit key (RFC 3602).
     Aes128Cbc,
@@ -63,7 +63,7 @@ impl Cipher {
         }
     }
 
-    /// The text is a multiple of so many octets, and not empty if it is more than one.
+    /// The text is a multiple of this many octets, and not empty if it is more than one.
     pub const fn block_len(self) -> usize {
         match self {
             Self::Null => 1,
@@ -73,8 +73,8 @@ impl Cipher {
     }
 }
 
-/// Protects integrity: a hash or a cipher with a key, cut to the octets that are sent. Stored and
-/// sent by its place: new ones come last.
+/// A MAC: a keyed hash or cipher, truncated to the octets that are sent. Stored and sent by its
+/// number: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mac {
     /// HMAC-SHA1-96 (RFC 2404).
@@ -89,7 +89,7 @@ pub enum Mac {
     AesXcbc96,
     /// AES-CMAC-96 (RFC 4494).
     AesCmac96,
-    /// HMAC-MD5-96 (RFC 2403), which nobody is to use any more (RFC 8221 §6).
+    /// HMAC-MD5-96 (RFC 2403), which must not be used any more (RFC 8221 §6).
     HmacMd5_96,
 }
 
@@ -128,12 +128,12 @@ impl Mac {
     }
 }
 
-/// One of each.
+/// A cipher and a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SeparateAlgorithm {
-    /// Encrypts.
+    /// The cipher.
     pub cipher: Cipher,
-    /// Protects the ciphertext.
+    /// The MAC over the ciphertext.
     pub mac: Mac,
 }
 
@@ -143,14 +143,14 @@ impl SeparateAlgorithm {
         HEADER_LEN + self.cipher.iv_len()
     }
 
-    /// True if a packet can be so long: it has a text, which fills blocks.
+    /// True if a packet can have this length: it has a text of whole blocks.
     #[inline]
     pub fn fits(self, packet: usize) -> bool {
         self.icv_at(packet).is_some()
     }
 
-    /// Where the ICV of a packet of so many octets begins. `None` if no text can be before it that
-    /// the cipher encrypts.
+    /// Offset of the ICV in a packet of `len` octets. `None` if no text that the cipher encrypts
+    /// fits before it.
     #[inline]
     fn icv_at(self, len: usize) -> Option<usize> {
         let icv_at = len.checked_sub(self.mac.icv_len())?;
@@ -160,11 +160,11 @@ impl SeparateAlgorithm {
     }
 }
 
-/// Two keys, bound to the library that works with them. Used from any number of threads at once;
-/// keys and schedules are overwritten when it is dropped.
+/// Two keys, bound to the library that uses them. Any number of threads may use them at once; keys
+/// and schedules are overwritten when this is dropped.
 ///
-/// As with an [`AeadKey`](crate::AeadKey), the schedules are made by [`SeparateKey::expand`], and
-/// until then for each packet.
+/// As with an [`AeadKey`](crate::AeadKey), [`SeparateKey::expand`] makes the schedules; until then
+/// they are made for each packet.
 pub struct SeparateKey {
     schedule: OnceLock<Schedule>,
     cipher_key: [u8; MAX_CIPHER_KEY_LEN],
@@ -192,7 +192,7 @@ impl SeparateKey {
         Ok(key)
     }
 
-    /// The same without schedules.
+    /// Keys without schedules.
     pub fn unexpanded(
         library: Library,
         algorithm: SeparateAlgorithm,
@@ -218,13 +218,13 @@ impl SeparateKey {
         Ok(this)
     }
 
-    /// The same keys once more, without schedules. Whoever uses both must not use a nonce twice.
+    /// A copy of the keys without schedules. The caller must not use a nonce with both.
     pub fn copy(&self) -> Self {
         let Self { schedule: _, cipher_key, mac_key, algorithm, library } = *self;
         Self { schedule: OnceLock::new(), cipher_key, mac_key, algorithm, library }
     }
 
-    /// Makes the schedules, if there are none. Allocates.
+    /// Makes the schedules, unless they exist. Allocates.
     pub fn expand(&self) -> Result<(), CryptoError> {
         if self.is_expanded() {
             return Ok(());
@@ -243,7 +243,7 @@ impl SeparateKey {
                 mac_key,
             )?)),
         };
-        // Somebody else's is as good.
+        // If another thread was faster, its schedules are as good.
         let _ = self.schedule.set(schedule);
         Ok(())
     }
@@ -254,7 +254,7 @@ impl SeparateKey {
         self.schedule.get().is_some()
     }
 
-    /// Asks for the schedules, which the next call will need.
+    /// Prefetches the schedules, which the next call needs.
     #[inline]
     pub fn prefetch(&self) {
         match self.schedule.get() {
@@ -267,13 +267,13 @@ impl SeparateKey {
         }
     }
 
-    /// What the keys are for.
+    /// The algorithm of the keys.
     #[inline]
     pub fn algorithm(&self) -> SeparateAlgorithm {
         self.algorithm
     }
 
-    /// The library that works with the keys.
+    /// The library that uses the keys.
     pub fn library(&self) -> Library {
         self.library
     }

@@ -1,7 +1,5 @@
-//! What the filter takes for a frame, as the kernel tells: alone, and at a node of a cluster that
-//! keeps no shard, and all of them.
-//!
-//! `cargo bench -p testudo-fastpath --bench filter`, as root
+//! The filter's time per frame, as measured by the kernel: without a cluster, and on a node that
+//! carries no shard, and all of them.
 #![allow(clippy::print_stdout)]
 
 #[path = "../src/filter/tests/frames.rs"]
@@ -17,7 +15,7 @@ use testudo_fastpath::mac::MacAddr;
 /// A test run comes from the loopback interface.
 const LOOPBACK: u32 = 1;
 const RUNS: u32 = 1_000_000;
-/// Of so many times the best is told.
+/// The best of many runs is printed.
 const REPEATS: u32 = 5;
 /// Of [`esp`].
 const SPI: u32 = 0xc000_0001;

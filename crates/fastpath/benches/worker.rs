@@ -1,7 +1,5 @@
-//! What the worker itself costs a packet: ports of memory, and a pipeline that forwards everything
-//! as it is. Frames go round and round, so that little but the worker is measured.
-//!
-//! `cargo bench -p testudo-fastpath --bench worker -- [--rounds N]`
+//! The worker's own cost per packet: in-memory ports, and a pipeline that forwards everything
+//! unchanged. Frames circulate, so that little but the worker is measured.
 #![allow(clippy::print_stdout)]
 
 mod wire;

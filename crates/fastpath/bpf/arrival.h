@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * How a frame came: by which port, to which MAC address, and whether a cluster decides what becomes
- * of it.
- */
+/* How a frame arrived: by which port, to which MAC address, and whether a cluster decides on it. */
 #ifndef TESTUDO_ARRIVAL_H
 #define TESTUDO_ARRIVAL_H
 
@@ -11,17 +8,17 @@
 
 enum way {
 	/*
-	 * The kernel would not forward a frame that was not for this port's own address: it was
-	 * flooded by a switch, or is a broadcast. Forwarding it here would double it.
+	 * The kernel would not forward a frame that is not for this port's own address: a switch
+	 * flooded it, or it is a broadcast. Forwarding it here would duplicate it.
 	 */
 	TO_OTHERS,
 	TO_PORT,
-	TO_CLUSTER, /* all nodes have it */
+	TO_CLUSTER, /* all nodes get it */
 };
 
 struct arrival {
 	const struct port *port;
-	const struct cluster *cluster; /* none: the gateway stands alone */
+	const struct cluster *cluster; /* NULL without a cluster */
 	__u8 way;                      /* enum way */
 };
 
@@ -50,7 +47,7 @@ static __always_inline __u8 way_of(const struct xdp_md *ctx, const struct port *
 	return TO_OTHERS;
 }
 
-/* What this node keeps of what all nodes see. */
+/* What this node keeps of the packets that all nodes get. */
 static __always_inline const struct cluster *find_cluster(void)
 {
 	__u32 first = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Behind the XDP filter, on the kernel's packets: a frame to the port's own address is for this
- * host.
+ * Runs after the XDP filter, on the kernel's packets: marks a frame to the port's own address as
+ * being for this host.
  *
- * Most drivers make the kernel's packet of a frame after the filter. A veth makes it before: it has
- * decided by then that a frame to the cluster's MAC address is another host's or a group's, and
- * does not look again. The kernel forwards neither.
+ * Most drivers create the kernel's packet after the filter. A veth creates it before, and has
+ * already classified a frame to the cluster's MAC address as another host's or a group's; it does
+ * not check again. The kernel forwards neither.
  */
 #ifndef TESTUDO_CLAIM_H
 #define TESTUDO_CLAIM_H

@@ -8,7 +8,7 @@
 #include "policy.h"
 
 /*
- * RFC 4861: a message with another hop limit has crossed a router and is none of Neighbour
+ * RFC 4861: a message with another hop limit has crossed a router and does not belong to Neighbour
  * Discovery.
  */
 static __always_inline int is_neighbour_discovery(const struct ipv6 *ip, void *end)
@@ -26,7 +26,7 @@ static __always_inline int is_link_local(const struct address6 *addr)
 }
 
 /*
- * Class D, or the limited broadcast address. Those of a subnet are exceptions among the prefixes.
+ * Class D, or the limited broadcast address. Subnet broadcasts are exceptions among the prefixes.
  */
 static __always_inline int is_group4(const struct address4 *addr)
 {
@@ -35,7 +35,7 @@ static __always_inline int is_group4(const struct address4 *addr)
 	return o[0] >> 4 == 0xe || (o[0] & o[1] & o[2] & o[3]) == 0xff;
 }
 
-/* Flags of a local address; none if it is not ours. */
+/* Flags of a local address; 0 if it is not local. */
 static __always_inline __u32 local_flags4(const struct address4 *addr)
 {
 	const __u32 *flags = bpf_map_lookup_elem(&local4, addr);
@@ -105,8 +105,8 @@ static __always_inline int classify_ipv4(const struct arrival *arrival, void *st
 }
 
 /*
- * A packet to one of our addresses; only here does it matter what stands behind the extension
- * headers.
+ * A packet to one of the gateway's addresses. Only here the content after the extension headers
+ * matters.
  */
 static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip,
 					   __u32 local, void *end)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The XDP filter: every frame that a port receives goes to the kernel, to a worker, or nowhere, and
- * is counted.
+ * The XDP filter: every frame that a port receives goes to the kernel, to a worker, or is dropped,
+ * and is counted.
  *
  * It fails closed. A worker's packets are redirected to its AF_XDP socket; without a socket the
- * redirect drops them. The program and its maps are pinned, so that this goes on after the daemon's
- * death.
+ * redirect drops them. The program and its maps are pinned, so that this continues after the
+ * daemon's death.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -16,8 +16,9 @@
 #include "verdict.h"
 
 /*
- * A port that the daemon has not named: nothing leaves through it to a worker, and no check is off.
- * The compiler would put it into a section for constants of 16 octets, which libbpf does not know.
+ * A port unknown to the daemon: it has no workers, and all checks are on. Without the explicit
+ * section the compiler would put it into one for constants of 16 octets, which libbpf does not
+ * support.
  */
 static const struct port unknown_port SEC(".rodata") = {
 	.index = MAX_PORTS,
@@ -26,7 +27,7 @@ static const struct port unknown_port SEC(".rodata") = {
 
 /*
  * The kernel handles a frame with VLAN number 0 (a priority tag) like one without a tag, so it must
- * not pass by the filter: the tag is removed. Answers 0 if that failed.
+ * not bypass the filter: removes the tag. Returns 0 if that failed.
  */
 static __always_inline int strip_priority_tag(struct xdp_md *ctx)
 {
@@ -51,7 +52,7 @@ static __always_inline int strip_priority_tag(struct xdp_md *ctx)
 	return 1;
 }
 
-/* True if the tag behind the Ethernet header has VLAN number 0, or is cut short. */
+/* True if the tag after the Ethernet header has VLAN number 0, or is truncated. */
 static __always_inline int is_priority_tag(struct ethernet *eth, void *end)
 {
 	struct vlan_tag *tag = (void *)(eth + 1);
@@ -75,8 +76,7 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct arrival *
 	case bpf_htons(ETHERTYPE_VLAN):
 	case bpf_htons(ETHERTYPE_QINQ):
 		/*
-		 * The kernel would look through a second priority tag, as through the first; nobody
-		 * sends two.
+		 * The kernel would ignore a second priority tag like the first; nobody sends two.
 		 */
 		return is_priority_tag(eth, end) ? DROP_MALFORMED : PASS_VLAN;
 	}
@@ -100,5 +100,5 @@ int testudo_filter(struct xdp_md *ctx)
 	return act(ctx, &arrival, classify(ctx, &arrival));
 }
 
-/* What the kernel is told; its list of licences has no word for the choice above. */
+/* The licence for the kernel, whose list has no entry for the choice above. */
 char LICENSE[] SEC("license") = "GPL";

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Memory of the packets of which a worker got the first fragment, so that the later ones can follow
- * it: those of a datagram to port 4500 show no port, and those of ESP or AH behind extension
- * headers may name one of these instead. What is forgotten too early, or comes before the first
- * fragment, goes up to the kernel and waits there in vain for it.
+ * Records the packets whose first fragment went to a worker, so that later fragments follow it:
+ * those of a datagram to port 4500 have no port, and those of ESP or AH after extension headers may
+ * name one of these instead. Fragments of entries evicted too early, or arriving before the first
+ * one, go to the kernel and expire there.
  */
 #ifndef TESTUDO_FRAGMENTS_H
 #define TESTUDO_FRAGMENTS_H
@@ -11,8 +11,8 @@
 #include "maps.h"
 
 /*
- * A receiver gives up after 60 seconds (RFC 8200 4.5); after that the number belongs to another
- * datagram.
+ * A receiver gives up after 60 seconds (RFC 8200 4.5); after that the identification belongs to
+ * another datagram.
  */
 #define REASSEMBLY_NS 60000000000ULL
 

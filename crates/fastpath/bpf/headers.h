@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * Protocol headers and numbers, as far as the filter reads them; everything in network byte order.
- */
+/* Protocol headers and numbers that the filter reads; everything in network byte order. */
 #ifndef TESTUDO_HEADERS_H
 #define TESTUDO_HEADERS_H
 
@@ -66,8 +64,8 @@ struct ipv6 {
 } __attribute__((packed));
 
 /*
- * Hop-by-hop, routing and destination options begin alike; `segments_left` is the routing header's
- * (RFC 8200 4.4).
+ * Hop-by-hop, routing and destination options begin in the same way; `segments_left` is the routing
+ * header's (RFC 8200 4.4).
  */
 struct extension {
 	__u8 next;
@@ -90,7 +88,7 @@ struct esp {
 	__be32 number;
 } __attribute__((packed));
 
-/* AH (RFC 4302 2): what stands before the same two, and the ICV behind them. */
+/* AH (RFC 4302 2): the fields before the same two; the ICV follows them. */
 struct ah {
 	__u8 next;
 	__u8 length;
@@ -98,7 +96,7 @@ struct ah {
 	struct esp numbers;
 } __attribute__((packed));
 
-#define IKE_INITIATOR 0x08 /* the sender began the IKE SA */
+#define IKE_INITIATOR 0x08 /* the sender initiated the IKE SA */
 
 /* RFC 7296 3.1 */
 struct ike {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Which node a packet is for, where all nodes see all packets. crates/cluster/src/dispatch.rs says
- * the same, and why; a test compares the two.
+ * The node of a packet, if all nodes get all packets. crates/cluster/src/dispatch.rs does the same,
+ * with the reasons; a test compares the two.
  */
 #ifndef TESTUDO_HOME_H
 #define TESTUDO_HOME_H
@@ -10,7 +10,7 @@
 #include "packet.h"
 #include "siphash.h"
 
-/* A home is a kind and a shard; no reason is as large. */
+/* A home is a kind and a shard; it is larger than any reason. */
 #define HOME(kind, shard) ((kind) << 8 | (shard))
 
 enum home_kind {
@@ -28,13 +28,13 @@ static __always_inline int has_shard(const __u64 shards[4], __u8 shard)
 }
 
 /*
- * Answers `reason` if this node keeps packets of this home, else why it does not: `home` may be a
- * reason to drop the packet too.
+ * Returns `reason` if this node keeps packets of this home, otherwise the reason against it; `home`
+ * may itself be a reason to drop the packet.
  *
- * A daemon that lives tells again and again until when its table holds; beyond that another node
- * may have its shards, and the kernel, which knows nothing of that, must not answer or forward
- * beside it. A worker looks at the clock itself, once a burst, and without a daemon it has no
- * socket: its packets need not pay for the clock.
+ * A living daemon extends the deadline of its table. After the deadline another node may have its
+ * shards, and the kernel, which does not know that, must not answer or forward too. A worker checks
+ * the clock itself, once per burst, and without a daemon it has no socket: its packets need no
+ * check here.
  */
 static __always_inline int at_home(const struct cluster *cluster, __u32 home, int reason)
 {
@@ -52,7 +52,7 @@ static __always_inline int at_home(const struct cluster *cluster, __u32 home, in
 		kept = has_shard(cluster->packets, home) || has_shard(cluster->held, home);
 		break;
 	case HOME_PAIR:
-		/* The kernel's for the most part, which cannot keep anything back. */
+		/* Mostly for the kernel, which cannot keep packets back. */
 		kept = has_shard(cluster->packets, home);
 		break;
 	case HOME_IKE:
@@ -118,13 +118,13 @@ static __always_inline int protect_at(const struct arrival *arrival, __u32 flags
 }
 
 /*
- * The highest sequence number that came by for another node, so that whoever takes the SA over
- * knows what not to take again. Who carries it has its replay window, and need not pay. The daemon
- * has entered the SPIs that there are, so a stranger's take no room.
+ * Records the highest sequence number seen for another node, so that a node that takes the SA over
+ * knows which numbers may have been accepted. The node that carries the SA has its replay window,
+ * and needs no record. Only the daemon adds SPIs, so a stranger's need no memory.
  *
- * Written without a lock: packets of an SA come by one queue and so by one processor, but for the
- * moment in which its peer's path changes; what is lost then is a number that is exceeded by the
- * next packet. Numbers wrap with ESN.
+ * Written without a lock: packets of an SA arrive in one queue and so on one processor, except for
+ * a moment when its peer's path changes; a number lost then is exceeded by the next packet. Numbers
+ * wrap with ESN.
  */
 static __always_inline void note_seen(const struct esp *esp)
 {
@@ -150,8 +150,8 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
 }
 
 /*
- * A fragment of ESP or AH: only the whole packet tells every node whose it is, so all put it
- * together. The first one has the sequence number.
+ * A fragment of ESP or AH: only the whole packet shows its home, so all nodes reassemble it. The
+ * first one has the sequence number.
  */
 static __always_inline int home_of_fragment(const struct arrival *arrival,
 					    const struct payload *payload, void *end)
@@ -169,7 +169,7 @@ static __always_inline int home_of_fragment(const struct arrival *arrival,
 	return HOME(HOME_EVERYBODY, 0);
 }
 
-/* By the SPI that we chose; before we have chosen one, by a hash of the peer's. */
+/* By the gateway's SPI; before there is one, by a hash of the peer's. */
 static __always_inline int home_of_ike(const struct cluster *cluster, const struct ike *ike,
 				       void *end)
 {
@@ -210,8 +210,8 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster,
 }
 
 /*
- * Of a packet to a VIP that would pass for this reason. Answers a home, or the reason to drop the
- * packet after all.
+ * The home of a packet to a VIP that would pass for this reason, or the reason to drop it after
+ * all.
  */
 static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload,
 				       int reason, void *end)
@@ -234,8 +234,8 @@ static __always_inline int home_at_vip(const struct arrival *arrival, const stru
 }
 
 /*
- * Of a packet between others, or to an address of this node alone: to all other nodes it is one
- * between others.
+ * The home of a packet between other hosts, or to an address of this node only: for all other nodes
+ * it is one between other hosts.
  */
 static __always_inline int home_elsewhere4(const struct arrival *arrival, const struct ipv4 *ip)
 {
@@ -247,7 +247,7 @@ static __always_inline int home_elsewhere6(const struct arrival *arrival, const 
 	return arrival->way == TO_CLUSTER ? home_of_pair6(arrival->cluster, ip) : HOME(HOME_OWN, 0);
 }
 
-/* True if a cluster has a say in what would otherwise go where `reason` says. */
+/* True if a cluster also decides on packets with this reason. */
 static __always_inline int needs_home(const struct arrival *arrival, int reason)
 {
 	return arrival->cluster && reason < DROP_NO_SOCKET;

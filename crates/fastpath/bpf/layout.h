@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What the filter and the daemon have to agree on. src/filter/layout.rs says the same in Rust; a
- * test there compares the two. Pinned maps outlive the daemon: raise LAYOUT_VERSION with every
- * change of a map or of what a value means.
+ * The layout shared by the filter and the daemon. src/filter/layout.rs has the same in Rust; a test
+ * there compares the two. Pinned maps outlive the daemon: increase LAYOUT_VERSION with every change
+ * of a map or of the meaning of a value.
  */
 #ifndef TESTUDO_LAYOUT_H
 #define TESTUDO_LAYOUT_H
@@ -20,7 +20,7 @@
 #define MAX_SEEN 262144
 
 /*
- * Whose maps these are. Interface numbers mean nothing outside the network namespace, known here by
+ * The owner of these maps. Interface numbers are only valid in the network namespace, identified by
  * its cookie.
  */
 struct layout {
@@ -29,7 +29,7 @@ struct layout {
 	__u64 netns;
 };
 
-/* Stamped directly before a packet that goes to a worker. */
+/* The stamp, directly before a packet that goes to a worker. */
 #define STAMP_MAGIC 0x54
 
 #define CLASS_PROTECT 1
@@ -56,24 +56,24 @@ struct port {
 	__u8 cluster_mac[6];
 };
 
-/* What a prefix in the tries asks for. Neither: an exception inside a larger prefix. */
+/* Flags of a prefix in the tries. Neither of the two: an exception inside a larger prefix. */
 #define PREFIX_PROTECT_TO 1
 #define PREFIX_REFUSE_FROM 2
-/* The prefix is here only because of one around it. A note of the daemon's to its successor. */
+/* The prefix is here only because of one around it. Written for the next daemon. */
 #define PREFIX_WITHIN 4
 /*
- * One shard carries all of its packets: the one in the second octet. Else every node's worker gets
- * them.
+ * All of its packets belong to one shard: the one in the second octet. Without this flag every
+ * node's worker gets them.
  */
 #define PREFIX_HOMED 8
 /*
- * Clear packets from here go to a worker, which asks the policies about both addresses and the
+ * Clear packets from here go to a worker, which applies the policies to both addresses and the
  * ports.
  */
 #define PREFIX_JUDGE_FROM 16
 /*
- * Policies for everything alone hold the prefix back: none is about it and an address that is
- * LOCAL_UNSELECTED.
+ * Only policies for everything protect the prefix: none of them covers both it and an address that
+ * is LOCAL_UNSELECTED.
  */
 #define PREFIX_OPEN_TO_HOST 32
 /*
@@ -86,15 +86,16 @@ struct port {
 /* Kinds of local addresses: any, and one that all nodes have. */
 #define LOCAL_ADDRESS 1
 #define LOCAL_VIP 2
-/* No policy for everything has the address on our side. */
+/* No policy for everything has the address on its local side. */
 #define LOCAL_UNSELECTED 4
 
 #define CLUSTER_ON 1
 #define CLUSTER_DEFAULT_HOST 2
 
 /*
- * What a node keeps of what all nodes see. Written whole; a packet depends on one bit of each set,
- * so it meets the old table or the new one, whatever the order in which the octets are written.
+ * What a node keeps of the packets that all nodes get. Written as a whole; a packet depends on one
+ * bit of each set, so it meets the old table or the new one, in whatever order the octets are
+ * written.
  */
 struct cluster {
 	__u64 packets[4]; /* shards whose packets it carries, shard 0 first */

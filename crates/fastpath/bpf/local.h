@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Packets to one of the gateway's own addresses: IKE for the kernel, ESP and AH for a worker. Each
- * function answers a reason, or UNDECIDED if the packet is an ordinary one.
+ * function returns a reason, or UNDECIDED for an ordinary packet.
  */
 #ifndef TESTUDO_LOCAL_H
 #define TESTUDO_LOCAL_H
@@ -11,7 +11,7 @@
 
 #define UNDECIDED REASONS
 
-/* UDP to port 4500: IKE behind a marker of four zero octets, a keepalive, or ESP (RFC 3948 2). */
+/* UDP to port 4500: IKE after a marker of four zero octets, a keepalive, or ESP (RFC 3948 2). */
 static __always_inline int classify_natt(void *payload, __u32 length, void *end)
 {
 	const __u8 *octet = payload;
@@ -52,8 +52,8 @@ static __always_inline int classify_udp(const struct payload *payload, void *end
 }
 
 /*
- * The first fragment of a UDP datagram: its ports, and to 4500 what follows them. IKE is put
- * together by the kernel, like all else that is the kernel's; ESP by a worker.
+ * The first fragment of a UDP datagram: decides by its ports, and to port 4500 by the octets after
+ * them. The kernel reassembles IKE, like everything else for the kernel; a worker reassembles ESP.
  */
 static __always_inline int classify_udp_start(const struct payload *payload,
 					      const struct datagram *datagram, void *end)
@@ -82,8 +82,8 @@ static __always_inline int classify_udp_start(const struct payload *payload,
 }
 
 /*
- * Fragments of what belongs to a worker must not reach the kernel: put together there, they would
- * be handled behind the worker's back.
+ * Fragments of packets for a worker must not reach the kernel, which would reassemble and process
+ * them without the worker.
  */
 static __always_inline int classify_fragment(const struct payload *payload,
 					     const struct datagram *datagram, void *end)
@@ -101,8 +101,8 @@ static __always_inline int classify_fragment(const struct payload *payload,
 }
 
 /*
- * ICMP errors tell path MTUs and come from any router on the way, whose address may lie in a
- * protected prefix. They are the kernel's, which checks the packet quoted in them (RFC 4301 6).
+ * ICMP errors report path MTUs and come from any router on the path, whose address may be in a
+ * protected prefix. They go to the kernel, which checks the packet quoted in them (RFC 4301 6).
  */
 static __always_inline int classify_icmp(const struct payload *payload, void *end)
 {
@@ -120,7 +120,7 @@ static __always_inline int classify_icmp(const struct payload *payload, void *en
 	return error ? PASS_ICMP_ERROR : UNDECIDED;
 }
 
-/* `icmp` is the family's number of ICMP. */
+/* `icmp` is the protocol number of the family's ICMP. */
 static __always_inline int classify_local(const struct payload *payload,
 					  const struct datagram *datagram, __u8 icmp, void *end)
 {

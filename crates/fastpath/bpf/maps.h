@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/*
- * The maps. All ports share them, and all are pinned: they are the policy that stands while no
- * daemon runs.
- */
+/* The maps. All ports share them, and all are pinned: they are the policy while no daemon runs. */
 #ifndef TESTUDO_MAPS_H
 #define TESTUDO_MAPS_H
 
@@ -11,7 +8,7 @@
 
 #include "layout.h"
 
-/* Written when the other maps are there; not read by the filter. */
+/* Written when the other maps are complete; not read by the filter. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -27,7 +24,7 @@ struct {
 	__type(value, struct port);
 } ports SEC(".maps");
 
-/* The gateway's own addresses that IKE and ESP come to. */
+/* The gateway's own addresses for IKE and ESP. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ADDRESSES);
@@ -59,7 +56,7 @@ struct {
 	__type(value, __u32);
 } prefixes6 SEC(".maps");
 
-/* One entry. Without CLUSTER_ON the gateway stands alone. */
+/* One entry. Without CLUSTER_ON there is no cluster. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -67,7 +64,7 @@ struct {
 	__type(value, struct cluster);
 } cluster SEC(".maps");
 
-/* The highest sequence number that came to a VIP, by SPI (both in the machine's byte order). */
+/* The highest sequence number seen to a VIP, by SPI (both in the machine's byte order). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_SEEN);
@@ -77,7 +74,7 @@ struct {
 } seen SEC(".maps");
 
 /*
- * Datagrams to port 4500 whose first fragment is for a worker, and when it came (nanoseconds since
+ * Datagrams to port 4500 whose first fragment is for a worker, with its time (nanoseconds since
  * boot).
  */
 struct {
@@ -87,7 +84,7 @@ struct {
 	__type(value, __u64);
 } fragments SEC(".maps");
 
-/* By port index * MAX_QUEUES + queue. An entry vanishes with its socket. */
+/* By port index * MAX_QUEUES + queue. An entry disappears with its socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, MAX_PORTS * MAX_QUEUES);

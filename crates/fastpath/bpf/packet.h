@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Parsing: from an IP header to what its payload is, without looking at any address. */
+/* Parsing: from an IP header to its payload, independent of addresses. */
 #ifndef TESTUDO_PACKET_H
 #define TESTUDO_PACKET_H
 
@@ -22,7 +22,7 @@ enum fragment {
 /* The payload of an IP packet. */
 struct payload {
 	void *start;
-	__u32 length; /* octets that the IP header claims, all of them in the frame */
+	__u32 length; /* octets according to the IP header, all of them in the frame */
 	__u32 id;     /* of the datagram, if this is a fragment */
 	__u8 proto;
 	__u8 fragment; /* enum fragment */
@@ -31,8 +31,8 @@ struct payload {
 #define PARSED (-1)
 
 /*
- * Finds the payload of an IPv4 packet. `frame` is the length of the frame behind the Ethernet
- * header, padding included. Answers PARSED, or the reason to drop the packet.
+ * Finds the payload of an IPv4 packet. `frame` is the length of the frame after the Ethernet
+ * header, padding included. Returns PARSED, or the reason to drop the packet.
  */
 static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct payload *payload)
 {
@@ -55,10 +55,7 @@ static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct
 	return PARSED;
 }
 
-/*
- * Reads a fragment header. An atomic fragment (RFC 6946) counts as a first one: it is a fragment
- * all the same.
- */
+/* Reads a fragment header. An atomic fragment (RFC 6946) counts as a first fragment. */
 static __always_inline void parse_fragment6(const struct fragment6 *header, struct payload *payload)
 {
 	payload->id = header->id;
@@ -67,8 +64,8 @@ static __always_inline void parse_fragment6(const struct fragment6 *header, stru
 }
 
 /*
- * Goes one extension header further. Answers PARSED if the upper layer is reached, the reason to
- * drop the packet, or REASONS if there is more to walk.
+ * Skips one extension header. Returns PARSED if the upper layer is reached, the reason to drop the
+ * packet, or REASONS if there are more.
  */
 static __always_inline int walk_extension(struct payload *payload, void *end)
 {
@@ -107,9 +104,9 @@ static __always_inline int walk_extension(struct payload *payload, void *end)
 }
 
 /*
- * Finds the payload of an IPv6 packet, whose length has been checked, behind its extension headers.
+ * Finds the payload of an IPv6 packet, whose length has been checked, after its extension headers.
  * In a later fragment, the protocol is that of the first header of the fragmentable part (RFC 8200
- * 4.5). Answers PARSED, or the reason to drop the packet.
+ * 4.5). Returns PARSED, or the reason to drop the packet.
  */
 static __always_inline int parse_ipv6(const struct ipv6 *ip, void *end, struct payload *payload)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Packets between others, and ordinary ones to us, by their addresses alone: no header further in
- * can change the verdict, so nothing can hide in extension headers or fragments. Where policies say
- * more than a prefix can, a worker asks them.
+ * Packets between other hosts, and ordinary ones to the gateway, by their addresses only: no inner
+ * header can change the verdict, so nothing can hide in extension headers or fragments. If a policy
+ * depends on more than a prefix, a worker applies it.
  */
 #ifndef TESTUDO_POLICY_H
 #define TESTUDO_POLICY_H
@@ -28,10 +28,9 @@ static __always_inline __u32 flags6(const struct address6 *addr)
 }
 
 /*
- * `from` are the flags of the source, `to` those of the destination. What comes in clear from a
- * prefix whose traffic must be protected is discarded (RFC 4301 5.2): it is forged, or took the
- * wrong way. From a prefix that is not refused something may be on its way into a tunnel: there the
- * outbound policies decide.
+ * `from` are the flags of the source, `to` those of the destination. A clear packet from a prefix
+ * whose traffic must be protected is discarded (RFC 4301 5.2): it is forged, or was routed wrongly.
+ * A packet from any other prefix may be on its way into a tunnel: the outbound policies decide.
  */
 static __always_inline int classify_transit(const struct port *port, __u32 from, __u32 to)
 {
@@ -46,9 +45,9 @@ static __always_inline int classify_transit(const struct port *port, __u32 from,
 }
 
 /*
- * `from` are the flags of the source, `local` those of our address. What is held back is what a
- * policy selects, by both of its sides. The kernel gets the rest by the port that it came by, where
- * its own firewall looks for it.
+ * `from` are the flags of the source, `local` those of the gateway's address. Packets that a policy
+ * selects, by both of its sides, are dropped. The kernel gets the others through the port they came
+ * in by, where its own firewall sees them.
  */
 static __always_inline int classify_ordinary(const struct port *port, __u32 from, __u32 local)
 {

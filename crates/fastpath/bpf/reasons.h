@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Why a packet went where it went: each packet counts for exactly one of these. The order is part
- * of the layout: pass, then worker, then drop. src/filter/reason.rs has the same list with a
+ * The reason of each decision: each packet counts for exactly one of these. The order is part of
+ * the layout: pass, then worker, then drop. src/filter/reason.rs has the same list with a
  * description of each.
  */
 #ifndef TESTUDO_REASONS_H

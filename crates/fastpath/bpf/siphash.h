@@ -45,7 +45,7 @@ static __always_inline void siphash_absorb(struct siphash *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* Of `count` words, each as it stands in the packet. */
+/* The hash of `count` words, each in the packet's byte order. */
 static __always_inline __u64 siphash(const __u64 key[2], const __u64 *words, int count)
 {
 	struct siphash s = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* From a reason to what is done with the packet, and to its count. */
+/* From a reason to the action on the packet, and its counter. */
 #ifndef TESTUDO_VERDICT_H
 #define TESTUDO_VERDICT_H
 
@@ -22,9 +22,9 @@ static __always_inline int drop(const struct port *port, __u32 reason)
 }
 
 /*
- * A frame to the cluster's MAC address goes up as one to the port's own: by a group address the
- * kernel would take it in but never forward it, and by a unicast address that is not its own it
- * would not take it at all.
+ * Changes the destination of a frame from the cluster's MAC address to the port's own: with a group
+ * address the kernel would accept it but never forward it, and with a foreign unicast address it
+ * would not accept it.
  */
 static __always_inline int pass(struct xdp_md *ctx, const struct arrival *arrival, __u32 reason)
 {
@@ -55,7 +55,7 @@ static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __
 {
 	struct stamp *stamp;
 
-	/* A driver that puts something there itself would move the stamp. */
+	/* If a driver uses this room itself, the stamp would move. */
 	if ((void *)(long)ctx->data_meta != (void *)(long)ctx->data)
 		return 0;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*stamp)))
@@ -69,7 +69,7 @@ static __always_inline int stamp(struct xdp_md *ctx, const struct port *port, __
 	return 1;
 }
 
-/* Without a worker's socket the packet is dropped: the answer to a dead daemon. */
+/* Without a worker's socket the packet is dropped: fail closed after the daemon's death. */
 static __always_inline int to_worker(struct xdp_md *ctx, const struct arrival *arrival,
 				     __u32 reason)
 {

@@ -1,5 +1,5 @@
-//! What can go wrong when the fast path is set up. Nothing here happens per packet: packets that
-//! cannot go on are counted, not reported.
+//! Errors of setting the fast path up. Nothing here happens per packet: packets that cannot go on
+//! are counted, not reported.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A system call failed that has no interface to name.
+    /// A system call failed that concerns no interface.
     #[error("{call}: {source}")]
     System {
-        /// The call and what it was for.
+        /// The call and its purpose.
         call: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -20,12 +20,12 @@ pub enum Error {
     Interface {
         /// Name of the interface.
         interface: String,
-        /// The call and what it was for.
+        /// The call and its purpose.
         call: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A number of frames that cannot be.
+    /// The number of frames is out of range.
     #[error("frame pool of {found} frames, expected 1 to {limit}")]
     FrameCount {
         /// Frames asked for.
@@ -33,7 +33,7 @@ pub enum Error {
         /// Most frames that a pool may have.
         limit: usize,
     },
-    /// A ring size that cannot be.
+    /// The size of a ring is out of range.
     #[error("interface {interface}: ring of {found} entries, expected a power of two from {least} to {most}")]
     RingSize {
         /// Name of the interface.
@@ -45,7 +45,7 @@ pub enum Error {
         /// Most entries.
         most: u32,
     },
-    /// A packet of this size does not fit into a frame.
+    /// The interface's packets do not fit into a frame.
     #[error("interface {interface}: MTU {found}, expected at most {limit} with frames of {chunk} octets")]
     MtuTooLarge {
         /// Name of the interface.
@@ -67,7 +67,7 @@ pub enum Error {
         /// Receive queues in use.
         queues: u32,
     },
-    /// A worker has a number for each of its ports, and waits for all of them at once.
+    /// The worker was given more ports than it has numbers for.
     #[error(
         "worker {worker}: {found} queues of ports, expected at most {limit}: have more workers, or fewer queues"
     )]
@@ -106,5 +106,5 @@ pub enum Error {
     Netlink(#[from] crate::netlink::NetlinkError),
 }
 
-/// What the fast path's set-up answers.
+/// Result of setting the fast path up.
 pub type Result<T> = std::result::Result<T, Error>;

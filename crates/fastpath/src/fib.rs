@@ -1,7 +1,7 @@
 //! The forwarding table: an immutable picture of the kernel's routes, neighbours and addresses.
 //!
 //! Workers only read it; [`crate::netlink`] makes a new one when the kernel's tables change.
-//! Nothing here asks the kernel anything, so tests build tables of their own with [`Fib::builder`].
+//! Nothing here asks the kernel, so tests build tables of their own with [`Fib::builder`].
 
 mod builder;
 mod neighbours;
@@ -25,7 +25,7 @@ use testudo_wire::icmp::Sources;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
-/// Ports of the instance, as many as there may be.
+/// A set of the instance's ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortSet(u64);
 
@@ -34,7 +34,7 @@ impl PortSet {
         1u64.checked_shl(port.0.into()).unwrap_or(0)
     }
 
-    /// True if the port is one of them.
+    /// True if the port is in the set.
     #[inline]
     pub fn contains(self, port: PortIndex) -> bool {
         self.0 & Self::bit(port) != 0
@@ -61,7 +61,7 @@ impl FromIterator<PortIndex> for PortSet {
 pub enum Route {
     /// Out of an interface.
     Forward(NextHop),
-    /// An address of this machine, a broadcast or a multicast address: the kernel's.
+    /// To the kernel: an address of this machine, a broadcast or a multicast address.
     Local,
     /// Discarded with an ICMP "host unreachable".
     Unreachable,
@@ -104,7 +104,7 @@ pub enum Out {
     },
 }
 
-/// What the kernel says of a port's interface.
+/// The kernel's data about a port's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLink {
     /// Number of the port.
@@ -123,17 +123,17 @@ pub struct PortLink {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A route, and all ports that its next hops lie behind: one that has several is used by its first
-/// alone.
+/// A route, and all ports behind which its next hops lie. A route with several next hops is used by
+/// its first alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Paths {
     route: Route,
     behind: PortSet,
-    /// It is the default route: whatever no other route is about takes it.
+    /// True for the default route: packets that no other route matches take it.
     is_default: bool,
 }
 
-/// What does not change when only neighbours do.
+/// The part of the table that stays when only neighbours change.
 #[derive(Debug)]
 struct Routing {
     ports: Vec<PortLink>,
@@ -146,7 +146,7 @@ struct Routing {
     v6: RangeTable<u128>,
 }
 
-/// For what no prefix holds.
+/// The answer for destinations that no prefix holds.
 const NO_PATHS: Paths = Paths { route: Route::NoRoute, behind: PortSet(0), is_default: false };
 
 /// The forwarding table.
@@ -163,12 +163,12 @@ impl Fib {
         FibBuilder::default()
     }
 
-    /// Grows by one with every table that the kernel's changes made; 0 before the first.
+    /// Number of this table; each change of the kernel's tables makes one. 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The most specific route. The kernel's local table stands above its main table, whatever the
+    /// The most specific route. The kernel's local table comes before its main table, whatever the
     /// prefix lengths.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Route {
@@ -190,19 +190,19 @@ impl Fib {
         self.paths(destination.into()).route
     }
 
-    /// True if the route to an address leads out of this port, by one of its next hops at least:
-    /// what strict reverse path forwarding asks of the source of a packet that came in there (RFC
-    /// 3704 §2.2).
+    /// True if the route to an address leads out of this port, by at least one of its next hops:
+    /// the check of strict reverse path forwarding for the source of a packet that came in there
+    /// (RFC 3704 §2.2).
     pub fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
         self.paths(addr).behind.contains(port)
     }
 
-    /// How many routes of the main table lead out of a port, by one of their next hops at least.
+    /// How many routes of the main table lead out of a port, by at least one of their next hops.
     pub fn routes_through(&self, port: PortIndex) -> usize {
         self.routing.through.get(usize::from(port.0)).copied().unwrap_or(0)
     }
 
-    /// True if nothing but the default route leads to an address.
+    /// True if only the default route leads to an address.
     pub fn is_by_default(&self, addr: IpAddr) -> bool {
         self.paths(addr).is_default
     }
@@ -216,7 +216,7 @@ impl Fib {
         self.routing.routes.get(number as usize).copied().unwrap_or(NO_PATHS)
     }
 
-    /// All neighbours, by port and address: of IPv4 first.
+    /// All neighbours, by port and address: IPv4 first.
     pub fn neighbours(&self) -> impl Iterator<Item = (PortIndex, IpAddr)> + '_ {
         self.neighbours.keys()
     }
@@ -240,13 +240,13 @@ impl Fib {
         Self { generation, routing: Arc::clone(&self.routing), neighbours }
     }
 
-    /// All addresses of this machine, those of interfaces that are no port included.
+    /// All addresses of this machine, including those of interfaces that are no port.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.routing.addresses
     }
 
-    /// The prefixes in which somebody gave this machine an address: exceptions in any larger prefix
-    /// that is protected. Addresses and routes that the network hands out count for nothing here.
+    /// The prefixes in which an administrator gave this machine an address: exceptions in any
+    /// larger protected prefix. Addresses and routes that the network hands out do not count.
     pub fn connected(&self) -> &[Prefix] {
         &self.routing.connected
     }
@@ -262,8 +262,9 @@ impl Fib {
         ports.binary_search_by_key(&index, |p| p.index).ok().and_then(|i| ports.get(i))
     }
 
-    /// Addresses of the port: what ICMP errors about packets that came in there carry as source
-    /// (RFC 1812 §4.3.2.4). No link-local one, with which an error would not get beyond the link.
+    /// Addresses of the port: the sources of ICMP errors about packets that came in there (RFC 1812
+    /// §4.3.2.4). Link-local addresses are left out, because such an error would not leave the
+    /// link.
     pub fn sources(&self, port: PortIndex) -> Sources {
         let mut sources = Sources::default();
         for addr in self.port(port).map(|link| link.addresses.as_slice()).unwrap_or_default() {

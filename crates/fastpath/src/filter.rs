@@ -1,16 +1,16 @@
 //! The XDP filter: loading, attaching, pinning, its policy and its counters.
 //!
-//! The filter decides for each received frame: to the kernel, to a worker, or nowhere
-//! (`bpf/filter.bpf.c`). Its links and maps are pinned under `/sys/fs/bpf/testudo-INSTANCE/` and go
-//! on without the daemon; the sockets do not, and then what was for a worker is dropped.
-//! [`cleanup`] alone takes it all away.
+//! The filter decides for each received frame whether it goes to the kernel, to a worker, or is
+//! dropped (`bpf/filter.bpf.c`). Its links and maps are pinned under
+//! `/sys/fs/bpf/testudo-INSTANCE/` and outlive the daemon. The sockets do not, so frames for a
+//! worker are dropped then. Only [`cleanup`] removes all of it.
 //!
-//! Open it, set addresses and prefixes, attach it to the ports, and set the sockets, in this order:
-//! from the first packet on, a port knows what is protected.
+//! Open the filter, set addresses and prefixes, attach it to the ports, and set the sockets, in
+//! this order: then a port knows from the first packet on which prefixes are protected.
 //!
-//! Frames with a VLAN tag are another interface's and go to the kernel. A driver that takes tags
-//! off by itself hides them: turn that off (`ethtool -K PORT rxvlan off`) where a port also carries
-//! VLANs.
+//! Frames with a VLAN tag belong to another interface and go to the kernel. A driver that strips
+//! tags by itself hides them: turn that off (`ethtool -K PORT rxvlan off`) where a port also
+//! carries VLANs.
 
 mod bpffs;
 mod cleanup;
@@ -60,19 +60,19 @@ pub struct Filter {
     pins: PinDir,
     loaded: Loaded,
     inherited: bool,
-    /// On the ports of a cluster's node.
+    /// Programs behind the filter, on the ports of a cluster's node.
     claims: BTreeMap<u32, ClaimLink>,
-    /// As last written.
+    /// The cluster's entry, as last written.
     cluster: ClusterValue,
     /// The addresses that all nodes of the cluster have.
     vips: BTreeSet<IpAddr>,
-    /// Always as the maps have it.
+    /// Always equal to what the maps say.
     unselected: BTreeSet<IpAddr>,
 }
 
 impl Filter {
-    /// Loads the filter. Pinned maps of an earlier run are taken over with all that is in them, so
-    /// that what was protected stays so; the program on the ports is replaced by [`Self::attach`].
+    /// Loads the filter. Pinned maps of an earlier run are taken over with their contents, so that
+    /// protected prefixes stay protected. [`Self::attach`] replaces the program on the ports.
     pub fn open(instance: &Instance) -> Result<Self> {
         let netns = netns::cookie()?;
         let pins = PinDir::create(instance)?;
@@ -86,7 +86,7 @@ impl Filter {
         Ok(this)
     }
 
-    /// True if the maps are those of an earlier run.
+    /// True if the maps come from an earlier run.
     pub fn is_inherited(&self) -> bool {
         self.inherited
     }
@@ -131,13 +131,14 @@ impl Filter {
         Ok(prefixes)
     }
 
-    /// Sets the prefixes. While this goes on, every packet is treated the old way or the new one.
-    /// If it fails, call it again with the earlier set.
+    /// Sets the prefixes. While they change, every packet is treated as before or as after. If this
+    /// fails, call it again with the earlier set.
     pub fn set_prefixes(&mut self, prefixes: &PrefixUses) -> Result<()> {
         self.change_prefixes(&policy::changes(&self.prefixes()?, prefixes))
     }
 
-    /// Changes some prefixes and leaves the others as they are, with the same promise.
+    /// Changes some prefixes and leaves the others. While they change, every packet is treated as
+    /// before or as after.
     pub fn change_prefixes(&mut self, changes: &PrefixChanges) -> Result<()> {
         for step in policy::in_order(changes) {
             match step {
@@ -162,7 +163,7 @@ impl Filter {
         self.loaded.sockets.set(&key, &value, &format_args!("of port {} queue {queue}", port.0))
     }
 
-    /// What was counted since the maps were made.
+    /// The counts since the maps were made.
     pub fn counters(&self, set: CounterSet) -> Result<FilterCounters> {
         let mut counters = FilterCounters::default();
         for reason in Reason::ALL {
@@ -172,9 +173,9 @@ impl Filter {
         Ok(counters)
     }
 
-    /// What the filter takes for a frame, on average of so many runs in the kernel
-    /// (BPF_PROG_TEST_RUN), without a driver's part. Runs come from interface 1 of the network
-    /// namespace, the loopback interface: [`Self::set_port`] makes that a port.
+    /// The average time that the filter takes for a frame, over `runs` runs in the kernel
+    /// (BPF_PROG_TEST_RUN), without the driver's part. The runs come from interface 1 of the
+    /// network namespace, the loopback interface; [`Self::set_port`] makes that a port.
     pub fn cost(&self, frame: &[u8], runs: u32) -> Result<Duration> {
         // The filter puts a stamp before the frame.
         let mut output = vec![0; frame.len() + STAMP_LEN];

@@ -1,14 +1,14 @@
-//! Frames: the only packet buffers there are. They circulate between a worker's pool and its ports
-//! and are neither allocated nor freed while packets flow.
+//! Frames: the only packet buffers. They circulate between a worker's pool and its ports and are
+//! neither allocated nor freed while packets flow.
 //!
 //! A worker has one region of memory cut into chunks of equal size. A [`Frame`] is the right to use
-//! one chunk: it cannot be copied, so a chunk has one owner at any time, be it the pool, the
-//! worker, or a port that lent it to the kernel. Dropping a frame instead of giving it back loses
-//! its chunk until the process ends; the pool counts that.
+//! one chunk. It cannot be copied, so a chunk has one owner at any time: the pool, the worker, or a
+//! port that lent it to the kernel. Dropping a frame instead of giving it back loses its chunk
+//! until the process ends; the pool counts that.
 //!
 //! A *jumbo* frame is a run of adjacent chunks, for packets that are larger than a chunk. The
-//! kernel takes no chunks above 4096 octets, but takes and gives packets that lie in several: a
-//! jumbo frame is sent as it lies, and one that is received is put together in one
+//! kernel takes no chunks above 4096 octets, but takes and gives packets that lie in several. A
+//! jumbo frame is sent as it lies, and the chunks of a received packet are joined in one
 //! ([`crate::port`]).
 
 mod memory;
@@ -24,24 +24,23 @@ use testudo_wire::packet::PacketBuf;
 
 /// Octets that the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
 pub const XDP_HEADROOM: u16 = 256;
-/// Octets that we ask for on top of it, so that outer headers fit however much of its own room XDP
-/// has used.
+/// Octets that we ask for in addition, so that outer headers fit however much of its own headroom
+/// XDP has used.
 pub const EXTRA_HEADROOM: u16 = 128;
 /// Where a packet starts in a fresh frame, and where the kernel puts received ones.
 pub const HEADROOM: u16 = XDP_HEADROOM + EXTRA_HEADROOM;
 
-/// The right to use one chunk of a [`FrameMemory`], or a run of them, and where in it the packet
-/// lies.
+/// The right to use one chunk of a [`FrameMemory`] or a run of them, and the packet's place in it.
 ///
-/// Give it back to the [`FramePool`] or to a port; to drop it is to leak the chunk.
+/// Give it back to the [`FramePool`] or to a port: dropping it leaks the chunk.
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct Frame {
     chunk: NonNull<u8>,
     extent: Extent,
 }
 
-/// Start, length and size in one word: a frame is two words, which move in registers. As separate
-/// fields they would be written in parts and read as a whole, for which a processor has to wait.
+/// Start, length and size in one word: a frame is two words, which move in registers. Separate
+/// fields would be written in parts and read as a whole, which stalls the processor.
 #[derive(Clone, Copy)]
 struct Extent(u64);
 
@@ -130,7 +129,8 @@ impl Frame {
         self.extent = self.extent.at(HEADROOM, 0);
     }
 
-    /// Says where the packet lies. False, and nothing changed, if that is outside the frame.
+    /// Sets where the packet lies. Returns false, and changes nothing, if that is outside the
+    /// frame.
     #[inline]
     #[must_use]
     pub fn set_extent(&mut self, start: usize, len: usize) -> bool {
@@ -142,7 +142,8 @@ impl Frame {
         fits
     }
 
-    /// Copies a packet in behind the usual headroom. False, and nothing changed, if it is too long.
+    /// Copies a packet in behind the usual headroom. Returns false, and changes nothing, if it is
+    /// too long.
     #[must_use]
     pub fn fill(&mut self, packet: &[u8]) -> bool {
         let start = usize::from(HEADROOM);
@@ -153,14 +154,14 @@ impl Frame {
         fits
     }
 
-    /// The whole frame.
+    /// The octets of the whole frame.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the frame owns chunks of `capacity` octets, initialised when they were mapped.
         unsafe { std::slice::from_raw_parts(self.chunk.as_ptr(), self.capacity()) }
     }
 
-    /// The whole frame, to be changed.
+    /// The octets of the whole frame, to be changed.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; `&mut self` makes the access exclusive.
@@ -190,7 +191,7 @@ impl Frame {
     }
 
     /// The packet with all of the frame around it. Changes of its extent do not reach the frame by
-    /// themselves: take them over with [`Frame::set_extent`].
+    /// themselves: apply them with [`Frame::set_extent`].
     #[inline]
     pub fn packet(&mut self) -> PacketBuf<'_> {
         let (start, len) = (usize::from(self.start()), usize::from(self.len()));

@@ -1,11 +1,11 @@
-//! The generation of the virtual machine: a number in memory that becomes another one each time
-//! that the machine was set back to an earlier state, or continued from a copy. What a node of a
-//! cluster holds it must not use then: it has used it already.
+//! The generation of the virtual machine: a number in memory that changes whenever the machine is
+//! set back to an earlier state or continued from a copy. A node of a cluster must not use the
+//! state that it holds then, because it has already used it once.
 //!
-//! It is read from the page of a vmclock device (Linux 6.13 and later), by whose *disruption
-//! marker* a hypervisor tells of everything after which the machine may not be what it was:
-//! snapshots, and live migration too. Or from the first eight octets of a file, for hypervisors
-//! that have other means, and for tests.
+//! It is read from the page of a vmclock device (Linux 6.13 and later). The hypervisor changes its
+//! *disruption marker* after every event that may have changed the machine: snapshots, and live
+//! migration too. For other hypervisors and for tests it is read from the first eight octets of a
+//! file.
 
 use crate::sys::mmap::WatchedPage;
 use std::fs::File;
@@ -16,17 +16,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// What a vmclock page begins with: "VCLK", little-endian (vmclock-abi.h).
+/// First octets of a vmclock page: "VCLK", little-endian (vmclock-abi.h).
 const MAGIC: [u8; 4] = *b"VCLK";
-/// Where its disruption marker is: behind magic, size, version, two octets of kinds, and a count of
-/// changes.
+/// Offset of the disruption marker: behind magic, size, version, two octets of kinds, and a count
+/// of changes.
 const MARKER_OFFSET: usize = 16;
 
-/// The word that tells it. Its page stays mapped for as long as the process lives.
+/// The word that holds the generation. Its page stays mapped for as long as the process lives.
 static WATCHED: OnceLock<&AtomicU64> = OnceLock::new();
 
-/// Has [`current`] tell what stands there from now on: once a process. A file must have eight
-/// octets at least, and be written in place.
+/// Makes [`current`] read the generation from this device or file from now on. May be called once a
+/// process. A file must have at least eight octets and be written in place.
 pub fn watch(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     let is_file = file.metadata()?.is_file();
@@ -48,7 +48,7 @@ pub fn watch(path: &Path) -> io::Result<()> {
     WATCHED.set(word).map_err(|_| io::Error::other("the generation is watched elsewhere already"))
 }
 
-/// The generation; 0 where nothing tells. As quick as a read of memory.
+/// The generation; 0 if none is watched. As quick as a read of memory.
 #[inline]
 pub fn current() -> u64 {
     WATCHED.get().map_or(0, |word| word.load(Acquire))

@@ -1,5 +1,5 @@
-//! The kernel's view of the network, over rtnetlink: followed live for forwarding, and programmed
-//! where the kernel itself must not send in clear.
+//! The kernel's view of the network, over rtnetlink. It is followed live for forwarding, and
+//! programmed so that the kernel itself does not send protected traffic in clear.
 
 mod addresses;
 mod connection;

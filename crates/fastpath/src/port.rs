@@ -1,7 +1,7 @@
-//! Ports: where a worker's packets come from and go to, one queue of an interface each.
+//! Ports: one queue of an interface each, by which a worker receives and sends packets.
 //!
-//! A port moves frames and knows nothing of what is in them. [`xdp::XdpPort`] is AF_XDP;
-//! [`fake::FakePort`] is memory, for tests and for measuring the pipeline without a network.
+//! A port moves frames and does not read them. [`xdp::XdpPort`] is AF_XDP; [`fake::FakePort`] is
+//! memory, for tests and for measuring the pipeline without a network.
 
 mod facts;
 pub mod fake;
@@ -21,13 +21,13 @@ use crate::mac::MacAddr;
 use arrayvec::ArrayVec;
 use std::os::fd::BorrowedFd;
 
-/// Most frames that a port gives or takes at a time.
+/// Bound on the frames that a port gives or takes at a time.
 pub const BURST: usize = 64;
 
 /// A burst of frames in order of arrival.
 pub type FrameBurst = ArrayVec<Frame, BURST>;
 
-/// What a port is attached to.
+/// The interface of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     /// Number of the port within the instance.
@@ -40,14 +40,14 @@ pub struct PortInfo {
     pub mac: MacAddr,
     /// Largest IP packet that the interface took when the port was opened.
     pub mtu: u16,
-    /// Largest IP packet that the port can send, should the interface take more one day.
+    /// Largest IP packet that the port can send, even if the interface takes more by now.
     pub limit: u16,
 }
 
-/// What happened below the port, where the worker cannot count it (XDP_STATISTICS).
+/// Losses and other events below the port, which the worker cannot count (XDP_STATISTICS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStatistics {
-    /// Packets lost because of a fault other than a full ring.
+    /// Packets lost because of a fault other than a full or empty ring.
     pub rx_dropped: u64,
     /// Packets lost because the RX ring was full.
     pub rx_ring_full: u64,
@@ -61,16 +61,15 @@ pub struct PortStatistics {
     pub tx_ring_empty: u64,
     /// Packets that the device refused and the kernel dropped.
     pub tx_refused: u64,
-    /// Descriptors from the kernel that named no frame on loan, or left it; not zero means a
+    /// Descriptors from the kernel that named no frame on loan, or left it. Above zero it shows a
     /// driver's fault.
     pub stray: u64,
-    /// Packets in several chunks that were lost: too long for a jumbo frame, or there was none
-    /// free.
+    /// Packets in several chunks that were lost: too long for a jumbo frame, or none was free.
     pub rx_not_joined: u64,
 }
 
 impl PortStatistics {
-    /// The losses of two ports, or of one port in two parts of its life.
+    /// The sum of the losses of two ports, or of one port before and after a reopening.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -87,7 +86,7 @@ impl PortStatistics {
     }
 }
 
-/// What became of queued frames.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
     /// All are on their way.
@@ -100,32 +99,32 @@ pub enum Flushed {
 
 /// One queue of an interface. Frames are Ethernet frames without check sequence.
 pub trait Port {
-    /// What the port is attached to.
+    /// The interface of the port.
     fn info(&self) -> &PortInfo;
 
-    /// Appends received frames to `burst` until it is full or there are no more. What comes in
-    /// several chunks is put together in a jumbo frame of the pool.
+    /// Appends received frames to `burst` until it is full or there are no more. A packet that
+    /// comes in several chunks is joined in a jumbo frame of the pool.
     fn rx(&mut self, burst: &mut FrameBurst, pool: &mut FramePool);
 
-    /// Takes frames from the front of `burst` and queues them to be sent; leaves those that find no
-    /// room.
+    /// Takes frames from the front of `burst` and queues them for sending; leaves those that find
+    /// no room.
     fn tx(&mut self, burst: &mut FrameBurst);
 
-    /// Makes sure that queued frames leave: at most a few system calls, none when the other side is
-    /// awake.
+    /// Makes sure that queued frames leave. Makes at most a few system calls, and none if the other
+    /// side is awake.
     fn flush(&mut self) -> Flushed;
 
     /// Lends free frames of the pool to the receiving side.
     fn refill(&mut self, pool: &mut FramePool);
 
-    /// Brings frames that have been sent back to the pool.
+    /// Returns sent frames to the pool.
     fn reclaim(&mut self, pool: &mut FramePool);
 
-    /// Has the kernel fetch what the device has received, in this thread, where the port was opened
-    /// for that.
+    /// Has the kernel poll the device in this thread, if the port was opened for that.
     fn look(&mut self) {}
 
-    /// Readable when there is something to receive. `None` if one cannot wait for this port.
+    /// A descriptor that is readable when there is something to receive. `None` if waiting is not
+    /// possible.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Losses below the port.
@@ -135,7 +134,7 @@ pub trait Port {
     /// yet sent.
     fn held(&self) -> usize;
 
-    /// Ends the port and brings every frame back to the pool.
+    /// Closes the port and returns every frame to the pool.
     fn close(self, pool: &mut FramePool)
     where
         Self: Sized;

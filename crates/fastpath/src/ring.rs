@@ -1,13 +1,13 @@
 //! Single-producer single-consumer rings in memory shared with the kernel
 //! (Documentation/networking/af_xdp.rst).
 //!
-//! Two free-running 32-bit indices and a power of two of entries. The producer writes entries and
-//! then its index (release); the consumer reads that index (acquire), then the entries, then writes
-//! its own index (release), which gives the entries back. Each half keeps a copy of the other's
-//! index and reads the shared one only when the copy says that the ring is full, or empty: a burst
-//! costs one shared read and one shared write.
+//! A ring has two free-running 32-bit indices and a power of two of entries. The producer writes
+//! entries and then its index (release). The consumer reads that index (acquire), then the entries,
+//! then writes its own index (release), which gives the entries back. Each half keeps a copy of the
+//! other's index and reads the shared one only when the copy says that the ring is full, or empty:
+//! a burst costs one shared read and one shared write.
 //!
-//! Nothing here calls the kernel, so that the rings are tested over plain memory.
+//! Nothing here calls the kernel, so the rings can be tested over plain memory.
 
 mod consumer;
 mod producer;
@@ -38,12 +38,12 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     size: u32,
-    /// Keeps what the pointers point into.
+    /// Keeps the memory alive that the pointers point into.
     _memory: Box<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers lead into memory that `_memory` keeps; indices and flags are atomics, and
-// entries are touched only by the half that the indices give them to.
+// SAFETY: the pointers lead into memory that `_memory` keeps alive. Indices and flags are atomics,
+// and an entry is touched only by the half to which the indices give it.
 unsafe impl<T: Copy + Send> Send for Ring<T> {}
 
 impl<T: Copy + Send> Ring<T> {
@@ -79,7 +79,7 @@ impl<T: Copy + Send> Ring<T> {
 
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: points to an index inside `_memory`, which nobody accesses but atomically.
+        // SAFETY: points to an index inside `_memory`, which is only accessed atomically.
         unsafe { self.producer.as_ref() }
     }
 

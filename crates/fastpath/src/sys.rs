@@ -1,5 +1,5 @@
-//! The system calls of this crate, each as a function that cannot be called wrongly. `unsafe` stays
-//! here, and in [`frame`](crate::frame) and [`ring`](crate::ring), which hand memory out.
+//! The system calls of this crate, each as a function that is safe to call. `unsafe` stays here,
+//! and in [`frame`](crate::frame) and [`ring`](crate::ring), which hand memory out.
 
 pub(crate) mod bpf;
 pub(crate) mod ethtool;
@@ -12,7 +12,8 @@ pub(crate) mod tun;
 
 use std::io;
 
-/// What a call says that answers a negative number, and the reason in `errno`, if it fails.
+/// Turns the result of a call that returns a negative number on failure, with the reason in
+/// `errno`, into a `Result`.
 fn done(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

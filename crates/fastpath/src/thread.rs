@@ -1,4 +1,4 @@
-//! Threads that must not get in the way of workers.
+//! The scheduling of threads beside workers.
 
 use crate::error::{Error, Result};
 use crate::sys::thread as sys;
@@ -6,12 +6,12 @@ use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::io;
 
-/// Where a worker and another thread want the same processor, this leaves a tenth of it to the
-/// other.
+/// Nice value of threads that give way: on a processor that they share with a worker they get a
+/// tenth of it.
 const WORKER_NICE: libc::c_int = 10;
 
-/// The calling thread runs at a lower priority than workers from now on, and not on the processors
-/// that they are pinned to, unless there is no other.
+/// Lowers the calling thread's priority below that of workers, and keeps it off the processors to
+/// which workers are pinned, unless there is no other.
 pub fn give_way(pinned: &[usize]) -> Result<()> {
     sys::set_nice(WORKER_NICE).map_err(failed("lowering a priority"))?;
     if pinned.is_empty() {
@@ -25,10 +25,10 @@ pub fn give_way(pinned: &[usize]) -> Result<()> {
     if any { sched_setaffinity(this, &allowed).map_err(failed) } else { Ok(()) }
 }
 
-/// What decides for others within milliseconds and computes little.
+/// Nice value of threads that must decide within milliseconds and compute little.
 const PROMPT_NICE: libc::c_int = -10;
 
-/// The calling thread is preferred to workers and others from now on. Needs CAP_SYS_NICE.
+/// Raises the calling thread's priority above that of workers and others. Needs CAP_SYS_NICE.
 pub fn go_ahead() -> Result<()> {
     sys::set_nice(PROMPT_NICE).map_err(failed("raising a priority"))
 }
@@ -36,11 +36,11 @@ pub fn go_ahead() -> Result<()> {
 /// The time slice of a worker, in nanoseconds: the least that the kernel grants.
 const WORKER_SLICE_NS: u64 = 100_000;
 
-/// The calling thread asks for short time slices. When packets wake it while others compute, the
-/// kernel gives it the processor at once instead of when the other's slice of some milliseconds is
-/// over, as long as it has not had more than its share: what it gets in all stays the same. Kernels
-/// before 6.12 grant no such thing and change nothing. With a priority above 0, 20 at most, its
-/// share is larger too, which needs CAP_SYS_NICE.
+/// Requests short time slices for the calling thread. When packets wake it while other threads
+/// compute, the kernel gives it the processor at once, not when the other's slice of some
+/// milliseconds is over, as long as the thread has not had more than its fair part: its total stays
+/// the same. Kernels before 6.12 ignore the request. A priority above 0, up to 20, raises its total
+/// too, which needs CAP_SYS_NICE.
 pub fn be_prompt(priority: u8) -> Result<()> {
     let nice = sys::nice() - i32::from(priority);
     sys::set_scheduling(nice.max(-20), WORKER_SLICE_NS).map_err(failed("asking for short time slices"))
@@ -84,7 +84,7 @@ mod tests {
             be_prompt(5).unwrap();
             let (nice, slice) = sys::scheduling().unwrap();
             assert_eq!(nice, -2);
-            // Kernels before 6.12 tell 0.
+            // Kernels before 6.12 report 0.
             assert!([0, WORKER_SLICE_NS].contains(&slice), "{slice}");
         })
         .join()

@@ -1,9 +1,9 @@
-//! The host TUN: the way between the workers and the kernel's stack.
+//! The host TUN: the path between the workers and the kernel's stack.
 //!
-//! An AF_XDP socket cannot give a packet back to the kernel, so one TUN carries what a worker finds
-//! to be the kernel's, and what the kernel itself sends to protected prefixes. The interface is
-//! persistent: while no daemon reads it, the kernel drops what is routed there, and that is part of
-//! failing closed.
+//! An AF_XDP socket cannot give a packet back to the kernel. So one TUN carries the packets that a
+//! worker finds to be the kernel's, and those that the kernel itself sends to protected prefixes.
+//! The interface is persistent: while no daemon reads it, the kernel drops packets that are routed
+//! there, which is part of failing closed.
 //!
 //! Each worker has a queue of its own. The kernel sends the packets of a flow by the queue by which
 //! the flow's last one came, or by a hash.
@@ -21,13 +21,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::offload::{HEADER, Offload};
 
-/// Pieces that a packet for the kernel may lie in.
+/// Bound on the pieces of a packet for the kernel.
 pub const MAX_PIECES: usize = 65;
 
 const MULTI_QUEUE: libc::c_int = libc::IFF_MULTI_QUEUE;
 const ATTACH_FAILED: &str = "cannot make it, or attach to it";
 
-/// Checksums, and cutting TCP over IPv4 and IPv6 (TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6).
+/// Checksums, and segmentation of TCP over IPv4 and IPv6 (TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6).
 const OFFLOADS: libc::c_int = 0x07;
 
 /// An attached queue of the TUN. Each read and write is one whole IP packet.
@@ -39,9 +39,9 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the TUN, or attaches to the one that an earlier run left; then brings it up.
+    /// Makes the TUN, or attaches to the one of an earlier run, and brings it up.
     pub fn open(name: &str, mtu: u16) -> Result<Self> {
-        // Before there is a TUN that would outlive the refusal.
+        // Checked before a TUN exists that would outlive the refusal.
         settings::check_reverse_path()?;
         let file = attach_alone(name)?;
         let failed = |operation| TunError::because(name, operation);
@@ -49,12 +49,12 @@ impl Tun {
         settings::apply(name)?;
         let ifindex = ifindex_of(name)?;
         bring_up(&mut Connection::open()?, name, ifindex, mtu.into())?;
-        // Last: what fails before that leaves no TUN that was not there.
+        // Last, so that a failure before it leaves no new TUN behind.
         call::set_persistent(&file, true).map_err(failed("cannot make it persistent"))?;
         Ok(Self { file, name: name.to_owned(), ifindex })
     }
 
-    /// One more queue of the TUN.
+    /// Opens one more queue of the TUN.
     pub fn another(&self) -> Result<Self> {
         let file = attach(&self.name, MULTI_QUEUE)?;
         Ok(Self { file, name: self.name.clone(), ifindex: self.ifindex })
@@ -70,8 +70,8 @@ impl Tun {
         self.ifindex
     }
 
-    /// The next packet that the kernel sends: its octets, and what is still to be done to it.
-    /// `None` if there is none. A packet longer than `buffer` is cut.
+    /// Reads the next packet that the kernel sends: its octets, and the work that the kernel left
+    /// undone. `None` if there is none. A packet longer than `buffer` is cut.
     #[inline]
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
         let mut header = [0; HEADER];
@@ -84,8 +84,8 @@ impl Tun {
         }
     }
 
-    /// Gives a packet to the kernel that lies in at most [`MAX_PIECES`] pieces. False if it has no
-    /// room just now.
+    /// Writes a packet to the kernel that lies in at most [`MAX_PIECES`] pieces. Returns false if
+    /// the kernel has no room at the moment.
     #[inline]
     pub fn write(&self, offload: Offload, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
         let header = offload.to_bytes();
@@ -107,8 +107,8 @@ pub fn set_mtu(name: &str, mtu: u16) -> Result<()> {
     Ok(bring_up(&mut Connection::open()?, name, ifindex_of(name)?, mtu.into())?)
 }
 
-/// Removes a TUN. False if there is none. An interface of that name that is no TUN, or is in use,
-/// is an error.
+/// Removes a TUN. Returns false if there is none. Fails if the interface of this name is no TUN, or
+/// is in use.
 pub fn remove(name: &str) -> Result<bool> {
     if nix::net::if_::if_nametoindex(name).is_err() {
         return Ok(false);
@@ -118,12 +118,12 @@ pub fn remove(name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// It goes with its last descriptor.
+/// Makes the TUN end with its last descriptor.
 fn let_go(name: &str, file: &File) -> Result<()> {
     call::set_persistent(file, false).map_err(TunError::because(name, "cannot remove it"))
 }
 
-/// Has the kernel leave to us what a network card would do.
+/// Has the kernel leave to us the work of a network card.
 fn offload(name: &str, file: &File) -> Result<()> {
     let set = || {
         call::set_header_len(file, HEADER)?;
@@ -132,15 +132,15 @@ fn offload(name: &str, file: &File) -> Result<()> {
     set().map_err(TunError::because(name, "cannot set its offloads"))
 }
 
-/// Attaches to a TUN that nobody else has.
+/// Attaches to a TUN that no other process has.
 fn attach_alone(name: &str) -> Result<File> {
-    // The driver gives us one more queue beside another process's. A TUN has a carrier while
-    // anybody has it.
+    // The driver would give us one more queue beside another process's. A TUN has a carrier while a
+    // process has it.
     let is_in_use = ethtool::has_link(name).unwrap_or(false);
     let attached = match attach(name, MULTI_QUEUE) {
         Err(TunError::Device { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-            // Earlier versions left one that has a single queue for good. It has to go, and what is
-            // routed into it is unreachable until there is another: no packet leaves in clear.
+            // Earlier versions left a TUN with a single queue. It has to be removed. Packets that
+            // are routed into it are unreachable until there is another, so none leaves in clear.
             let_go(name, &attach(name, 0)?)?;
             attach(name, MULTI_QUEUE)
         }

@@ -1,9 +1,9 @@
-//! A frame memory as the UMEM of a socket: which chunks the kernel has, and the way there and back.
+//! A frame memory as the UMEM of a socket: which chunks the kernel has on loan.
 //!
-//! A frame becomes addresses when it is lent, and an address becomes a frame again only if its
-//! chunk is on loan. A jumbo frame is lent as the chunks that its packet lies in, and is a frame
-//! again when all of these are back. So neither a confused driver nor a doubled completion can make
-//! two frames of one chunk.
+//! A frame becomes addresses when it is lent. An address becomes a frame again only if its chunk is
+//! on loan. A jumbo frame is lent as the chunks in which its packet lies, and is a frame again when
+//! all of these are back. So neither a faulty driver nor a duplicate completion can make two frames
+//! of one chunk.
 #![cfg_attr(
     not(test),
     expect(
@@ -24,14 +24,14 @@ pub(crate) struct Umem {
     count: usize,
 }
 
-/// What an address of the kernel's stands for.
+/// The meaning of an address that the kernel returned.
 #[derive(Debug)]
 pub(crate) enum Redeemed {
-    /// A frame, all of it.
+    /// A whole frame.
     Frame(Frame),
-    /// A chunk of a jumbo frame of which others are still on loan.
+    /// A chunk of a jumbo frame whose other chunks are still on loan.
     Part,
-    /// Nothing that is on loan.
+    /// No chunk on loan.
     Stray,
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct FrameDescriptors {
     chunk: u64,
 }
 
-/// What of a packet lies in one chunk.
+/// The part of a packet in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameDescriptor {
     pub(crate) address: u64,
     pub(crate) len: u32,
-    /// It is not the last one.
+    /// True if it is not the last part.
     pub(crate) more: bool,
 }
 
@@ -70,7 +70,7 @@ impl Iterator for FrameDescriptors {
 }
 
 impl Umem {
-    /// Nothing is lent yet.
+    /// A UMEM with nothing on loan.
     pub(crate) fn new(memory: Arc<FrameMemory>) -> Self {
         let words = memory.chunks().div_ceil(64);
         Self { memory, lent: vec![0; words], count: 0 }
@@ -81,7 +81,7 @@ impl Umem {
         self.count
     }
 
-    /// Chunks that a packet lies in.
+    /// Number of chunks in which a packet lies.
     #[inline]
     pub(crate) fn chunks_of(&self, frame: &Frame) -> u32 {
         let shift = self.memory.chunk_size().shift();
@@ -90,7 +90,7 @@ impl Umem {
         (last >> shift) - (start >> shift) + 1
     }
 
-    /// Lends a frame of one chunk to be filled: turns it into the address of the chunk.
+    /// Lends a frame of one chunk to be filled. Returns the address of the chunk.
     ///
     /// # Panics
     /// If the frame is of another memory.
@@ -99,8 +99,8 @@ impl Umem {
         self.lend_chunks(&frame, 0, 1)
     }
 
-    /// Lends the packet in a frame: turns it into what of it lies in each chunk. A packet has at
-    /// least one octet.
+    /// Lends the packet in a frame. Returns its part in each chunk. The packet must have at least
+    /// one octet.
     ///
     /// # Panics
     /// If the frame is of another memory.
@@ -113,7 +113,7 @@ impl Umem {
         FrameDescriptors { address: address + u64::from(frame.start()), left: u32::from(frame.len()), chunk }
     }
 
-    /// Lends chunks of a frame. Answers the address of its first one.
+    /// Lends chunks of a frame. Returns the address of the first one.
     #[inline]
     fn lend_chunks(&mut self, frame: &Frame, first: u32, count: u32) -> u64 {
         let Some(index) = self.memory.index_of(frame) else { panic!("frame lent to a UMEM of other memory") };
@@ -139,14 +139,15 @@ impl Umem {
         if self.lent[word] & place(first, count).1 != 0 {
             return Redeemed::Part;
         }
-        // SAFETY: the index is in range and its run's first, and the bits of the run, all of them
-        // cleared by now, were the only thing that stood for its chunks: the frame was given up
-        // when they were set. Pools keep the region mapped while frames are away.
+        // SAFETY: the index is in range and the first of its run. Only the bits of the run stood
+        // for its chunks, because the frame was given up when they were set, and all of them are
+        // cleared by now. Pools keep the region mapped while frames are away.
         Redeemed::Frame(unsafe { self.memory.frame(first) })
     }
 
-    /// The frame that the kernel has filled as the descriptor says. `None` if that is no chunk on
-    /// loan, or leaves it: half a packet, or one with a hole, must not pass for a whole one.
+    /// The frame that the kernel has filled as the descriptor says. `None` if the descriptor names
+    /// no chunk on loan, or leaves its chunk: half a packet, or one with a hole, must not pass for
+    /// a whole one.
     #[inline]
     pub(crate) fn received(&mut self, descriptor: &libc::xdp_desc, pool: &mut FramePool) -> Option<Frame> {
         let Redeemed::Frame(mut frame) = self.redeem(descriptor.addr) else { return None };
@@ -158,7 +159,7 @@ impl Umem {
         None
     }
 
-    /// Brings every chunk on loan back to the pool. Only for when the kernel cannot touch them any
+    /// Returns every chunk on loan to the pool. Only for when the kernel cannot touch them any
     /// more.
     pub(crate) fn redeem_all(&mut self, pool: &mut FramePool) {
         for word in 0..self.lent.len() {
@@ -172,7 +173,7 @@ impl Umem {
     }
 }
 
-/// The bits of adjacent chunks that do not reach over a word's end; runs never do.
+/// The word and the bits of adjacent chunks that lie in one word, as runs always do.
 #[inline]
 fn place(index: u32, count: u32) -> (usize, u64) {
     ((index / 64) as usize, ((1 << count) - 1) << (index % 64))

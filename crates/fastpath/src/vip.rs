@@ -1,15 +1,15 @@
-//! Virtual addresses (VIPs), which all nodes of a cluster have: asked for and announced on each
-//! link.
+//! Virtual addresses (VIPs), which all nodes of a cluster have: answering for them and announcing
+//! them on each link.
 //!
-//! A VIP is at the cluster's MAC address, so that every node sees what is sent to it. The kernel
-//! must never say otherwise: VIPs are on the loopback interface, and [`host`] keeps the kernel from
-//! speaking ARP and Neighbour Discovery for them. The default host's [`Speaker`] does, with the
-//! cluster's MAC as the sender in ARP and as the option in Neighbour Discovery.
+//! A VIP is at the cluster's MAC address, so that every node receives what is sent to it. The
+//! kernel must never say otherwise. So VIPs are on the loopback interface, and [`host`] keeps the
+//! kernel from speaking ARP and Neighbour Discovery for them. The default host's [`Speaker`] does,
+//! with the cluster's MAC as the sender in ARP and as the option in Neighbour Discovery.
 //!
-//! The *Ethernet* source of these frames, and of all others, is the port's own MAC. It could not be
-//! a group address; and if it were the cluster's unicast address, a switch would learn a port for
-//! it and flood to the other nodes no more. Hosts learn neighbours from the packet, not from the
-//! frame. So a switch that inspects ARP must not insist on the two being alike.
+//! The *Ethernet* source of these frames, and of all others, is the port's own MAC. It cannot be a
+//! group address. If it were the cluster's unicast address, a switch would learn a port for it and
+//! stop flooding to the other nodes. Hosts learn neighbours from the packet, not from the frame. So
+//! a switch that inspects ARP must not require the two to be equal.
 
 mod arp;
 pub mod host;
@@ -25,13 +25,13 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use testudo_wire::ethernet::EtherType;
 
-/// Frames of a socket that are looked at in one turn: whoever asks for more at once has to ask
-/// again.
+/// Bound on the frames of a socket that are read in one turn. A host that asks for more at once has
+/// to ask again.
 const MAX_FRAMES_PER_TURN: usize = 64;
-/// Longer than any question.
+/// Longer than any ARP request or solicitation.
 const MAX_QUESTION_LEN: usize = 256;
 
-/// A link on which VIPs are asked for.
+/// A link with VIPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VipLink {
     /// Name of the interface.
@@ -70,31 +70,32 @@ struct Open {
     link: VipLink,
     arp: PacketSocket,
     nd: PacketSocket,
-    /// Keeps the groups by which the VIPs are asked for; none without IPv6 ones.
+    /// Keeps the membership in the solicited-node groups of the VIPs. `None` if there are no IPv6
+    /// VIPs.
     _groups: Option<UdpSocket>,
 }
 
 impl Speaker {
-    /// Listens on the links and has their interfaces receive what is for the cluster. Silent until
-    /// this node is the default host.
+    /// Listens on the links and has their interfaces receive frames to the cluster's MAC. Silent
+    /// until this node is the default host.
     pub fn open(links: Vec<VipLink>) -> Result<Self> {
         let links = links.into_iter().map(Open::new).collect::<Result<_>>()?;
         Ok(Self { links, default_host: false, answered: 0 })
     }
 
-    /// What is readable when there is something to answer.
+    /// Descriptors that are readable when there is something to answer.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.links.iter().flat_map(Open::descriptors)
     }
 
-    /// This node is the default host from now on, or no longer.
+    /// Makes this node the default host, or ends that.
     pub fn set_default_host(&mut self, default_host: bool) {
         self.default_host = default_host;
     }
 
-    /// Interfaces have gone or come, or have other addresses: listens on these links from now on,
-    /// and no longer on those that have changed. The default host announces the VIPs on each that
-    /// is new. Answers what is readable there; what fails is tried again with the next call.
+    /// Follows interfaces that have come, gone or changed their addresses: listens on exactly these
+    /// links. The default host announces the VIPs on each new link. Returns the descriptors to wait
+    /// for there. A link that fails is tried again with the next call.
     pub fn follow(&mut self, links: Vec<VipLink>) -> (Vec<BorrowedFd<'_>>, Result<()>) {
         self.links.retain(|open| links.contains(&open.link));
         let (before, mut result) = (self.links.len(), Ok(()));
@@ -114,8 +115,8 @@ impl Speaker {
         (fresh.iter().flat_map(Open::descriptors).collect(), result)
     }
 
-    /// Reads what has come and answers it, if that is for this node to do. What cannot be sent is
-    /// asked for again.
+    /// Reads the questions that have come and answers them, if this node is the default host. An
+    /// answer that cannot be sent will be asked for again.
     pub fn answer(&mut self) -> Result<()> {
         for open in &self.links {
             for (socket, answer) in [(&open.arp, arp::answer as Answer), (&open.nd, nd::answer)] {
@@ -142,13 +143,13 @@ impl Speaker {
         Ok(())
     }
 
-    /// How many questions have been answered.
+    /// Number of answered questions.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Tells everybody on the links where the VIPs are: gratuitous ARP and unsolicited
-    /// advertisements. For the default host, when it becomes one.
+    /// Announces the VIPs on the links by gratuitous ARP and unsolicited advertisements. The
+    /// default host does so when it becomes one.
     pub fn announce(&self) -> Result<()> {
         self.links.iter().try_for_each(Open::announce)
     }
@@ -156,7 +157,7 @@ impl Speaker {
 
 type Answer = fn(&VipLink, &[u8]) -> Option<Vec<u8>>;
 
-/// A link that is down or has no room just now is no reason to fail.
+/// Turns the errors of a link that is down, or has no room at the moment, into success.
 fn passing<T: Default>(error: io::Error) -> io::Result<T> {
     match error.raw_os_error() {
         Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV | libc::ENOBUFS | libc::EAGAIN | libc::EINTR) => {
@@ -204,10 +205,10 @@ fn v6(addr: &IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// By way of the kernel's groups, so that switches that look into MLD hear of it.
+/// Joins the groups through the kernel, so that switches that snoop MLD learn of it.
 fn join(ifindex: u32, groups: &[Ipv6Addr]) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
-    // Two addresses may have one group.
+    // Two addresses may share one group.
     for group in groups.iter().collect::<BTreeSet<_>>() {
         socket.join_multicast_v6(group, ifindex)?;
     }

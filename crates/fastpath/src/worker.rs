@@ -1,10 +1,10 @@
-//! Workers: each one thread that owns its ports, frames and pipeline, and shares nothing but
-//! counters and queues.
+//! Workers. Each worker is one thread that owns its ports, its frames and its pipeline. It shares
+//! nothing but counters and queues.
 //!
-//! A turn of the loop: commands, then a burst from each port through the pipeline, then the TUN now
-//! and then, then all that was collected leaves. No lock, no allocation, and a few system calls a
-//! burst, none a packet. Only the TUN takes one call for each packet, where TCP goes in segments of
-//! up to 64 kB.
+//! One turn of the loop applies commands, takes a burst from each port through the pipeline, reads
+//! the TUN now and then, and sends all collected packets. A turn takes no lock and allocates
+//! nothing. System calls are made per burst, not per packet, except for the TUN: it takes one call
+//! for each packet, where TCP goes in segments of up to 64 kB.
 #![cfg_attr(
     not(test),
     expect(
@@ -71,46 +71,48 @@ use testudo_base::shard::ShardSet;
 use testudo_ipsec::dataplane::{Command, Garbage, Item, Verdict};
 use testudo_ipsec::spd::PolicyId;
 
-/// Ports that a worker may have: queues of interfaces, each with its place in one octet.
+/// Bound on the ports of a worker. A port here is one queue of an interface; its place among the
+/// worker's ports fits one octet.
 const MAX_PORTS_PER_WORKER: usize = 256;
 
-/// Bursts from each port in one turn, while others steal from this worker.
+/// Bound on the bursts that a worker takes from each port in one turn while others steal from it.
 const MAX_BURSTS_PER_TURN: usize = 16;
 
-/// Turns without work that a worker stays awake for after it has stolen a task, or was woken: some
+/// Turns without work for which a worker stays awake after it has stolen a task or was woken: some
 /// milliseconds. A worker that wants help looks for idle ones once a burst.
 const AWAKE_TURNS: u32 = 20_000;
 
-/// Milliseconds between two looks at timers.
+/// Milliseconds between two checks of timers.
 const TICK_MS: u64 = 100;
-/// Milliseconds between two looks at slow things.
+/// Milliseconds between two slow ticks, which empty the next-hop cache and publish port losses.
 const SLOW_TICK_MS: u64 = 1000;
 
-/// Ports, TUN and pipeline, and the frames between them.
+/// A worker: its ports, TUN and pipeline, and the frames that circulate between them.
 #[derive(Debug)]
 pub struct Worker<P, H, D> {
     config: WorkerConfig,
     pipeline: D,
     slot: Option<PoolSlot>,
-    /// Shards of which it is noted what is worked on, because they are about to go to another node.
+    /// Shards that are about to go to another node. The pipeline notes which of their packets it
+    /// has worked on.
     leaving: ShardSet,
-    /// Shards have come or gone since what waits for them was looked at.
+    /// True if shards have come or gone since the packets that wait for a shard were last checked.
     shards_moved: bool,
-    /// Turns without work for which it stays awake yet, because others may want help.
+    /// Turns without work for which the worker still stays awake, because others may want help.
     awake_turns: u32,
-    /// Turns in a row in which others had all that there was to do.
+    /// Consecutive turns in which other workers held all of this worker's tasks.
     waiting_turns: u32,
     delivery: Delivery<P, H>,
     changes: Option<Arc<PortChanges<P>>>,
     inbox: Inbox,
     turns_to_tun: u32,
-    /// Turns that the TUN was left alone after it had nothing.
+    /// Turns for which the TUN is still left alone after it had no packet.
     tun_rest: u32,
     tick_due: u64,
     slow_tick_due: u64,
 }
 
-/// What the pipeline made of a packet.
+/// The pipeline's decision on one packet.
 struct Outcome {
     start: u16,
     len: u16,
@@ -128,9 +130,10 @@ impl Outcome {
 }
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// A worker over ports whose frames are of this pool: none, or queues of the same interfaces;
-    /// by the first of each it sends. The pool needs as many frames as the ports may hold, and some
-    /// bursts more ([`crate::port::xdp::XdpConfig::frames`]).
+    /// Creates a worker over ports whose frames come from `pool`. There may be no port, and several
+    /// ports may be queues of one interface; the worker sends by the first of these. The pool needs
+    /// as many frames as the ports may hold, and some bursts more
+    /// ([`crate::port::xdp::XdpConfig::frames`]).
     pub fn new(
         config: WorkerConfig,
         ports: Vec<P>,
@@ -169,20 +172,20 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         Ok(worker)
     }
 
-    /// The worker behind a fence.
+    /// Puts the worker behind a fence.
     #[must_use]
     pub fn behind(mut self, fence: Arc<Fence>) -> Self {
         self.delivery.set_fence(fence);
         self
     }
 
-    /// The counters, to be read by anybody.
+    /// The counters. Any thread may read them.
     pub fn counters(&self) -> &Arc<WorkerCounters> {
         &self.delivery.counters
     }
 
-    /// A port, by its place in the list given to [`Worker::new`]. For tests and measurements that
-    /// turn the worker themselves.
+    /// The port at this place in the list given to [`Worker::new`]. For tests and measurements that
+    /// call [`Worker::turn`] themselves.
     pub fn port_mut(&mut self, place: usize) -> Option<&mut P> {
         self.delivery.egress.port_mut(place)
     }
@@ -209,20 +212,20 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         &mut self.delivery.pool
     }
 
-    /// One turn of the loop. `now` is in milliseconds since any origin. False if there was nothing
-    /// to do.
+    /// Runs one turn of the loop. `now` is in milliseconds since any origin. Returns false if there
+    /// was nothing to do.
     pub fn turn(&mut self, now: u64) -> bool {
         self.pipeline.set_now(now);
         self.delivery.set_now(now);
-        // Before the commands: whoever sees the fence open has all that was to be known by then.
+        // Read the fence before the commands: they were sent before the fence opened, so a worker
+        // that sees it open finds all of them in its queue.
         self.pipeline.set_open(self.delivery.is_open());
         let mut busy = self.apply_commands();
         if busy {
-            // Behind all commands: policies and what goes out may belong to the SA.
+            // After all commands: policies and outbound packets may belong to the new SA.
             self.receive_early();
             self.receive_from_transit();
-            // What has waited for a neighbour may be answered with an ICMP error that takes the
-            // tunnel.
+            // A packet that waited for a neighbour may cause an ICMP error, which takes the tunnel.
             self.run_again();
         }
         busy |= self.receive_all();
@@ -250,8 +253,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         busy
     }
 
-    /// Bursts from all ports. As long as others steal and there is room, more of them: a stolen
-    /// task needs no more of this worker than what lies around the cipher.
+    /// Takes bursts from all ports. While others steal and there is room, it takes more of them: a
+    /// stolen task costs this worker only the work around the cipher.
     fn receive_all(&mut self) -> bool {
         let mut any = false;
         for _ in 0..MAX_BURSTS_PER_TURN {
@@ -280,7 +283,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         any || stole || had_tasks
     }
 
-    /// Applies what control has asked for, as long as control takes the garbage away.
+    /// Applies the commands of control, as long as the garbage queue has room.
     fn apply_commands(&mut self) -> bool {
         let mut any = false;
         while !self.delivery.channel.garbage.is_full() {
@@ -307,7 +310,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
             }
             if let Some(garbage) = garbage {
                 self.delivery.told = true;
-                // There is room, checked above, and nobody else pushes.
+                // The loop has checked that there is room, and no other thread pushes.
                 let _ = self.delivery.channel.garbage.push(garbage);
             }
         }
@@ -325,7 +328,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.pipeline.apply(command)
     }
 
-    /// What has come before its SA, in the order in which it came.
+    /// Works on the packets that came before their SA, in the order of their arrival.
     fn receive_early(&mut self) {
         while let Some((frame, source)) = self.delivery.take_early() {
             let mut burst = FrameBurst::new();
@@ -335,7 +338,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst from a port through the pipeline.
+    /// Takes one burst from a port through the pipeline.
     #[inline]
     fn receive(&mut self, place: usize) -> bool {
         let mut received = FrameBurst::new();
@@ -369,7 +372,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// What is asked of packets that come in by the port at a place.
+    /// The port's settings for received packets.
     #[inline]
     fn rules(&self, place: usize) -> Rules {
         let port = self.delivery.port(place);
@@ -379,8 +382,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst from the kernel through the pipeline, as large as a port's. While there is more, the
-    /// next turn looks again; each time that there is none, it is left alone for longer.
+    /// Takes one burst from the kernel through the pipeline, as large as a port's. While there is
+    /// more, the next turn reads again. Each time that the TUN is empty, it is left alone for
+    /// longer.
     fn receive_from_host(&mut self) -> bool {
         let mut burst = FrameBurst::new();
         let delivery = &mut self.delivery;
@@ -398,8 +402,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// Gives the pipeline what it asked to see again, pieces of packets and ICMP errors. What comes
-    /// of these is not submitted once more, so that this ends.
+    /// Takes the packets that the pipeline wants to see again through it: pieces of packets, and
+    /// ICMP errors. The results are not submitted once more, so this ends.
     #[inline]
     fn run_again(&mut self) {
         let mut burst = FrameBurst::new();
@@ -415,7 +419,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// What has been kept, in bursts of the same way.
+    /// Runs kept packets in bursts of one source and direction.
     #[inline]
     fn run_in_bursts(
         &mut self,
@@ -437,7 +441,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst of IP packets through the pipeline, behind those in tasks.
+    /// Takes a burst of IP packets through the pipeline, after those that are in tasks.
     #[inline]
     fn run(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         if frames.is_empty() {
@@ -450,7 +454,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// A burst of IP packets through the whole pipeline, and what it decides carried out.
+    /// Takes a burst of IP packets through the whole pipeline, and carries out its verdicts.
     #[inline]
     fn run_here(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         if frames.is_empty() {
@@ -488,7 +492,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Hands the pipeline's events on, and wakes control if there is anything for it.
+    /// Passes the pipeline's events to control, and wakes control if there is anything for it.
     #[inline]
     fn tell_control(&mut self) {
         let delivery = &mut self.delivery;
@@ -498,7 +502,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Ends the worker; returns the number of frames that are missing then.
+    /// Ends the worker. Returns the number of frames that are missing then.
     pub fn close(mut self) -> usize {
         self.leave_pool();
         self.delivery.close()

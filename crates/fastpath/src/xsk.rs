@@ -1,7 +1,7 @@
 //! An AF_XDP socket: one queue of an interface as four rings of frame addresses.
 //!
-//! It moves addresses; whose frames they are is the business of [`crate::port::xdp`]. `socket` sets
-//! up, and this file is what happens per burst.
+//! It moves addresses; [`crate::port::xdp`] knows whose frames they are. `socket` sets the socket
+//! up, and this file holds the work per burst.
 
 mod gauge;
 mod socket;
@@ -17,7 +17,7 @@ use crate::sys::socket as call;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What a socket is bound to, and how large its rings are (powers of two).
+/// The queue of a socket, and the sizes of its rings (powers of two).
 #[derive(Clone, Debug)]
 pub(crate) struct XskConfig<'a> {
     pub(crate) interface: &'a str,
@@ -25,13 +25,13 @@ pub(crate) struct XskConfig<'a> {
     pub(crate) queue: u32,
     pub(crate) fill_ring: u32,
     pub(crate) rx_ring: u32,
-    /// Also the size of the COMPLETION ring: no more can complete than was queued.
+    /// Also the size of the COMPLETION ring: no more frames can complete than were queued.
     pub(crate) tx_ring: u32,
     pub(crate) busy_poll: bool,
     pub(crate) zero_copy: bool,
-    /// Take packets in several chunks, and give them.
+    /// True if packets may lie in several chunks.
     pub(crate) scatter: bool,
-    /// Wait for a queue whose last socket has only just been closed.
+    /// True if the call may wait for a queue whose last socket has only just been closed.
     pub(crate) patient: bool,
 }
 
@@ -54,7 +54,7 @@ impl XskSocket {
         socket::open(config, memory)
     }
 
-    /// Readable when there is something in the RX ring.
+    /// A descriptor that is readable when the RX ring is not empty.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -64,7 +64,7 @@ impl XskSocket {
         self.tx_refused
     }
 
-    /// Publishes what is staged in the TX ring and makes the kernel take it.
+    /// Publishes the staged entries of the TX ring and makes the kernel take them.
     #[inline]
     pub(crate) fn flush_tx(&mut self) -> Flushed {
         self.tx.publish();
@@ -79,7 +79,7 @@ impl XskSocket {
             match result.as_ref().map_err(io::Error::raw_os_error) {
                 // Either all are taken, or the COMPLETION ring is full.
                 Ok(()) => break,
-                // The device refused one packet, which is lost; the rest has not been looked at.
+                // The device refused one packet, which is lost; the kernel has not read the rest.
                 Err(Some(libc::EBUSY)) => self.tx_refused += 1,
                 Err(Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV)) => return Flushed::Down,
                 // EAGAIN: more was queued than one call takes. ENOBUFS: no memory at the moment.
@@ -92,13 +92,13 @@ impl XskSocket {
         if left == 0 { Flushed::All } else { Flushed::Later }
     }
 
-    /// Publishes what is staged in the FILL ring and wakes the driver if it sleeps for want of
+    /// Publishes the staged entries of the FILL ring, and wakes the driver if it sleeps for lack of
     /// frames.
     #[inline]
     pub(crate) fn flush_fill(&mut self) {
         self.fill.publish();
         if self.fill.needs_wakeup() {
-            // Whatever it answers, the next burst tries again.
+            // Whatever the result, the next burst tries again.
             let _ = call::kick_rx(self.fd.as_fd());
         }
     }
@@ -107,8 +107,8 @@ impl XskSocket {
     /// opened for that.
     pub(crate) fn look(&self) {
         if self.busy_poll {
-            // Nothing to poll at the moment is no fault; a port that is down shows when something
-            // is sent.
+            // An error is harmless: there may be nothing to poll, and a port that is down shows
+            // when something is sent.
             let _ = call::kick_rx(self.fd.as_fd());
         }
     }
@@ -118,7 +118,7 @@ impl XskSocket {
         call::get(self.fd.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
     }
 
-    /// The same for other threads.
+    /// Reads the same counters from another thread.
     pub(crate) fn gauge(&self) -> Gauge {
         Gauge(self.fd.lend())
     }

@@ -43,7 +43,7 @@ impl Schedule {
         Ok(Self { cipher, mac: MacKey::new(algorithm.mac, mac_key)? })
     }
 
-    /// False, with the packet in an unknown state, if the library refuses.
+    /// Returns false, with the packet in an unknown state, if the library refuses.
     pub(crate) fn seal(&self, job: &mut SeparateJob<'_>, icv_at: usize) -> bool {
         let Some((message, icv)) = job.packet.split_at_mut_checked(icv_at) else { return false };
         // The nonce in the IV's place is the first block.
@@ -61,14 +61,14 @@ impl Schedule {
         self.message(message, job.high).seal(icv)
     }
 
-    /// False if the ICV does not fit, and then nothing has been decrypted.
+    /// Returns false if the ICV does not verify, and then nothing has been decrypted.
     pub(crate) fn open(&self, job: &mut SeparateJob<'_>, icv_at: usize) -> bool {
         let Some((message, icv)) = job.packet.split_at_mut_checked(icv_at) else { return false };
         self.message(message, job.high).verify(icv)
             && message.get_mut(HEADER_LEN..).is_some_and(|blocks| self.decrypt(blocks))
     }
 
-    /// What stands behind the IV.
+    /// Decrypts the part behind the IV.
     fn decrypt(&self, blocks: &mut [u8]) -> bool {
         match &self.cipher {
             Expanded::Null => true,

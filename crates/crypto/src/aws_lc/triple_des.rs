@@ -1,4 +1,4 @@
-//! 3DES-CBC of RustCrypto: AWS-LC's is not for use by others.
+//! 3DES-CBC from RustCrypto, because AWS-LC does not export its own.
 
 use des::TdesEde3;
 use des::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};

@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 /// A packet to encrypt, or to verify and decrypt.
 #[derive(Debug)]
 pub struct CcmJob<'a> {
-    /// Which key.
+    /// The key.
     pub key: &'a CcmKey,
     /// Never used before with this key; or as received.
     pub iv: [u8; IV_LEN],
@@ -19,20 +19,20 @@ pub struct CcmJob<'a> {
     pub aad: Aad,
     /// Plaintext that becomes ciphertext, or the other way; never empty, as ESP has a trailer.
     pub text: &'a mut [u8],
-    /// As long as the algorithm's: where it goes, or as received.
+    /// Of the algorithm's length: the place for the ICV, or the received one.
     pub icv: &'a mut [u8],
     /// The result: whether the packet is sealed, or authentic. False until the burst has been
-    /// worked on.
+    /// processed.
     pub ok: bool,
 }
 
-/// Encrypts every job's text and writes its ICV. What cannot be sealed, because text or ICV have
-/// not a possible length, is overwritten with zeros, which no receiver accepts.
+/// Encrypts every job's text and writes its ICV. A job that cannot be sealed, because text or ICV
+/// has an impossible length, is overwritten with zeros, which no receiver accepts.
 pub fn seal_ccm_burst(jobs: &mut [CcmJob<'_>]) {
     work(jobs, Operation::Seal);
 }
 
-/// Verifies and decrypts every job's text. That of the others is all zeros afterwards.
+/// Verifies and decrypts every job's text. The text of an unauthentic job becomes all zeros.
 pub fn open_ccm_burst(jobs: &mut [CcmJob<'_>]) {
     work(jobs, Operation::Open);
 }
@@ -64,14 +64,14 @@ fn work(jobs: &mut [CcmJob<'_>], operation: Operation) {
     }
 }
 
-/// The jobs of a part whose bits are set, side by side.
+/// Processes the jobs of a part whose bits are set side by side.
 #[cfg_attr(not(ipsec_mb), expect(unused_variables))]
 fn together(part: &mut [CcmJob<'_>], picked: u64, operation: Operation) {
     #[cfg(ipsec_mb)]
     ccm::work(part, picked, operation, None);
 }
 
-/// With a schedule made for this packet.
+/// Processes a job with a schedule made for this packet.
 #[cold]
 fn alone(job: &mut CcmJob<'_>, operation: Operation) {
     if let Ok(schedule) = job.key.schedule() {

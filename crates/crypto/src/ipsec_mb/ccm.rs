@@ -63,9 +63,9 @@ unsafe extern "C" {
     fn testudo_imb_ccm(manager: *mut c_void, jobs: *const RawJob, count: u32, encrypt: c_int) -> c_int;
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], with texts and ICVs of
-/// possible lengths. `once` is the schedule of an only job, otherwise each has its key's. Sets `ok`
-/// of those that are sealed or authentic.
+/// Processes the jobs whose bits are set: at most [`MAX_BURST_JOBS`], with texts and ICVs of valid
+/// lengths. `once` is the schedule of a single job, otherwise each has its key's. Sets `ok` of
+/// those that are sealed or authentic.
 pub(crate) fn work(jobs: &mut [CcmJob<'_>], picked: u64, operation: Operation, once: Option<&Schedule>) {
     with_manager(|manager| crypt(manager, jobs, picked, operation, once));
 }

@@ -1,8 +1,7 @@
 //! AES-CBC, 3DES-CBC and MACs, many packets side by side.
 //!
-//! The library keeps what it works on in a manager, one a thread: it is made with the thread's
-//! first burst. Each call here ends with all its packets done, so that nothing stays in a manager
-//! between calls.
+//! The library keeps its state in a manager, one a thread, made with the thread's first burst. Each
+//! call here finishes all its packets, so that nothing stays in a manager between calls.
 
 use super::{Block, Functions, Library, functions};
 use crate::error::CryptoError;
@@ -23,11 +22,11 @@ const MAX_BLOCK: usize = 128;
 const MAX_STATE: usize = 64;
 /// Octets of the round keys of AES-128.
 const MAC_ROUND_KEYS: usize = 11 * 16;
-/// Octets of the two other keys of a MAC of AES, one behind the other.
+/// Octets of the two other keys of an AES MAC, concatenated.
 const MAC_SUBKEYS_LEN: usize = 2 * 16;
 /// Octets of the longest ICV.
 const MAX_ICV_LEN: usize = Mac::HmacSha512_256.icv_len();
-/// A nonce that is encrypted has no IV.
+/// An encrypted nonce has no IV.
 static NO_IV: [u8; 16] = [0; 16];
 /// Octets of the upper half of a sequence number.
 const SEQUENCE_HIGH_LEN: usize = 4;
@@ -36,16 +35,16 @@ const SEQUENCE_HIGH_LEN: usize = 4;
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct Schedule {
-    /// Of AES round keys for encryption, then for decryption; of 3DES three schedules, which are
-    /// for both.
+    /// For AES the round keys for encryption, then those for decryption; for 3DES three schedules,
+    /// used for both.
     cipher: [u8; 2 * ROUND_KEYS],
     mac: MacSchedule,
 }
 const _: () = assert!(3 * DES_SCHEDULE <= 2 * ROUND_KEYS);
 
-/// What a MAC begins with: of HMAC the hash's states behind the block of each pad (RFC 2104 §4), in
-/// `first` and `second`; of one of AES the round keys in `first`, and in `second` what is added to
-/// a last block that is whole, or filled.
+/// The initial state of a MAC. For HMAC the hash's states behind the block of each pad (RFC 2104
+/// §4), in `first` and `second`. For an AES MAC the round keys in `first`, and in `second` the
+/// blocks that are added to a last block that is whole, or padded.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(16))]
 struct MacSchedule {
@@ -106,7 +105,7 @@ impl Schedule {
         })
     }
 
-    /// What the cipher needs for a direction.
+    /// The schedule of a direction.
     fn cipher(&self, cipher: Cipher, encrypt: bool) -> &[u8] {
         let at = if encrypt || cipher == Cipher::TripleDesCbc { 0 } else { ROUND_KEYS };
         self.cipher.get(at..).unwrap_or_default()
@@ -132,7 +131,7 @@ impl MacSchedule {
         }
     }
 
-    /// `key` has 16 octets, as has been looked at.
+    /// `key` must have 16 octets.
     fn expand_xcbc(&mut self, functions: &Functions, key: &[u8]) {
         let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
         // SAFETY: `key` has the octets that are read; the others are aligned to 16 octets, and have
@@ -147,7 +146,7 @@ impl MacSchedule {
         }
     }
 
-    /// `key` has 16 octets, as has been looked at.
+    /// `key` must have 16 octets.
     fn expand_cmac(&mut self, functions: &Functions, key: &[u8]) {
         let mut unused = MacSchedule { first: [0; MAC_ROUND_KEYS], second: [0; MAX_STATE] };
         let (whole, filled) = self.second.split_at_mut(MAC_SUBKEYS_LEN / 2);
@@ -161,7 +160,7 @@ impl MacSchedule {
     }
 }
 
-/// What the C side calls a MAC: HMAC by the bits of its hash.
+/// The C side's number of a MAC: for HMAC the bits of its hash.
 fn number(mac: Mac) -> u32 {
     match mac {
         Mac::HmacSha1_96 => 160,
@@ -249,15 +248,15 @@ thread_local! {
     static MANAGER: OnceCell<Option<Manager>> = const { OnceCell::new() };
 }
 
-/// Does some work with this thread's manager. Where there is no memory for one, and on a thread
-/// that ends, it is not done.
+/// Calls `work` with this thread's manager. Does nothing if there is no memory for one, or the
+/// thread is ending.
 pub(super) fn with_manager(work: impl FnOnce(&Manager)) {
     let _ended = MANAGER.try_with(|manager| manager.get_or_init(Manager::new).as_ref().map(work));
 }
 
-/// Works on the jobs whose bits are set: at most [`MAX_BURST_JOBS`], all of this algorithm and of
-/// whole packets. `once` is the schedule of an only job, otherwise each has its key's. Sets `ok` of
-/// those that are sealed or authentic.
+/// Processes the jobs whose bits are set: at most [`MAX_BURST_JOBS`], all of this algorithm and
+/// with whole packets. `once` is the schedule of a single job, otherwise each has its key's. Sets
+/// `ok` of those that are sealed or authentic.
 pub(crate) fn work(
     jobs: &mut [SeparateJob<'_>],
     picked: u64,
@@ -281,7 +280,7 @@ pub(crate) fn work(
     });
 }
 
-/// What the packets of a call have in common.
+/// The common parameters of a call's packets.
 struct Burst<'s> {
     picked: u64,
     algorithm: SeparateAlgorithm,
@@ -289,8 +288,8 @@ struct Burst<'s> {
 }
 
 impl Burst<'_> {
-    /// Encrypts all, or decrypts what has been found authentic. False if the library has not done
-    /// it.
+    /// Encrypts all packets, or decrypts the authentic ones. Returns false if the library has not
+    /// done it.
     fn crypt(&self, manager: &Manager, jobs: &mut [SeparateJob<'_>], operation: Operation) -> bool {
         let encrypt = operation == Operation::Seal;
         let cipher = self.algorithm.cipher;
@@ -315,7 +314,7 @@ impl Burst<'_> {
             };
             count += 1;
         }
-        // What the C side calls 3DES is 0.
+        // The C side's number of 3DES is 0.
         let key_len = if cipher == Cipher::TripleDesCbc { 0 } else { cipher.key_len() as u32 };
         let manager = manager.0.as_ptr();
         // SAFETY: the manager is this thread's. `count` jobs are filled: an expanded schedule; an
@@ -377,8 +376,8 @@ impl Burst<'_> {
     }
 }
 
-/// Exchanges four octets for those at the ICV's place, if the job has the upper half of a sequence
-/// number: there it is hashed as if it were sent.
+/// Swaps four octets with those at the ICV's place, if the job has the upper half of a sequence
+/// number: it is hashed there as if it were sent.
 #[inline]
 fn swap_high(job: &mut SeparateJob<'_>, octets: &mut [u8; SEQUENCE_HIGH_LEN]) {
     if job.high.is_some()

@@ -1,16 +1,16 @@
-//! Which lines of a schedule the library reads for a text of some length: short ones need few of
-//! the powers of the hash key. Found by trying, once a process, so that no layout of the library's
-//! header is repeated here.
+//! Which lines of a schedule the library reads for a text of some length: short texts need few
+//! powers of the hash key. Found by experiment, once a process, so that the layout of the library's
+//! header is not repeated here.
 
 use super::{CacheLine, Functions, MAX_LINES};
 use crate::aead::{AeadAlgorithm, NONCE_LEN, TAG_LEN};
 use std::sync::OnceLock;
 
-/// Octets by which the lengths of one class differ.
+/// Width of a length class in octets.
 const CLASS_WIDTH: usize = 64;
 /// Longer texts need all lines.
 const CLASSES: usize = 12;
-/// The associated data of ESP with short sequence numbers: whole blocks count.
+/// The associated data of ESP with short sequence numbers: only whole blocks count.
 const AAD: [u8; 8] = [1; 8];
 
 /// The lines of each class, as bits, for AES-128 and the others.
@@ -18,22 +18,22 @@ type Table = [[u32; CLASSES]; 2];
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
-/// Tries it, if nobody has.
+/// Runs the experiment, unless it was run already.
 pub(super) fn learn(functions: &Functions) {
     TABLE.get_or_init(|| {
         [AeadAlgorithm::Aes128Gcm, AeadAlgorithm::Aes256Gcm].map(|algorithm| try_all(functions, algorithm))
     });
 }
 
-/// The lines that a text of so many octets needs, as bits: all, where it was not tried. It is for
-/// asking memory early, and may be wrong without harm.
+/// The lines that a text of this many octets needs, as bits; all, if it was not tried. It is used
+/// for prefetching, so an error does no harm.
 #[inline]
 pub(super) fn lines(algorithm: AeadAlgorithm, len: usize) -> u32 {
     let of_key = TABLE.get().map(|table| &table[usize::from(algorithm != AeadAlgorithm::Aes128Gcm)]);
     of_key.and_then(|of_key| of_key.get(len.saturating_sub(1) / CLASS_WIDTH)).copied().unwrap_or(u32::MAX)
 }
 
-/// Damages one line after the other: what changes the result is read.
+/// Damages one line after the other: a line that changes the result is read.
 fn try_all(functions: &Functions, algorithm: AeadAlgorithm) -> [u32; CLASSES] {
     let mut schedule = [CacheLine([0; 64]); MAX_LINES];
     let Some(schedule) = schedule.get_mut(..functions.lines()) else { return [u32::MAX; CLASSES] };

@@ -1,6 +1,6 @@
-//! MACs of a block cipher: AES-XCBC (RFC 3566) and AES-CMAC (RFC 4493), which differ in how they
-//! come by their keys alone. RustCrypto's AES does the work, where octets do not lie in one piece,
-//! or intel-ipsec-mb is not.
+//! MACs of a block cipher: AES-XCBC (RFC 3566) and AES-CMAC (RFC 4493), which differ only in the
+//! derivation of their keys. RustCrypto's AES is used, where octets are not contiguous or
+//! intel-ipsec-mb is missing.
 
 use crate::separate::Mac;
 use aes::Aes128;
@@ -17,12 +17,12 @@ pub(crate) struct BlockMac {
     last: Last,
 }
 
-/// What is added to the last block.
+/// Blocks added to the last block.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 struct Last {
     /// If it is whole.
     whole: Block,
-    /// If it had to be filled.
+    /// If it was padded.
     filled: Block,
 }
 
@@ -62,17 +62,17 @@ fn doubled(block: Block) -> Block {
     ((number << 1) ^ (0x87 * (number >> 127))).to_be_bytes()
 }
 
-/// A message of which more is to come.
+/// An unfinished message.
 pub(crate) struct State<'k> {
     key: &'k BlockMac,
-    /// The chain, with so many octets of the next block added. A whole block waits until it is
+    /// The chain, with the octets of the next block added so far. A whole block waits until it is
     /// known not to be the last.
     chain: Block,
     used: usize,
 }
 
 impl State<'_> {
-    /// Its next octets.
+    /// Adds the next octets.
     pub(crate) fn push(&mut self, mut octets: &[u8]) {
         while !octets.is_empty() {
             if self.used == BLOCK_LEN {
@@ -86,7 +86,7 @@ impl State<'_> {
         }
     }
 
-    /// The MAC of all that was pushed, before it is cut.
+    /// The MAC of all octets, before truncation.
     pub(crate) fn finish(mut self) -> Block {
         let last = &self.key.last;
         match self.chain.get_mut(self.used) {

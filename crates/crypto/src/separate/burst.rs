@@ -7,27 +7,27 @@ use crate::ipsec_mb::multi;
 use crate::library::Library;
 use zeroize::Zeroize;
 
-/// As many packets as a call of the library takes.
+/// Bound on the packets of one call of the library.
 pub(crate) const MAX_BURST_JOBS: usize = 64;
 
 /// A packet to protect, or to verify and decrypt.
 #[derive(Debug)]
 pub struct SeparateJob<'a> {
-    /// Which keys.
+    /// The keys.
     pub key: &'a SeparateKey,
-    /// From ESP's header to the ICV. Where a packet to be sealed has its IV later, there is a nonce
-    /// first, never used before with this key: its encryption is the IV, which nobody can foretell
-    /// (RFC 3602 §3, NIST SP 800-38A appendix C).
+    /// The packet from ESP's header to the ICV. For sealing, the IV's place holds a nonce that was
+    /// never used with this key: its encryption becomes the IV, which nobody can predict (RFC 3602
+    /// §3, NIST SP 800-38A appendix C).
     pub packet: &'a mut [u8],
     /// The upper half of an extended sequence number: authenticated behind the text, and not sent
     /// (RFC 4303 §2.2.1).
     pub high: Option<u32>,
     /// The result: whether the packet is sealed, or authentic. False until the burst has been
-    /// worked on.
+    /// processed.
     pub ok: bool,
 }
 
-/// Which way.
+/// The direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Seal,
@@ -40,8 +40,8 @@ pub fn seal_separate_burst(jobs: &mut [SeparateJob<'_>]) {
     work(jobs, Operation::Seal);
 }
 
-/// Verifies every job's packet, and decrypts those that are authentic. The text of the others is
-/// all zeros afterwards.
+/// Verifies every job's packet, and decrypts the authentic ones. The text of the others becomes all
+/// zeros.
 pub fn open_separate_burst(jobs: &mut [SeparateJob<'_>]) {
     work(jobs, Operation::Open);
 }
@@ -66,7 +66,7 @@ fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
                 (Some(icv_at), false) => alone(job, icv_at, operation),
             }
         }
-        // What has the same algorithms is worked on side by side.
+        // Jobs with the same algorithms are processed side by side.
         while let Some(first) = part.get(left.trailing_zeros() as usize) {
             let kind = first.kind();
             let same = part.iter().enumerate().filter(|(_, job)| job.kind() == kind);
@@ -79,7 +79,7 @@ fn work(jobs: &mut [SeparateJob<'_>], operation: Operation) {
     }
 }
 
-/// The jobs of a part whose bits are set: all have expanded keys of that kind.
+/// Processes the jobs of a part whose bits are set: all have expanded keys of this kind.
 fn together(
     part: &mut [SeparateJob<'_>],
     picked: u64,
@@ -116,7 +116,7 @@ fn one(
     };
 }
 
-/// With schedules made for this packet.
+/// Processes a job with schedules made for this packet.
 #[cold]
 fn alone(job: &mut SeparateJob<'_>, icv_at: usize, operation: Operation) {
     let (algorithm, (cipher_key, mac_key)) = (job.key.algorithm, job.key.octets());

@@ -28,7 +28,7 @@ impl Packet {
 
 type Work = fn(&mut [CcmJob<'_>]);
 
-/// What becomes of packets in one burst.
+/// The results of packets in one burst.
 fn run(work: Work, keys: &[CcmKey], packets: &[Packet]) -> (Vec<Packet>, Vec<bool>) {
     let mut packets = packets.to_vec();
     let mut jobs: Vec<_> = (keys.iter().zip(&mut packets))

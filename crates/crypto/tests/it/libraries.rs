@@ -1,5 +1,5 @@
-//! What one library seals the other opens, bursts do what single calls do, and nothing forged
-//! passes.
+//! Each library opens what the other seals, bursts have the same results as single calls, and no
+//! forgery passes.
 
 use crate::common::libraries;
 use proptest::prelude::*;

@@ -41,7 +41,7 @@ impl Packet {
 
 type Work = fn(&mut [SeparateJob<'_>]);
 
-/// What becomes of packets in one burst.
+/// The results of packets in one burst.
 fn run(work: Work, keys: &[SeparateKey], packets: &[Packet], octets: &[Vec<u8>]) -> Vec<(Vec<u8>, bool)> {
     let mut octets = octets.to_vec();
     let mut jobs: Vec<_> = (keys.iter().zip(packets).zip(&mut octets))
@@ -166,7 +166,7 @@ fn keys_of_the_wrong_length_are_refused() {
 
 /// Every length up to one that no packet can have, and every one that a block cipher refuses.
 #[test]
-fn what_fills_no_blocks_is_refused() {
+fn texts_that_fill_no_blocks_are_refused() {
     for library in libraries() {
         for algorithm in algorithms() {
             let key = Packet { algorithm, ..sample() }.key(library);
@@ -194,7 +194,7 @@ fn sample() -> Packet {
     Packet { algorithm, key: [3; 64], high: None, header: [4; 8], nonce: [5; 16], text: vec![6; 160] }
 }
 
-/// Nobody can foretell the IV of a nonce, and no two of a key are the same.
+/// The IV of a nonce is unpredictable, and unique under a key.
 fn nonces_are_encrypted(library: Library, cipher: Cipher) {
     let (algorithm, end) = (SeparateAlgorithm { cipher, ..sample().algorithm }, 8 + cipher.iv_len());
     let nonce = |number: u64| (u128::from(number) << 64).to_be_bytes();

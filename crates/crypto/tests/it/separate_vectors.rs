@@ -155,7 +155,7 @@ fn macs_agree_with_wycheproof() {
     }
 }
 
-/// What was encrypted there is decrypted here; the ICV, of which the RFC says nothing, is ours.
+/// The vector's ciphertext is decrypted; the ICV, which the RFC does not give, is computed here.
 #[test]
 fn aes_cbc_agrees_with_rfc_3602() {
     let mac = Mac::HmacSha256_128;
@@ -193,7 +193,7 @@ fn triple_des_is_not_left_to_portable_code() {
     }
 }
 
-/// What ipsec-mb calls AVX512_SKX.
+/// The CPU features that ipsec-mb calls AVX512_SKX.
 #[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     is_x86_feature_detected!("avx512f")

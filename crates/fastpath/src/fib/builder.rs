@@ -1,4 +1,4 @@
-//! Putting a table together.
+//! Building a table.
 
 use super::table::{FibEntry, NO_ANSWER, RangeTable, Tier};
 use super::{Fib, NO_PATHS, Neighbour, NextHop, Out, Paths, PortIndex, PortLink, PortSet, Route, Routing};
@@ -8,14 +8,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_base::prefix::Prefix;
 
-/// A forwarding table in the making.
+/// Builds a forwarding table.
 #[derive(Debug, Default)]
 pub struct FibBuilder {
     generation: u64,
     ports: Vec<PortLink>,
     routes: Vec<Paths>,
-    /// Where each route stands in the finished table, in which [`NO_ANSWER`] comes before all
-    /// others.
+    /// Number of each route in the finished table, in which [`NO_ANSWER`] comes first.
     numbers: HashMap<Paths, u32>,
     entries: Vec<FibEntry>,
     addresses: Vec<IpAddr>,
@@ -38,7 +37,7 @@ impl FibBuilder {
         self
     }
 
-    /// Adds a route of the main table. Of routes to the same prefix the first counts.
+    /// Adds a route of the main table. Of several routes to one prefix the first counts.
     #[must_use]
     pub fn route(self, prefix: Prefix, route: Route) -> Self {
         self.multipath(prefix, route, [])
@@ -76,7 +75,7 @@ impl FibBuilder {
         self
     }
 
-    /// Adds a neighbour that nobody has used yet.
+    /// Adds a neighbour without a mark of use.
     #[must_use]
     pub fn neighbour(self, port: PortIndex, addr: IpAddr, mac: MacAddr) -> Self {
         self.shared_neighbour(port, addr, Arc::new(Neighbour::new(mac)))
@@ -96,14 +95,15 @@ impl FibBuilder {
         self
     }
 
-    /// Adds a prefix that this machine has an address in.
+    /// Adds a prefix in which this machine has an address.
     #[must_use]
     pub fn connected(mut self, prefix: Prefix) -> Self {
         self.connected.push(prefix);
         self
     }
 
-    /// The table. Multicast and link-local addresses are local in it: we forward to none.
+    /// The table. Multicast and link-local addresses are local in it, because they are not
+    /// forwarded.
     pub fn build(self) -> Fib {
         let kernels = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8", "fe80::/10"];
         let kernels = kernels.iter().filter_map(|p| p.parse().ok());

@@ -1,4 +1,4 @@
-//! Neighbours, and who of them is in use.
+//! Neighbours, and which of them are in use.
 
 use super::PortIndex;
 use crate::mac::MacAddr;
@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A neighbour whose MAC address is known. Shared by the tables that follow each other, so that a
-/// use is not lost.
+/// A neighbour whose MAC address is known. Consecutive tables share it, so that its mark of use is
+/// not lost.
 #[derive(Debug)]
 pub struct Neighbour {
     mac: MacAddr,
@@ -15,7 +15,7 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// A neighbour that nobody has used yet.
+    /// A neighbour without a mark of use.
     pub fn new(mac: MacAddr) -> Self {
         Self { mac, used: AtomicBool::new(false) }
     }
@@ -25,8 +25,8 @@ impl Neighbour {
         self.mac
     }
 
-    /// True if packets were sent to it since the last call. The kernel does not see what AF_XDP
-    /// sends, so someone has to tell it which entries to keep.
+    /// Takes the mark of use: true if packets were sent to it since the last call. The kernel does
+    /// not see what AF_XDP sends, so it must be told which entries to keep.
     pub fn take_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -39,8 +39,8 @@ impl Neighbour {
     }
 }
 
-/// Neighbours by port and address. Sorted rather than hashed: whoever is on a link chooses
-/// addresses, and must not choose collisions.
+/// Neighbours by port and address. Sorted rather than hashed: a host on the link chooses its
+/// addresses, and must not be able to choose hash collisions.
 #[derive(Debug, Default)]
 pub(super) struct NeighbourTable {
     v4: Vec<((PortIndex, Ipv4Addr), Arc<Neighbour>)>,

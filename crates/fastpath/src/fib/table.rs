@@ -1,8 +1,8 @@
 //! Longest-prefix match by binary search over disjoint ranges.
 //!
-//! Prefixes either nest or are disjoint, so a set of n of them cuts the addresses into at most 2n +
-//! 1 ranges, each with one answer. An index by the first 16 bits of the address leaves few of them
-//! to search: none in most tables.
+//! Prefixes either nest or are disjoint, so n of them cut the address space into at most 2n + 1
+//! ranges, each with one answer. An index by the first 16 bits of the address leaves few ranges to
+//! search: none in most tables.
 
 use std::net::IpAddr;
 use testudo_base::prefix::Prefix;
@@ -22,7 +22,7 @@ pub(super) struct FibEntry {
     pub(super) value: u32,
 }
 
-/// Number of the answer for what no prefix holds.
+/// Number of the answer for addresses that no prefix holds.
 pub(super) const NO_ANSWER: u32 = 0;
 
 /// An address as a number.
@@ -97,7 +97,7 @@ impl RangeTable<u128> {
 struct Span {
     first: u128,
     last: u128,
-    /// The larger one wins where spans overlap.
+    /// Where spans overlap, the larger rank wins.
     rank: (Tier, u8),
     value: u32,
 }
@@ -123,7 +123,7 @@ fn span(entry: &FibEntry) -> Span {
 /// Cuts nested spans, outer before inner, into ranges: the start of each and its answer.
 fn cut(spans: Vec<Span>) -> Vec<(u128, u32)> {
     let mut ranges = vec![(0, NO_ANSWER)];
-    // The spans that hold the current address; `rank` and `value` are those of the best so far.
+    // The spans that hold the current address, each with its rank and answer.
     let mut open: Vec<Span> = Vec::new();
     for span in spans {
         close_before(&mut open, Some(span.first), &mut ranges);
@@ -135,7 +135,7 @@ fn cut(spans: Vec<Span>) -> Vec<(u128, u32)> {
     ranges
 }
 
-/// Closes the spans that end before `limit` (all, if there is none).
+/// Closes the spans that end before `limit`; all of them, if there is none.
 fn close_before(open: &mut Vec<Span>, limit: Option<u128>, ranges: &mut Vec<(u128, u32)>) {
     while let Some(ended) = open.pop_if(|s| limit.is_none_or(|l| s.last < l)) {
         if let Some(next) = ended.last.checked_add(1) {

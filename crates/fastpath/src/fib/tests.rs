@@ -135,7 +135,7 @@ fn near(prefix: Prefix, by: u8) -> IpAddr {
     }
 }
 
-/// What the table has to answer, found by looking at every route.
+/// The expected answer of the table, found by a scan of all routes.
 fn linear(routes: &[(bool, Prefix)], addr: IpAddr) -> Route {
     let kernels = ["224.0.0.0/4", "255.255.255.255/32", "ff00::/8", "fe80::/10"].map(prefix);
     let own = routes.iter().enumerate().map(|(i, (local, p))| (*local, *p, route_number(i as u32)));

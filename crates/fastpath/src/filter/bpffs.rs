@@ -1,6 +1,6 @@
-//! The BPF file system: where the pins of an instance are.
+//! The BPF file system, where the pins of an instance are.
 //!
-//! A pin is what keeps a link or map alive without a process. Only [`super::cleanup`] removes them.
+//! A pin keeps a link or map alive without a process. Only [`super::cleanup`] removes pins.
 
 use super::error::{FilterError, Result};
 use nix::errno::Errno;
@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where the BPF file system is on every distribution.
+/// Mount point of the BPF file system on every distribution.
 pub const BPFFS: &str = "/sys/fs/bpf";
 
 /// Name of an instance: part of the path of its pins.
@@ -35,8 +35,8 @@ impl Instance {
     }
 }
 
-/// The directory of an instance's pins, locked while this lives, so that two daemons cannot share
-/// an instance.
+/// The directory of an instance's pins, locked while this value lives, so that two daemons cannot
+/// share an instance.
 #[derive(Debug)]
 pub(super) struct PinDir {
     path: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct PinDir {
 }
 
 impl PinDir {
-    /// Opens the directory; makes it, and mounts the file system, if they are not there.
+    /// Opens the directory. Makes it, and mounts the file system, if they do not exist.
     pub(super) fn create(instance: &Instance) -> Result<Self> {
         mount_bpffs(Path::new(BPFFS))?;
         let path = Self::path_of(instance);
@@ -56,7 +56,7 @@ impl PinDir {
         Self::lock(instance, path)
     }
 
-    /// Opens the directory if it is there.
+    /// Opens the directory if it exists.
     pub(super) fn open(instance: &Instance) -> Result<Option<Self>> {
         let path = Self::path_of(instance);
         if !path.exists() {
@@ -83,7 +83,7 @@ impl PinDir {
         self.path.join("maps").join(name)
     }
 
-    /// The pin of a port's link. It bears the interface's number: names can change.
+    /// The pin of a port's link. Its name has the interface's number, because names can change.
     pub(super) fn link(&self, ifindex: u32) -> PathBuf {
         self.path.join("links").join(ifindex.to_string())
     }
@@ -114,7 +114,7 @@ impl PinDir {
     }
 }
 
-/// Removes a pin, if it is there.
+/// Removes a pin, if it exists.
 pub(super) fn remove_pin(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path, "cannot remove the pin")(e)),
@@ -142,7 +142,7 @@ fn is_bpffs(path: &Path) -> Result<bool> {
     Ok(found.filesystem_type() == BPF_FS_MAGIC)
 }
 
-/// Mounts the BPF file system, unless it is there.
+/// Mounts the BPF file system, unless it is mounted.
 fn mount_bpffs(path: &Path) -> Result<()> {
     if is_bpffs(path)? {
         return Ok(());
@@ -164,10 +164,10 @@ fn mount_bpffs(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// True in a mount namespace that a process above us does not share, so that it may end with us. A
-/// container whose processes share one is no such case.
+/// True in a mount namespace that a parent process does not share, so that the namespace may end
+/// with us. A container whose processes share one namespace is no such case.
 fn has_private_mounts() -> bool {
-    // What we have no right to look at says nothing.
+    // An entry that we have no right to read counts as unknown.
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map(|m| m.ino()).ok();
     let own = namespace("self");
     let ancestors = std::iter::successors(parent("self"), |process| parent(process));

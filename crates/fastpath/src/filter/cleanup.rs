@@ -1,4 +1,4 @@
-//! What an earlier run left: taking it over, or taking it away.
+//! What an earlier run left behind: taking it over, or removing it.
 
 use super::bpffs::{Instance, PinDir};
 use super::error::{FilterError, Result};
@@ -15,12 +15,12 @@ pub struct Cleaned {
     pub ports: Vec<String>,
     /// True if there were pins.
     pub pins: bool,
-    /// The cluster's addresses that it knew: they are still on this host.
+    /// The VIPs in its maps: they are still on this host.
     pub vips: BTreeSet<IpAddr>,
 }
 
-/// Takes the filter of an instance away, whatever version made it. Refuses while a daemon runs.
-/// Nothing to do is no error.
+/// Removes the filter of an instance, whatever version made it. Fails while a daemon runs. If there
+/// is nothing to remove, that is no error.
 pub fn cleanup(instance: &Instance) -> Result<Cleaned> {
     let Some(pins) = PinDir::open(instance)? else { return Ok(Cleaned::default()) };
     let vips = pinned_vips(&pins)?;
@@ -36,7 +36,7 @@ fn remove_links(pins: &PinDir) -> Result<Vec<String>> {
     Ok(linked.into_iter().map(ports::interface_name).collect())
 }
 
-/// True if the pinned maps are ours to go on with. Sweeps those of a run that died before it had
+/// True if the pinned maps can be taken over. Removes those of a run that died before it had
 /// attached anything, or whose network namespace is gone.
 pub(super) fn take_over(instance: &Instance, pins: &PinDir, netns: u64) -> Result<bool> {
     let (version, owner) = pinned_layout(pins)?.unwrap_or((0, 0));
@@ -74,7 +74,7 @@ fn pinned_layout(pins: &PinDir) -> Result<Option<(u32, u64)>> {
     Ok(value.as_deref().and_then(read_layout))
 }
 
-/// None of those that another version has pinned.
+/// The VIPs in the pinned maps; none if another version has pinned them.
 fn pinned_vips(pins: &PinDir) -> Result<BTreeSet<IpAddr>> {
     let mut vips = BTreeSet::new();
     if pinned_layout(pins)?.is_none_or(|(version, _)| version != LAYOUT_VERSION) {

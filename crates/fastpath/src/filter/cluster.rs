@@ -1,4 +1,4 @@
-//! What the filter keeps of what all nodes of a cluster see.
+//! What the filter keeps of the packets that all nodes of a cluster receive.
 
 use super::error::Result;
 use super::layout::{ADDRESS, CLUSTER_DEFAULT_HOST, CLUSTER_ON, ClusterValue, UNSELECTED, VIP, address_key};
@@ -6,17 +6,17 @@ use super::{FIRST_KEY, Filter};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What is the same on all nodes.
+/// The settings that are equal on all nodes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterFilter {
-    /// The addresses that all nodes have.
+    /// The VIPs.
     pub vips: BTreeSet<IpAddr>,
     /// Key of SipHash, for packets that show no home.
     pub key: [u64; 2],
 }
 
 impl Filter {
-    /// Makes the gateway a node that keeps nothing yet, or lets it stand alone.
+    /// Makes the gateway a node that keeps nothing yet, or a lone gateway.
     pub fn set_cluster(&mut self, cluster: Option<&ClusterFilter>) -> Result<()> {
         let addresses = self.addresses();
         let old = std::mem::take(&mut self.vips);
@@ -25,7 +25,7 @@ impl Filter {
                 self.cluster =
                     ClusterValue { flags: CLUSTER_ON, key: cluster.key, ..ClusterValue::default() };
                 self.vips.clone_from(&cluster.vips);
-                // From the first packet on, what is a VIP's is known for it.
+                // A VIP must be known as one from the first packet on.
                 self.set_addresses(&addresses.difference(&old).copied().collect())?;
                 self.write_cluster()
             }
@@ -37,9 +37,9 @@ impl Filter {
         }
     }
 
-    /// What this node keeps from the next packet on: packets of these shards, IKE of those, for the
-    /// worker alone packets of those that it holds back (each a set of 256 bits, shard 0 first),
-    /// and as default host whatever else is for a VIP.
+    /// Sets which packets this node keeps from the next packet on: the packets of `packets` shards,
+    /// the IKE of `ike` shards, for the worker alone the packets of `held` shards (each a set of
+    /// 256 bits, shard 0 first), and as the default host all other packets to a VIP.
     pub fn set_shards(&mut self, [packets, ike, held]: [[u64; 4]; 3], default_host: bool) -> Result<()> {
         self.cluster.packets = packets;
         self.cluster.ike = ike;
@@ -49,9 +49,10 @@ impl Filter {
         self.write_cluster()
     }
 
-    /// Until when the kernel gets anything that all nodes see, in nanoseconds of CLOCK_BOOTTIME: to
-    /// be told anew again and again. A daemon that is dead or stopped does not, so that its kernel
-    /// answers nobody beside the node that has taken over. Workers keep the deadline themselves.
+    /// Sets the time until which the kernel gets flooded packets, in nanoseconds of CLOCK_BOOTTIME.
+    /// It must be extended again and again. A dead or stopped daemon does not extend it, so its
+    /// kernel does not answer beside the node that has taken over. Workers check the deadline
+    /// themselves.
     pub fn set_fence(&mut self, until: u64) -> Result<()> {
         self.cluster.deadline = until;
         self.write_cluster()
@@ -62,8 +63,8 @@ impl Filter {
     }
 
     /// Has the highest sequence number recorded that comes to a VIP for an inbound SA while another
-    /// node carries its shard; `from` is the first to compare with (its lower half, with ESN). Both
-    /// numbers in the machine's byte order.
+    /// node carries its shard. `from` is the first number to compare with (its lower half, with
+    /// ESN). Both numbers are in the machine's byte order.
     pub fn track(&mut self, spi: u32, from: u32) -> Result<()> {
         self.loaded.seen.set(&spi.to_ne_bytes(), &from.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
@@ -73,15 +74,15 @@ impl Filter {
         self.loaded.seen.remove(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))
     }
 
-    /// The highest sequence number that has come for an SA while it was another node's; `None` if
-    /// nobody asked to have it recorded.
+    /// The highest sequence number that has come for an SA while another node carried it; `None` if
+    /// it is not tracked.
     pub fn seen(&self, spi: u32) -> Result<Option<u32>> {
         let value = self.loaded.seen.get(&spi.to_ne_bytes(), &format_args!("of SA {spi:08x}"))?;
         Ok(value.as_deref().and_then(<[u8]>::first_chunk).map(|v| u32::from_ne_bytes(*v)))
     }
 
-    /// Sets the addresses that IKE and ESP come to: the gateway's own, beside the cluster's. A
-    /// policy may select a new one, until [`Filter::set_unselected`] says otherwise.
+    /// Sets the gateway's own addresses for IKE and ESP, beside the VIPs. A new address counts as
+    /// selected by a policy, until [`Filter::set_unselected`] says otherwise.
     pub fn set_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<()> {
         for addr in addresses.union(&self.vips) {
             self.write_address(addr, self.unselected.contains(addr))?;
@@ -94,7 +95,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Sets which of the addresses no policy for everything has on our side.
+    /// Sets which of the addresses are on our side of no policy for all addresses.
     pub fn set_unselected(&mut self, unselected: &BTreeSet<IpAddr>) -> Result<()> {
         let changed: Vec<IpAddr> = self.unselected.symmetric_difference(unselected).copied().collect();
         for addr in changed {
@@ -108,8 +109,8 @@ impl Filter {
         Ok(())
     }
 
-    /// The addresses that no policy for everything has on our side; after a restart those of the
-    /// earlier run.
+    /// The addresses that are on our side of no policy for all addresses; after a restart those of
+    /// the earlier run.
     pub fn unselected(&self) -> &BTreeSet<IpAddr> {
         &self.unselected
     }

@@ -4,7 +4,7 @@ use super::layout::{MAX_PORTS, MAX_REASONS};
 use super::reason::Reason;
 use crate::fib::PortIndex;
 
-/// How many packets of a port went each way, since the maps were made.
+/// How many packets of a port had each reason since the maps were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterCounters {
     values: [u64; Reason::ALL.len()],
@@ -26,7 +26,7 @@ impl FilterCounters {
         self.values.iter().fold(0, |sum, v| sum.wrapping_add(*v))
     }
 
-    /// What was counted since `earlier`.
+    /// The difference to `earlier`.
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "both have as many values"))]
     pub fn since(&self, earlier: &Self) -> Self {
         let values = std::array::from_fn(|i| self.values[i].wrapping_sub(earlier.values[i]));
@@ -41,10 +41,10 @@ impl FilterCounters {
     }
 }
 
-/// Whose packets are counted.
+/// The packets that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterSet {
-    /// A port's.
+    /// Those of a port.
     Port(PortIndex),
     /// Those of interfaces that have the filter and are no port.
     Unknown,

@@ -1,4 +1,4 @@
-//! What can go wrong with the filter.
+//! Errors of the filter.
 
 use super::layout::LAYOUT_VERSION;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// A name that cannot be part of a path.
+    /// The instance name cannot be part of a path.
     #[error("instance name {found:?}, expected 1 to 32 of the characters a-z A-Z 0-9 - _")]
     InstanceName {
-        /// What was given.
+        /// The name given.
         found: String,
     },
     /// The BPF file system cannot be used.
@@ -19,7 +19,7 @@ pub enum FilterError {
     Path {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -74,7 +74,7 @@ pub enum FilterError {
     /// The kernel refused the program or a map.
     #[error("loading the XDP filter: {source:#}{}", load_hint(source))]
     Load {
-        /// What libbpf says.
+        /// libbpf's error.
         source: libbpf_rs::Error,
     },
     /// The object has no such part: it was not built from our sources.
@@ -88,11 +88,11 @@ pub enum FilterError {
     Map {
         /// Its name.
         map: &'static str,
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The entry.
         entry: String,
-        /// What libbpf says.
+        /// libbpf's error.
         source: libbpf_rs::Error,
     },
     /// A port or queue number that is out of range.
@@ -102,7 +102,7 @@ pub enum FilterError {
         what: &'static str,
         /// The number.
         found: u16,
-        /// The largest there is.
+        /// The largest allowed number.
         limit: u16,
     },
     /// The filter cannot be attached to a port, or taken from it.
@@ -110,14 +110,14 @@ pub enum FilterError {
     Port {
         /// Name of the interface.
         port: String,
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// What the filter's functions answer.
+/// Result of the filter's functions.
 pub type Result<T> = std::result::Result<T, FilterError>;
 
 fn hint(error: &io::Error) -> &'static str {

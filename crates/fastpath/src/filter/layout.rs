@@ -1,4 +1,4 @@
-//! What `bpf/layout.h` says, in Rust: the limits, and keys and values of the maps as bytes.
+//! `bpf/layout.h` in Rust: the limits, and keys and values of the maps as octets.
 
 use super::ports::FilterPort;
 use crate::fib::PortIndex;
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_base::prefix::Prefix;
 use testudo_base::spi::Shard;
 
-/// Grows with every change of a map or of what a value means.
+/// Grows with every change of a map or of a value's meaning.
 pub(super) const LAYOUT_VERSION: u32 = 8;
 /// Ports of an instance.
 pub const MAX_PORTS: u16 = 64;
 /// Receive queues of a port.
 pub const MAX_QUEUES: u16 = 64;
-/// Room for reasons, so that a new one does not change the map.
+/// Room for reasons, so that a new reason does not change the map.
 pub(super) const MAX_REASONS: u32 = 64;
 const PORT_CHECK_SOURCE: u16 = 1;
 const PREFIX_PROTECT_TO: u32 = 1;
@@ -24,11 +24,11 @@ const PREFIX_OPEN_TO_HOST: u32 = 32;
 const PREFIX_FOR_ANYBODY: u32 = 64;
 const PREFIX_SHARD_SHIFT: u32 = 8;
 const PORT_FLOODED: u16 = 2;
-/// Any of our addresses.
+/// Bit: one of our addresses.
 pub(super) const ADDRESS: u32 = 1;
-/// One that all nodes of the cluster have.
+/// Bit: a VIP.
 pub(super) const VIP: u32 = 2;
-/// One that no policy for everything has on our side.
+/// Bit: an address that is on our side of no policy for all addresses.
 pub(super) const UNSELECTED: u32 = 4;
 pub(super) const CLUSTER_ON: u32 = 1;
 pub(super) const CLUSTER_DEFAULT_HOST: u32 = 2;
@@ -38,7 +38,7 @@ pub const STAMP_MAGIC: u8 = 0x54;
 /// Octets of the stamp.
 pub const STAMP_LEN: usize = 4;
 
-/// What the filter found a worker's packet to be.
+/// The kind of a worker's packet, as the filter found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -48,23 +48,23 @@ pub enum Class {
     Esp = 2,
     /// ESP in UDP to port 4500 of one of our addresses.
     EspInUdp = 3,
-    /// To a protected prefix of several homes: all nodes of the cluster have it.
+    /// To a protected prefix of several homes: all nodes of the cluster receive it.
     ProtectFlooded = 4,
-    /// In clear, from where the policies must be asked whether it may come.
+    /// In clear, from a prefix for which the policies decide.
     Clear = 5,
 }
 
 /// The four octets that the filter writes directly before a packet for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What the packet is.
+    /// The kind of the packet.
     pub class: Class,
     /// The port that received it.
     pub port: PortIndex,
 }
 
 impl Stamp {
-    /// Reads a stamp. `None` if the octets are none, which would mean a filter that is not ours.
+    /// Reads a stamp. `None` if the octets are no stamp, which means that the filter is not ours.
     #[inline]
     pub fn read(octets: [u8; STAMP_LEN]) -> Option<Self> {
         let [STAMP_MAGIC, class, port_0, port_1] = octets else { return None };
@@ -80,32 +80,32 @@ impl Stamp {
     }
 }
 
-/// What the filter does with the packets of a prefix. All false is an exception inside a larger
-/// prefix.
+/// What the filter does with the packets of a prefix. With all fields false it is an exception
+/// inside a larger prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefixUse {
     /// Packets to the prefix go to a worker.
     pub protect_to: bool,
-    /// Packets from the prefix that arrive in clear are discarded (RFC 4301 §5.2).
+    /// Packets from the prefix that arrive in clear are dropped (RFC 4301 §5.2).
     pub refuse_from: bool,
-    /// Packets from the prefix that arrive in clear go to a worker, which asks the policies (RFC
-    /// 4301 §5.2). Where they are not refused besides, packets to a prefix that is protected go to
-    /// a worker as any others do.
+    /// Packets from the prefix that arrive in clear go to a worker, which applies the policies (RFC
+    /// 4301 §5.2). Unless `refuse_from` is set too, packets from it to a protected prefix go to a
+    /// worker like any others.
     pub judge_from: bool,
-    /// Policies for everything alone hold the prefix back. So no policy is about a packet from
+    /// Only policies for all addresses hold the prefix back. So no policy matches a packet from
     /// there to one of our addresses that those policies do not have on our side
-    /// ([`Filter::set_unselected`](super::Filter::set_unselected)): it is the kernel's.
+    /// ([`Filter::set_unselected`](super::Filter::set_unselected)): it goes to the kernel.
     pub open_to_host: bool,
-    /// The prefix is here only because a larger one around it is. The filter does not care; whoever
-    /// takes the pinned maps over must know it from a prefix that has to be protected whatever
+    /// The prefix is here only because a larger one around it is. The filter ignores this. A daemon
+    /// that takes the pinned maps over must tell it from a prefix that has to be protected whatever
     /// becomes of those around it.
     pub within: bool,
     /// Any host in the prefix may be a peer, one on a link of ours too: prefixes that are directly
     /// connected are no exceptions inside. The filter does not care; whoever takes the pinned maps
     /// over must go on holding those back.
     pub for_anybody: bool,
-    /// The shard that carries all that goes to the prefix. `None`: several do, or nobody knows yet;
-    /// then every node's worker gets it. A gateway that stands alone does not look at it.
+    /// The shard that carries all packets to the prefix. `None` if several do, or if it is not
+    /// known yet: then the workers of all nodes get them. A lone gateway ignores it.
     pub home: Option<Shard>,
 }
 
@@ -176,7 +176,7 @@ pub(super) struct ClusterValue {
 
 impl std::fmt::Debug for ClusterValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the key.
+        // Leaves the key out.
         let mut shown = f.debug_struct("ClusterValue");
         shown
             .field("packets", &self.packets)
@@ -216,7 +216,7 @@ pub(super) fn read_layout(value: &[u8]) -> Option<(u32, u64)> {
     Some((version, netns))
 }
 
-/// `struct prefix4` or `struct prefix6`, as the family has it.
+/// `struct prefix4` or `struct prefix6`, by the family.
 pub(super) fn prefix_key(prefix: &Prefix) -> Vec<u8> {
     let mut key = u32::from(prefix.length()).to_ne_bytes().to_vec();
     key.extend(address_key(prefix.addr()));
@@ -229,7 +229,7 @@ pub(super) fn read_prefix(key: &[u8]) -> Option<Prefix> {
     Prefix::new(read_address(addr)?, u8::try_from(u32::from_ne_bytes(*length)).ok()?)
 }
 
-/// `struct address4` or `struct address6`, as the family has it.
+/// `struct address4` or `struct address6`, by the family.
 pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(a) => a.octets().to_vec(),
@@ -237,12 +237,12 @@ pub(super) fn address_key(addr: IpAddr) -> Vec<u8> {
     }
 }
 
-/// True if the value of an address says that all nodes have it.
+/// True if the value of an address marks a VIP.
 pub(super) fn is_vip(kind: &[u8]) -> bool {
     has_flag(kind, VIP)
 }
 
-/// True if the value of an address says that no policy for everything has it on our side.
+/// True if the value of an address says that it is on our side of no policy for all addresses.
 pub(super) fn is_unselected(kind: &[u8]) -> bool {
     has_flag(kind, UNSELECTED)
 }

@@ -1,7 +1,7 @@
 //! BPF links of type XDP: a program on an interface, held by a pin.
 //!
-//! libbpf-rs attaches without a say in the mode, and then the kernel quietly falls back to the slow
-//! generic one; so [`crate::sys::bpf`] calls libbpf itself.
+//! libbpf-rs does not let the caller choose the mode, and the kernel then falls back silently to
+//! the slow generic one. So [`crate::sys::bpf`] calls libbpf itself.
 
 use crate::sys::bpf;
 use libbpf_rs::libbpf_sys::{XDP_ATTACHED_SKB, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// How the program runs on a port.
+/// The mode in which a program runs on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver, before the kernel makes a packet of the frame.
@@ -50,12 +50,12 @@ impl XdpLink {
         bpf::update_link(self.fd.as_fd(), program)
     }
 
-    /// Takes the program from the interface, whoever else holds the link.
+    /// Detaches the program from the interface, even if others hold the link.
     pub(super) fn detach(&self) -> io::Result<()> {
         bpf::detach_link(self.fd.as_fd())
     }
 
-    /// The interface; `None` if it is gone, or this is no XDP link.
+    /// Number of the interface; `None` if the interface is gone, or this is no XDP link.
     pub(super) fn ifindex(&self) -> io::Result<Option<u32>> {
         let info = LinkInfo::from_fd(self.fd.as_fd()).map_err(io::Error::other)?;
         Ok(match info.info {
@@ -65,7 +65,7 @@ impl XdpLink {
     }
 }
 
-/// A program behind the filter, on the kernel's packets; it goes with this.
+/// A program behind the filter, on the kernel's packets. It is detached when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ClaimLink {
     _fd: OwnedFd,
@@ -78,7 +78,7 @@ impl ClaimLink {
     }
 }
 
-/// How the program of an interface runs.
+/// The mode in which an interface runs its program.
 pub(super) fn attached_mode(ifindex: u32) -> io::Result<XdpMode> {
     let generic = bpf::xdp_mode(ifindex)? == XDP_ATTACHED_SKB;
     Ok(if generic { XdpMode::Generic } else { XdpMode::Native })

@@ -5,7 +5,7 @@ use crate::sys::socket::{self, SO_NETNS_COOKIE};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
-/// The number of this network namespace, never given again until the machine restarts.
+/// The cookie of this network namespace. The kernel does not reuse it until the machine restarts.
 pub(super) fn cookie() -> Result<u64> {
     read_cookie().map_err(|source| FilterError::Path {
         path: "/proc/self/ns/net".into(),

@@ -5,7 +5,7 @@ use super::error::{FilterError, Result};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, PrintLevel, ProgramMut};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// ELF headers are read in place.
+/// Aligns the ELF file, because its headers are read in place.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
@@ -46,7 +46,7 @@ impl FilterMap {
         Ok(values.map_err(self.failed("cannot read", entry))?.unwrap_or_default())
     }
 
-    /// Removes an entry, if it is there.
+    /// Removes an entry, if it exists.
     pub(super) fn remove(&self, key: &[u8], entry: &dyn std::fmt::Display) -> Result<()> {
         match self.handle.delete(key) {
             Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
@@ -88,7 +88,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the filter with the pinned maps; pins those that are new.
+    /// Loads the filter with the pinned maps, and pins those that are new.
     pub(super) fn pinned(pins: &PinDir) -> Result<Self> {
         Self::load(Some(pins))
     }
@@ -100,7 +100,7 @@ impl Loaded {
     }
 
     fn load(pins: Option<&PinDir>) -> Result<Self> {
-        // Otherwise libbpf writes to standard error.
+        // Without this libbpf writes to standard error.
         libbpf_rs::set_print(Some((PrintLevel::Info, |level, text| match level {
             PrintLevel::Warn => tracing::warn!("{}", text.trim_end()),
             _ => tracing::debug!("{}", text.trim_end()),
@@ -132,13 +132,13 @@ impl Loaded {
         self.object.progs_mut().find(|p| p.name() == name).ok_or(FilterError::Missing { what: name })
     }
 
-    /// Calls `f` with the descriptor of the program behind the filter.
+    /// Calls `f` with the descriptor of the program that runs behind the filter.
     pub(super) fn with_claim<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
         let program = self.named(CLAIM)?;
         Ok(f(program.as_fd()))
     }
 
-    /// Calls `f` with the program's descriptor.
+    /// Calls `f` with the filter's descriptor.
     pub(super) fn with_program<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
         let program = self.program()?;
         Ok(f(program.as_fd()))
@@ -149,8 +149,8 @@ fn open_object(pins: Option<&PinDir>) -> libbpf_rs::Result<libbpf_rs::OpenObject
     let mut object = ObjectBuilder::default().name("testudo")?.open_memory(&OBJECT.0)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // The compiler's own constants (.rodata) belong to the program, not to the state that
-        // outlives it.
+        // The compiler's constants (.rodata) belong to the program, not to the state that outlives
+        // it.
         if let Some(pins) = pins.filter(|_| !name.contains('.')) {
             map.set_pin_path(pins.map(&name))?;
         }

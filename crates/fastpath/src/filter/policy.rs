@@ -1,4 +1,4 @@
-//! From one set of prefixes to another without a moment in which a packet meets neither.
+//! Changes from one set of prefixes to another, at no moment of which a packet meets neither.
 
 use super::layout::PrefixUse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub(super) enum PolicyStep {
     Remove(Prefix),
 }
 
-/// What some prefixes are used for from now on; `None` for one that goes.
+/// The new use of some prefixes; `None` for one that is removed.
 pub type PrefixChanges = BTreeMap<Prefix, Option<PrefixUse>>;
 
 /// The changes from `old` to `new`.
@@ -24,12 +24,12 @@ pub(super) fn changes(old: &PrefixUses, new: &PrefixUses) -> PrefixChanges {
     set.chain(removed).collect()
 }
 
-/// Changes in an order that keeps this promise: after each of them, every address is treated as it
-/// was before all of them, or as it is after all of them.
+/// Orders the changes so that after each step every address is treated as before the first step, or
+/// as after the last.
 ///
 /// An address has one longest match in each set. Longer prefixes are written first, so its new
-/// match stands before any shorter new prefix could hide the old one. Shorter ones are removed
-/// first, so its old match falls last of those that could show through.
+/// match is in place before any shorter new prefix could hide the old one. Shorter ones are removed
+/// first, so its old match is the last to go of those that could show through.
 pub(super) fn in_order(changes: &PrefixChanges) -> Vec<PolicyStep> {
     let mut set: Vec<_> = changes.iter().filter_map(|(p, to)| Some(PolicyStep::Set(*p, (*to)?))).collect();
     set.sort_by_key(|step| std::cmp::Reverse(step.length()));
@@ -57,7 +57,7 @@ mod tests {
         holding.max_by_key(|(p, _)| p.length()).map(|(_, to)| *to).unwrap_or_default()
     }
 
-    /// Nested prefixes in a small space: every address of 10.0.0.0/28 can be looked at.
+    /// Nested prefixes in a small space: every address of 10.0.0.0/28 can be checked.
     fn arb_set() -> impl Strategy<Value = PrefixUses> {
         let entry =
             (0..16u8, 26..=32u8, any::<[bool; 4]>()).prop_map(|(host, len, [to, from, judge, open])| {

@@ -1,4 +1,4 @@
-//! Attaching the filter to ports, and taking it away.
+//! Attaching the filter to ports, and detaching it.
 
 use super::bpffs::remove_pin;
 use super::error::{FilterError, Result};
@@ -10,23 +10,23 @@ use crate::mac::MacAddr;
 use std::io;
 use std::path::Path;
 
-/// A port, as the filter has to know it.
+/// A port, as the filter knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPort {
-    /// Number of the port, below [`super::MAX_PORTS`]; stands in the stamp.
+    /// Number of the port, below [`super::MAX_PORTS`]; it is part of the stamp.
     pub index: PortIndex,
     /// Name of the interface.
     pub name: String,
     /// Number of the interface in the kernel.
     pub ifindex: u32,
-    /// Its address: frames for others do not go to a worker.
+    /// Its address: frames to others do not go to a worker.
     pub mac: MacAddr,
     /// The cluster's address on this link: a locally administered group address, or a unicast
     /// address that no frame ever comes from. Frames to it are for every node.
     pub cluster_mac: Option<MacAddr>,
-    /// Discard what comes in clear from a protected prefix. On by default, on every port: also on
-    /// the inner side such a packet is forged or has taken a way around the tunnel. Off only where
-    /// hosts of the remote prefix are also reached in clear, behind this port.
+    /// Drop packets that come in clear from a protected prefix. On by default, on every port: on
+    /// the inner side, too, such a packet is forged or has taken a way around the tunnel. Off only
+    /// where hosts of the remote prefix are also reached in clear, behind this port.
     pub check_source: bool,
     /// Attach in generic mode if the driver has no native XDP.
     pub allow_generic: bool,
@@ -47,8 +47,8 @@ impl Filter {
         Ok(mode)
     }
 
-    /// Has frames that the filter passes up taken for this host's. Not pinned: a dead daemon's
-    /// filter passes none up that all nodes see.
+    /// Marks the frames that the filter passes up as sent to this host. Not pinned: the filter of a
+    /// dead daemon passes no flooded packets up.
     fn claim(&mut self, port: &FilterPort) -> Result<()> {
         if port.cluster_mac.is_none() {
             self.claims.remove(&port.ifindex);
@@ -60,14 +60,14 @@ impl Filter {
         Ok(())
     }
 
-    /// Tells the filter what has changed about a port: its addresses or its flags.
+    /// Tells the filter about a change of a port: its addresses or its flags.
     pub fn set_port(&mut self, port: &FilterPort) -> Result<()> {
         check_index(port.index)?;
         let value = port_value(port);
         self.loaded.ports.set(&port.ifindex.to_ne_bytes(), &value, &port.name)
     }
 
-    /// Numbers of the interfaces that have the filter, be it from an earlier run.
+    /// Numbers of the interfaces that have the filter, including those of an earlier run.
     pub fn attached(&self) -> Result<Vec<u32>> {
         let mut attached = Vec::new();
         for ifindex in self.pins.linked()? {
@@ -78,8 +78,8 @@ impl Filter {
         Ok(attached)
     }
 
-    /// How the filter runs on a port now. `None` if it is not attached there, because the interface
-    /// is another one by now, whatever its name and number.
+    /// The mode in which the filter runs on a port now. `None` if it is not attached there, because
+    /// another interface has the port's name or number by now.
     pub fn mode(&self, port: &FilterPort) -> Result<Option<XdpMode>> {
         if !is_attached(port.ifindex, &self.pins.link(port.ifindex))? {
             return Ok(None);
@@ -87,8 +87,8 @@ impl Filter {
         attached_mode(&port.name, port.ifindex).map(Some)
     }
 
-    /// Removes what is left of interfaces that are gone. The filter stays on those that live on
-    /// under another name: there it drops what is for a worker.
+    /// Removes the entries and links of interfaces that are gone. The filter stays on an interface
+    /// that was renamed: it drops the packets for a worker there.
     pub fn forget_gone(&mut self) -> Result<()> {
         for ifindex in self.pins.linked()? {
             if !is_attached(ifindex, &self.pins.link(ifindex))? {
@@ -98,8 +98,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Takes the filter from an interface: what it protected there is protected by nothing but the
-    /// routes any more.
+    /// Detaches the filter from an interface. After that only the routes protect what it protected
+    /// there.
     pub fn detach(&mut self, ifindex: u32) -> Result<()> {
         self.claims.remove(&ifindex);
         remove_link(ifindex, &self.pins.link(ifindex))?;
@@ -110,8 +110,8 @@ impl Filter {
     fn replace(&mut self, port: &FilterPort, pin: &Path) -> Result<Option<XdpMode>> {
         let Some(link) = open_link(port.ifindex, pin)? else { return Ok(None) };
         if link.ifindex().map_err(failed(&port.name, "cannot read the link"))?.is_none() {
-            // Interface numbers are not given twice, but one can leave the namespace and come back
-            // without its link.
+            // Interface numbers are not reused, but an interface can leave the namespace and come
+            // back without its link.
             return remove_pin(pin).map(|()| None);
         }
         let updated = self.loaded.with_program(|program| link.update(program))?;
@@ -153,14 +153,14 @@ pub(super) fn check_index(port: PortIndex) -> Result<()> {
     Err(FilterError::Range { what: "port index", found: port.0, limit: MAX_PORTS - 1 })
 }
 
-/// True if the pinned link is on an interface that still exists, in whatever network namespace.
+/// True if the pinned link is on an interface that still exists, in any network namespace.
 pub(super) fn is_attached(ifindex: u32, pin: &Path) -> Result<bool> {
     let Some(link) = open_link(ifindex, pin)? else { return Ok(false) };
     let found = link.ifindex().map_err(failed(&interface_name(ifindex), "cannot read the link"))?;
     Ok(found.is_some())
 }
 
-/// Detaches a link and removes its pin. One whose interface is gone is detached already.
+/// Detaches a link and removes its pin. The link of a vanished interface is detached already.
 pub(super) fn remove_link(ifindex: u32, pin: &Path) -> Result<()> {
     if let Some(link) = open_link(ifindex, pin)? {
         match link.detach() {
@@ -173,7 +173,7 @@ pub(super) fn remove_link(ifindex: u32, pin: &Path) -> Result<()> {
     remove_pin(pin)
 }
 
-/// The interface's name, or its number if it has none here.
+/// The interface's name, or its number if it has no name in this namespace.
 pub(super) fn interface_name(ifindex: u32) -> String {
     nix::net::if_::if_indextoname(ifindex)
         .map_or_else(|_| format!("with number {ifindex}"), |n| n.to_string_lossy().into_owned())
@@ -188,7 +188,7 @@ fn open_link(ifindex: u32, pin: &Path) -> Result<Option<XdpLink>> {
     }
 }
 
-/// How the program of an interface runs.
+/// The mode in which an interface runs its program.
 fn attached_mode(name: &str, ifindex: u32) -> Result<XdpMode> {
     link::attached_mode(ifindex).map_err(failed(name, "cannot ask for the XDP mode"))
 }

@@ -1,20 +1,20 @@
-//! The filter's reasons, in the order of `bpf/reasons.h`, which says the same to the kernel side.
+//! The filter's reasons, in the order of `bpf/reasons.h`, the list of the kernel side.
 
-/// What the filter does with a packet.
+/// The filter's action on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilterAction {
     /// Up to the kernel's stack.
     Pass,
     /// To the AF_XDP socket of the queue.
     Worker,
-    /// Nowhere.
+    /// Dropped.
     Drop,
 }
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $action:ident;)+) => {
-        /// Why a packet went where it went. Each packet that a port receives counts for exactly one
-        /// reason.
+        /// The reason for a packet's action. Each packet that a port receives counts for exactly
+        /// one reason.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum Reason {
@@ -32,7 +32,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What happens to such a packet.
+            /// The action on such a packet.
             pub fn action(self) -> FilterAction {
                 match self {
                     $(Self::$name => FilterAction::$action,)+
@@ -45,7 +45,7 @@ macro_rules! reasons {
 reasons! {
     /// Neither IPv4 nor IPv6: ARP and others.
     PassNotIp = "pass_not_ip", Pass;
-    /// With a VLAN tag: belongs to a VLAN interface, not to the port.
+    /// With a VLAN tag: it belongs to a VLAN interface, not to the port.
     PassVlan = "pass_vlan", Pass;
     /// To a multicast group or the limited broadcast address.
     PassMulticast = "pass_multicast", Pass;
@@ -57,11 +57,12 @@ reasons! {
     PassIcmpError = "pass_icmp_error", Pass;
     /// Another packet to one of our addresses.
     PassLocal = "pass_local", Pass;
-    /// A packet that no policy is about.
+    /// A packet that no policy matches.
     PassOther = "pass_other", Pass;
     /// To a protected prefix.
     WorkerProtect = "protect", Worker;
-    /// To a protected prefix of several homes: the workers of all nodes get it, and one keeps it.
+    /// To a protected prefix of several homes: the workers of all nodes get it, and one of them
+    /// keeps it.
     WorkerProtectFlooded = "protect_shared", Worker;
     /// ESP to one of our addresses.
     WorkerEsp = "esp", Worker;
@@ -72,8 +73,8 @@ reasons! {
     /// A fragment of ESP or AH, or of a datagram to port 4500 that is not IKE, to one of our
     /// addresses.
     WorkerFragment = "fragment", Worker;
-    /// In clear, from a prefix of which the policies say more than the filter knows: a worker asks
-    /// them.
+    /// In clear, from a prefix about which the policies say more than the filter knows: a worker
+    /// applies them.
     WorkerClear = "clear", Worker;
     /// For a worker, but no worker listens on the queue.
     DropNoSocket = "drop_no_socket", Drop;
@@ -83,7 +84,7 @@ reasons! {
     DropUnknownPort = "drop_unknown_port", Drop;
     /// For a worker, but the driver leaves no room for the stamp.
     DropNoMetadata = "drop_no_metadata", Drop;
-    /// For a worker, but in a frame that was not for the port's own MAC address.
+    /// For a worker, but in a frame that was not sent to the port's own MAC address.
     DropOtherHost = "drop_other_host", Drop;
     /// Lengths that contradict each other, or the wrong IP version.
     DropMalformed = "drop_malformed", Drop;
@@ -91,24 +92,24 @@ reasons! {
     DropNotLinear = "drop_not_linear", Drop;
     /// A NAT keepalive (RFC 3948 §2.3).
     DropKeepalive = "drop_keepalive", Drop;
-    /// To port 4500, and too short to be anything (RFC 3948 §2).
+    /// To port 4500, and too short for IKE or ESP (RFC 3948 §2).
     DropNattShort = "drop_natt_short", Drop;
     /// ESP without a whole ESP header.
     DropEspShort = "drop_esp_short", Drop;
     /// AH without a whole AH header.
     DropAhShort = "drop_ah_short", Drop;
-    /// A first fragment that does not show its ports, or to port 4500 what it is.
+    /// A first fragment without its ports, or to port 4500 without the octets that show what it is.
     DropFragmentShort = "drop_fragment_short", Drop;
-    /// To one of our addresses, with more extension headers than anyone needs.
+    /// To one of our addresses, with more extension headers than any real packet has.
     DropExtensionHeaders = "drop_extension_headers", Drop;
-    /// To one of our addresses as a way station of an IPv6 routing header (RFC 5095).
+    /// To one of our addresses as an intermediate hop of an IPv6 routing header (RFC 5095).
     DropRoutingHeader = "drop_routing_header", Drop;
-    /// In clear, from a prefix whose traffic has to be protected (RFC 4301 §5.2).
+    /// In clear, from a prefix whose traffic must be protected (RFC 4301 §5.2).
     DropClearInbound = "drop_clear_inbound", Drop;
-    /// Flooded to all nodes of the cluster, and another one's.
+    /// Flooded to all nodes of the cluster, and for another one.
     DropOtherNode = "drop_other_node", Drop;
-    /// The kernel's on this node by its table, but the daemon has not told in time that the table
-    /// still holds.
+    /// For this node's kernel by the shard table, but the daemon has not confirmed in time that the
+    /// table still holds.
     DropFenced = "drop_fenced", Drop;
 }
 
@@ -116,7 +117,7 @@ reasons! {
 mod tests {
     use super::*;
 
-    /// PASS_NOT_IP from PassNotIp.
+    /// Turns `PassNotIp` into `PASS_NOT_IP`.
     fn c_name(reason: Reason) -> String {
         let mut name = String::new();
         for letter in format!("{reason:?}").chars() {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::sys::mmap::{HUGE_PAGE, Mapping};
 use std::ptr::NonNull;
 
-/// Octets of a chunk; those that AF_XDP accepts.
+/// Size of a chunk, as AF_XDP accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkSize {
     /// 2048 octets, for an MTU of up to 1600.
@@ -32,7 +32,7 @@ impl ChunkSize {
         1 << self.shift()
     }
 
-    /// Largest MTU whose packets leave room before and behind.
+    /// Largest MTU whose packets leave room for headroom and trailer.
     pub const fn largest_mtu(self) -> u32 {
         let reserved = HEADROOM as u32 + TAILROOM;
         match self {
@@ -55,14 +55,15 @@ impl ChunkSize {
 const TAILROOM: u32 = 64;
 
 const JUMBO_SHIFT: u32 = 14;
-/// Octets of a jumbo frame: so many adjacent chunks, of either size, as one frame.
+/// Octets of a jumbo frame: adjacent chunks, of either size, used as one frame.
 pub const JUMBO: usize = 1 << JUMBO_SHIFT;
-/// Largest MTU whose packets leave room before and behind in a jumbo frame.
+/// Largest MTU whose packets leave room for headroom and trailer in a jumbo frame.
 pub const JUMBO_MTU: u32 = JUMBO as u32 - HEADROOM as u32 - TAILROOM;
 
 /// One region of memory, cut into chunks: first the jumbo frames, each a run of chunks, then frames
 /// of one chunk. It is registered as a UMEM on every socket of its worker, so that a worker moves
-/// frames between ports without copying them; the kernel copies, for sockets are in copy mode.
+/// frames between ports without copying them. The kernel does copy, because sockets are in copy
+/// mode.
 #[derive(Debug)]
 pub struct FrameMemory {
     mapping: Mapping,
@@ -74,7 +75,7 @@ pub struct FrameMemory {
 }
 
 impl FrameMemory {
-    /// Frames of one chunk that a region may have, and chunks of jumbo frames.
+    /// Bound on the frames of one chunk in a region, and on the chunks of its jumbo frames.
     pub const MAX_FRAMES: usize = 1 << 20;
 
     pub(super) fn new(frames: usize, jumbo: usize, size: ChunkSize) -> Result<Self> {
@@ -95,7 +96,7 @@ impl FrameMemory {
         if self.jumbo_chunks == 0 { self.size.largest_mtu() } else { JUMBO_MTU }
     }
 
-    /// Numbers of the chunks that jumbo frames begin with.
+    /// Numbers of the first chunks of jumbo frames.
     pub(super) fn jumbo_starts(&self) -> impl Iterator<Item = u32> + use<> {
         (0..self.jumbo_chunks).step_by(self.size.in_jumbo())
     }
@@ -105,7 +106,7 @@ impl FrameMemory {
         self.jumbo_chunks..self.chunks
     }
 
-    /// The chunks that are one frame with this one: their first, and how many.
+    /// The run of chunks that forms one frame with this chunk: its first chunk, and its length.
     #[inline]
     pub(crate) fn run_of(&self, index: u32) -> (u32, u32) {
         if index < self.jumbo_chunks {
@@ -128,8 +129,8 @@ impl FrameMemory {
         self.chunks as usize
     }
 
-    /// Octets of the region, and how many of them lie on huge pages: reserved ones, or such as the
-    /// kernel has put together.
+    /// Octets of the region, and how many of them lie on huge pages: reserved ones, or pages that
+    /// the kernel has joined.
     pub fn pages(&self) -> (usize, usize) {
         let len = self.mapping.len();
         (len, if self.huge { len } else { self.mapping.transparent().min(len) })
@@ -155,7 +156,7 @@ impl FrameMemory {
         (index < u64::from(self.chunks)).then_some(index as u32)
     }
 
-    /// The frame that begins with a chunk.
+    /// The frame that begins with this chunk.
     ///
     /// # Safety
     /// `index` is below [`FrameMemory::chunks`] and the first of its run ([`FrameMemory::run_of`]),

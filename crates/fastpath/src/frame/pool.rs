@@ -4,14 +4,14 @@ use super::{ChunkSize, Frame, FrameMemory, JUMBO_MTU};
 use crate::error::Result;
 use std::sync::Arc;
 
-/// Jumbo frames of a pool that needs none otherwise, for packets that are put together: half a MiB.
+/// Jumbo frames of a pool that needs them only for reassembled packets: half a MiB.
 const JUMBO_FRAMES_FOR_REASSEMBLY: usize = 32;
 
-/// Owns a worker's region of memory and the frames that nobody uses at the moment. Last in, first
-/// out, so that the chunk taken next is the one most likely still in the cache. Ports receive into
-/// frames of one chunk; jumbo frames, if there are any, are for packets that need them.
+/// Owns a worker's region of memory and the unused frames. Last in, first out, so that the chunk
+/// taken next is the one most likely still in the cache. Ports receive into frames of one chunk;
+/// jumbo frames, if there are any, are for packets that need them.
 ///
-/// When the pool is dropped while frames are elsewhere, the region stays mapped for good, because
+/// If the pool is dropped while frames are elsewhere, the region stays mapped for good, because
 /// those frames still point into it: a leak, never a dangling pointer.
 #[derive(Debug)]
 pub struct FramePool {
@@ -26,8 +26,8 @@ impl FramePool {
         Self::with_jumbo(frames, 0, size)
     }
 
-    /// Frames for the packets of interfaces with MTUs up to this one: so many jumbo frames only if
-    /// a chunk is too small for them, else a few for packets that come in fragments.
+    /// A pool for the packets of interfaces with MTUs up to `mtu`. It has `jumbo` jumbo frames if a
+    /// chunk is too small for that MTU, else a few for packets that come in fragments.
     pub fn for_mtu(mtu: u32, frames: usize, jumbo: usize) -> Result<Self> {
         match ChunkSize::for_mtu(mtu) {
             Some(size) => Self::with_jumbo(frames, JUMBO_FRAMES_FOR_REASSEMBLY, size),
@@ -51,36 +51,36 @@ impl FramePool {
         &self.memory
     }
 
-    /// Frames that the pool has at the moment, of both kinds.
+    /// Free frames of both kinds.
     #[inline]
     pub fn available(&self) -> usize {
         self.free.len() + self.jumbo.len()
     }
 
-    /// Frames that there are, here or elsewhere, of both kinds.
+    /// All frames of both kinds, free or in use.
     pub fn total(&self) -> usize {
         self.memory.singles().len() + self.jumbo_total()
     }
 
-    /// Jumbo frames that there are, here or elsewhere.
+    /// All jumbo frames, free or in use.
     pub fn jumbo_total(&self) -> usize {
         self.memory.jumbo_starts().count()
     }
 
-    /// A free frame, empty, with its packet to start behind the usual headroom.
+    /// A free frame, empty, whose packet will start behind the usual headroom.
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         self.free.pop()
     }
 
-    /// A free jumbo frame, likewise.
+    /// A free jumbo frame, empty, whose packet will start behind the usual headroom.
     #[inline]
     pub fn take_jumbo(&mut self) -> Option<Frame> {
         self.jumbo.pop()
     }
 
-    /// A free frame that has room for an IP packet of so many octets and for the headers and
-    /// trailers that it may get: the smallest that does. `None` if there is none.
+    /// The smallest free frame with room for an IP packet of `packet` octets and for the headers
+    /// and trailers that it may get. `None` if there is none.
     #[inline]
     pub fn take_for(&mut self, packet: usize) -> Option<Frame> {
         if packet <= self.memory.chunk_size().largest_mtu() as usize {

@@ -24,7 +24,7 @@ fn every_frame_is_another_chunk_and_comes_home() {
     assert_eq!(pool.available(), pool.total());
 }
 
-/// What the configuration allows has to work where ports need jumbo frames too.
+/// The configured limits must work if ports need jumbo frames too.
 #[test]
 fn the_most_frames_leave_room_for_jumbo_frames() {
     for mtu in [1500, 9000] {

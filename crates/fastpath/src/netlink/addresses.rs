@@ -1,4 +1,4 @@
-//! Addresses of our own on an interface: virtual ones that a peer has given us.
+//! Our own addresses on an interface: virtual ones that a peer has assigned to us.
 
 use super::connection::Connection;
 use super::error::{NetlinkError, Result};
@@ -8,26 +8,26 @@ use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, Addres
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
 
-/// The addresses of one interface that nobody else puts addresses on.
+/// The addresses of one interface to which no other program adds addresses.
 pub struct Addresses {
     connection: Connection,
     ifindex: u32,
 }
 
 impl Addresses {
-    /// Those of the interface with that number.
+    /// Opens the addresses of the interface with this number.
     pub fn open(ifindex: u32) -> Result<Self> {
         Ok(Self { connection: Connection::open()?, ifindex })
     }
 
-    /// Adds an address, usable at once. One that is there already stays.
+    /// Adds an address, usable at once. An address that is there already stays.
     pub fn add(&mut self, addr: IpAddr) -> Result<()> {
         let request = RouteNetlinkMessage::NewAddress(self.message(addr));
         let operation = || format!("cannot add address {addr}");
         self.connection.request(operation, request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Adds an address that the kernel does not choose as the source of anything by itself.
+    /// Adds an address that the kernel does not choose as a source by itself.
     pub(crate) fn add_to_host(&mut self, addr: IpAddr) -> Result<()> {
         let mut message = self.message(addr);
         if addr.is_ipv4() {
@@ -38,7 +38,7 @@ impl Addresses {
         self.connection.request(operation, request, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Removes an address, unless somebody else has.
+    /// Removes an address, if it is there.
     pub(crate) fn remove_if_there(&mut self, addr: IpAddr) -> Result<()> {
         match self.remove(addr) {
             Err(NetlinkError::Request { source, .. })
@@ -56,12 +56,12 @@ impl Addresses {
         self.connection.request(|| format!("cannot remove address {addr}"), request, 0)
     }
 
-    /// Removes what a run that was killed has left.
+    /// Removes the addresses that a killed run has left.
     pub fn clear(&mut self) -> Result<()> {
         let here = self.ifindex;
         for address in dump_addresses(&mut self.connection)?.into_iter().filter(|a| a.ifindex == here) {
             let host = if address.addr.is_ipv4() { 32 } else { 128 };
-            // The kernel's own link-local addresses have networks.
+            // The kernel's own link-local addresses have a network (/64) and stay.
             if address.on_link.is_some_and(|network| network.length() == host) {
                 self.remove(address.addr)?;
             }
@@ -69,8 +69,8 @@ impl Addresses {
         Ok(())
     }
 
-    /// A single address without a network. No duplicate address detection: nobody else can be on a
-    /// tunnel's interface.
+    /// A single address without a network. There is no duplicate address detection: no other host
+    /// is on a tunnel's interface.
     fn message(&self, addr: IpAddr) -> AddressMessage {
         let mut message = AddressMessage::default();
         let (family, length) = match addr {

@@ -12,9 +12,10 @@ use std::io;
 
 /// The kernel fills at most this much at a time.
 const BUFFER_LEN: usize = 65536;
-/// The kernel answers at once; this only keeps a lost answer from stopping us.
+/// Bound on the wait for an answer. The kernel answers at once; this only keeps a lost answer from
+/// blocking the thread.
 const TIMEOUT_SECONDS: libc::time_t = 5;
-/// A dump during which the table changed is asked for again, but not forever: another change is
+/// A dump during which the table changed is repeated, but only this often: another change is
 /// announced anyway.
 const MAX_DUMP_ATTEMPTS: usize = 4;
 
@@ -32,7 +33,7 @@ impl Connection {
         Ok(Self { socket, sequence: 0, buffer: vec![0; BUFFER_LEN] })
     }
 
-    /// Asks for a change and waits until it is made. `operation` says in an error what was tried.
+    /// Requests a change and waits until it is made. `operation` names it in an error.
     pub(crate) fn request(
         &mut self,
         operation: impl Fn() -> String,
@@ -44,8 +45,8 @@ impl Connection {
         self.receive(&operation, sequence, &mut |_| {}).map(|_| ())
     }
 
-    /// Hands every object of a table to `each`, which collects what it needs. Begins again with
-    /// nothing collected if the table changed meanwhile.
+    /// Hands every object of a table to `each`, which collects into `S`. Starts again with an empty
+    /// collection if the table changed meanwhile.
     pub(crate) fn dump<S: Default>(
         &mut self,
         operation: &str,
@@ -78,7 +79,7 @@ impl Connection {
         Ok(self.sequence)
     }
 
-    /// Reads the answer to the end. False if it is a dump that a change has disturbed.
+    /// Reads the answer to the end. Returns false if a change has disturbed the dump.
     fn receive(
         &mut self,
         operation: &impl Fn() -> String,
@@ -93,7 +94,7 @@ impl Connection {
             for part in Messages(datagram) {
                 let message = match part {
                     Ok(message) => message,
-                    // One object that we cannot read must not hide the others.
+                    // One unreadable object must not hide the others.
                     Err(error) => {
                         tracing::warn!("netlink: skipping an object that cannot be read: {error}");
                         continue;
@@ -120,13 +121,13 @@ impl Connection {
 fn open_socket() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
-    // Without this the kernel ignores which table a dump is about.
+    // Without this the kernel ignores which table a dump asks for.
     socket.set_netlink_get_strict_chk(true)?;
     setsockopt(&socket, ReceiveTimeout, &TimeVal::new(TIMEOUT_SECONDS, 0))?;
     Ok(socket)
 }
 
-/// Reads one datagram of the kernel's; those of other processes are skipped.
+/// Reads one datagram from the kernel; those of other processes are skipped.
 pub(super) fn receive_from_kernel(socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         let (length, sender) = socket.recv_from(&mut &mut *buffer, libc::MSG_TRUNC)?;

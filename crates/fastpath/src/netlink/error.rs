@@ -1,4 +1,4 @@
-//! What can go wrong between us and the kernel's routing tables.
+//! Errors of rtnetlink.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub enum NetlinkError {
     /// The kernel refused a request.
     #[error("{operation}: {source}{}", hint(source))]
     Request {
-        /// What was asked for.
+        /// The operation that failed.
         operation: String,
         /// The kernel's answer.
         source: io::Error,
@@ -20,7 +20,7 @@ pub enum NetlinkError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Someone else uses our place among the routing rules.
+    /// Another program uses our priority among the routing rules.
     #[error(
         "routing rule {priority} ({family}) exists and is not ours; another IPsec daemon may be installed here: \
          remove it, or choose another priority and table"
@@ -43,7 +43,7 @@ impl NetlinkError {
     }
 }
 
-/// What rtnetlink functions answer.
+/// Result of rtnetlink functions.
 pub type Result<T> = std::result::Result<T, NetlinkError>;
 
 fn hint(error: &io::Error) -> &'static str {

@@ -1,9 +1,9 @@
 //! The thread that follows the kernel's links, addresses, routes and neighbours.
 //!
-//! Neighbours change often, one at a time, and are followed message by message. Anything else that
-//! changes makes it read those tables anew: the kernel does not announce the IPv4 routes that fall
-//! with a link or an address, so messages alone would not do. How often is bounded: changes within
-//! [`COALESCE_TIME`] make one table, and reading takes at most a fifth of the time.
+//! Neighbours change often, one at a time, and are followed message by message. Any other change
+//! makes the thread read those tables again: the kernel does not announce the IPv4 routes that
+//! vanish with a link or an address, so messages alone are not enough. The rate is bounded: changes
+//! within [`COALESCE_TIME`] make one table, and reading takes at most a fifth of the time.
 
 use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};
@@ -29,14 +29,14 @@ const COALESCE_TIME: Duration = Duration::from_millis(5);
 const READING_FRACTION: u32 = 5;
 /// How often the kernel is told which neighbours are in use.
 const IN_USE_INTERVAL: Duration = Duration::from_secs(5);
-/// One neighbour is asked for once in this time, however many packets wait for it.
+/// The kernel is asked for one neighbour once in this time, however many packets wait for it.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// Different neighbours asked for in that time: someone who scans our links must not flood the
+/// Bound on the different neighbours requested in that time: a scan of our links must not flood the
 /// kernel's table.
 const MAX_ASKED: usize = 1024;
-/// After a failure, before the tables are read again.
+/// Pause after a failure before the tables are read again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Datagrams taken before other things get their turn.
+/// Datagrams taken before the thread turns to its other work.
 const MAX_DATAGRAMS_PER_TURN: usize = 1024;
 const RECEIVE_BUFFER: usize = 4 << 20;
 
@@ -83,7 +83,7 @@ impl Drop for Follower {
 struct TableChanges {
     tables: bool,
     neighbours: bool,
-    /// Messages were lost: everything may have changed.
+    /// True if messages were lost, so that everything may have changed.
     lost: bool,
 }
 
@@ -103,7 +103,7 @@ struct FollowerState {
     changes: TableChanges,
     /// When the changes are to be published.
     due: Option<Instant>,
-    /// Not before this.
+    /// The earliest time for the next reading.
     earliest: Instant,
     asked: HashSet<NeighbourKey>,
     ask_again: Instant,
@@ -132,7 +132,7 @@ impl FollowerState {
         })
     }
 
-    /// Reads everything anew.
+    /// Reads everything again.
     fn resync(&mut self) -> Result<()> {
         self.neighbours.resync(&mut self.connection)?;
         self.tables = Tables::read(&mut self.connection)?;
@@ -165,17 +165,17 @@ impl FollowerState {
     fn wait(&self, shared: &FollowerShared) {
         let next = self.due.unwrap_or(self.refresh).min(self.refresh);
         let left = next.saturating_duration_since(Instant::now());
-        // Rounded up: to wake early is to wake twice.
+        // Rounded up: a wake-up that is too early needs a second one.
         let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::ZERO);
         let mut fds = [
             PollFd::new(self.events.as_fd(), PollFlags::POLLIN),
             PollFd::new(shared.wake_fd(), PollFlags::POLLIN),
         ];
-        // Interrupted or not, everything is looked at afterwards.
+        // Interrupted or not, the loop checks everything afterwards.
         let _ = poll(&mut fds, timeout);
     }
 
-    /// Takes what the kernel has announced, and leaves some for later if it does not stop.
+    /// Takes in the kernel's announcements, and leaves some for later if they do not stop.
     fn hear(&mut self, shared: &FollowerShared) {
         for _ in 0..MAX_DATAGRAMS_PER_TURN {
             match receive_from_kernel(&self.events, &mut self.buffer) {
@@ -186,7 +186,7 @@ impl FollowerState {
                                 note(&mut self.changes, &mut self.neighbours, &object);
                             }
                             Ok(_) => {}
-                            // Announces something that is newer than this program, such as a
+                            // It announces an object that is newer than this program, such as a
                             // next-hop object.
                             Err(_) => self.changes.tables = true,
                         }
@@ -195,8 +195,8 @@ impl FollowerState {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    // ENOBUFS: the kernel had no room for more. Whatever else it may be, reading
-                    // all again helps.
+                    // ENOBUFS: the kernel had no room for more. After any other error reading all
+                    // tables again helps too.
                     tracing::debug!("netlink: {e}; reading all tables again");
                     shared.statistics.overruns.fetch_add(1, Ordering::Relaxed);
                     self.changes.lost = true;
@@ -208,7 +208,7 @@ impl FollowerState {
         }
     }
 
-    /// Passes the workers' requests for neighbours on.
+    /// Passes the workers' requests for neighbours to the kernel.
     fn ask(&mut self, shared: &FollowerShared) {
         let ports = self.tables.ports(&self.interfaces);
         for (port, addr) in shared.take_requests() {
@@ -220,7 +220,7 @@ impl FollowerState {
         }
     }
 
-    /// Tells the kernel which neighbours are in use, so that it makes sure of them and keeps them.
+    /// Tells the kernel which neighbours are in use, so that it checks them and keeps them.
     fn tell_used(&mut self, shared: &FollowerShared) {
         for (ifindex, addr) in self.neighbours.take_used() {
             count_probe(shared, probe(&mut self.connection, ifindex, addr));
@@ -263,7 +263,7 @@ impl FollowerState {
     }
 }
 
-/// What a message of the kernel's changes.
+/// Notes the change that a message announces.
 fn note(changes: &mut TableChanges, neighbours: &mut Neighbours, object: &RouteNetlinkMessage) {
     match object {
         RouteNetlinkMessage::NewNeighbour(message) => changes.neighbours |= neighbours.learn(message),
@@ -285,7 +285,7 @@ fn subscribe() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.set_non_blocking(true)?;
-    // More room only makes losses rarer; without the right to it we go on.
+    // More room only makes losses rarer. Without the right to set it the follower works too.
     let _ = setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER);
     let groups = [
         libc::RTNLGRP_LINK,
@@ -302,7 +302,7 @@ fn subscribe() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Of the kernel's `linux/rtnetlink.h`; libc does not have it.
+/// From the kernel's `linux/rtnetlink.h`; libc does not have it.
 const RTNLGRP_NEXTHOP: u32 = 32;
 
 #[cfg(test)]

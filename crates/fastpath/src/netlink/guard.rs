@@ -1,9 +1,9 @@
 //! The kernel's own packets to protected prefixes: a routing table that leads them into the TUN.
 //!
 //! A rule sends every packet without our mark through this table before the main one. Each
-//! protected prefix has two routes there: into the TUN, and, should the TUN go, `unreachable`.
-//! Exceptions have a `throw` route, which goes on to the next rule. All of it outlives the daemon,
-//! and [`remove`] takes it away.
+//! protected prefix has two routes there: one into the TUN and, if the TUN vanishes, an
+//! `unreachable` one. Exceptions have a `throw` route, which continues with the next rule. Rules
+//! and routes outlive the daemon; [`remove`] deletes them.
 
 use super::connection::Connection;
 use super::error::Result;
@@ -20,21 +20,21 @@ use std::net::IpAddr;
 use std::path::Path;
 use testudo_base::prefix::Prefix;
 
-/// Who made our routes and rules, in the numbers of `/etc/iproute2/rt_protos`: T, for Testudo.
+/// Protocol number that marks our routes and rules (`/etc/iproute2/rt_protos`): T, for Testudo.
 pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(84);
-/// Metric of the route that counts.
+/// Metric of the route into the TUN, and of the other routes that come first.
 const PREFERRED_METRIC: u32 = 16;
-/// Metric of the route that counts where the preferred one is gone.
+/// Metric of the route that counts when the preferred one is gone.
 const FALLBACK_METRIC: u32 = 65536;
 
-/// Where the table is, and what does not use it.
+/// The table, its rule, and the mark of packets that bypass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuardConfig {
     /// Number of the routing table.
     pub table: u32,
     /// Priority of the rule.
     pub priority: u32,
-    /// Mark of the packets that the table is not for: our own IKE.
+    /// Mark of the packets that bypass the table: our own IKE.
     pub mark: u32,
 }
 
@@ -50,12 +50,12 @@ impl Default for GuardConfig {
 pub enum GuardUse {
     /// Into the TUN, or nowhere.
     Protect {
-        /// Largest packet that a connection of this machine's should send.
+        /// Largest packet that a connection of this machine should send.
         mtu: Option<u16>,
-        /// Source address for what has none yet: one that the policy covers.
+        /// Source address for packets that have none yet: one that the policy covers.
         source: Option<IpAddr>,
     },
-    /// As if there were no table: bypassed, or directly connected.
+    /// As if the table did not exist: the prefix is bypassed, or directly connected.
     Exempt,
 }
 
@@ -78,11 +78,11 @@ pub struct Guard {
     tun: u32,
 }
 
-/// Prefix and metric: what makes a route the same route to the kernel.
+/// Prefix and metric, by which the kernel tells routes apart.
 type RouteKey = (Prefix, u32);
 
 impl Guard {
-    /// Makes the rules if they are not there. `tun` is the number of the TUN's interface.
+    /// Makes the rules if they do not exist. `tun` is the number of the TUN's interface.
     pub fn open(config: GuardConfig, tun: u32) -> Result<Self> {
         let mut connection = Connection::open()?;
         for family in families() {
@@ -91,8 +91,8 @@ impl Guard {
         Ok(Self { connection, config, tun })
     }
 
-    /// Makes our routes exactly this; those of others in the table stay. At any moment in between,
-    /// a prefix that was protected and stays so is.
+    /// Sets our routes to exactly these; other programs' routes in the table stay. At every moment
+    /// in between, a prefix that was protected and stays protected is protected.
     pub fn set(&mut self, routes: &GuardRoutes) -> Result<GuardChanges> {
         let wanted = places(routes, self.tun);
         let found = self.current()?;
@@ -101,9 +101,10 @@ impl Guard {
         self.perform(set.map(|(place, to)| (*place, *to)).collect(), removed.copied().collect())
     }
 
-    /// Gives the changed prefixes the routes that `routes` has for them, which knows all others
-    /// too, and leaves these as they are. With the same promise, and without asking the kernel what
-    /// is there: routes that somebody else has taken away are back with the next [`Guard::set`].
+    /// Sets the routes of the changed prefixes to those in `routes`, which must hold all other
+    /// prefixes too, and leaves the others. Protection holds at every moment as for [`Guard::set`].
+    /// The kernel is not asked which routes exist: routes that another program has removed come
+    /// back with the next [`Guard::set`].
     pub fn change(
         &mut self,
         changed: &BTreeSet<Prefix>,
@@ -119,8 +120,8 @@ impl Guard {
         mut removed: Vec<RouteKey>,
     ) -> Result<GuardChanges> {
         let changes = GuardChanges { set: set.len(), removed: removed.len() };
-        // As in the filter: longer prefixes come first and go last. Of one prefix, what counts last
-        // comes first.
+        // As in the filter, longer prefixes are set first and removed last. Of one prefix, the less
+        // preferred route is set first.
         set.sort_by_key(|((prefix, metric), _)| (Reverse(prefix.length()), Reverse(*metric)));
         for ((prefix, metric), target) in &set {
             self.add(*prefix, *metric, target)?;
@@ -188,11 +189,11 @@ pub fn remove(config: &GuardConfig) -> Result<()> {
     Ok(())
 }
 
-/// What never goes into a tunnel, whatever prefix covers it: it does not leave its link, or is no
-/// unicast.
+/// Destinations that never go into a tunnel, whatever prefix covers them: they do not leave their
+/// link, or are no unicast.
 const NEVER_TUNNELLED: &[&str] = &["224.0.0.0/4", "255.255.255.255/32", "fe80::/10", "ff00::/8"];
 
-/// The kernel's routes that `routes` stand for.
+/// The kernel's routes for `routes`.
 fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<RouteKey, Target> {
     let mut places = BTreeMap::new();
     for prefix in routes.keys().copied().chain(never()) {
@@ -202,8 +203,7 @@ fn places(routes: &GuardRoutes, tun: u32) -> BTreeMap<RouteKey, Target> {
     places
 }
 
-/// What becomes of the kernel's routes when these prefixes change: those to set, and those that are
-/// not to be there.
+/// The kernel's routes to set and those to remove when these prefixes change.
 fn changed_places(
     changed: &BTreeSet<Prefix>,
     routes: impl Fn(&Prefix) -> Option<GuardUse>,
@@ -224,7 +224,7 @@ fn changed_places(
     (set, removed)
 }
 
-/// What the kernel's routes to a prefix are, by metric.
+/// The kernel's routes to a prefix, by metric.
 fn targets(
     prefix: &Prefix,
     routes: impl Fn(&Prefix) -> Option<GuardUse>,
@@ -247,12 +247,12 @@ fn targets(
     [(PREFERRED_METRIC, first), (FALLBACK_METRIC, last)]
 }
 
-/// What never goes into a tunnel.
+/// The prefixes that never go into a tunnel.
 fn never() -> impl Iterator<Item = Prefix> {
     NEVER_TUNNELLED.iter().filter_map(|prefix| prefix.parse().ok())
 }
 
-/// Other daemons use the table too.
+/// Our routes in the table, which other daemons use too.
 fn ours(connection: &mut Connection, table: u32) -> Result<Vec<KernelRoute>> {
     let mut routes = Vec::new();
     for family in families() {
@@ -268,7 +268,7 @@ fn delete(connection: &mut Connection, table: u32, prefix: Prefix, metric: u32) 
     message.header.protocol = PROTOCOL;
     let operation = || format!("cannot remove the route to {prefix} from table {table}");
     match connection.request(operation, RouteNetlinkMessage::DelRoute(message), 0) {
-        // It went by itself, with its interface.
+        // The route vanished with its interface.
         Err(e) if e.errno() == Some(libc::ESRCH) => Ok(()),
         result => result,
     }
@@ -292,7 +292,7 @@ fn route_address(addr: IpAddr) -> RouteAddress {
     }
 }
 
-/// The families that the kernel has.
+/// The address families that the kernel supports.
 fn families() -> impl Iterator<Item = AddressFamily> {
     let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
     std::iter::once(AddressFamily::Inet).chain(ipv6.then_some(AddressFamily::Inet6))
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(places.len(), 8);
     }
 
-    /// Around what never goes into a tunnel, and elsewhere.
+    /// Routes within and around the prefixes that never go into a tunnel.
     fn arb_routes() -> impl Strategy<Value = GuardRoutes> {
         let prefixes =
             ["0.0.0.0/0", "224.0.0.0/3", "224.0.0.0/4", "239.0.0.0/8", "10.0.0.0/8", "::/0", "fe80::/9"];

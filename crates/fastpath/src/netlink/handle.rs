@@ -1,4 +1,4 @@
-//! What workers and control hold of the follower: the newest table, and a way to ask for
+//! The side of the follower that workers and control use: the newest table, and requests for
 //! neighbours.
 
 use crate::fib::{Fib, PortIndex};
@@ -11,15 +11,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Neighbours that can be asked for at a time. A worker that finds no room asks again with the next
-/// packet.
+/// Bound on the neighbours requested at a time. A worker that finds no room requests again with the
+/// next packet.
 const MAX_REQUESTS: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct FollowerShared {
     pub(super) fib: ArcSwap<Fib>,
     requests: ArrayQueue<(PortIndex, IpAddr)>,
-    /// True while the follower has been woken and has not looked yet.
+    /// True while the follower has been woken and has not taken the requests yet.
     woken: AtomicBool,
     wake: EventFd,
     changed: EventFd,
@@ -35,16 +35,17 @@ pub(super) struct Counts {
     unasked: AtomicU64,
 }
 
-/// What the follower has met.
+/// Counts of the follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowStatistics {
-    /// Times that the kernel had more to tell than we could hear; all was read anew.
+    /// Times that messages were lost because there was no room for them; all tables were read
+    /// again.
     pub overruns: u64,
     /// Requests that the kernel refused.
     pub errors: u64,
-    /// Neighbours asked for, or made sure of.
+    /// Neighbours that the kernel was told to ask for or to check.
     pub probes: u64,
-    /// Neighbours not asked for, because too many were asked for at a time.
+    /// Neighbours that the kernel was not asked for, because too many were requested at a time.
     pub unasked: u64,
 }
 
@@ -67,9 +68,9 @@ impl FollowerShared {
         self.wake.as_fd()
     }
 
-    /// The neighbours asked for since the last call.
+    /// The neighbours requested since the last call.
     pub(super) fn take_requests(&self) -> impl Iterator<Item = (PortIndex, IpAddr)> + '_ {
-        // In this order, so that a request that comes now wakes us again.
+        // In this order, so that a request that comes now wakes the follower again.
         let _ = self.wake.read();
         self.woken.store(false, Ordering::SeqCst);
         std::iter::from_fn(|| self.requests.pop())
@@ -77,7 +78,7 @@ impl FollowerShared {
 
     pub(super) fn publish(&self, fib: Fib) {
         self.fib.store(Arc::new(fib));
-        // Fails only if nobody has read it 2^64 times.
+        // The write fails only after 2^64 unread ones.
         let _ = self.changed.write(1);
     }
 
@@ -97,14 +98,14 @@ impl FollowerShared {
     }
 }
 
-/// The follower's results; cheap to clone.
+/// Access to the follower's results; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FibHandle {
     pub(super) shared: Arc<FollowerShared>,
 }
 
 impl FibHandle {
-    /// The newest table, to look at for a burst: no lock, and no reference counted.
+    /// The newest table, for the time of a burst: takes no lock and counts no reference.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Fib>> {
         self.shared.fib.load()
@@ -115,8 +116,8 @@ impl FibHandle {
         self.shared.fib.load_full()
     }
 
-    /// Asks the kernel for a neighbour. It will be in a later table, if it answers. Never blocks; a
-    /// system call only if the follower sleeps.
+    /// Asks the kernel for a neighbour. It will be in a later table if it answers. Never blocks,
+    /// and makes a system call only if the follower sleeps.
     pub fn resolve(&self, port: PortIndex, addr: IpAddr) {
         if self.shared.requests.push((port, addr)).is_err() {
             self.shared.statistics.unasked.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +125,8 @@ impl FibHandle {
         self.shared.wake();
     }
 
-    /// Readable when there is a table that [`Self::acknowledge`] has not been called for.
+    /// A descriptor that is readable when there is a table that [`Self::acknowledge`] has not been
+    /// called for.
     pub fn changed(&self) -> BorrowedFd<'_> {
         self.shared.changed.as_fd()
     }
@@ -135,7 +137,7 @@ impl FibHandle {
         let _ = self.shared.changed.read();
     }
 
-    /// What the follower has met.
+    /// The follower's counts.
     pub fn statistics(&self) -> FollowStatistics {
         let counts = &self.shared.statistics;
         FollowStatistics {

@@ -17,7 +17,7 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) mac: MacAddr,
     pub(crate) mtu: u32,
-    /// Up, and with a carrier.
+    /// True if the interface is up and has a carrier.
     pub(crate) up: bool,
 }
 
@@ -79,15 +79,15 @@ pub(crate) fn bring_up(connection: &mut Connection, name: &str, ifindex: u32, mt
 pub(crate) struct Address {
     pub(crate) ifindex: u32,
     pub(crate) addr: IpAddr,
-    /// What it makes reachable without a router. `None` if it is here for a while only: configured
-    /// by what the network says of itself, in Router Advertisements or by DHCP.
+    /// The prefix that it makes reachable without a router. `None` if the address is temporary:
+    /// configured from Router Advertisements or by DHCP.
     pub(crate) on_link: Option<Prefix>,
-    /// Global and primary ones first, link-local ones last.
+    /// Sort key: global and primary addresses first, link-local ones last.
     pub(crate) rank: u8,
 }
 
 impl Address {
-    /// `None` for an address that cannot be used yet, or never.
+    /// Reads an address. `None` if it cannot be used yet, or never.
     fn read(message: &AddressMessage) -> Option<Self> {
         let flags = message.header.flags;
         if flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
@@ -97,7 +97,7 @@ impl Address {
             AddressAttribute::Local(addr) => Some(*addr),
             _ => None,
         });
-        // On a point-to-point link this is the other side's.
+        // On a point-to-point link this attribute is the other side's address.
         let other = message.attributes.iter().find_map(|a| match a {
             AddressAttribute::Address(addr) => Some(*addr),
             _ => None,

@@ -1,4 +1,4 @@
-//! Neighbours: who is known on which link, and asking the kernel for those who are not.
+//! Neighbours: which of them are known on which link, and asking the kernel for the others.
 
 use super::connection::Connection;
 use super::error::Result;
@@ -19,7 +19,7 @@ pub(super) type NeighbourKey = (u32, IpAddr);
 #[derive(Debug)]
 struct KnownNeighbour {
     neighbour: Arc<Neighbour>,
-    /// The kernel never asks after it.
+    /// True if the kernel never checks whether it still answers.
     permanent: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Takes what a message says. True if that is news.
+    /// Takes in a message. Returns true if it changes something.
     pub(super) fn learn(&mut self, message: &NeighbourMessage) -> bool {
         let Some(key) = key(message) else { return false };
         match mac(message) {
@@ -53,12 +53,12 @@ impl Neighbours {
         }
     }
 
-    /// Takes out a neighbour that the kernel has removed. True if it was known.
+    /// Removes a neighbour that the kernel has removed. Returns true if it was known.
     pub(super) fn forget(&mut self, message: &NeighbourMessage) -> bool {
         key(message).is_some_and(|key| self.known.remove(&key).is_some())
     }
 
-    /// Asks the kernel for all it knows, and forgets the rest.
+    /// Reads the kernel's whole table, and forgets all neighbours that are not in it.
     pub(super) fn resync(&mut self, connection: &mut Connection) -> Result<()> {
         let mut current: Vec<NeighbourMessage> = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -88,15 +88,16 @@ impl Neighbours {
         self.known.iter().map(|(key, known)| (*key, &known.neighbour))
     }
 
-    /// Those that packets were sent to since the last call, and that the kernel has to be told of.
+    /// Takes the neighbours to which packets were sent since the last call, so that the kernel can
+    /// be told.
     pub(super) fn take_used(&self) -> Vec<NeighbourKey> {
         let fleeting = self.known.iter().filter(|(_, k)| !k.permanent);
         fleeting.filter(|(_, k)| k.neighbour.take_used()).map(|(key, _)| *key).collect()
     }
 }
 
-/// Tells the kernel that a packet is to be sent to a neighbour: it asks for one that it does not
-/// know, and makes sure of one that it has not heard from for a while.
+/// Tells the kernel that a packet is to be sent to a neighbour. The kernel asks for a neighbour
+/// that it does not know, and checks one from which it has not heard for a while.
 pub(super) fn probe(connection: &mut Connection, ifindex: u32, addr: IpAddr) -> Result<()> {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = ifindex;
@@ -129,7 +130,7 @@ fn key(message: &NeighbourMessage) -> Option<NeighbourKey> {
     Some((message.header.ifindex, addr))
 }
 
-/// The MAC address, in a state in which the kernel would use it itself.
+/// The MAC address, if the neighbour is in a state in which the kernel would use it itself.
 fn mac(message: &NeighbourMessage) -> Option<MacAddr> {
     match message.header.state {
         NeighbourState::Reachable
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_news() {
+    fn only_changes_of_neighbours_are_reported() {
         let mut neighbours = Neighbours::default();
         assert!(!neighbours.learn(&message(NeighbourState::Incomplete, None)));
         assert!(neighbours.learn(&message(NeighbourState::Reachable, Some(MAC))));

@@ -1,4 +1,4 @@
-//! Routes, as the kernel tells them.
+//! Routes, as the kernel lists them.
 
 use super::connection::Connection;
 use super::error::Result;
@@ -10,22 +10,22 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use testudo_base::prefix::Prefix;
 
-/// A routing table.
+/// Number of the local table.
 pub(super) const TABLE_LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
-/// A routing table.
+/// Number of the main table.
 pub(super) const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 
-/// A route of the kernel's.
+/// A route of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelRoute {
     pub(super) prefix: Prefix,
-    /// Of routes to one prefix the lowest counts.
+    /// Among routes to one prefix the lowest metric counts.
     pub(super) metric: u32,
     pub(super) protocol: RouteProtocol,
-    /// The kernel removes it after a while, unless it is renewed.
+    /// True if the kernel removes the route after a while, unless it is renewed.
     pub(super) expires: bool,
     pub(super) target: Target,
-    /// Interfaces of the further next hops, if there are several.
+    /// Interfaces of the further next hops.
     pub(super) others: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Target {
         ifindex: u32,
         gateway: Option<IpAddr>,
         mtu: Option<u32>,
-        /// Source of packets that this machine sends.
+        /// Source address of packets that this machine sends.
         source: Option<IpAddr>,
     },
 }
@@ -76,8 +76,9 @@ fn table_of(message: &RouteMessage) -> u32 {
     attribute.unwrap_or(message.header.table.into())
 }
 
-/// `None` for what does not forward every packet to a destination alike: routes by type of service
-/// or by source (IPv6), cached exceptions, and routes whose interfaces are all dead.
+/// Reads a route. `None` for a route that does not forward every packet to a destination alike: a
+/// route by type of service or by source (IPv6), a cached exception, or a route whose interfaces
+/// are all dead.
 fn read(message: &RouteMessage) -> Option<KernelRoute> {
     let header = &message.header;
     let special = header.tos != 0 || header.source_prefix_length != 0;
@@ -124,7 +125,8 @@ fn interface(message: &RouteMessage) -> Option<Target> {
             RouteAttribute::PrefSource(addr) => source = address(addr),
             RouteAttribute::Metrics(metrics) => mtu = mtu_of(metrics),
             RouteAttribute::MultiPath(hops) => {
-                // One path for all packets keeps flows in order; spreading them is another matter.
+                // One path for all packets keeps flows in order. Packets are not spread over next
+                // hops.
                 let alive = alive(hops).next()?;
                 ifindex = Some(alive.interface_index);
                 gateway = hop_gateway(alive);

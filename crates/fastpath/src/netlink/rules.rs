@@ -7,7 +7,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-/// Makes the rule `not fwmark MARK lookup TABLE`, and removes those of ours that differ.
+/// Makes the rule `not fwmark MARK lookup TABLE`, and removes our rules that differ.
 pub(super) fn install(
     connection: &mut Connection,
     family: AddressFamily,
@@ -48,7 +48,7 @@ fn rule(family: AddressFamily, config: &GuardConfig) -> RuleMessage {
     message
 }
 
-/// True if the kernel does the same by both; it adds attributes of its own.
+/// True if both rules have the same effect; the kernel adds attributes of its own.
 fn same(found: &RuleMessage, wanted: &RuleMessage) -> bool {
     let flags = |m: &RuleMessage| m.header.flags & RuleFlags::Invert;
     flags(found) == flags(wanted)
@@ -79,7 +79,7 @@ fn at_priority(
 }
 
 fn delete(connection: &mut Connection, mut message: RuleMessage, priority: u32) -> Result<()> {
-    // What identifies a rule; the rest of what the kernel tells is not accepted back.
+    // The attributes that identify a rule. The kernel does not accept the rest of its answer back.
     message.header.flags &= RuleFlags::Invert;
     message.attributes.retain(|a| {
         matches!(

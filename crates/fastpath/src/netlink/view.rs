@@ -18,11 +18,11 @@ use std::sync::Arc;
 pub struct Interfaces {
     /// Name of each port's interface.
     pub ports: BTreeMap<PortIndex, String>,
-    /// The host TUN: routes through it are our own, and lead no packet of a worker anywhere.
+    /// The host TUN. Routes through it are our own, so workers do not use them.
     pub tun: Option<String>,
 }
 
-/// What the kernel says, neighbours apart.
+/// The kernel's tables without the neighbours.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Tables {
     links: Vec<Link>,
@@ -44,7 +44,7 @@ impl Tables {
             tables.local.extend(dump_routes(connection, family, TABLE_LOCAL)?);
             tables.main.extend(dump_routes(connection, family, TABLE_MAIN)?);
         }
-        // Stable: of equal metrics the kernel's first counts.
+        // A stable sort: among routes of equal metrics the kernel's first counts.
         tables.main.sort_by_key(|r| (r.prefix, r.metric));
         Ok(tables)
     }
@@ -85,11 +85,11 @@ impl Tables {
         builder.build()
     }
 
-    /// True for a route that the kernel made for an address that somebody gave the interface. A
-    /// route that someone else made without a router may be meant as an exception from what is
-    /// protected, or not; then it is none. What the network says of itself is none either: else a
-    /// single Router Advertisement (RFC 4861 §4.6.2), which anybody on the link can send, would
-    /// open a protected prefix.
+    /// True for a route that the kernel made for an address that an administrator gave the
+    /// interface. A route without a router that somebody else made may or may not be meant as an
+    /// exception from a protected prefix, so it does not count. Neither does what the network
+    /// announces: otherwise a single Router Advertisement (RFC 4861 §4.6.2), which anybody on the
+    /// link can send, would open a protected prefix.
     fn is_connected(&self, route: &KernelRoute) -> bool {
         let Target::Interface { ifindex, gateway: None, .. } = route.target else { return false };
         let holds = |a: &Address| a.ifindex == ifindex && a.on_link == Some(route.prefix);
@@ -145,7 +145,7 @@ pub(super) fn on_ports(
     neighbours.iter().filter_map(on_port).collect()
 }
 
-/// No IP packet without a jumbogram option is larger.
+/// Limits an MTU to 65535: no IP packet without a jumbogram option is larger.
 fn to_mtu(mtu: u32) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }

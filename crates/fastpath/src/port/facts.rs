@@ -1,4 +1,4 @@
-//! What the kernel and the driver tell of an interface to those who only look.
+//! What the kernel and the driver report about an interface, for readers that do not open it.
 
 use crate::error::{Error, Result};
 use crate::sys::ethtool::{self, Queues};
@@ -7,21 +7,21 @@ use crate::sys::{interface as asked, socket};
 /// An interface of this host, in the current network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// It carries Ethernet frames.
+    /// True if it carries Ethernet frames.
     pub ethernet: bool,
     /// Largest IP packet that it takes.
     pub mtu: u32,
     /// Queues in use.
     pub queues: Queues,
-    /// It is set up.
+    /// True if it is set up.
     pub up: bool,
-    /// It has a carrier.
+    /// True if it has a carrier.
     pub link: bool,
-    /// The driver, if it says its name.
+    /// The driver's name, if it reports one.
     pub driver: Option<String>,
 }
 
-/// What there is to know of an interface. `None`: there is no interface of that name.
+/// The facts about an interface. `None` if there is no interface of that name.
 pub fn facts_of(interface: &str) -> Result<Option<Facts>> {
     let failed = |call| move |source| Error::Interface { interface: interface.to_owned(), call, source };
     let socket = socket::datagram().map_err(failed("socket(AF_INET)"))?;

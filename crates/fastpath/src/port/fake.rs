@@ -5,8 +5,8 @@ use crate::frame::{Frame, FramePool};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// Two queues of frames: what the worker will receive, and what it has sent. It costs a few moves
-/// of 16 octets a packet, so that a measurement over it measures the worker.
+/// Two queues of frames: those that the worker will receive, and those that it has sent. It costs a
+/// few moves of 16 octets a packet, so that a measurement over it measures the worker.
 #[derive(Debug)]
 pub struct FakePort {
     info: PortInfo,
@@ -17,14 +17,14 @@ pub struct FakePort {
 }
 
 impl FakePort {
-    /// A port whose queues hold `depth` frames each. Frames that are sent stay until somebody
-    /// fetches them.
+    /// A port whose queues hold `depth` frames each. Sent frames stay until the caller fetches
+    /// them.
     pub fn new(info: PortInfo, depth: usize) -> Self {
         let queue = || VecDeque::with_capacity(depth);
         Self { info, arriving: queue(), sent: queue(), depth, down: false }
     }
 
-    /// Lets a frame arrive. The frame comes back if the queue is full.
+    /// Lets a frame arrive. Returns the frame if the queue is full.
     pub fn deliver(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.arriving.len() == self.depth {
             return Err(frame);
@@ -33,17 +33,17 @@ impl FakePort {
         Ok(())
     }
 
-    /// The oldest frame that the worker has sent and nobody has fetched.
+    /// The oldest frame that the worker has sent and that was not fetched.
     pub fn sent(&mut self) -> Option<Frame> {
         self.sent.pop_front()
     }
 
-    /// Takes the port down or up, as far as sending goes.
+    /// Takes the port down or up. This affects sending only.
     pub fn set_down(&mut self, down: bool) {
         self.down = down;
     }
 
-    /// Frames that the worker has not received yet.
+    /// Number of frames that the worker has not received yet.
     pub fn waiting(&self) -> usize {
         self.arriving.len()
     }

@@ -1,11 +1,11 @@
-//! Packets that the kernel hands over in several chunks, put together in a jumbo frame: all of a
-//! packet or nothing.
+//! Packets that the kernel delivers in several chunks, joined in a jumbo frame: all of a packet or
+//! nothing.
 
 use crate::filter::STAMP_LEN;
 use crate::frame::{Frame, FramePool};
 
-/// The packet that is being received. Its chunks come one after the other, but one burst may end
-/// between them.
+/// The packet that is being received. Its chunks follow each other, but a burst may end between
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Joiner {
     begun: Option<Begun>,
@@ -15,25 +15,25 @@ pub(super) struct Joiner {
 #[derive(Debug)]
 enum Begun {
     Into(Frame),
-    /// What is still to come of a packet that is lost already.
+    /// The packet is lost; its remaining chunks are dropped.
     Losing,
 }
 
 impl Joiner {
-    /// Packets that were lost: longer than a jumbo frame, in parts that were not ours to read, or
-    /// there was no free frame.
+    /// Number of lost packets: longer than a jumbo frame, with a chunk that was not ours to read,
+    /// or without a free frame.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes the next chunk of a packet, which is the last one if there is no `more`. Answers the
-    /// packet when it is whole.
+    /// Takes the next chunk of a packet; without `more` it is the last one. Returns the packet when
+    /// it is whole.
     #[inline]
     pub(super) fn add(&mut self, piece: Frame, more: bool, pool: &mut FramePool) -> Option<Frame> {
         if self.begun.is_none() && !more { Some(piece) } else { self.join(piece, more, pool) }
     }
 
-    /// A chunk of a packet was none that we may read.
+    /// Drops the packet, because one of its chunks was not ours to read.
     pub(super) fn spoil(&mut self, more: bool, pool: &mut FramePool) {
         if let Some(Begun::Into(frame)) = self.begun.take() {
             pool.give(frame);
@@ -60,7 +60,7 @@ impl Joiner {
         None
     }
 
-    /// Gives back what it has.
+    /// Returns its frames to the pool.
     pub(super) fn close(self, pool: &mut FramePool) {
         if let Some(Begun::Into(frame)) = self.begun {
             pool.give(frame);
@@ -68,7 +68,7 @@ impl Joiner {
     }
 }
 
-/// The frame, if there was room for what was to be copied into it.
+/// Keeps the frame if `copy` found room in it; otherwise returns it to the pool.
 fn keep(mut frame: Frame, copy: impl FnOnce(&mut Frame) -> bool, pool: &mut FramePool) -> Option<Frame> {
     if copy(&mut frame) {
         return Some(frame);
@@ -77,7 +77,7 @@ fn keep(mut frame: Frame, copy: impl FnOnce(&mut Frame) -> bool, pool: &mut Fram
     None
 }
 
-/// Copies the first part of a packet, and with it the stamp that the filter has written before it.
+/// Copies the first part of a packet, and the stamp that the filter has written before it.
 #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`set_extent` has checked what is copied"))]
 fn begin(frame: &mut Frame, piece: &Frame) -> bool {
     let start = usize::from(piece.start());
@@ -90,7 +90,7 @@ fn begin(frame: &mut Frame, piece: &Frame) -> bool {
     fits
 }
 
-/// Copies what follows.
+/// Copies the next part of a packet.
 #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`set_extent` has checked what is copied"))]
 fn append(frame: &mut Frame, octets: &[u8]) -> bool {
     let (start, len) = (usize::from(frame.start()), usize::from(frame.len()));
@@ -171,7 +171,7 @@ mod tests {
         let taken = [pool.take_jumbo().unwrap(), pool.take_jumbo().unwrap()];
         let mut frames = pieces(&mut pool, &packet(9000), 3712).into_iter();
         assert!(joiner.add(frames.next().unwrap(), true, &mut pool).is_none());
-        // One that comes free meanwhile does not make half a packet of it.
+        // A frame that becomes free meanwhile does not make half a packet of it.
         taken.into_iter().for_each(|frame| pool.give(frame));
         assert!(joiner.add(frames.next().unwrap(), true, &mut pool).is_none());
         assert!(joiner.add(frames.next().unwrap(), false, &mut pool).is_none());

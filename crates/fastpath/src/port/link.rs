@@ -1,4 +1,4 @@
-//! What the kernel knows about an interface that a port needs: index, Ethernet address, MTU.
+//! The facts about an interface that a port needs: index, Ethernet address, MTU.
 
 use crate::error::{Error, Result};
 use crate::mac::MacAddr;
@@ -32,24 +32,24 @@ pub(super) fn query(interface: &str) -> Result<LinkSettings> {
     Ok(LinkSettings { ifindex: index as u32, mac: MacAddr([a, b, c, d, e, f]), mtu: mtu as u32, queues })
 }
 
-/// How many queues of an interface are in use, in the current network namespace.
+/// The queues of an interface in use, in the current network namespace.
 pub fn queues_of(interface: &str) -> Result<Queues> {
     ask_driver(interface, "ioctl(ETHTOOL_GCHANNELS)", queues)
 }
 
 /// The speed of an interface in Mb/s, in the current network namespace. `None` while it has no
-/// link, or if the driver does not tell.
+/// link, or if the driver does not report it.
 pub fn speed_of(interface: &str) -> Result<Option<u32>> {
     ask_driver(interface, "ioctl(ETHTOOL_GSET)", speed)
 }
 
 /// The name of an interface's driver, in the current network namespace. `None` if the kernel does
-/// not tell.
+/// not report it.
 pub fn driver_of(interface: &str) -> Result<Option<String>> {
     ask_driver(interface, "ioctl(ETHTOOL_GDRVINFO)", driver)
 }
 
-/// Asks an interface's driver by a socket of its own.
+/// Asks an interface's driver through a new socket.
 fn ask_driver<T>(
     interface: &str,
     call: &'static str,

@@ -1,10 +1,10 @@
-//! Which drivers hand over packets whose checksums are open.
+//! Drivers that deliver packets with open checksums.
 //!
 //! A kernel that sends through such a device leaves the checksum of TCP, UDP and SCTP to it, and
 //! says so beside the packet. The device never computes it, because the packet stays on the
 //! machine. AF_XDP passes on the octets alone.
 
-/// What sends to a port with such a driver, by the driver's name as ethtool tells it.
+/// The possible senders to a port with such a driver, by the driver's name as ethtool reports it.
 const DRIVERS: [(&str, &str); 13] = [
     ("veth", "a network namespace of this machine, such as a container"),
     ("netkit", "a network namespace of this machine, such as a container"),
@@ -21,8 +21,8 @@ const DRIVERS: [(&str, &str); 13] = [
     ("802.1Q VLAN Support", "the interface below, which may be of any driver"),
 ];
 
-/// Who may have left open the checksums of what comes in by a port with this driver. `None` where
-/// packets come from a wire, for which every checksum has been computed.
+/// The neighbours that may have left open the checksums of packets that come in by a port with this
+/// driver. `None` if the packets come from a wire, for which every checksum has been computed.
 pub fn leaves_checksums_open(driver: &str) -> Option<&'static str> {
     DRIVERS.iter().find(|(name, _)| *name == driver).map(|(_, sender)| *sender)
 }

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Entries of rings of the usual size, which is the largest that a gateway asks for.
+/// Entries of a ring of the usual size, the largest that a gateway uses.
 pub const RING_ENTRIES: u32 = 2048;
 
 /// How to open an [`XdpPort`].
@@ -27,19 +27,18 @@ pub struct XdpConfig {
     pub rx_ring: u32,
     /// Entries of the TX and COMPLETION rings. A power of two.
     pub tx_ring: u32,
-    /// The worker polls the device: its interrupts stay away while it does, where the interface
-    /// defers them (`napi_defer_hard_irqs`, `gro_flush_timeout`). Needs CAP_NET_ADMIN, and Linux
-    /// 5.11.
+    /// The worker polls the device. Its interrupts stay off meanwhile, if the interface defers them
+    /// (`napi_defer_hard_irqs`, `gro_flush_timeout`). Needs CAP_NET_ADMIN, and Linux 5.11.
     pub busy_poll: bool,
     /// Let the driver read and write frames itself. Fails where the driver cannot.
     pub zero_copy: bool,
-    /// Wait some seconds for a queue that the kernel has not released yet. A thread that others
-    /// wait for must not.
+    /// Wait some seconds for a queue that the kernel has not released yet. A thread for which
+    /// others wait must not.
     pub patient: bool,
 }
 
 impl XdpConfig {
-    /// Queue 0 of an interface with rings of the usual size, copying.
+    /// Settings for queue 0 of an interface, with rings of the usual size, in copy mode.
     pub fn new(index: PortIndex, interface: &str) -> Self {
         Self {
             index,
@@ -53,28 +52,29 @@ impl XdpConfig {
         }
     }
 
-    /// Frames that the port may have at a time; a pool should have as many for each of its ports,
-    /// and some bursts. The FILL ring may be full while as many packets wait in the RX ring, and
-    /// the TX ring while as many frames are with the device or in the COMPLETION ring.
+    /// Bound on the frames that the port holds at a time. A pool should have as many for each of
+    /// its ports, and some bursts. The FILL ring may be full while as many packets wait in the RX
+    /// ring, and the TX ring while as many frames are with the device or in the COMPLETION ring.
     pub fn frames(&self) -> usize {
         2 * (self.rx_ring as usize + self.tx_ring as usize)
     }
 
-    /// Jumbo frames that the port may have at a time, where its MTU asks for them: each is at least
-    /// two descriptors of the TX ring.
+    /// Bound on the jumbo frames that the port holds at a time, if its MTU needs them: each takes
+    /// at least two descriptors of the TX ring.
     pub fn jumbo_frames(&self) -> usize {
         self.tx_ring as usize / 2
     }
 }
 
-/// One queue of an interface. The others need a port each: packets of a queue without one are
-/// dropped. Received packets must be redirected to its socket by an XDP program ([`Port::fd`]).
+/// One queue of an interface. Each other queue needs a port of its own: packets of a queue without
+/// one are dropped. An XDP program must redirect received packets to the port's socket
+/// ([`Port::fd`]).
 #[derive(Debug)]
 pub struct XdpPort {
     info: PortInfo,
     socket: XskSocket,
     umem: Umem,
-    /// Packets may lie in several chunks.
+    /// True if packets may lie in several chunks.
     scatter: bool,
     joiner: Joiner,
     /// Chunks queued to be sent that have not completed.
@@ -121,12 +121,12 @@ impl XdpPort {
         Ok(Self { info, socket, umem, scatter, joiner: Joiner::default(), in_flight: 0, stray: 0 })
     }
 
-    /// Reads what the kernel counts below this port, from any thread.
+    /// A reader of the kernel's loss counters below this port, for any thread.
     pub fn losses(&self) -> KernelLosses {
         KernelLosses(self.socket.gauge())
     }
 
-    /// How many frames from the front find room in the TX ring.
+    /// How many frames from the front of the burst find room in the TX ring.
     #[inline]
     fn sendable(&mut self, burst: &FrameBurst) -> usize {
         if !self.scatter {
@@ -142,8 +142,8 @@ impl XdpPort {
         burst.iter().take_while(fits).count()
     }
 
-    /// Where only one chunk may be sent: a small packet in a jumbo frame may have come to lie over
-    /// the end of one.
+    /// Moves the packet into one chunk, where only one may be sent: a small packet in a jumbo frame
+    /// may lie across the end of a chunk.
     #[inline]
     fn in_one_chunk(&self, frame: &mut Frame) {
         if self.umem.chunks_of(frame) > 1 {
@@ -247,9 +247,9 @@ impl Port for XdpPort {
         self.umem.count()
     }
 
-    /// Waits for frames on their way out: some devices send from the frame itself, and a frame that
-    /// were used again too early would send what its next user wrote into it. Should they not
-    /// complete, all that the port holds is given up for lost.
+    /// Waits for frames on their way out: some devices send from the frame itself, and would send
+    /// the next user's octets if the frame were reused too early. If they do not complete in time,
+    /// all frames that the port holds are given up as lost.
     fn close(mut self, pool: &mut FramePool) {
         let give_up = Instant::now() + CLOSE_TIMEOUT;
         while self.in_flight != 0 && self.flush() != Flushed::Down && Instant::now() < give_up {
@@ -257,7 +257,7 @@ impl Port for XdpPort {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.reclaim(pool);
-        // What the kernel has not taken from the ring it will not take once the socket is closed.
+        // The kernel takes nothing more from the ring once the socket is closed.
         let with_the_device = self.in_flight - self.socket.tx.outstanding() as usize;
         // Closing the socket ends receiving before it returns.
         drop(self.socket);
@@ -268,14 +268,14 @@ impl Port for XdpPort {
     }
 }
 
-/// What the kernel counts below a port. The worker that owns the port publishes the same about once
-/// a second ([`Port::statistics`]); this is for a reader who needs it as it is now.
+/// The kernel's loss counters below a port. The worker that owns the port publishes them about once
+/// a second ([`Port::statistics`]); this reader has them at once.
 #[derive(Clone, Debug)]
 pub struct KernelLosses(Gauge);
 
 impl KernelLosses {
-    /// The losses now; what the worker counts itself is left at zero. `None` once the port is
-    /// closed.
+    /// The losses now, with zero for the counts that the worker keeps itself. `None` once the port
+    /// is closed.
     pub fn read(&self) -> Option<PortStatistics> {
         self.0.read().map(|kernel| by_kernel(&kernel))
     }
@@ -283,7 +283,8 @@ impl KernelLosses {
 
 fn by_kernel(kernel: &libc::xdp_statistics) -> PortStatistics {
     PortStatistics {
-        // The kernel counts a packet for which the FILL ring has no frame as dropped too.
+        // The kernel's count of dropped packets includes those for which the FILL ring had no
+        // frame.
         rx_dropped: kernel.rx_dropped.saturating_sub(kernel.rx_fill_ring_empty_descs),
         rx_ring_full: kernel.rx_ring_full,
         fill_ring_empty: kernel.rx_fill_ring_empty_descs,

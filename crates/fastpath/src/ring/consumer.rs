@@ -10,7 +10,7 @@ pub(crate) struct Consumer<T> {
     ring: Ring<T>,
     /// Index of the next entry to take.
     next: u32,
-    /// Index up to which the producer has been told.
+    /// Index up to which the producer knows of taken entries.
     released: u32,
     /// The producer's index when last read: entries before it can be taken.
     produced: u32,
@@ -22,7 +22,7 @@ impl<T: Copy + Send> Consumer<T> {
     /// # Safety
     /// At these offsets the kernel keeps a ring of `T` that it writes and only this consumer reads.
     pub(crate) unsafe fn in_mapping(mapping: Mapping, at: Offsets, size: u32) -> Option<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { Ring::in_mapping(mapping, at, size) }.map(Self::new)
     }
 
@@ -32,7 +32,7 @@ impl<T: Copy + Send> Consumer<T> {
         Self { ring, next, released: next, produced }
     }
 
-    /// Entries ready to be taken, looking at the shared index only if none is known.
+    /// Number of entries that can be taken. Reads the shared index only if none is known.
     #[inline]
     pub(crate) fn ready(&mut self) -> u32 {
         if self.next == self.produced {
@@ -47,8 +47,8 @@ impl<T: Copy + Send> Consumer<T> {
         if self.ready() == 0 {
             return None;
         }
-        // SAFETY: the entry lies between our index and the producer's, so it is written and this
-        // half's alone.
+        // SAFETY: the entry lies between our index and the producer's, so it is written and belongs
+        // to this half alone.
         let value = unsafe { self.ring.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(value)

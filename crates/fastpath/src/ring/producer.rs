@@ -10,7 +10,7 @@ pub(crate) struct Producer<T> {
     ring: Ring<T>,
     /// Index of the next entry to stage.
     next: u32,
-    /// Index up to which the consumer has been told.
+    /// Index up to which the consumer knows of entries.
     published: u32,
     /// The consumer's index when last read: entries before it are free.
     consumed: u32,
@@ -22,7 +22,7 @@ impl<T: Copy + Send> Producer<T> {
     /// # Safety
     /// At these offsets the kernel keeps a ring of `T` that it reads and only this producer writes.
     pub(crate) unsafe fn in_mapping(mapping: Mapping, at: Offsets, size: u32) -> Option<Self> {
-        // SAFETY: the caller's word.
+        // SAFETY: the caller guarantees it.
         unsafe { Ring::in_mapping(mapping, at, size) }.map(Self::new)
     }
 
@@ -37,7 +37,7 @@ impl<T: Copy + Send> Producer<T> {
         self.ring.size
     }
 
-    /// Free entries, looking at the shared index only if fewer than `wanted` are known to be free.
+    /// Free entries. Reads the shared index only if fewer than `wanted` are known to be free.
     #[inline]
     pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let known = self.ring.size - self.used();
@@ -49,7 +49,7 @@ impl<T: Copy + Send> Producer<T> {
     }
 
     /// Entries that the consumer had not taken when its index was last read. Bounded, so that a
-    /// consumer that went mad cannot make us write outside what is free.
+    /// broken consumer cannot make us write outside the free entries.
     #[inline]
     fn used(&self) -> u32 {
         self.next.wrapping_sub(self.consumed).min(self.ring.size)
@@ -62,7 +62,8 @@ impl<T: Copy + Send> Producer<T> {
         if self.room(1) == 0 {
             return Err(value);
         }
-        // SAFETY: the entry lies between the consumer's index and ours, so it is this half's alone.
+        // SAFETY: the entry lies between the consumer's index and ours, so it belongs to this half
+        // alone.
         unsafe { self.ring.entry(self.next).write(value) };
         self.next = self.next.wrapping_add(1);
         Ok(())

@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the kernel would map, without a kernel.
+/// The memory that the kernel would map, without a kernel.
 struct Plain {
     producer: AtomicU32,
     consumer: AtomicU32,
@@ -183,7 +183,8 @@ fn offsets_outside_the_mapping_make_no_ring() {
     let at = |entries| Offsets { producer: 0, consumer: 64, flags: 128, entries };
     let make = |at, size| {
         let (mapping, _) = Mapping::anonymous(4096).unwrap();
-        // SAFETY: zeroed private memory is a valid empty ring of numbers, and nobody else uses it.
+        // SAFETY: zeroed private memory is a valid empty ring of numbers, and is not used
+        // elsewhere.
         unsafe { Producer::<u64>::in_mapping(mapping, at, size) }
     };
     assert!(make(at(192), 64).is_some());

@@ -1,4 +1,4 @@
-//! Calls to libbpf that libbpf-rs does not offer, or not with all their options.
+//! Calls to libbpf that libbpf-rs does not offer, or not with all options.
 
 use libbpf_rs::libbpf_sys;
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Attaches an XDP program to an interface. `flags` say in which mode: `XDP_FLAGS_DRV_MODE` and the
+/// Attaches an XDP program to an interface. `flags` give the mode: `XDP_FLAGS_DRV_MODE` and the
 /// like.
 pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     let target = target(ifindex)?;
@@ -22,7 +22,7 @@ pub(crate) fn create_xdp_link(program: BorrowedFd<'_>, ifindex: u32, flags: u32)
     })
 }
 
-/// Attaches a program to what an interface hands to the kernel (TCX ingress).
+/// Attaches a program to the packets that an interface hands to the kernel (TCX ingress).
 pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
     let (target, ingress) = (target(ifindex)?, libbpf_sys::BPF_TCX_INGRESS);
     // SAFETY: the descriptor is open while `program` is borrowed, and a null pointer stands for no
@@ -30,7 +30,7 @@ pub(crate) fn create_tcx_link(program: BorrowedFd<'_>, ifindex: u32) -> io::Resu
     owned(unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), target, ingress, std::ptr::null()) })
 }
 
-/// Opens what is pinned.
+/// Opens a pinned object.
 pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     // SAFETY: `path` is a NUL-terminated string that outlives the call.
@@ -52,7 +52,7 @@ pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::
     done(unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) })
 }
 
-/// Takes the program of a link from its interface, whoever else holds the link.
+/// Detaches the program of a link from its interface, even if others hold the link.
 pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed.
     done(unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) })
@@ -76,11 +76,11 @@ fn target(ifindex: u32) -> io::Result<i32> {
 
 fn owned(result: i32) -> io::Result<OwnedFd> {
     done(result)?;
-    // SAFETY: the call made this descriptor, and nobody else knows it.
+    // SAFETY: the call made this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// libbpf answers the negative errno.
+/// Turns libbpf's return value, a negative errno on failure, into a result.
 fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! What a driver tells of an interface by ioctl(SIOCETHTOOL), in the current network namespace.
+//! What a driver reports about an interface by ioctl(SIOCETHTOOL), in the current network
+//! namespace.
 
 use super::interface::named;
 use super::socket;
@@ -28,7 +29,7 @@ struct Value {
     data: u32,
 }
 
-/// `struct ethtool_cmd`, as far as the speed goes.
+/// `struct ethtool_cmd`, as far as the field of the speed.
 #[repr(C)]
 #[derive(Default)]
 struct Settings {
@@ -45,7 +46,7 @@ struct Settings {
     reserved: [u32; 2],
 }
 
-/// `struct ethtool_drvinfo`, of which only the driver's name is read.
+/// `struct ethtool_drvinfo`; only the driver's name is read.
 #[repr(C)]
 struct DriverInfo {
     cmd: u32,
@@ -53,11 +54,11 @@ struct DriverInfo {
     versions_and_counts: [u32; 40],
 }
 
-/// The questions.
+/// A structure of an ethtool command.
 ///
 /// # Safety
-/// Only for structures of numbers that are laid out as the kernel has them for every command that
-/// is put into them.
+/// The type consists of numbers and is laid out as the kernel defines it for every command that is
+/// put into it.
 unsafe trait Question {}
 // SAFETY: `repr(C)`, as linux/ethtool.h has it.
 unsafe impl Question for Channels {}
@@ -76,13 +77,13 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// Queues of an interface that are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
-    /// That it receives by.
+    /// Number of receive queues.
     pub receive: u32,
-    /// That it sends by.
+    /// Number of send queues.
     pub send: u32,
 }
 
-/// How many queues are in use. A driver that cannot tell has one each.
+/// The queues in use. A driver that does not report them has one of each.
 pub(crate) fn queues(socket: &OwnedFd, interface: &str) -> io::Result<Queues> {
     let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
     if !ask(socket, interface, &mut channels)? {
@@ -98,18 +99,19 @@ pub(crate) fn has_link(interface: &str) -> io::Result<bool> {
     Ok(ask(&socket::datagram()?, interface, &mut value)? && value.data != 0)
 }
 
-/// Mb/s of an interface. `None` while it has no link, or if the driver does not tell.
+/// The speed of an interface in Mb/s. `None` while it has no link, or if the driver does not report
+/// it.
 pub(crate) fn speed(socket: &OwnedFd, interface: &str) -> io::Result<Option<u32>> {
     let mut settings = Settings { cmd: ETHTOOL_GSET, ..Settings::default() };
     if !ask(socket, interface, &mut settings)? {
         return Ok(None);
     }
     let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed);
-    // SPEED_UNKNOWN is -1, of which old drivers set the lower half alone.
+    // SPEED_UNKNOWN is -1; old drivers set only its lower half.
     Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
 }
 
-/// The name of an interface's driver. `None` if the kernel does not tell.
+/// The name of an interface's driver. `None` if the kernel does not report it.
 pub(crate) fn driver(socket: &OwnedFd, interface: &str) -> io::Result<Option<String>> {
     let mut info = DriverInfo { cmd: ETHTOOL_GDRVINFO, driver: [0; 32], versions_and_counts: [0; 40] };
     if !ask(socket, interface, &mut info)? {
@@ -119,13 +121,12 @@ pub(crate) fn driver(socket: &OwnedFd, interface: &str) -> io::Result<Option<Str
     Ok(Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty()))
 }
 
-/// False if the driver does not know the question.
+/// Sends one ethtool command. Returns false if the driver does not support it.
 fn ask<T: Question>(socket: &OwnedFd, interface: &str, question: &mut T) -> io::Result<bool> {
     let mut request = named(interface)?;
     request.ifr_ifru.ifru_data = std::ptr::from_mut(question).cast();
-    // SAFETY: the request reads the name, and the command where `ifru_data` points; all questions
-    // above are laid out as the kernel has them, so that it writes its answer inside of what is
-    // alive there.
+    // SAFETY: the request reads the name, and the command where `ifru_data` points. All structures
+    // above are laid out as the kernel defines them, so it writes its answer inside a live one.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
     if result >= 0 {

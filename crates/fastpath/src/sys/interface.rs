@@ -1,10 +1,11 @@
-//! What the kernel tells of an interface by ioctl (netdevice(7)), in the current network namespace.
+//! What the kernel reports about an interface by ioctl (netdevice(7)), in the current network
+//! namespace.
 
 use super::done;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A request about that interface.
+/// A request about this interface.
 pub(crate) fn named(interface: &str) -> io::Result<libc::ifreq> {
     // SAFETY: `ifreq` is numbers and arrays of numbers, for which zeroes are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -25,7 +26,7 @@ pub(crate) fn index(socket: &OwnedFd, interface: &str) -> io::Result<libc::c_int
     Ok(unsafe { answer.ifr_ifru.ifru_ifindex })
 }
 
-/// The hardware address, and of which kind it is.
+/// The hardware address and its kind.
 pub(crate) fn hardware_address(socket: &OwnedFd, interface: &str) -> io::Result<libc::sockaddr> {
     let answer = ask(socket, libc::SIOCGIFHWADDR, interface)?;
     // SAFETY: the kernel has filled this member, plain numbers.
@@ -46,10 +47,10 @@ pub(crate) fn flags(socket: &OwnedFd, interface: &str) -> io::Result<libc::c_int
     Ok(unsafe { answer.ifr_ifru.ifru_flags }.into())
 }
 
-/// The answer to a request that reads the name of an interface and nothing else.
+/// The answer to a request that reads only the name of an interface.
 fn ask(socket: &OwnedFd, request: libc::Ioctl, interface: &str) -> io::Result<libc::ifreq> {
     let mut answer = named(interface)?;
-    // SAFETY: these requests read the name of and write to a live `ifreq`.
+    // SAFETY: these requests read the name in a live `ifreq` and write to it.
     done(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut answer) })?;
     Ok(answer)
 }

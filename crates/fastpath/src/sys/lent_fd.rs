@@ -1,16 +1,16 @@
-//! A descriptor that other threads may use as long as its owner has it open.
+//! A descriptor that other threads may use as long as its owner keeps it open.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The owner's side. It takes the lock once, when it closes the descriptor.
+/// The owner's side. It takes the lock only to close the descriptor.
 #[derive(Debug)]
 pub(crate) struct LendingFd {
     lent: LentFd,
     fd: OwnedFd,
 }
 
-/// The side of the others. `None` once the descriptor is closed.
+/// The side of the other threads. `None` once the descriptor is closed.
 #[derive(Clone, Debug)]
 pub(crate) struct LentFd(Arc<Mutex<Option<RawFd>>>);
 
@@ -19,7 +19,7 @@ impl LendingFd {
         Self { lent: LentFd(Arc::new(Mutex::new(Some(fd.as_raw_fd())))), fd }
     }
 
-    /// For other threads.
+    /// A copy for another thread.
     pub(crate) fn lend(&self) -> LentFd {
         self.lent.clone()
     }
@@ -41,15 +41,14 @@ impl LentFd {
     /// Calls `f` with the descriptor. `None` if it is closed.
     pub(crate) fn with<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let number = self.lock();
-        // SAFETY: the descriptor is open: its owner takes the number away before it closes the
-        // descriptor, and waits for the lock to do so, which is held until the end of this
-        // function.
+        // SAFETY: the descriptor is open. Its owner removes the number before it closes the
+        // descriptor, and needs for that the lock, which this function holds until its end.
         let fd = unsafe { BorrowedFd::borrow_raw((*number)?) };
         Some(f(fd))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<RawFd>> {
-        // A number is never half written.
+        // A number is never half written, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,4 @@
-//! Memory mappings that are taken back when dropped. It maps and unmaps; what the memory means is
-//! its owner's business.
+//! Memory mappings that are unmapped when dropped. What the memory holds is up to the owner.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,8 +19,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Anonymous zeroed memory that core dumps leave out, populated at once. On huge pages where
-    /// the machine has some reserved, which the flag says, or can put some together.
+    /// Anonymous zeroed memory, left out of core dumps and populated at once. It lies on huge pages
+    /// if the machine has reserved some (then the flag is true) or can join some.
     pub(crate) fn anonymous(len: usize) -> io::Result<(Self, bool)> {
         let base = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let reserved = libc::MAP_HUGETLB | libc::MAP_POPULATE;
@@ -30,11 +29,11 @@ impl Mapping {
                 Some(Ok(mapping)) => (mapping, true),
                 _ => (Self::map(len, base, -1, 0)?, false),
             };
-        // All three are improvements that a kernel may lack: without the last, pages come with
-        // their first use.
+        // The kernel may lack any of these three. Without the last one, pages are populated at
+        // first use.
         mapping.advise(libc::MADV_DONTDUMP);
         mapping.advise(libc::MADV_HUGEPAGE);
-        // Unit tests map gigabytes and use a few pages of them.
+        // Unit tests map gigabytes and use only a few pages of them.
         if !cfg!(test) {
             mapping.advise(libc::MADV_POPULATE_WRITE);
         }
@@ -73,8 +72,8 @@ impl Mapping {
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
     }
 
-    /// Octets on huge pages that the kernel has put together; 0 where it does not tell.
-    /// Neighbouring mappings that it has joined with this one count too.
+    /// Octets on huge pages that the kernel has joined; 0 if it does not report them. Adjacent
+    /// mappings that the kernel has merged with this one count too.
     pub(crate) fn transparent(&self) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         transparent(&smaps, self.base.as_ptr() as usize)
@@ -95,14 +94,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of a successful mmap, and nobody else unmaps it. Whoever
-        // holds pointers into the mapping keeps it alive (see `FrameMemory` and `Ring`).
+        // SAFETY: base and len are those of a successful mmap, which is unmapped only here. An
+        // owner of pointers into the mapping keeps it alive (see `FrameMemory` and `Ring`).
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(result, 0, "munmap of a whole mapping cannot fail");
     }
 }
 
-/// The beginning of a file or device, to be read while others write it.
+/// The first page of a file or device, mapped to be read while others write it.
 #[derive(Debug)]
 pub(crate) struct WatchedPage(Mapping);
 
@@ -121,14 +120,13 @@ impl WatchedPage {
         if offset >= Self::LEN || !offset.is_multiple_of(align_of::<AtomicU64>()) {
             return None;
         }
-        // SAFETY: the word is inside the mapping, and aligned: a page begins it. It is changed from
-        // outside, so it is read as an atomic, and nothing here writes it.
+        // SAFETY: the word is inside the mapping, and aligned because the mapping starts at a page.
+        // It is changed from outside, so it is read as an atomic, and nothing here writes it.
         Some(unsafe { &*self.0.base.as_ptr().add(offset).cast::<AtomicU64>() })
     }
 }
 
-/// AnonHugePages of the mapping that has the address, out of `/proc/self/smaps`
-/// (proc_pid_smaps(5)).
+/// AnonHugePages of the mapping with this address, from `/proc/self/smaps` (proc_pid_smaps(5)).
 fn transparent(smaps: &str, address: usize) -> usize {
     let mut inside = false;
     for line in smaps.lines() {

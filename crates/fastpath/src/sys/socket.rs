@@ -1,17 +1,17 @@
-//! The system calls of AF_XDP and packet sockets, and those of a socket to ask by.
+//! The system calls of AF_XDP and packet sockets, and of a socket for interface requests.
 
 use super::done;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `setsockopt` of linux/if_xdp.h since Linux 6.17: packets that one `sendto` of copy mode takes.
+/// Packets that one `sendto` of copy mode takes: `setsockopt` of linux/if_xdp.h since Linux 6.17.
 pub(crate) const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// Of `asm-generic/socket.h`; since Linux 5.11.
+/// From `asm-generic/socket.h`; since Linux 5.11.
 pub(crate) const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 pub(crate) const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-/// Of `asm-generic/socket.h`; since Linux 5.14.
+/// From `asm-generic/socket.h`; since Linux 5.14.
 pub(crate) const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// A new AF_XDP socket.
@@ -19,12 +19,12 @@ pub(crate) fn xdp() -> io::Result<OwnedFd> {
     socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC)
 }
 
-/// A new packet socket that does not wait. It receives nothing until it is bound.
+/// A new non-blocking packet socket. It receives nothing until it is bound.
 pub(crate) fn packet() -> io::Result<OwnedFd> {
     socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)
 }
 
-/// A socket to ask about interfaces by.
+/// A socket for ioctls about interfaces.
 pub(crate) fn datagram() -> io::Result<OwnedFd> {
     socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)
 }
@@ -33,7 +33,7 @@ fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let fd = unsafe { libc::socket(family, kind, 0) };
     done(fd)?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened the descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -41,7 +41,7 @@ fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
 /// bits valid.
 ///
 /// # Safety
-/// Only for types without pointers, valid for any bits, laid out as the kernel's.
+/// Only for types without pointers, valid for any bits, laid out as the kernel defines them.
 pub(crate) unsafe trait SocketOption {}
 // SAFETY: numbers only, `repr(C)`.
 unsafe impl SocketOption for libc::xdp_umem_reg {}
@@ -66,7 +66,7 @@ pub(crate) fn set<T: SocketOption>(fd: BorrowedFd<'_>, level: i32, name: i32, va
     done(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, pointer, len) })
 }
 
-/// Reads an option. Fails if the kernel knows a shorter form of it than we do.
+/// Reads an option. Fails if the kernel knows a shorter form of the structure.
 pub(crate) fn get<T: SocketOption>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
@@ -80,7 +80,7 @@ pub(crate) fn get<T: SocketOption>(fd: BorrowedFd<'_>, level: i32, name: i32) ->
     Ok(unsafe { value.assume_init() })
 }
 
-/// Has a socket receive only what a program of classic BPF accepts.
+/// Has a socket receive only what a classic BPF program accepts.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, code: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(code.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: code.as_mut_ptr() };
@@ -134,7 +134,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes the kernel look at the TX ring.
+/// Makes the kernel read the TX ring.
 #[inline]
 pub(crate) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: sends no buffer and names no address.
@@ -143,7 +143,7 @@ pub(crate) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the kernel look at the FILL ring, and poll the device if busy polling is on.
+/// Makes the kernel read the FILL ring, and poll the device if busy polling is on.
 #[inline]
 pub(crate) fn kick_rx(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: receives into no buffer and asks for no address.

@@ -1,4 +1,4 @@
-//! How the kernel schedules the calling thread, and what time a thread has used.
+//! How the kernel schedules the calling thread, and the processor time that a thread has used.
 
 use super::done;
 use nix::time::ClockId;
@@ -20,7 +20,8 @@ pub(crate) fn set_nice(nice: libc::c_int) -> io::Result<()> {
     done(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })
 }
 
-/// Has the calling thread scheduled like most, with a nice value and a time slice in nanoseconds.
+/// Sets the calling thread to the normal scheduling policy, with a nice value and a time slice in
+/// nanoseconds.
 pub(crate) fn set_scheduling(nice: libc::c_int, slice_ns: u64) -> io::Result<()> {
     let wanted = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,

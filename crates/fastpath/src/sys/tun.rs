@@ -21,7 +21,7 @@ nix::ioctl_write_int_bad!(
     nix::request_code_write!(b'T', 203, size_of::<libc::c_int>())
 );
 nix::ioctl_write_int_bad!(
-    /// Says what the kernel may leave to us.
+    /// Sets the work that the kernel may leave to us.
     set_offload,
     nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>())
 );
@@ -37,13 +37,13 @@ nix::ioctl_write_ptr_bad!(
 pub(crate) struct Unattached(OwnedFd);
 
 impl Unattached {
-    /// Opens the driver, without waiting for packets later.
+    /// Opens the driver, non-blocking.
     pub(crate) fn open() -> io::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         Ok(Self(nix::fcntl::open(DEVICE, flags, Mode::empty())?))
     }
 
-    /// Makes the TUN of that name, or attaches to it. `flags` are those of TUNSETIFF.
+    /// Makes the TUN of this name, or attaches to it. `flags` are those of TUNSETIFF.
     pub(crate) fn attach(self, name: &str, flags: libc::c_int) -> io::Result<File> {
         let mut request = interface::named(name)?;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -53,14 +53,14 @@ impl Unattached {
     }
 }
 
-/// Makes a TUN outlive the process, or not.
+/// Sets whether a TUN outlives the process.
 pub(crate) fn set_persistent(tun: &File, is_persistent: bool) -> io::Result<()> {
     // SAFETY: the argument is a number.
     unsafe { set_persist(tun.as_raw_fd(), is_persistent.into()) }?;
     Ok(())
 }
 
-/// Says what the kernel may leave to us: TUN_F_CSUM and the like.
+/// Sets the work that the kernel may leave to us: TUN_F_CSUM and the like.
 pub(crate) fn set_offloads(tun: &File, offloads: libc::c_int) -> io::Result<()> {
     // SAFETY: the argument is a number.
     unsafe { set_offload(tun.as_raw_fd(), offloads) }?;

@@ -7,10 +7,10 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TunError {
-    /// A name that no interface can have.
+    /// The name cannot be that of an interface.
     #[error("TUN {found:?}, expected 1 to 15 printable characters without / : %")]
     Name {
-        /// What was given.
+        /// The name given.
         found: String,
     },
     /// The TUN driver refused.
@@ -18,7 +18,7 @@ pub enum TunError {
     Device {
         /// Name of the interface.
         name: String,
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -35,7 +35,7 @@ pub enum TunError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel would drop what a worker hands it.
+    /// The kernel would drop packets that a worker gives it.
     #[error(
         "net.ipv4.conf.all.rp_filter is {found}, expected 0: the kernel would drop what workers give it through the \
          TUN. Set it to 0, and the check of each other interface by its own rp_filter"
@@ -56,7 +56,7 @@ impl TunError {
     }
 }
 
-/// What the TUN's functions answer.
+/// Result of the TUN's functions.
 pub type Result<T> = std::result::Result<T, TunError>;
 
 fn hint(error: &io::Error) -> &'static str {

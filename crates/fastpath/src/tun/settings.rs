@@ -4,12 +4,12 @@ use super::error::{Result, TunError};
 use std::path::PathBuf;
 use std::{fs, io};
 
-/// What arrives from the TUN was received by a worker on another interface, so that the reverse
-/// path is another and the source may be one of our own addresses. Replies through the TUN are no
-/// reason for redirects.
+/// Packets from the TUN were received by a worker on another interface, so the reverse path differs
+/// and the source may be one of our own addresses. A reply through the TUN is no reason for a
+/// redirect.
 const IPV4: &[(&str, &str)] = &[("rp_filter", "0"), ("accept_local", "1"), ("send_redirects", "0")];
 
-/// Nobody is on the link: no address of its own, no solicitation, nothing to learn.
+/// The link has no other host: no address of its own, no solicitation, nothing to learn.
 const IPV6: &[(&str, &str)] = &[
     ("addr_gen_mode", "1"),
     ("accept_ra", "0"),
@@ -31,8 +31,8 @@ pub(super) fn apply(name: &str) -> Result<()> {
 }
 
 /// The kernel takes the larger value of the interface's and of `all`, so the TUN's own is not
-/// enough; and on an interface without addresses even the loose check (2) is a strict one. Other
-/// interfaces depend on `all`: changing it is the operator's business.
+/// enough. On an interface without addresses even the loose check (2) is a strict one. Other
+/// interfaces depend on `all`, so the operator must change it.
 pub(super) fn check_reverse_path() -> Result<()> {
     let setting = path("all", "ipv4", "rp_filter");
     match fs::read_to_string(&setting) {
@@ -47,8 +47,8 @@ fn path(interface: &str, family: &str, setting: &str) -> PathBuf {
 
 fn set(name: &str, family: &str, setting: &str, value: &'static str) -> Result<()> {
     let path = path(name, family, setting);
-    // Containers often have /proc/sys read-only; a value that is right already is no reason to
-    // fail.
+    // Containers often have /proc/sys read-only; if the value is already right, that is no reason
+    // to fail.
     if fs::read_to_string(&path).is_ok_and(|v| v.trim() == value) {
         return Ok(());
     }

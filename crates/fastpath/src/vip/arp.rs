@@ -1,4 +1,4 @@
-//! ARP (RFC 826) for addresses that all nodes have.
+//! ARP (RFC 826) for VIPs.
 
 use super::VipLink;
 use crate::mac::MacAddr;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use testudo_wire::ethernet::{EtherType, Ethernet};
 
 const PACKET_LEN: usize = 28;
-/// Ethernet, IPv4, and how long their addresses are.
+/// Hardware type, protocol type and address lengths of Ethernet and IPv4.
 const ADDRESS_KINDS: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const REQUEST: [u8; 2] = [0, 1];
 const REPLY: [u8; 2] = [0, 2];
@@ -26,14 +26,15 @@ pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     if *kinds != ADDRESS_KINDS || *operation != REQUEST || !link.has(IpAddr::V4(wanted)) {
         return None;
     }
-    // Announcements are requests too, and no question: another node's, or a thief's.
+    // An announcement is a request too, but no question: it comes from another node, or from a
+    // thief of the address.
     if asker_address == &wanted.octets() {
         return None;
     }
     Some(frame_of(link, ethernet.src, REPLY, wanted, MacAddr(*asker), Ipv4Addr::from(*asker_address)))
 }
 
-/// An announcement (RFC 5227 §3) that the address is at the cluster's MAC.
+/// An announcement (RFC 5227 §3) that the VIP is at the cluster's MAC.
 pub(super) fn announcement(link: &VipLink, vip: Ipv4Addr) -> Vec<u8> {
     frame_of(link, MacAddr::BROADCAST, REQUEST, vip, MacAddr([0; 6]), vip)
 }

@@ -1,5 +1,5 @@
-//! What the kernel has to know of VIPs: that they are its own, and that it says so to nobody on a
-//! link.
+//! The kernel's part in VIPs: it treats them as its own addresses, and does not announce them on
+//! any link.
 
 use crate::error::{Error, Result};
 use crate::netlink::{Addresses, ifindex_of};
@@ -10,16 +10,16 @@ use std::path::PathBuf;
 
 const LOOPBACK: &str = "lo";
 
-/// On a link the kernel answers ARP only for addresses that are on that link, and asks only in
-/// their names. (With IPv6 it never does otherwise.)
+/// On a link the kernel answers ARP only for addresses of that link, and asks only in their names.
+/// For IPv6 this is always so.
 const ARP: [(&str, &str); 2] = [("arp_ignore", "1"), ("arp_announce", "2")];
 
-/// Makes a port fit to be one of a cluster's. To be done before the VIPs are there.
+/// Prepares a port for use in a cluster. To be called before the VIPs are set.
 pub fn silence(interface: &str) -> Result<()> {
     for (setting, value) in ARP {
         let path: PathBuf = ["/proc/sys/net/ipv4/conf", interface, setting].iter().collect();
-        // Containers often have /proc/sys read-only; a value that is right already is no reason to
-        // fail.
+        // Containers often have /proc/sys read-only; if the value is already right, that is no
+        // reason to fail.
         if fs::read_to_string(&path).is_ok_and(|v| v.trim() == value) {
             continue;
         }
@@ -32,9 +32,9 @@ pub fn silence(interface: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts VIPs on the loopback interface and takes former ones from it. For IPv4 their scope is this
-/// host, so that the kernel does not choose one by itself, as the sender of ARP or otherwise; for
-/// IPv6 there is no duplicate address detection, which other nodes would answer.
+/// Puts VIPs on the loopback interface and removes former ones from it. IPv4 VIPs get the scope of
+/// this host, so that the kernel does not choose them as a source, in ARP or otherwise. IPv6 VIPs
+/// get no duplicate address detection, which other nodes would answer.
 pub fn set_addresses(vips: &BTreeSet<IpAddr>, former: &BTreeSet<IpAddr>) -> Result<()> {
     let mut addresses = Addresses::open(ifindex_of(LOOPBACK)?)?;
     vips.iter().try_for_each(|addr| addresses.add_to_host(*addr))?;

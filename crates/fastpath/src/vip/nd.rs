@@ -1,4 +1,4 @@
-//! Neighbour Discovery (RFC 4861) for addresses that all nodes have.
+//! Neighbour Discovery (RFC 4861) for VIPs.
 
 use super::VipLink;
 use crate::mac::MacAddr;
@@ -10,7 +10,7 @@ use testudo_wire::ipv6::{Fields, Ipv6};
 
 pub(super) const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// A message with another hop limit has crossed a router.
+/// A message with another hop limit has crossed a router (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const SOURCE_LINK_LAYER: u8 = 1;
@@ -19,7 +19,7 @@ const ROUTER: u8 = 0x80;
 const SOLICITED: u8 = 0x40;
 const OVERRIDE: u8 = 0x20;
 
-/// The advertisement for a solicitation of one of the link's VIPs, as a frame.
+/// The advertisement that answers a solicitation of one of the link's VIPs, as a frame.
 pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
     let (ethernet, packet) = Ethernet::parse(frame).ok()?;
     if ethernet.ethertype != EtherType::IPV6 {
@@ -31,18 +31,19 @@ pub(super) fn answer(link: &VipLink, frame: &[u8]) -> Option<Vec<u8>> {
         return None;
     }
     if ip.src().is_unspecified() {
-        // Somebody is about to take the address (RFC 4862 §5.4.3): all have to hear of it.
+        // The sender is about to take the address (RFC 4862 §5.4.3), so every host must hear the
+        // answer.
         return Some(advertisement(link, target, multicast(ALL_NODES), ALL_NODES, 0));
     }
     Some(advertisement(link, target, ethernet.src, ip.src(), SOLICITED))
 }
 
-/// An unsolicited advertisement (RFC 4861 §7.2.6) that the address is at the cluster's MAC.
+/// An unsolicited advertisement (RFC 4861 §7.2.6) that the VIP is at the cluster's MAC.
 pub(super) fn announcement(link: &VipLink, vip: Ipv6Addr) -> Vec<u8> {
     advertisement(link, vip, multicast(ALL_NODES), ALL_NODES, 0)
 }
 
-/// The multicast group by which an address is asked for (RFC 4291 §2.7.1).
+/// The multicast group in which an address is solicited (RFC 4291 §2.7.1).
 pub(super) fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = addr.octets();
     Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -65,7 +66,7 @@ fn solicited(ip: &Ipv6<'_>) -> Option<Ipv6Addr> {
     fits.then_some(target)
 }
 
-/// True if one of the options is the asker's MAC address. `None` for options that are none.
+/// True if one of the options is the sender's MAC address. `None` if the options are malformed.
 fn has_source(mut options: &[u8]) -> Option<bool> {
     let mut found = false;
     while let [kind, length, ..] = options {
@@ -89,7 +90,7 @@ fn multicast(group: Ipv6Addr) -> MacAddr {
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// A message whose sender is the VIP at the cluster's MAC.
+/// An advertisement with the VIP as its sender and the cluster's MAC as its option.
 #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the message begins with a header"))]
 fn advertisement(link: &VipLink, vip: Ipv6Addr, mac: MacAddr, to: Ipv6Addr, flags: u8) -> Vec<u8> {
     let mut message = vec![ADVERTISEMENT, 0, 0, 0, ROUTER | OVERRIDE | flags, 0, 0, 0];
@@ -123,7 +124,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A frame with the checksum that it should have.
+    /// An IPv6 frame with the right checksum.
     fn message(src: &str, dst: Ipv6Addr, hop_limit: u8, message: &[u8]) -> Vec<u8> {
         let mut message = message.to_vec();
         let sum = checksum(addr(src), dst, &message).unwrap();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_about_to_take_a_vip_is_told_before_everybody() {
+    fn a_probe_for_a_vip_is_answered_to_all_nodes() {
         let group = solicited_node(addr(VIP6));
         let answer_to =
             |dst, options: &[u8]| answer(&link(), &message("::", dst, 255, &solicitation(VIP6, options)));

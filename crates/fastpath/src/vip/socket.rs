@@ -16,8 +16,8 @@ const fn insn(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 pub(super) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// A socket on the interface with that number; of IPv6 it receives only ICMPv6 messages of one
-    /// kind.
+    /// Opens a socket on the interface with this number. Of IPv6 it receives only ICMPv6 messages
+    /// of the given type.
     pub(super) fn open(ifindex: u32, kind: EtherType, icmpv6: Option<u8>) -> io::Result<Self> {
         let this = Self(socket::packet()?);
         if let Some(icmpv6) = icmpv6 {
@@ -27,7 +27,7 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Everything else of IPv6 would cost a copy.
+    /// Filters in the kernel, because every other IPv6 packet would cost a copy.
     fn receive_only(&self, icmpv6: u8) -> io::Result<()> {
         const LOAD_OCTET: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
         const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -43,7 +43,7 @@ impl PacketSocket {
         socket::attach_filter(self.as_fd(), &mut code)
     }
 
-    /// Has the interface receive frames to this address, while the socket is open.
+    /// Has the interface receive frames to this address while the socket is open.
     pub(super) fn accept(&self, ifindex: u32, mac: MacAddr) -> io::Result<()> {
         let kind = if mac.is_group() { libc::PACKET_MR_MULTICAST } else { libc::PACKET_MR_UNICAST };
         let [a, b, c, d, e, f] = mac.0;

@@ -1,5 +1,5 @@
-//! Between control and a worker: commands there, garbage and events back, each a bounded queue
-//! without a lock.
+//! The channel between control and a worker: commands to the worker, garbage and events back, each
+//! a bounded queue without a lock.
 
 use crate::error::{Error, Result};
 use crate::fib::{Fib, PortIndex};
@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use testudo_ipsec::dataplane;
 
-/// Commands that may wait for a worker. Also the garbage that may wait for control: one command
-/// makes one piece at most.
+/// Bound on the commands that wait for a worker, and on the garbage that waits for control: one
+/// command makes one piece at most.
 const MAX_COMMANDS: usize = 4096;
-/// Events that may wait for control.
+/// Bound on the events that wait for control.
 const MAX_EVENTS: usize = 1024;
 
-/// What control asks of a worker. Applied between two bursts, in order.
+/// A command of control to a worker. It is applied between two bursts, in order.
 #[derive(Clone, Debug)]
 pub enum WorkerCommand {
-    /// For the IPsec pipeline.
+    /// A command for the IPsec pipeline.
     Ipsec(dataplane::Command),
     /// A new forwarding table.
     Fib(Arc<Fib>),
-    /// There are changes of its ports to take ([`super::PortChanges`]).
+    /// The worker's ports have changes to take ([`super::PortChanges`]).
     Ports,
 }
 
-/// What a worker has put out of use, for control to free.
+/// What a command has displaced; control frees it.
 #[derive(Debug)]
 pub enum WorkerGarbage {
     /// From the IPsec pipeline.
@@ -38,35 +38,35 @@ pub enum WorkerGarbage {
     Fib(Arc<Fib>),
 }
 
-/// What a worker tells control.
+/// An event that a worker reports to control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
     /// From the IPsec pipeline.
     Ipsec(dataplane::Event),
-    /// Packets wait for this neighbour: have the kernel ask for it. Every three seconds and
-    /// neighbour, more often only while there are too many to wait for.
+    /// Packets wait for this neighbour: control asks the kernel for it. Sent at most every three
+    /// seconds for a neighbour, more often only while too many neighbours are waited for.
     NeighbourMissing {
-        /// The port behind which it is.
+        /// The port on whose link the neighbour is.
         port: PortIndex,
-        /// Its address.
+        /// The neighbour's address.
         addr: IpAddr,
     },
-    /// A protected packet is larger than the link towards its destination takes: the path MTU of
-    /// its SA is too large.
+    /// A protected packet is larger than the MTU of the link towards its destination: the path MTU
+    /// of its SA is too large.
     PathTooBig {
         /// Outer destination.
         remote: IpAddr,
-        /// What the link takes.
+        /// MTU of the link.
         mtu: u16,
     },
 }
 
-/// The queues, and what wakes either side.
+/// The queues, and an eventfd that wakes either side.
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) commands: ArrayQueue<WorkerCommand>,
     pub(super) garbage: ArrayQueue<WorkerGarbage>,
-    /// And when they came up.
+    /// Each event with the time at which it occurred.
     pub(super) events: ArrayQueue<(Instant, WorkerEvent)>,
     stop: AtomicBool,
     to_worker: EventFd,
@@ -100,8 +100,8 @@ impl Channel {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Wakes the worker, should it sleep. A full counter has woken it already, so the answer does
-    /// not matter.
+    /// Wakes the worker if it sleeps. The write fails only if the counter is full, and then the
+    /// worker is awake already.
     pub(super) fn wake_worker(&self) {
         let _ = self.to_worker.write(1);
     }

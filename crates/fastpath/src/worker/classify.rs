@@ -1,8 +1,6 @@
-//! Which way a received frame goes: what the filter has stamped on it, and an Ethernet header that
-//! carries IP.
+//! Classifies received frames by the filter's stamp and an Ethernet header that carries IP.
 //!
-//! The stamp is a hint. The pipeline parses strictly again, and a frame with a wrong stamp is
-//! dropped there.
+//! The stamp is a hint. The pipeline parses strictly again and drops a frame with a wrong stamp.
 
 use super::drops::WorkerDrop;
 use crate::fib::PortIndex;
@@ -10,18 +8,19 @@ use crate::filter::{Class, STAMP_LEN, Stamp};
 use crate::frame::Frame;
 use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
 
-/// The two halves of the pipeline, and what stands before them.
+/// The two halves of the pipeline, and the check of clear packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// Towards the peer: to be protected.
     Outbound,
-    /// From the peer: to be verified and opened.
+    /// From the peer: to be verified and decrypted.
     Inbound,
-    /// In clear, from where a peer's packets come protected: to be judged.
+    /// In clear, from where a peer's packets come protected: the SPD decides.
     Clear,
 }
 
-/// What a frame is for, and, if it is to be protected, whether all nodes of the cluster have it.
+/// The direction of a frame, and whether all nodes of the cluster have received it (of frames to be
+/// protected).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     Outbound,
@@ -30,16 +29,16 @@ pub(super) enum Arrived {
     Clear,
 }
 
-/// What a port's settings ask of clear packets that come in by it.
+/// A port's settings for the clear packets that come in by it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Routes to the sources of what is to be protected must lead back to this port.
+    /// The routes to the sources of packets to be protected must lead out of this port.
     pub(super) checked: Option<PortIndex>,
-    /// Checksums that were left open are filled in.
+    /// True if open checksums are filled in.
     pub(super) fills: bool,
 }
 
-/// Says where the frame goes and strips its Ethernet header. On an error the frame is as it was.
+/// Classifies the frame and strips its Ethernet header. On an error the frame is unchanged.
 #[inline]
 pub(super) fn classify(frame: &mut Frame) -> Result<Arrived, WorkerDrop> {
     let arrived = match stamp(frame).ok_or(WorkerDrop::NoStamp)?.class {

@@ -1,4 +1,4 @@
-//! How a worker works.
+//! The settings of a worker.
 
 use crate::fib::PortSet;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use std::time::Duration;
 pub struct WorkerConfig {
     /// Number of the worker.
     pub id: u8,
-    /// The core that it keeps to; `None` leaves that to the scheduler.
+    /// The core to which it is pinned; `None` leaves the choice to the scheduler.
     pub cpu: Option<usize>,
     /// By how much it comes before other threads of the machine, 0 to 20; above 0 needs
     /// CAP_SYS_NICE.
     pub priority: u8,
-    /// How long it goes on looking without any work, and has the kernel look at the devices of its
-    /// ports each time, before it sleeps. Its ports should be opened for that
-    /// ([`crate::port::xdp::XdpConfig::busy_poll`]).
+    /// How long it polls without any work, and has the kernel poll the devices of its ports, before
+    /// it sleeps. Its ports should be opened for that ([`crate::port::xdp::XdpConfig::busy_poll`]).
     pub busy_poll: Duration,
     /// Turns without work before it sleeps until something arrives.
     pub idle_turns: u32,
-    /// While busy, it looks at a TUN that has had nothing for long once in so many turns.
+    /// While busy, it reads a TUN that has long been empty once in this many turns.
     pub tun_interval: u32,
-    /// Ports with asymmetric routes: what comes in there to be protected may come from anywhere.
+    /// Ports with asymmetric routes: the sources of packets that are to be protected are not
+    /// checked there.
     pub unchecked: PortSet,
-    /// Ports whose neighbours may leave checksums open: they are filled in.
+    /// Ports whose neighbours may leave checksums open: the worker fills them in.
     pub fills: PortSet,
-    /// Ports by whose default route decrypted packets may leave in clear, though their peers are
-    /// reached by it too.
+    /// Ports by whose default route decrypted packets may leave in clear, even though their peers
+    /// are reached by it too.
     pub clear_by_default: PortSet,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker counts. One writer, any number of readers, no locked instruction.
+//! A worker's counters. One writer, any number of readers, no locked instruction.
 
 use super::MAX_PORTS_PER_WORKER;
 use super::drops::WorkerDrop;
@@ -31,7 +31,7 @@ impl Counter {
 /// Counters of one port.
 #[derive(Debug, Default)]
 pub(super) struct PortCounters {
-    /// The port's number and one; 0 as long as the place is nobody's.
+    /// The port's number plus one; 0 while the place is unused.
     port: Counter,
     pub(super) rx_packets: Counter,
     pub(super) rx_bytes: Counter,
@@ -41,14 +41,14 @@ pub(super) struct PortCounters {
 }
 
 impl PortCounters {
-    /// Publishes what the kernel has counted below the port.
+    /// Publishes the kernel's counters of losses below the port.
     pub(super) fn set_below(&self, statistics: &PortStatistics) {
         for (counter, value) in self.below.iter().zip(to_array(statistics)) {
             counter.set(value);
         }
     }
 
-    /// `None` if the place is nobody's.
+    /// The totals of the port. `None` if the place is unused.
     fn totals(&self) -> Option<PortTotals> {
         let port = PortIndex(u16::try_from(self.port.get().checked_sub(1)?).ok()?);
         Some(PortTotals {
@@ -98,7 +98,8 @@ fn from_array(from: [u64; 9]) -> PortStatistics {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerCounters {
-    /// By place: as many as there may ever be, for ports may come later.
+    /// By place. There are as many as a worker may ever have ports, because ports may be opened
+    /// later.
     pub(super) ports: Box<[PortCounters]>,
     pub(super) from_tun: Counter,
     pub(super) to_tun: Counter,
@@ -121,7 +122,7 @@ pub struct WorkerCounters {
 /// Packets and octets of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortTotals {
-    /// Which: several queues of one interface have the same number.
+    /// Number of the port. Several queues of one interface have the same number.
     pub port: PortIndex,
     /// Packets received.
     pub rx_packets: u64,
@@ -131,32 +132,32 @@ pub struct PortTotals {
     pub tx_packets: u64,
     /// Octets sent, Ethernet header included.
     pub tx_bytes: u64,
-    /// Losses below the port, at most a second old while the worker is busy or idle.
+    /// Losses below the port, at most a second old, whether the worker is busy or idle.
     pub below: PortStatistics,
 }
 
 /// A worker's totals at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerTotals {
-    /// By port, in the order in which the worker was given them.
+    /// One entry a port, in the order in which the worker was given them.
     pub ports: Vec<PortTotals>,
-    /// Packets that the kernel gave us through the TUN; a TCP segment of up to 64 kB is one.
+    /// Packets that the kernel gave us through the TUN. A TCP segment of up to 64 kB counts as one.
     pub from_tun: u64,
-    /// Packets given to the kernel through the TUN, those that were merged as one.
+    /// Packets given to the kernel through the TUN. Merged packets count as one.
     pub to_tun: u64,
     /// Packets made here: ICMP errors.
     pub generated: u64,
-    /// Pieces that splitting packets added, and cutting TCP segments.
+    /// Packets added by splitting packets and by cutting TCP segments.
     pub split: u64,
-    /// Packets that went to the kernel as part of another.
+    /// Packets that went to the kernel as part of another packet.
     pub merged: u64,
-    /// Fragments that putting them together left over.
+    /// Fragments that reassembly has removed: all but one of each packet.
     pub joined: u64,
-    /// Clear packets that came in by a port with a checksum left open, which was filled in.
+    /// Clear packets that came in by a port with an open checksum, which the worker filled in.
     pub checksum_filled: u64,
-    /// Packets that wait now: for their neighbour, for their SA, or for the rest of them.
+    /// Packets that wait now: for their neighbour, for their SA, or for their remaining fragments.
     pub held: u64,
-    /// Packets that are being worked on, here or by other workers, and have not ended.
+    /// Packets in tasks that have not ended, here or at other workers.
     pub away: u64,
     /// Packets that another worker has taken through the pipeline.
     pub helped_by_others: u64,
@@ -168,14 +169,14 @@ pub struct WorkerTotals {
     pub dropped: u64,
     /// Turns of the loop.
     pub turns: u64,
-    /// Times that the worker went to sleep for want of work.
+    /// Times that the worker went to sleep because it had no work.
     pub sleeps: u64,
-    /// Events that control was too slow to take.
+    /// Events that were lost because control did not take them in time.
     pub events_lost: u64,
 }
 
 impl WorkerTotals {
-    /// True if every packet is accounted for (ARCHITECTURE.md, "The life of a packet"). Holds
+    /// True if every packet is accounted for (ARCHITECTURE.md, "The life of a packet"). It holds
     /// between two turns.
     pub fn is_balanced(&self) -> bool {
         let rx: u64 = self.ports.iter().map(|port| port.rx_packets).sum();
@@ -217,7 +218,7 @@ impl WorkerCounters {
         this
     }
 
-    /// Says whose counters those at a place are. Places are taken one after the other.
+    /// Names the port of the counters at a place. Places are taken one after the other.
     pub(super) fn name(&self, place: usize, port: PortIndex) {
         if let Some(counters) = self.ports.get(place) {
             counters.port.set(u64::from(port.0) + 1);
@@ -234,7 +235,7 @@ impl WorkerCounters {
         self.drops[reason as usize].get()
     }
 
-    /// The totals now. Read while the worker is at work, they may be a burst apart from each other.
+    /// The totals now. Those of a busy worker may be a burst apart from each other.
     pub fn totals(&self) -> WorkerTotals {
         WorkerTotals {
             ports: self.ports.iter().map_while(PortCounters::totals).collect(),

@@ -1,4 +1,5 @@
-//! Carrying out verdicts: out of a port, to the kernel, back to the sender, in pieces, or nowhere.
+//! Carrying out verdicts: a packet goes out of a port, to the kernel, back to its sender, out in
+//! pieces, or is dropped.
 
 mod arriving;
 mod pieces;
@@ -31,18 +32,19 @@ use std::time::Instant;
 use testudo_ipsec::dataplane::Verdict;
 use testudo_wire::icmp::Sources;
 
-/// Packets that may wait for their second way through the pipeline: a burst, of which each packet
-/// has become a burst of pieces.
+/// Bound on the packets that wait for their second way through the pipeline: one burst, each packet
+/// of which has become a burst of pieces.
 const MAX_RESUBMITTED: usize = BURST * BURST;
-/// One of so many jumbo frames may wait for an SA, and one for a neighbour: there may be few.
+/// One in this many jumbo frames may wait for an SA, and one for a neighbour: there may be few.
 const JUMBO_HELD_FRACTION: usize = 4;
-/// ICMP errors that the worker itself makes between two ticks.
+/// Bound on the ICMP errors that the worker itself makes between two ticks.
 const MAX_ANSWERS_PER_TICK: u32 = 100;
 
-/// The source of an ICMP error is the offending packet's destination.
+/// Without addresses of its own, an ICMP error takes the offending packet's destination as its
+/// source.
 const NO_SOURCES: Sources = Sources { v4: None, v6: None };
 
-/// Everything behind the pipeline.
+/// Everything that follows the pipeline.
 #[derive(Debug)]
 pub(super) struct Delivery<P, H> {
     pub(super) egress: Egress<P>,
@@ -63,9 +65,9 @@ pub(super) struct Delivery<P, H> {
     ids: FragmentIds,
     answers_left: u32,
     told_too_big: bool,
-    /// When packets were last split to be protected.
+    /// When packets that are to be protected were last split.
     split_at: Option<u64>,
-    /// Something went to a queue that control reads.
+    /// True if something was put into a queue that control reads.
     pub(super) told: bool,
     now: u64,
 }
@@ -115,9 +117,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.router.port(place)
     }
 
-    /// Where ICMP errors about clear packets come from: addresses of the port that those came in by
-    /// (RFC 1812 §4.3.2.4). Errors that take a tunnel come from the offending packet's destination,
-    /// so that they fit its selectors.
+    /// Source addresses for ICMP errors about clear packets: those of the port by which the packets
+    /// came in (RFC 1812 §4.3.2.4). An error that takes a tunnel comes from the offending packet's
+    /// destination, so that it fits the tunnel's selectors.
     #[inline]
     pub(super) fn error_sources(&self, source: Source) -> &Sources {
         match source {
@@ -140,15 +142,15 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             Verdict::ForwardInPieces { mtu } => self.forward_in_pieces(frame, mtu, context, pipeline),
             Verdict::ToHost => self.give_to_host(frame, context),
             Verdict::Reply => {
-                // The packet ended in the pipeline; the answer is a new one.
+                // The packet ended in the pipeline; the answer is a new packet.
                 self.counters.dropped_by_pipeline.add(1);
                 self.counters.generated.add(1);
                 self.reply(frame, context);
             }
             Verdict::Onward => match self.onward.try_push(frame) {
                 Ok(()) => {}
-                // A burst makes no more of them than it has packets, and each burst's are taken
-                // before the next.
+                // A burst causes no more of these than it has packets, and they are taken before
+                // the next burst.
                 Err(full) => self.discard(full.element(), WorkerDrop::Resubmitted),
             },
             Verdict::Fragment { mtu } => self.resubmit_in_pieces(frame, mtu, context),
@@ -167,7 +169,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Lets a packet go and counts why.
+    /// Returns a packet's frame to the pool and counts the reason.
     pub(super) fn discard(&mut self, frame: Frame, reason: WorkerDrop) {
         self.counters.count_drop(reason);
         self.pool.give(frame);
@@ -193,9 +195,9 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// True if a decrypted packet, for which nothing but a default route is left, would leave in
-    /// clear by the port that its peer is reached by, or that it came by. A peer that is not known
-    /// may be reached by any.
+    /// True if the only route for a decrypted packet is a default route out of the port by which
+    /// its peer is reached, or by which it came: it would leave in clear there. A peer whose
+    /// address is not known counts as reached by any port.
     #[cold]
     fn is_route_lost(&self, hop: &Hop, context: Context, pipeline: &impl Pipeline) -> bool {
         let (Some(policy), Some(port)) = (context.inside, self.router.default_port(hop)) else {
@@ -210,13 +212,13 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
             && (came_by == Some(port) || pipeline.peer(policy).is_none_or(is_towards))
     }
 
-    /// To where the route leads.
+    /// Sends a packet to the next hop of its route.
     fn send_on(&mut self, frame: Frame, context: Context) {
         let hop = self.router.hop_of(frame.data()).copied();
         self.send_by(frame, hop, context);
     }
 
-    /// To that next hop, if the frame holds an IP packet.
+    /// Sends a packet to this next hop, if the frame holds an IP packet.
     fn send_by(&mut self, frame: Frame, hop: Option<Hop>, context: Context) {
         match hop {
             Some(Hop::Send(hop)) if frame.len() <= hop.mtu => {
@@ -233,7 +235,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     }
 
     fn give_to_host(&mut self, frame: Frame, context: Context) {
-        // The kernel sent it here because it has no better way: it would only come again.
+        // The kernel sent it here for want of a better route: it would only send it again.
         if context.source.is_tun() && context.clear && context.direction == Direction::Outbound {
             return self.discard(frame, WorkerDrop::TunLoop);
         }
@@ -246,7 +248,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.outbox.push(frame);
     }
 
-    /// Gives the kernel what is collected for it.
+    /// Writes the packets collected for the kernel to the TUN.
     #[inline]
     fn flush_to_host(&mut self) {
         if self.outbox.is_empty() {
@@ -261,7 +263,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Sends an ICMP error back to where the packet that caused it came from.
+    /// Sends an ICMP error back the way that the offending packet came.
     fn reply(&mut self, frame: Frame, context: Context) {
         let own = Context { source: Source::Again, ..context };
         match (context.source, context.direction) {
@@ -274,7 +276,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Has a packet protected in the worker's next round.
+    /// Has a packet protected in the worker's next turn.
     fn submit_again(&mut self, frame: Frame) {
         if self.again.len() == MAX_RESUBMITTED {
             return self.discard(frame, WorkerDrop::Resubmitted);
@@ -282,13 +284,13 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.again.push_back(frame);
     }
 
-    /// The packets that go from one tunnel into another.
+    /// Takes the packets that go from one tunnel into another.
     #[inline]
     pub(super) fn take_onward(&mut self, burst: &mut FrameBurst) {
         burst.extend(self.onward.drain(..));
     }
 
-    /// The next packets for a second way through the outbound pipeline.
+    /// Takes the next packets for a second way through the outbound pipeline.
     #[inline]
     pub(super) fn take_again(&mut self, burst: &mut FrameBurst) {
         let count = self.again.len().min(burst.remaining_capacity());
@@ -303,8 +305,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// Takes a new forwarding table, and sends what has waited for a neighbour that it knows.
-    /// Returns the former one.
+    /// Installs a new forwarding table, and sends the packets whose neighbour it knows. Returns the
+    /// former table.
     pub(super) fn set_fib(&mut self, fib: Arc<Fib>, pipeline: &impl Pipeline) -> Arc<Fib> {
         let former = self.router.replace(fib);
         loop {
@@ -320,7 +322,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         former
     }
 
-    /// Ends a port, or takes one over.
+    /// Closes a port, or opens one.
     #[cold]
     pub(super) fn change_port(&mut self, change: PortChange<P>) {
         let port = match change {
@@ -355,12 +357,12 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.egress.flush(&mut self.pool, &self.counters);
     }
 
-    /// Tells the time.
+    /// Sets the time, in milliseconds.
     pub(super) fn set_now(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// What is due about ten times a second.
+    /// Maintenance that is due about ten times a second.
     pub(super) fn tick(&mut self) {
         self.answers_left = MAX_ANSWERS_PER_TICK;
         self.told_too_big = false;
@@ -380,18 +382,18 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.count_held();
     }
 
-    /// What is due about once a second.
+    /// Maintenance that is due about once a second.
     pub(super) fn slow_tick(&mut self) {
         self.router.forget();
         self.egress.publish(&self.counters);
     }
 
-    /// True if packets wait for a neighbour, for their SA, or for the rest of them.
+    /// True if packets wait for a neighbour, for their SA, or for their remaining fragments.
     pub(super) fn is_holding(&self) -> bool {
         !self.hold.is_empty() || self.early.len() > 0 || !self.joining.is_empty() || self.transit.len() > 0
     }
 
-    /// Gives up what waits, ends the ports, and returns the frames that are missing then.
+    /// Drops the packets that wait, closes the ports, and returns the number of missing frames.
     pub(super) fn close(mut self) -> usize {
         while let Some(waiters) = self.hold.clear() {
             waiters.into_iter().for_each(|waiter| self.discard(waiter.frame, WorkerDrop::NeighbourTimeout));

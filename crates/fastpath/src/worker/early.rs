@@ -1,55 +1,56 @@
 //! Packets that wait for their SA.
 //!
-//! Who answers an exchange has the keys of the new SA first, and some send through it at once:
-//! strongSwan does for every Child SA but a rekeyed one. What overtakes the answer, or our work on
-//! it, would be lost, and with it the promise that an SA takes the place of another without a lost
-//! packet (RFC 7296 §2.8).
+//! The responder of an exchange has the keys of the new SA first, and some responders send through
+//! it at once: strongSwan does so for every Child SA but a rekeyed one. Packets that overtake the
+//! response, or our work on it, would be lost, and an SA would not be replaced without loss (RFC
+//! 7296 §2.8).
 //!
-//! Anybody may send packets with an unknown SPI. They cost their way into a short queue, which
-//! forgets the oldest.
+//! Anybody may send packets with an unknown SPI. Such packets only reach a short queue, which drops
+//! the oldest.
 
 use super::origin::Source;
 use crate::frame::Frame;
 use std::collections::VecDeque;
 use testudo_base::spi::Spi;
 
-/// Packets that wait at a time.
+/// Bound on the packets that wait at a time.
 pub(super) const MAX_EARLY_PACKETS: usize = 128;
 /// How long packets wait, in milliseconds: as long as an answer may take on a busy machine.
 pub(super) const EARLY_TIMEOUT_MS: u64 = 1000;
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 struct SaWaiter {
     frame: Frame,
     spi: Spi,
     source: Source,
     since: u64,
-    /// Its SA has come.
+    /// True if its SA has been installed.
     ready: bool,
 }
 
-/// All packets that wait, oldest first.
+/// All waiting packets, oldest first.
 #[derive(Debug)]
 pub(super) struct EarlyQueue {
     waiting: VecDeque<SaWaiter>,
-    /// Of these in jumbo frames, and how many may be.
+    /// Waiting packets in jumbo frames, and their bound.
     jumbo: usize,
     max_jumbo: usize,
 }
 
 impl EarlyQueue {
-    /// At most so many in jumbo frames, of which there may be few, and others need them.
+    /// A queue with at most `max_jumbo` packets in jumbo frames: there may be few, and other
+    /// packets need them.
     pub(super) fn new(max_jumbo: usize) -> Self {
         Self { waiting: VecDeque::with_capacity(MAX_EARLY_PACKETS), jumbo: 0, max_jumbo }
     }
 
-    /// Packets that wait.
+    /// The number of waiting packets.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Lets a packet wait. Gives back the oldest, where there are too many.
+    /// Keeps a packet. Returns the oldest one if there are too many.
     pub(super) fn hold(&mut self, frame: Frame, spi: Spi, source: Source, now: u64) -> Option<Frame> {
         let is_jumbo = frame.is_jumbo();
         let oldest = if is_jumbo && self.jumbo == self.max_jumbo {
@@ -67,12 +68,12 @@ impl EarlyQueue {
         oldest.map(|waiter| waiter.frame)
     }
 
-    /// The SA with that SPI comes: its packets need not wait any longer.
+    /// The SA with this SPI has been installed: its packets need not wait any longer.
     pub(super) fn expect(&mut self, spi: Spi) {
         self.waiting.iter_mut().filter(|waiter| waiter.spi == spi).for_each(|waiter| waiter.ready = true);
     }
 
-    /// Takes the oldest packet whose SA has come.
+    /// Takes the oldest packet whose SA has been installed.
     pub(super) fn release(&mut self) -> Option<(Frame, Source)> {
         let at = self.waiting.iter().position(|waiter| waiter.ready)?;
         self.take(at).map(|waiter| (waiter.frame, waiter.source))

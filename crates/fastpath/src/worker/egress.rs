@@ -11,18 +11,18 @@ use crate::port::{Flushed, FrameBurst, Port, PortStatistics};
 use std::sync::Arc;
 use testudo_wire::ethernet::HEADER;
 
-/// A port and what is about to be sent through it.
+/// A port and the frames staged for it.
 #[derive(Debug)]
 struct Lane<P> {
     index: PortIndex,
     /// `None` while its interface is missing.
     port: Option<P>,
     staged: FrameBurst,
-    /// Octets of these.
+    /// Octets of the staged frames.
     octets: u64,
-    /// What the last flush came to.
+    /// The result of the last flush.
     state: Flushed,
-    /// Losses below the ports that were closed here.
+    /// Losses below the ports that were closed here, added up.
     closed: PortStatistics,
 }
 
@@ -86,7 +86,7 @@ impl<P: Port> Egress<P> {
         }
     }
 
-    /// Writes the Ethernet header before an IP packet and stages it.
+    /// Writes the Ethernet header before an IP packet and stages the frame.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -116,7 +116,7 @@ impl<P: Port> Egress<P> {
         lane.staged.push(frame);
     }
 
-    /// Sends what is staged, brings sent frames back, and lends free ones for receiving.
+    /// Sends the staged frames, takes sent frames back, and lends free ones for receiving.
     #[inline]
     pub(super) fn flush(&mut self, pool: &mut FramePool, counters: &WorkerCounters) {
         for (place, lane) in self.lanes.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl<P: Port> Egress<P> {
         }
     }
 
-    /// Tries ports that were down.
+    /// Retries ports that were down.
     pub(super) fn retry(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.state == Flushed::Down) {
             if let Some(port) = &mut lane.port {
@@ -151,8 +151,8 @@ impl<P: Port> Egress<P> {
         }
     }
 
-    /// Ends all queues of a port and brings their frames home. Their lanes stay, so that the places
-    /// of others do.
+    /// Closes all queues of a port and takes their frames back. Their lanes stay, so that other
+    /// ports keep their places.
     #[cold]
     pub(super) fn vacate(&mut self, index: PortIndex, pool: &mut FramePool, counters: &WorkerCounters) {
         for lane in self.lanes.iter_mut().filter(|lane| lane.index == index) {
@@ -164,8 +164,8 @@ impl<P: Port> Egress<P> {
         }
     }
 
-    /// Takes a queue of a port over: into the first vacant lane of that port, or a new one. Answers
-    /// its place, or the queue if there is none.
+    /// Opens a queue of a port: in the first vacant lane of that port, or in a new one. Returns its
+    /// place, or the queue itself if there is no place.
     #[cold]
     pub(super) fn occupy(&mut self, port: P) -> std::result::Result<usize, P> {
         let index = port.info().index;
@@ -182,7 +182,7 @@ impl<P: Port> Egress<P> {
         Ok(self.lanes.len() - 1)
     }
 
-    /// Ends all ports and brings their frames home.
+    /// Closes all ports and takes their frames back.
     pub(super) fn close(self, pool: &mut FramePool) {
         for mut lane in self.lanes {
             lane.staged.drain(..).for_each(|frame| pool.give(frame));
@@ -205,9 +205,9 @@ impl<P: Port> Lane<P> {
         }
     }
 
-    /// Moves what is staged to the port's queue; what finds no room after a second attempt is
-    /// dropped. This is the last that can be kept back, so the fence is looked at once more: false
-    /// if it is shut.
+    /// Moves the staged frames to the port's queue; frames that find no room at a second attempt
+    /// are dropped. No frame can be kept back after this, so the fence is checked once more.
+    /// Returns false if the fence is shut.
     fn submit(
         &mut self,
         place: usize,

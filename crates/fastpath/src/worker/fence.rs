@@ -1,19 +1,20 @@
-//! Until when a worker may let packets out.
+//! The deadline until which a worker may send packets.
 //!
-//! A node of a cluster that has been stopped, or cut off, must not go on with what others have
-//! taken over meanwhile. It learns of that too late: so it may send only up to a deadline, which
-//! its cluster thread moves on as long as a majority proves to hear it. Others begin only after it.
+//! A node of a cluster that was stopped or cut off must not carry on shards that others have taken
+//! over meanwhile. It would learn of the takeover too late, so it may send only up to a deadline.
+//! Its cluster thread extends the deadline as long as a majority proves to hear the node. Other
+//! nodes take over only after the deadline.
 //!
-//! The worker looks at the fence before it takes packets from the ports: what waited there while
-//! the process was stopped is dropped unseen. It looks again right before frames go to a port's
-//! ring, and before each packet for the kernel: what was on its way through the worker when it was
-//! stopped is dropped too. **What remains**: the instants between that look and the system call
-//! that sends, and frames that the kernel would not take at once and that wait in the ring; a
-//! process that is stopped there still sends them when it goes on. They do no harm: all of them
-//! were this node's when it worked on them, under numbers and IVs that nobody else is ever given.
-//! They are late, not double.
+//! The worker checks the fence before it takes packets from the ports: packets that waited there
+//! while the process was stopped are dropped unseen. It checks again right before frames go to a
+//! port's ring, and before each packet for the kernel: packets that were in the worker when it was
+//! stopped are dropped too. **What remains** are the instants between that check and the system
+//! call that sends, and frames that wait in the ring because the kernel would not take them at
+//! once. A process that is stopped there still sends them when it goes on. They do no harm: all of
+//! them were this node's when it worked on them, under numbers and IVs that no other node is ever
+//! given. They are late, not duplicated.
 //!
-//! A gateway that stands alone has no fence and reads no clock for it.
+//! A lone gateway has no fence and reads no clock for it.
 
 use nix::time::{ClockId, clock_gettime};
 use std::sync::atomic::AtomicU64;
@@ -23,46 +24,47 @@ use std::time::Duration;
 /// No deadline.
 const NO_DEADLINE: u64 = u64::MAX;
 
-/// What a worker looks at and the cluster thread moves.
+/// A fence. The worker reads it and the cluster thread moves its deadline.
 #[derive(Debug)]
 pub struct Fence {
-    /// In nanoseconds of CLOCK_BOOTTIME, which goes on while the machine sleeps.
+    /// In nanoseconds of CLOCK_BOOTTIME, which continues while the machine sleeps.
     deadline: AtomicU64,
-    /// Tells the generation of the virtual machine: another one each time that it was set back to
-    /// an earlier state.
+    /// Reads the generation of the virtual machine, which changes each time that the machine is set
+    /// back to an earlier state.
     generation: Option<fn() -> u64>,
-    /// The generation that what this node holds was granted in.
+    /// The generation in which this node's state was granted.
     granted_in: AtomicU64,
 }
 
 impl Fence {
-    /// Always open: the gateway stands alone.
+    /// A fence that is always open, for a lone gateway.
     pub fn open() -> Self {
         Self { deadline: AtomicU64::new(NO_DEADLINE), generation: None, granted_in: AtomicU64::new(0) }
     }
 
-    /// Shut until [`Self::extend`] opens it.
+    /// A fence that is shut until [`Self::extend`] opens it.
     pub fn shut() -> Self {
         Self { deadline: AtomicU64::new(0), ..Self::open() }
     }
 
-    /// Shut too while `generation` does not tell what it told when [`Self::renewed`] was called
-    /// last, or now. It is asked whenever the worker looks at the fence, and must be as quick as a
-    /// read of memory.
+    /// Has the fence watch a generation. The fence is shut unless `generation` returns what it
+    /// returned at this call or at the last [`Self::renewed`]. Workers call `generation` at every
+    /// check of the fence, so it must be as quick as a read of memory.
     #[must_use]
     pub fn watching(self, generation: fn() -> u64) -> Self {
         Self { generation: Some(generation), granted_in: AtomicU64::new(generation()), ..self }
     }
 
-    /// Packets may leave until then, on the clock [`boottime`]. A deadline that has passed, zero
-    /// for instance, shuts the fence.
+    /// Lets packets leave until `deadline`, on the clock [`boottime`]. A deadline in the past, such
+    /// as zero, shuts the fence.
     pub fn extend(&self, deadline: Duration) {
         let nanoseconds = u64::try_from(deadline.as_nanos()).unwrap_or(NO_DEADLINE);
-        // Whoever sees the deadline finds the commands that were sent before it in the queue.
+        // A worker that sees this deadline finds the commands that were sent before it in its
+        // queue.
         self.deadline.store(nanoseconds.min(NO_DEADLINE - 1), Release);
     }
 
-    /// What this node held before the machine was set back has been granted anew, in that
+    /// The state that this node held before the machine was set back has been granted anew, in this
     /// generation.
     pub fn renewed(&self, generation: u64) {
         self.granted_in.store(generation, Release);
@@ -71,9 +73,9 @@ impl Fence {
     /// True if packets may leave now.
     #[inline]
     pub fn is_open(&self) -> bool {
-        // The deadline before the clock: who is stopped between the two reads a clock that is late,
-        // and stays shut. The other way round a deadline of later would be compared with the time
-        // before.
+        // Read the deadline before the clock: a thread that is stopped between the two reads a late
+        // clock, and the fence stays shut. The other way round it would compare a later deadline
+        // with an earlier time.
         let deadline = self.deadline.load(Acquire);
         (deadline == NO_DEADLINE || deadline > now()) && self.is_same_machine()
     }
@@ -89,7 +91,7 @@ pub fn boottime() -> Duration {
     Duration::from_nanos(now())
 }
 
-/// Shut, if there is no such clock.
+/// The time in nanoseconds. Without such a clock the fence stays shut.
 #[inline]
 fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME)

@@ -1,15 +1,15 @@
-//! Shards that go to another node, and that come from one: what had come before.
+//! Shards that go to another node or come from one, and the packets received before that moment.
 
 use super::{HostPort, Pipeline, Worker, WorkerCommand};
 use crate::port::xdp::RING_ENTRIES;
 use crate::port::{BURST, FrameBurst, Port};
 use testudo_ipsec::dataplane::Command;
 
-/// Bursts from each port that are taken before shards go: as many as the largest ring holds.
+/// Bursts taken from each port before shards go: as many as the largest ring holds.
 const BURSTS_PER_RING: usize = (RING_ENTRIES as usize).div_ceil(BURST);
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// True if shards go to another node with that.
+    /// True if this command gives shards to another node.
     pub(super) fn gives_up(&self, command: &WorkerCommand) -> bool {
         match command {
             WorkerCommand::Ipsec(Command::SetShards(shards)) => !self.leaving.without(*shards).is_empty(),
@@ -17,8 +17,9 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Works on all that the ports hold, before shards go to another node. That one keeps back what
-    /// has come in the last milliseconds; what waits here for longer is nobody else's.
+    /// Works on all packets that the ports hold, before shards go to another node. The next owner
+    /// keeps packets of the last milliseconds back; packets that have waited here for longer are
+    /// for this node alone.
     #[cold]
     pub(super) fn empty_ports(&mut self) {
         self.end_tasks(None);
@@ -37,13 +38,13 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// What has waited for shards, in the order in which it came, after some have come or stayed
-    /// away: what goes on waiting gets in line again.
+    /// Works on the packets that waited for a shard, in the order of their arrival, after shards
+    /// have come or have stayed with their owner. Packets that must wait longer are queued again.
     pub(super) fn receive_from_transit(&mut self) {
         if !std::mem::take(&mut self.shards_moved) {
             return;
         }
-        // What gets in line again is not looked at twice.
+        // A packet that is queued again is not taken twice.
         let mut left = self.delivery.in_transit();
         self.run_in_bursts(&mut FrameBurst::new(), |delivery| {
             left = left.checked_sub(1)?;

@@ -21,7 +21,7 @@ pub struct WorkerHandle {
     id: u8,
     channel: Arc<Channel>,
     counters: Arc<WorkerCounters>,
-    /// Ends with the number of frames that are missing.
+    /// Returns the number of missing frames when it ends.
     thread: Option<JoinHandle<usize>>,
 }
 
@@ -53,32 +53,31 @@ impl WorkerHandle {
         &self.counters
     }
 
-    /// Sends a command. It comes back if too many wait: collect the garbage and try again.
+    /// Sends a command. Returns it if the queue is full: collect the garbage and try again.
     pub fn send(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
         self.push(command)?;
         self.wake();
         Ok(())
     }
 
-    /// The same, but a worker that sleeps goes on sleeping until [`WorkerHandle::wake`]: for many
-    /// commands at once.
+    /// Queues a command without waking the worker. Call [`WorkerHandle::wake`] after many of them.
     pub fn push(&self, command: WorkerCommand) -> std::result::Result<(), WorkerCommand> {
         self.channel.commands.push(command)
     }
 
-    /// Has the worker look at its commands.
+    /// Wakes the worker, which then applies its commands.
     pub fn wake(&self) {
         self.channel.wake_worker();
     }
 
-    /// Readable when there are events or garbage, or when the thread has ended.
-    /// [`WorkerHandle::events`] and [`WorkerHandle::collect`] make it unreadable again, unless
-    /// there is something left for the other.
+    /// A descriptor that is readable when there are events or garbage, or when the thread has
+    /// ended. [`WorkerHandle::events`] and [`WorkerHandle::collect`] make it unreadable again,
+    /// unless something is left for the other of the two.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.control_fd()
     }
 
-    /// Takes the events that have come up, oldest first, and when they did.
+    /// Takes the events since the last call, oldest first, each with its time.
     pub fn events(&self) -> impl Iterator<Item = (Instant, WorkerEvent)> + '_ {
         self.channel.quiet_control();
         if !self.channel.garbage.is_empty() {
@@ -87,7 +86,7 @@ impl WorkerHandle {
         std::iter::from_fn(|| self.channel.events.pop())
     }
 
-    /// Takes what the worker has put out of use; dropping it frees it.
+    /// Takes what the worker's commands have displaced; dropping it frees it.
     pub fn collect(&self) -> impl Iterator<Item = WorkerGarbage> + '_ {
         self.channel.quiet_control();
         if !self.channel.events.is_empty() {
@@ -95,8 +94,7 @@ impl WorkerHandle {
         }
         std::iter::from_fn(|| {
             let garbage = self.channel.garbage.pop();
-            // The worker takes no more commands while there is no room for what they put out of
-            // use.
+            // The worker applies no more commands while the garbage queue is full.
             if garbage.is_none() && !self.channel.commands.is_empty() {
                 self.channel.wake_worker();
             }
@@ -104,20 +102,20 @@ impl WorkerHandle {
         })
     }
 
-    /// True if the thread has ended, which it does by itself only by a panic:
-    /// [`WorkerHandle::stop`] says which.
+    /// True if the thread has ended. It ends by itself only by a panic; [`WorkerHandle::stop`] has
+    /// the message.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Processor time that the thread has used so far. What the kernel does in the thread's system
-    /// calls and in interrupts on top of it counts too.
+    /// Processor time that the thread has used so far, including the kernel's work in its system
+    /// calls and in interrupts on top of it.
     pub fn cpu_time(&self) -> Duration {
         self.thread.as_ref().and_then(thread_time).unwrap_or_default()
     }
 
-    /// Ends the worker and waits for it. Returns the number of frames that got lost while it ran, 0
-    /// unless there is a fault; fails if the worker panicked.
+    /// Ends the worker and waits for it. Returns the number of frames that were lost while it ran:
+    /// 0 unless there is a fault. Fails if the worker panicked.
     pub fn stop(mut self) -> Result<usize> {
         self.end()
     }
@@ -146,7 +144,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
-/// Wakes control however the thread ends, so that a panic is not found out late.
+/// Wakes control when the thread ends, for whatever reason, so that a panic is noticed at once.
 struct Bell(Arc<Channel>);
 
 impl Drop for Bell {
@@ -176,16 +174,16 @@ fn run<P: Port, H: HostPort, D: Pipeline>(mut worker: Worker<P, H, D>) -> usize 
     worker.close()
 }
 
-/// For how long there was nothing to do.
+/// Measures how long there has been no work.
 #[derive(Default)]
 struct Idle {
     turns: u32,
-    /// When the time of polling began; it begins again only with work.
+    /// When polling without work began; only work ends it.
     since: Option<Instant>,
 }
 
 impl Idle {
-    /// Counts a turn. True as long as the worker is to go on looking.
+    /// Counts a turn. Returns true as long as the worker should continue to poll.
     fn goes_on(&mut self, config: &WorkerConfig) -> bool {
         if self.turns < config.idle_turns {
             self.turns += 1;
@@ -209,7 +207,7 @@ fn be_prompt(config: &WorkerConfig) {
     }
 }
 
-/// The coarse clock, a few nanoseconds to read: timers here are no finer than its 4 ms.
+/// The coarse clock, which takes a few nanoseconds to read. Timers here are no finer than its 4 ms.
 fn milliseconds() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE)
         .map_or(0, |now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)

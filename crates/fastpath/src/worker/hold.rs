@@ -1,8 +1,9 @@
 //! Packets that wait until their neighbour's MAC address is known (RFC 1122 §2.3.2.2).
 //!
-//! Bounded five ways: neighbours, packets a neighbour, packets of all, jumbo frames, and time. A
-//! neighbour's latest packets are kept, not its first; and the latest neighbours, so that a scan of
-//! addresses that nobody has keeps no other neighbour from being found.
+//! Five bounds hold: on neighbours, on the packets of one neighbour, on all packets, on jumbo
+//! frames, and on time. The latest packets of a neighbour are kept, not the first ones. The latest
+//! neighbours are kept too, so that a scan of unused addresses does not stop other neighbours from
+//! being found.
 
 use super::origin::Context;
 use crate::fib::PortIndex;
@@ -10,23 +11,22 @@ use crate::frame::Frame;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// Neighbours that packets wait for at a time.
+/// Bound on the neighbours that packets wait for at a time.
 pub(super) const MAX_NEIGHBOURS: usize = 32;
-/// Packets that wait for one neighbour: what comes while it is asked for.
+/// Bound on the packets that wait for one neighbour while the kernel asks for it.
 const MAX_PACKETS_PER_NEIGHBOUR: usize = 256;
-/// Packets that may wait for one neighbour however many wait in all.
+/// Packets that may wait for one neighbour, however many wait in all.
 const MIN_PACKETS_PER_NEIGHBOUR: usize = 8;
-/// Beyond those, one of so many frames may hold a packet that waits.
+/// Beyond those, one in this many frames may hold a waiting packet.
 pub(super) const HELD_FRACTION: usize = 16;
-/// Neighbours that may take the place of an older one between two ticks. It bounds what the kernel
-/// is asked for too.
+/// Bound on the neighbours that may displace an older one between two ticks. It bounds the
+/// questions to the kernel too.
 pub(super) const MAX_DISPLACED_PER_TICK: u32 = 100;
 /// How long packets wait, in milliseconds: as long as the kernel asks, three times at intervals of
-/// a second. The first question, or the answer to it, may get lost, or be late where a machine is
-/// busy.
+/// a second. The first question or its answer may get lost, or be late on a busy machine.
 pub(super) const NEIGHBOUR_TIMEOUT_MS: u64 = 3000;
 
-/// A packet that waits, and what is known of it.
+/// A waiting packet, and its context.
 #[derive(Debug)]
 pub(super) struct NeighbourWaiter {
     pub(super) frame: Frame,
@@ -36,16 +36,16 @@ pub(super) struct NeighbourWaiter {
 /// What became of a packet that was to wait.
 #[derive(Debug)]
 pub(super) enum HoldOutcome {
-    /// It is the first for its neighbour, which somebody should ask for.
+    /// It is the first for its neighbour, so control should ask the kernel for the neighbour.
     First,
-    /// It waits with others.
+    /// It waits behind others.
     Behind,
-    /// It waits, and this older one had to go.
+    /// It waits, and displaced this older packet.
     InsteadOf(Frame),
-    /// It is the first for its neighbour, and took the place of the neighbour that had been waited
-    /// for longest.
+    /// It is the first for its neighbour, and displaced the neighbour that had been waited for
+    /// longest.
     InsteadOfNeighbour(VecDeque<NeighbourWaiter>),
-    /// Too many neighbours are waited for, and too many have had to go of late.
+    /// Too many neighbours are waited for, and too many were displaced since the last tick.
     TableFull(Frame),
 }
 
@@ -58,22 +58,22 @@ struct WaitingNeighbour {
     packets: VecDeque<NeighbourWaiter>,
 }
 
-/// All packets that wait.
+/// All waiting packets.
 #[derive(Debug)]
 pub(super) struct HoldQueue {
     /// Oldest first.
     waiting: Vec<WaitingNeighbour>,
-    /// Neighbours that may still take the place of an older one.
+    /// Neighbours that may still displace an older one until the next tick.
     places_left: u32,
-    /// Packets that may wait in jumbo frames.
+    /// Bound on the waiting packets in jumbo frames.
     max_jumbo: usize,
-    /// Packets that may wait, but for a few of each neighbour.
+    /// Bound on the waiting packets, beyond a few of each neighbour.
     max_packets: usize,
 }
 
 impl HoldQueue {
-    /// Of so many frames; at most so many in jumbo frames, of which there may be few, and others
-    /// need them.
+    /// A queue for a worker with `frames` frames. At most `max_jumbo` packets may wait in jumbo
+    /// frames: there may be few, and other packets need them.
     pub(super) fn new(frames: usize, max_jumbo: usize) -> Self {
         Self {
             waiting: Vec::with_capacity(MAX_NEIGHBOURS),
@@ -87,13 +87,13 @@ impl HoldQueue {
         self.waiting.is_empty()
     }
 
-    /// Packets that wait.
+    /// The number of waiting packets.
     pub(super) fn len(&self) -> usize {
         self.waiting.iter().map(|entry| entry.packets.len()).sum()
     }
 
-    /// Takes a packet out that would be one too many, should that frame wait: the neighbour waited
-    /// for longest has the first one in a jumbo frame. It is waited for nevertheless.
+    /// Takes out the packet that must make room if this frame is to wait: the first one in a jumbo
+    /// frame, of the neighbour waited for longest. That neighbour is still waited for.
     pub(super) fn make_room(&mut self, frame: &Frame) -> Option<Frame> {
         let is_jumbo = |waiter: &NeighbourWaiter| waiter.frame.is_jumbo();
         let jumbo = || self.waiting.iter().flat_map(|entry| &entry.packets).filter(|waiter| is_jumbo(waiter));
@@ -106,7 +106,7 @@ impl HoldQueue {
         })
     }
 
-    /// Lets an IP packet wait for a neighbour.
+    /// Keeps an IP packet until its neighbour is known.
     pub(super) fn hold(
         &mut self,
         port: PortIndex,
@@ -135,7 +135,7 @@ impl HoldQueue {
         oldest.map_or(HoldOutcome::First, HoldOutcome::InsteadOfNeighbour)
     }
 
-    /// About ten times a second: lets neighbours take the place of others again.
+    /// Called about ten times a second: lets neighbours displace others again.
     pub(super) fn tick(&mut self) {
         self.places_left = MAX_DISPLACED_PER_TICK;
     }

@@ -1,4 +1,4 @@
-//! Packets of the kernel: read one at a time, large TCP segments cut into frames.
+//! Packets from the kernel: read one at a time, large TCP segments cut into frames.
 
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
@@ -11,12 +11,12 @@ use testudo_wire::offload::{Cutter, Offload, complete};
 /// Octets of the largest packet that a kernel makes.
 const MAX_KERNEL_PACKET_LEN: usize = 1 << 16;
 
-/// What is to be put into frames.
+/// What is still to be put into frames.
 #[derive(Debug)]
 enum Work {
-    /// A packet of so many octets.
+    /// A packet of this length.
     Packet(usize),
-    /// What is left of a large segment; whether some of it has gone already.
+    /// The rest of a large segment, and whether a part of it is in frames already.
     Segments { cutter: Cutter, begun: bool },
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// With room for a packet, if there will be any.
+    /// An inbox with room for a packet, if there is a host port.
     pub(super) fn new(has_host: bool) -> Self {
         Self { buffer: vec![0; if has_host { MAX_KERNEL_PACKET_LEN } else { 0 }].into(), work: None }
     }
@@ -39,8 +39,8 @@ impl Inbox {
         self.work.is_some()
     }
 
-    /// Reads packets into frames of the pool until the burst is full, there are no more, or there
-    /// is no frame: then the kernel keeps the rest.
+    /// Reads packets into frames of the pool until the burst is full, there are no more packets, or
+    /// no frame is free; in the last case the kernel keeps the rest.
     pub(super) fn fill<H: HostPort>(
         &mut self,
         host: &mut H,
@@ -64,14 +64,14 @@ impl Inbox {
         }
     }
 
-    /// Reads a packet, and does what the kernel has left undone.
+    /// Reads a packet, and does the work that the kernel left undone.
     fn read<H: HostPort>(&mut self, host: &mut H, counters: &WorkerCounters) -> Option<Work> {
         loop {
             let read = match host.read(&mut self.buffer) {
                 Ok(None) => return None,
                 Ok(Some((len, offload))) => prepare(&mut self.buffer[..len], offload),
                 Err(error) if error.kind() == ErrorKind::InvalidData => None,
-                // The next turn will meet it again or not.
+                // If the error persists, the next turn meets it again.
                 Err(_) => return None,
             };
             if read.is_some() {
@@ -94,11 +94,11 @@ fn prepare(packet: &mut [u8], offload: Offload) -> Option<Work> {
     Some(Work::Packet(packet.len()))
 }
 
-/// What came of putting something into a frame.
+/// The result of putting something into a frame.
 enum Put {
     Done,
     More(Work),
-    /// There is no frame now.
+    /// No frame is free now.
     Wait(Work),
 }
 
@@ -118,10 +118,10 @@ fn put(
             None => return Put::Done,
         },
     };
-    // Segments beyond the first are counted as what splitting adds.
+    // Segments beyond the first count as packets that splitting adds.
     let count = || if begun { counters.split.add(1) } else { counters.from_tun.add(1) };
     if len > pool.memory().largest_mtu() as usize {
-        // All that is left of a large segment goes as one.
+        // All that is left of a large segment is counted as one packet.
         count();
         counters.count_drop(WorkerDrop::NoFrame);
         return Put::Done;

@@ -1,5 +1,5 @@
-//! Fragments that wait for the others, as frames of the pool, and the packets that come of them,
-//! each in a frame of its own.
+//! Reassembly: fragments that wait for the rest of their datagram, and the whole packets, each in a
+//! frame of its own.
 
 use super::classify::Direction;
 use super::drops::WorkerDrop;
@@ -11,25 +11,25 @@ use testudo_base::siphash::SipKey;
 use testudo_ipsec::reassembly::{Limits, Loss, Reassembler, Whole};
 use testudo_wire::fragment::Fragment;
 
-/// Datagrams that wait at a time. A flood of forged fragments turns them over as fast as it comes:
-/// fragments are a poor way to send ESP, and only traffic that can bear the loss should rely on
-/// them.
+/// Bound on the datagrams that wait at a time. A flood of forged fragments displaces them as fast
+/// as it arrives: fragments are a poor way to send ESP, and only traffic that can bear the loss
+/// should rely on them.
 const MAX_DATAGRAMS: usize = 256;
-/// Datagrams of one source that wait at a time.
+/// Bound on the waiting datagrams of one source.
 const MAX_DATAGRAMS_PER_SOURCE: usize = 32;
-/// One source may have one of so many of the fragments.
+/// One source may have one in this many of the fragments.
 const SOURCE_FRACTION: usize = 4;
-/// Fragments that wait at a time; of a small pool an eighth.
+/// Bound on the fragments that wait at a time; in a small pool an eighth of its frames.
 const MAX_FRAGMENTS: usize = 512;
 /// How long fragments wait, in milliseconds. RFC 791 §3.2 proposes 15 seconds, in which a fast peer
-/// of today uses every identification of IPv4 many times (RFC 4963): no path keeps fragments of one
-/// packet apart for as long as this.
+/// of today uses every IPv4 identification many times (RFC 4963). No path keeps the fragments of
+/// one packet apart for two seconds.
 const REASSEMBLY_TIMEOUT_MS: u64 = 2000;
-/// After so many milliseconds a first fragment belongs to another packet than the fragments that
-/// wait: no peer whose packets we could carry uses all identifications in less, and few networks
-/// have fragments overtake each other by more.
+/// After this many milliseconds a first fragment counts as another packet's than the fragments that
+/// wait. No peer whose packets we could carry uses all identifications in less, and few networks
+/// let fragments overtake each other by more.
 const STALE_AFTER_MS: u64 = 100;
-/// Packets of one burst whose last fragment has come.
+/// Bound on the packets of one burst whose last fragment has come.
 const MAX_WHOLE: usize = 64;
 
 /// A fragment's packet in its frame.
@@ -42,7 +42,7 @@ impl AsRef<[u8]> for WaitingFragment {
     }
 }
 
-/// All fragments that wait.
+/// All waiting fragments.
 #[derive(Debug)]
 pub(super) struct Joining {
     reassembler: Reassembler<WaitingFragment>,
@@ -67,18 +67,18 @@ impl Joining {
         Self { reassembler, whole: VecDeque::with_capacity(MAX_WHOLE) }
     }
 
-    /// Fragments that wait.
+    /// The number of waiting fragments.
     pub(super) fn len(&self) -> usize {
         self.reassembler.held()
     }
 
-    /// True if nothing waits, not even for its end.
+    /// True if nothing waits, neither a fragment nor a whole packet.
     pub(super) fn is_empty(&self) -> bool {
         self.reassembler.is_empty()
     }
 
-    /// Lets a fragment wait, or go. Answers how many fragments have become one packet, if they
-    /// have. `lost` is told of each that is lost; its frame is back in the pool then.
+    /// Keeps a fragment, or drops it. Returns how many fragments have become one packet, if they
+    /// have. `lost` is called for each dropped fragment, after its frame has returned to the pool.
     pub(super) fn add(
         &mut self,
         frame: Frame,
@@ -110,13 +110,13 @@ impl Joining {
         Some(fragments as u64)
     }
 
-    /// Takes the next packet that is whole.
+    /// Takes the next whole packet.
     #[inline]
     pub(super) fn take(&mut self) -> Option<KeptPacket> {
         self.whole.pop_front()
     }
 
-    /// Lets go of what has waited for too long.
+    /// Drops fragments that have waited for too long.
     pub(super) fn expire(&mut self, now: u64, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
         self.reassembler.expire(now, &mut |waiting: WaitingFragment, why| {
             lost(reason(why));
@@ -124,7 +124,7 @@ impl Joining {
         });
     }
 
-    /// Lets go of everything.
+    /// Drops everything.
     pub(super) fn clear(&mut self, pool: &mut FramePool, lost: &mut impl FnMut(WorkerDrop)) {
         self.reassembler.clear(&mut |waiting: WaitingFragment, why| {
             lost(reason(why));
@@ -133,7 +133,7 @@ impl Joining {
     }
 }
 
-/// The packet in the smallest frame that it fits.
+/// Copies the packet into the smallest frame that it fits.
 fn copy(whole: &Whole<WaitingFragment>, pool: &mut FramePool) -> Option<Frame> {
     let len = whole.packet_len();
     let mut frame = pool.take_for(len)?;
@@ -146,8 +146,8 @@ fn copy(whole: &Whole<WaitingFragment>, pool: &mut FramePool) -> Option<Frame> {
     None
 }
 
-/// Clear fragments belong together only if they came the same way: they will get what that way
-/// allows. ESP shows by itself what it is.
+/// Clear fragments belong together only if they came the same way, because the whole packet gets
+/// the rights of that way. ESP needs no such check: its ICV protects it.
 fn way(context: Context) -> u32 {
     match (context.direction, context.source) {
         (Direction::Inbound, _) => 0,

@@ -1,4 +1,4 @@
-//! Where packets come from, and what else is known of them besides their octets.
+//! The origin of packets, and what else is known of them besides their octets.
 
 use super::classify::Direction;
 use crate::frame::Frame;
@@ -8,23 +8,23 @@ use testudo_ipsec::spd::PolicyId;
 /// Where a packet comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From the port at this place; `flooded` if all nodes of the cluster have it; `joined` if it
-    /// came in fragments that were put together.
+    /// From the port at this place. `flooded`: all nodes of the cluster have received it. `joined`:
+    /// it came in fragments and was reassembled.
     Port { place: u8, flooded: bool, joined: bool },
     /// From the kernel.
     Tun,
-    /// The same, in fragments that were put together.
+    /// From the kernel, in fragments that were reassembled.
     TunJoined,
     /// From one tunnel, on its way into another.
     Tunnel,
-    /// The same, in fragments that were put together.
+    /// From one tunnel into another, in fragments that were reassembled.
     TunnelJoined,
     /// From the pipeline or the worker: a piece of a packet, or an ICMP error.
     Again,
 }
 
 impl Source {
-    /// What the pipeline has to know of it.
+    /// The ingress that the pipeline is told.
     #[inline]
     pub(super) fn ingress(self) -> Ingress {
         match self {
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// Of the packet that fragments from there have become.
+    /// The source of the packet that fragments from this source have become.
     pub(super) fn joined(self) -> Self {
         match self {
             Self::Port { place, flooded, .. } => Self::Port { place, flooded, joined: true },
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// A packet that is kept for later, and where it goes on then.
+/// A packet that is kept for later, with its source and direction.
 #[derive(Debug)]
 pub(super) struct KeptPacket {
     pub(super) frame: Frame,
@@ -66,7 +66,7 @@ pub(super) struct KeptPacket {
 pub(super) struct Context {
     pub(super) source: Source,
     pub(super) direction: Direction,
-    /// Not encrypted: it was decrypted, or bypassed.
+    /// It is not encrypted: it was decrypted, or bypassed.
     pub(super) clear: bool,
     /// It was decrypted, and must not leave towards the peer of this policy by default
     /// ([`Item::inside`]).

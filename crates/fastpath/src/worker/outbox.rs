@@ -1,5 +1,5 @@
-//! Packets for the kernel, collected during a turn: TCP segments that follow each other go to it as
-//! one.
+//! Packets for the kernel, collected during a turn. TCP segments of one flow that follow each other
+//! go to it as one packet.
 
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
@@ -20,12 +20,12 @@ struct Load {
     last: usize,
 }
 
-/// What goes to the kernel at the end of the turn.
+/// The packets that go to the kernel at the end of the turn.
 #[derive(Debug, Default)]
 pub(super) struct Outbox(FrameBurst);
 
 impl Outbox {
-    /// True if the next packet needs [`Outbox::flush`] before.
+    /// True if [`Outbox::flush`] must be called before the next packet.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.0.is_full()
@@ -36,13 +36,13 @@ impl Outbox {
         self.0.is_empty()
     }
 
-    /// Takes a packet. There is room.
+    /// Takes a packet. There must be room.
     #[inline]
     pub(super) fn push(&mut self, frame: Frame) {
         self.0.push(frame);
     }
 
-    /// Lets all packets go for this reason.
+    /// Drops all packets for this reason.
     #[cold]
     pub(super) fn discard(&mut self, reason: WorkerDrop, pool: &mut FramePool, counters: &WorkerCounters) {
         for frame in self.0.drain(..) {
@@ -51,7 +51,7 @@ impl Outbox {
         }
     }
 
-    /// Gives the kernel all packets; those of a flow in their order.
+    /// Writes all packets to the kernel, those of each flow in their order.
     pub(super) fn flush<H: HostPort>(
         &mut self,
         host: &mut H,
@@ -75,11 +75,11 @@ impl Outbox {
     }
 }
 
-/// Which frames go together, and for each frame with which.
+/// Which frames go together in one call, and the load of each frame.
 fn plan(frames: &FrameBurst) -> (ArrayVec<Load, BURST>, [u8; BURST]) {
     let mut loads: ArrayVec<Load, BURST> = ArrayVec::new();
     let mut place = [0; BURST];
-    // One has none to follow it.
+    // A single packet has no follower.
     let is_one = frames.len() == 1;
     for (at, frame) in frames.iter().enumerate() {
         let packet = frame.data();
@@ -88,7 +88,7 @@ fn plan(frames: &FrameBurst) -> (ArrayVec<Load, BURST>, [u8; BURST]) {
             Look::Alone(flow) => (Some(flow), None),
             Look::Mergeable(flow, segment) => (Some(flow), Some((flow, segment))),
         };
-        // The latest of its flow: all before that are closed.
+        // The latest load of the flow: earlier ones are closed.
         let of_flow = |load: &Load| load.train.is_some_and(|train| Some(train.flow()) == flow.as_ref());
         let former = flow.and_then(|_| loads.iter().rposition(of_flow));
         let joined = former.filter(|former| {

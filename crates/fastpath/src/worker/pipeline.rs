@@ -4,55 +4,56 @@ use std::net::IpAddr;
 use testudo_ipsec::dataplane::{Command, Dataplane, Event, Garbage, Item, Sources, Turn};
 use testudo_ipsec::spd::PolicyId;
 
-/// Gives each packet of a burst its verdict. [`Dataplane`] is the one there is; tests of the worker
-/// use simpler ones.
+/// Gives each packet of a burst its verdict. [`Dataplane`] is the real one; tests of the worker use
+/// simpler ones.
 pub trait Pipeline {
-    /// Packets to be protected. ICMP errors about them come from these addresses.
+    /// Protects packets. ICMP errors about them come from `sources`.
     fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources);
 
-    /// Packets addressed to us that the filter took for ESP.
+    /// Opens packets that are addressed to us and that the filter took for ESP.
     fn inbound(&mut self, burst: &mut [Item<'_>]);
 
-    /// The same for a burst of a queue of which other workers have bursts in hand too.
+    /// [`Pipeline::outbound`] for a burst of a queue of which other workers have bursts in hand
+    /// too.
     fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], sources: &Sources, turn: &mut dyn Turn) {
         turn.begin();
         self.outbound(burst, sources);
         turn.end();
     }
 
-    /// The same for `inbound`.
+    /// [`Pipeline::inbound`] for a burst of a queue of which other workers have bursts in hand too.
     fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
         turn.begin();
         self.inbound(burst);
         turn.end();
     }
 
-    /// So many packets that `inbound` gave back as early, of so many octets, go to another worker's
+    /// Packets that `inbound` gave back as early, and their octets, go to another worker's
     /// pipeline.
     fn pass_early(&mut self, _packets: u64, _octets: u64) {}
 
-    /// Packets that came in clear from where they should be protected: whether they may pass. ICMP
-    /// errors about them come from these addresses.
+    /// Decides whether packets may pass that came in clear from where they should be protected.
+    /// ICMP errors about them come from `sources`.
     fn judge(&mut self, burst: &mut [Item<'_>], sources: &Sources);
 
-    /// So many packets that `inbound` gave back as early do not wait for their SA any longer.
+    /// Packets that `inbound` gave back as early do not wait for their SA any longer.
     fn give_up_early(&mut self, packets: u64);
 
-    /// The outer address of the peer whom packets of that policy go to, as far as it is known.
+    /// The outer address of the peer to whom the policy's packets go, if it is known.
     fn peer(&self, _policy: PolicyId) -> Option<IpAddr> {
         None
     }
 
-    /// Tells the time, in milliseconds since any origin.
+    /// Sets the time, in milliseconds since any origin.
     fn set_now(&mut self, milliseconds: u64);
 
-    /// Shut, it drops what it is given until it is opened again.
+    /// Opens or shuts the pipeline. While it is shut, it drops every packet.
     fn set_open(&mut self, open: bool);
 
-    /// Applies a command; returns what it put out of use.
+    /// Applies a command. Returns what the command has displaced.
     fn apply(&mut self, command: Command) -> Option<Garbage>;
 
-    /// Hands over events that have come up.
+    /// Hands over the events since the last call.
     fn drain_events(&mut self, sink: impl FnMut(Event));
 }
 

@@ -1,20 +1,20 @@
 //! Workers that steal work from each other: one SA on many cores.
 //!
-//! Packets of one SA and one flow come by one queue of the port to one worker, their *owner*. The
-//! owner alone takes them from the port and sends them. Any worker may do what lies between: when a
+//! Packets of one SA and one flow come by one queue of the port to one worker, their *owner*. Only
+//! the owner takes them from the port and sends them. Any worker may do the work in between. When a
 //! whole burst waits at the port and some worker is idle, the owner puts bursts into its queue as
 //! *tasks*, unread, takes the next burst from the port, and works on the tasks that nobody has
-//! stolen. An idle worker looks at the queues of the others and takes a task through its own
+//! stolen. An idle worker searches the queues of the others and takes a task through its own
 //! pipeline: look-up, cipher and all. Sequence numbers and replay windows are used in the order in
 //! which tasks were queued (see [`sequencer`](super::sequencer)), and the owner sends the packets
 //! in that order too. Packets that enter the pipeline meanwhile, from the TUN or for the second
-//! time, are queued last, or wait where all tasks are in use.
+//! time, are queued last, or wait if all tasks are in use.
 //!
-//! If one worker knew an SA and another did not, packets of one task would be put off while those
-//! behind them are accepted. So an owner queues tasks only while all others have applied as many
-//! commands as it has, and a worker that has applied more steals nothing. As commands are the same
-//! for all workers, and none is applied while tasks are out, whoever works on a task knows what its
-//! owner knows.
+//! If one worker knew an SA and another did not, packets of one task would be put off while later
+//! ones are accepted. So an owner queues tasks only while all others have applied as many commands
+//! as it has, and a worker that has applied more steals nothing. All workers get the same commands,
+//! and none is applied while tasks are out, so the worker that works on a task knows what its owner
+//! knows.
 //!
 //! Traffic that is spread over queues therefore costs nothing more, and one flow gets every idle
 //! worker. Tasks circulate: nothing is allocated, and a queue has room for all tasks of its worker.
@@ -36,12 +36,12 @@ use testudo_ipsec::dataplane::Sources;
 
 /// Tasks of one worker.
 pub(super) const TASKS_PER_WORKER: usize = 24;
-/// Tasks that a burst from a port becomes as a rule at most: one for each way through the pipeline,
-/// and some more for packets that go through it a second time.
+/// Tasks that a burst from a port becomes, as a rule, at most: one for each way through the
+/// pipeline, and some more for packets that go through it a second time.
 const MAX_TASKS_PER_BURST: usize = 8;
 /// Queued tasks that an owner leaves to each idle worker.
 const TASKS_LEFT_PER_IDLE_WORKER: usize = 4;
-/// By how many full bursts without an idle worker must outnumber other bursts before a sleeping
+/// Full bursts that found no idle worker must outnumber other bursts by this many before a sleeping
 /// worker is woken.
 const FULL_BURSTS_BEFORE_WAKING: u32 = 16;
 
@@ -49,9 +49,9 @@ const FULL_BURSTS_BEFORE_WAKING: u32 = 16;
 #[derive(Debug)]
 pub struct WorkerPool {
     queues: Box<[TaskQueue]>,
-    /// Workers that are awake and have nothing of their own to do.
+    /// Number of workers that are awake and have no work of their own.
     idle: AtomicUsize,
-    /// A worker has panicked over a task.
+    /// True if a worker has panicked over a task.
     broken: AtomicBool,
 }
 
@@ -64,8 +64,8 @@ struct TaskQueue {
     /// Wakes the worker.
     channel: OnceLock<Arc<Channel>>,
     asleep: AtomicBool,
-    /// Commands that the worker has applied. `u64::MAX` without a worker, so that nobody waits for
-    /// it.
+    /// Commands that the worker has applied. `u64::MAX` if there is no worker, so that none waits
+    /// for it.
     applied: AtomicU64,
     /// Orders the numbering of its tasks' packets.
     numbering: Sequencer,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for TaskQueue {
 }
 
 impl WorkerPool {
-    /// Queues for so many workers.
+    /// Creates the queues of this many workers.
     pub fn new(workers: usize) -> Arc<Self> {
         let queue = || TaskQueue {
             open: ArrayQueue::new(TASKS_PER_WORKER),
@@ -95,7 +95,7 @@ impl WorkerPool {
         Arc::new(Self { queues, idle: AtomicUsize::new(0), broken: AtomicBool::new(false) })
     }
 
-    /// Wakes a worker that sleeps, other than the one with this index.
+    /// Wakes a sleeping worker other than the one with this index.
     #[cold]
     fn wake_one(&self, index: usize) {
         let others = self.queues.iter().enumerate().filter(|(other, _)| *other != index);
@@ -109,23 +109,24 @@ impl WorkerPool {
 /// A worker's slot in a pool: its queue, and the tasks that it owns.
 pub(super) struct PoolSlot {
     pool: Arc<WorkerPool>,
-    /// Of its queue in the pool.
+    /// Index of its queue in the pool.
     index: usize,
-    /// Tasks that are not in use.
+    /// Unused tasks.
     free: ArrayVec<Box<Task>, TASKS_PER_WORKER>,
     /// Tasks that have begun and not ended, in order: `None` while one is not done.
     begun: VecDeque<Option<Box<Task>>>,
-    /// Number of the first of these.
+    /// Number of the first of these tasks.
     first: u64,
-    /// Packets in them.
+    /// Packets in these tasks.
     packets: usize,
     is_idle: bool,
-    /// By how many full bursts that found no idle worker outnumber other bursts.
+    /// By how many the full bursts that found no idle worker outnumber other bursts.
     full_bursts: u32,
-    /// Commands that have been applied, and whether all others are known to have applied as many.
+    /// Commands that the worker has applied, and whether all others are known to have applied as
+    /// many.
     applied: u64,
     is_in_step: bool,
-    /// Packets that wait for a free task, as many as there are frames at most.
+    /// Packets that wait for a free task; at most as many as there are frames.
     waiting: VecDeque<KeptPacket>,
 }
 
@@ -136,8 +137,8 @@ impl std::fmt::Debug for PoolSlot {
 }
 
 impl PoolSlot {
-    /// Takes a slot before the first command comes, for a worker with so many frames. `None` if the
-    /// pool has no such slot, or it is taken.
+    /// Takes a slot before the first command comes, for a worker with `frames` frames. `None` if
+    /// the pool has no such slot, or it is taken.
     pub(super) fn take(
         pool: Arc<WorkerPool>,
         index: usize,
@@ -168,12 +169,12 @@ impl PoolSlot {
         !self.begun.is_empty()
     }
 
-    /// Packets in tasks, and those that wait for a task.
+    /// Packets in tasks, and packets that wait for a task.
     pub(super) fn packets(&self) -> usize {
         self.packets + self.waiting.len()
     }
 
-    /// True if another burst from a port finds room.
+    /// True if there is room for another burst from a port.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.free.len() >= MAX_TASKS_PER_BURST
@@ -192,7 +193,7 @@ impl PoolSlot {
         Some(task)
     }
 
-    /// True if a burst is to be queued: because earlier ones are, or because more waits behind it
+    /// True if a burst should be queued: earlier ones are queued, or more packets wait behind it
     /// and some worker is idle.
     #[inline]
     pub(super) fn wants_help(&mut self, is_full: bool) -> bool {
@@ -214,7 +215,7 @@ impl PoolSlot {
         false
     }
 
-    /// True if all others have applied the commands that this worker has.
+    /// True if all others have applied as many commands as this worker.
     #[inline]
     fn is_in_step(&mut self) -> bool {
         if !self.is_in_step {
@@ -224,14 +225,14 @@ impl PoolSlot {
         self.is_in_step
     }
 
-    /// Counts a command that has been applied while no tasks were out.
+    /// Counts a command that was applied while no tasks were out.
     pub(super) fn count_command(&mut self) {
         self.applied += 1;
         self.is_in_step = false;
         self.queue().applied.store(self.applied, Release);
     }
 
-    /// True if packets wait for a task: later packets belong behind them.
+    /// True if packets wait for a task. Later packets must then wait behind them.
     #[inline]
     pub(super) fn is_backed_up(&self) -> bool {
         !self.waiting.is_empty()
@@ -243,8 +244,7 @@ impl PoolSlot {
         self.waiting.extend(frames.drain(..).map(|frame| KeptPacket { frame, source, direction }));
     }
 
-    /// Takes the next waiting packets of one source and direction, if there is a free task for
-    /// them.
+    /// Takes the next waiting packets of one source and direction, if there is a free task.
     pub(super) fn take_deferred(&mut self, burst: &mut FrameBurst) -> Option<(Source, Direction)> {
         if self.free.is_empty() {
             return None;
@@ -259,7 +259,7 @@ impl PoolSlot {
         Some((source, direction))
     }
 
-    /// Takes a waiting packet that will find no task any more.
+    /// Takes a waiting packet that will not find a task any more.
     pub(super) fn give_up_deferred(&mut self) -> Option<Frame> {
         self.waiting.pop_front().map(|packet| packet.frame)
     }
@@ -279,7 +279,7 @@ impl PoolSlot {
         &self.pool.queues[self.index]
     }
 
-    /// The next queued task, if there are more than the idle workers will need soon.
+    /// The next queued task, if there are more tasks than the idle workers will need soon.
     pub(super) fn dequeue_surplus(&self) -> Option<Box<Task>> {
         let enough = TASKS_LEFT_PER_IDLE_WORKER * self.pool.idle.load(Relaxed);
         if self.queue().open.len() > enough { self.dequeue() } else { None }
@@ -294,16 +294,16 @@ impl PoolSlot {
     /// and the index of that queue.
     pub(super) fn steal(&self) -> Option<(usize, Box<Task>)> {
         let others = self.pool.queues.iter().enumerate().filter(|(index, _)| *index != self.index);
-        // Read first: what the owner has applied since, this worker had applied before the owner
-        // queued the task.
+        // Read first: this worker had applied whatever the owner has applied since, before the
+        // owner queued the task.
         let mut known = others.filter(|(_, queue)| queue.applied.load(Acquire) >= self.applied);
         let (index, task) = known.find_map(|(index, queue)| Some((index, queue.open.pop()?)))?;
         task.prefetch();
         Some((index, task))
     }
 
-    /// The turns of a task from the queue with this index: to number its packets, and to accept
-    /// them.
+    /// The turns of a task from the queue with this index: one for numbering its packets, one for
+    /// accepting them.
     pub(super) fn turns(&self, index: usize, number: u64) -> [TaskTurn<'_>; 2] {
         let TaskQueue { numbering, accepting, .. } = &self.pool.queues[index];
         [numbering, accepting].map(|sequencer| TaskTurn::new(sequencer, number, &self.pool.broken))
@@ -314,7 +314,7 @@ impl PoolSlot {
         self.index
     }
 
-    /// Gives a stolen task that is done back to the queue with this index.
+    /// Gives a stolen task back to the queue with this index, done.
     pub(super) fn give_back(&self, index: usize, mut task: Box<Task>) {
         task.stolen = true;
         // A queue has room for all tasks of its worker.
@@ -322,7 +322,7 @@ impl PoolSlot {
         debug_assert!(refused.is_ok(), "more tasks than there are");
     }
 
-    /// Puts a task of this worker that is done where its turn will find it.
+    /// Records a done task of this worker at its place in the order.
     pub(super) fn finish(&mut self, task: Box<Task>) {
         let at = task.number - self.first;
         if let Some(begun) = self.begun.get_mut(at as usize) {
@@ -330,7 +330,7 @@ impl PoolSlot {
         }
     }
 
-    /// Takes back the tasks that others have done. Returns how many packets they hold.
+    /// Takes back the tasks that others have done. Returns the number of packets in them.
     pub(super) fn collect_done(&mut self) -> usize {
         let mut packets = 0;
         while let Some(task) = self.queue().done.pop() {
@@ -350,14 +350,14 @@ impl PoolSlot {
         Some(task)
     }
 
-    /// Makes a task free again.
+    /// Returns a task to the free ones.
     pub(super) fn recycle(&mut self, mut task: Box<Task>) {
         task.frames.clear();
         task.fates.clear();
         self.free.push(task);
     }
 
-    /// Tells the others whether this worker has nothing of its own to do.
+    /// Publishes whether this worker has no work of its own.
     #[inline]
     pub(super) fn set_idle(&mut self, is_idle: bool) {
         if self.is_idle != is_idle {
@@ -369,7 +369,7 @@ impl PoolSlot {
         }
     }
 
-    /// Tells the others that this worker is about to sleep, or has woken up.
+    /// Publishes that this worker is about to sleep, or has woken up.
     pub(super) fn set_asleep(&mut self, is_asleep: bool) {
         if is_asleep {
             self.set_idle(false);

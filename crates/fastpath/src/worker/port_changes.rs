@@ -6,23 +6,24 @@ use crate::port::Port;
 use crossbeam_queue::ArrayQueue;
 use std::sync::Arc;
 
-/// Changes that may wait for a worker: all queues that a worker may have, closed and opened.
+/// Bound on the changes that wait for a worker: all queues that a worker may have, closed and
+/// opened.
 const MAX_CHANGES: usize = 2 * super::MAX_PORTS_PER_WORKER;
 
 /// A change of a worker's ports.
 #[derive(Debug)]
 pub enum PortChange<P> {
-    /// All queues of a port end: its interface is gone. What is to leave by it is dropped from then
-    /// on.
+    /// Closes all queues of a port, because its interface is gone. Packets that would leave by it
+    /// are dropped from then on.
     Close(PortIndex),
-    /// A queue of a port begins. Its frames are those of the worker's pool, and it has none yet.
-    /// The first queue that begins after an end is the one that the worker sends by.
+    /// Opens a queue of a port. Its frames come from the worker's pool, and it has none yet. The
+    /// first queue that is opened after a close is the one by which the worker sends.
     Open(P),
 }
 
-/// Changes on their way from control to a worker, which takes them at
-/// [`super::WorkerCommand::Ports`]. They are apart from commands because a port cannot be copied,
-/// as commands for several workers are.
+/// Port changes on their way from control to a worker, which takes them at
+/// [`super::WorkerCommand::Ports`]. They are apart from the commands because a port cannot be
+/// copied, while one command goes to several workers.
 #[derive(Debug)]
 pub struct PortChanges<P>(ArrayQueue<PortChange<P>>);
 
@@ -33,7 +34,7 @@ impl<P> Default for PortChanges<P> {
 }
 
 impl<P> PortChanges<P> {
-    /// Puts a change behind those that wait. It comes back if too many do.
+    /// Queues a change behind those that wait. Returns it if the queue is full.
     pub fn push(&self, change: PortChange<P>) -> Result<(), PortChange<P>> {
         self.0.push(change)
     }
@@ -44,14 +45,14 @@ impl<P> PortChanges<P> {
 }
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// The worker whose ports may be closed, and others opened, while it runs.
+    /// Lets control close and open this worker's ports while it runs.
     #[must_use]
     pub fn changing(self, changes: Arc<PortChanges<P>>) -> Self {
         Self { changes: Some(changes), ..self }
     }
 
-    /// Closes ports and takes others over, as control has asked for. That allocates, and frees: it
-    /// happens when an interface goes or comes.
+    /// Closes and opens ports as control has asked. This allocates and frees; it happens only when
+    /// an interface goes or comes.
     #[cold]
     pub(super) fn change_ports(&mut self) {
         while let Some(change) = self.changes.as_ref().and_then(|changes| changes.take()) {

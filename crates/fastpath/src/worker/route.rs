@@ -1,8 +1,8 @@
-//! From a destination to the Ethernet header that takes a packet there.
+//! From a destination to the Ethernet header of the next hop.
 //!
-//! The forwarding table answers; a small direct-mapped cache keeps the answers that can be used as
-//! they are. The cache is emptied when a new table comes, and every second, so that the table hears
-//! which neighbours are in use.
+//! The forwarding table answers. A small direct-mapped cache keeps the answers that can be used
+//! without a further check. The cache is emptied when a new table comes, and every second, so that
+//! the table learns which neighbours are in use.
 
 use super::drops::WorkerDrop;
 use super::source::SourceCache;
@@ -21,7 +21,7 @@ pub(super) enum Hop {
     Host,
     /// To a neighbour whose MAC address is not known yet.
     Wait { port: PortIndex, neighbour: IpAddr, by_default: bool },
-    /// Nowhere.
+    /// The packet is dropped.
     Discard(WorkerDrop),
 }
 
@@ -32,14 +32,14 @@ pub(super) struct SendHop {
     pub(super) place: u8,
     /// Largest IP packet that may go there.
     pub(super) mtu: u16,
-    /// Nothing but the default route leads there.
+    /// Only the default route leads there.
     pub(super) by_default: bool,
     /// Destination, source and EtherType.
     pub(super) header: [u8; HEADER],
 }
 
 impl Hop {
-    /// True for what leaves by the default route of a port.
+    /// True if the packet leaves by the default route of a port.
     #[inline]
     pub(super) fn is_by_default(&self) -> bool {
         matches!(self, Self::Send(SendHop { by_default: true, .. }) | Self::Wait { by_default: true, .. })
@@ -49,8 +49,8 @@ impl Hop {
 /// Entries of a cache, a power of two.
 pub(super) const CACHE_ENTRIES: usize = 256;
 
-/// An address in words. An [`IpAddr`] is written in parts and read as a whole, for which a
-/// processor has to wait.
+/// An address in words. An [`IpAddr`] is written in parts and read as a whole, which stalls the
+/// processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AddressKey {
     pub(super) v6: bool,
@@ -59,7 +59,7 @@ pub(super) struct AddressKey {
 }
 
 impl AddressKey {
-    /// Of no packet.
+    /// The key of no packet.
     pub(super) const NONE: Self = Self { v6: false, high: 0, low: 0 };
 
     /// Reads the destination in an IP header.
@@ -74,7 +74,7 @@ impl AddressKey {
         Self::read(packet, 12, 8)
     }
 
-    /// Reads the address that begins there in the header of the packet's version.
+    /// Reads the address at the offset for the packet's IP version.
     #[inline]
     fn read(packet: &[u8], v4_at: usize, v6_at: usize) -> Option<Self> {
         match packet.first()? >> 4 {
@@ -99,7 +99,7 @@ impl AddressKey {
         }
     }
 
-    /// Place in a cache of so many entries.
+    /// Place in a cache of this many entries.
     #[inline]
     pub(super) fn place(self) -> usize {
         let mixed = (self.high ^ self.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -109,7 +109,7 @@ impl AddressKey {
 
 #[derive(Clone, Copy, Debug)]
 struct HopEntry {
-    /// The entry counts only in this epoch. 0 is none.
+    /// The epoch in which alone the entry counts. 0 is no entry.
     epoch: u64,
     key: AddressKey,
     hop: Hop,
@@ -121,19 +121,19 @@ pub(super) struct Router {
     fib: Arc<Fib>,
     /// The worker's ports in the order of their places.
     ports: Vec<PortIndex>,
-    /// Largest IP packet that each can send, whatever its interface takes by now.
+    /// Largest IP packet that each port can send, even if its interface takes more by now.
     limits: Vec<u16>,
     /// An address of each port in either family.
     addresses: Vec<Sources>,
     cache: Box<[HopEntry; CACHE_ENTRIES]>,
     sources: SourceCache,
-    /// The last answer that is not worth keeping.
+    /// The last answer that is not cached.
     other: Hop,
     epoch: u64,
 }
 
 impl Router {
-    /// For ports in the order of their places, and the largest IP packet of each.
+    /// A router for ports in the order of their places, each with its largest IP packet.
     pub(super) fn new(fib: Arc<Fib>, ports: impl IntoIterator<Item = (PortIndex, u16)>) -> Self {
         let (ports, limits): (Vec<_>, Vec<_>) = ports.into_iter().unzip();
 
@@ -143,7 +143,7 @@ impl Router {
         Self { fib, ports, limits, addresses, cache, sources: SourceCache::new(), other: Hop::Host, epoch: 1 }
     }
 
-    /// Takes a new table; returns the former one.
+    /// Installs a new table. Returns the former one.
     pub(super) fn replace(&mut self, fib: Arc<Fib>) -> Arc<Fib> {
         self.forget();
         for (sources, port) in self.addresses.iter_mut().zip(&self.ports) {
@@ -152,7 +152,7 @@ impl Router {
         std::mem::replace(&mut self.fib, fib)
     }
 
-    /// A port has a queue at a place: one of those that there are, or the next.
+    /// Sets the port at a place: one of those that exist, or the next.
     pub(super) fn set_port(&mut self, place: usize, port: PortIndex, limit: u16) {
         if place == self.ports.len() {
             self.ports.push(port);
@@ -174,21 +174,21 @@ impl Router {
         self.ports.get(place).copied()
     }
 
-    /// Where ICMP errors come from about what came in by the port at that place.
+    /// Source addresses for ICMP errors about packets that came in by the port at this place.
     #[inline]
     pub(super) fn error_sources(&self, place: u8) -> &Sources {
         &self.addresses[usize::from(place)]
     }
 
-    /// True if the route to the source of an IP packet leads out of the port that it came in by.
-    /// True for what is none: the pipeline has a name for that.
+    /// True if the route to the source of an IP packet leads out of the port by which it came in.
+    /// True for a frame that is no IP packet: the pipeline drops that with a reason of its own.
     #[inline]
     pub(super) fn leads_back(&mut self, packet: &[u8], port: PortIndex) -> bool {
         let Some(key) = AddressKey::source(packet) else { return true };
         self.sources.knows(self.epoch, key, port) || self.sources.learn(self.epoch, key, port, &self.fib)
     }
 
-    /// The port that a next hop lies behind, if the default route leads there.
+    /// The port of a next hop, if the default route leads there.
     pub(super) fn default_port(&self, hop: &Hop) -> Option<PortIndex> {
         match *hop {
             Hop::Send(SendHop { place, by_default: true, .. }) => self.port(place.into()),
@@ -197,7 +197,7 @@ impl Router {
         }
     }
 
-    /// True if a port is one that the route to an address leads out of.
+    /// True if the route to an address leads out of this port.
     pub(super) fn leads_through(&self, port: PortIndex, addr: IpAddr) -> bool {
         self.fib.leads_through(port, addr)
     }
@@ -207,7 +207,7 @@ impl Router {
         self.fib.neighbour(port, neighbour).is_some()
     }
 
-    /// The next hop of an IP packet. `None` if it is none.
+    /// The next hop of an IP packet. `None` if the octets are no IP packet.
     #[inline]
     pub(super) fn hop_of(&mut self, packet: &[u8]) -> Option<&Hop> {
         let key = AddressKey::destination(packet)?;
@@ -219,7 +219,7 @@ impl Router {
         Some(self.learn(key))
     }
 
-    /// Asks the table, and keeps the answer if it can be used again.
+    /// Asks the table, and caches the answer if it can be used again.
     #[cold]
     fn learn(&mut self, key: AddressKey) -> &Hop {
         let hop = self.resolve(key.addr());
@@ -247,7 +247,7 @@ impl Router {
     }
 
     fn through(&self, port: PortIndex, neighbour: IpAddr, mtu: u16, destination: IpAddr) -> Hop {
-        // Of several queues of a port the first.
+        // If the port has several queues, the first one.
         let place = self.ports.iter().position(|&own| own == port);
         let (Some(place), Some(link)) = (place, self.fib.port(port)) else {
             return Hop::Discard(WorkerDrop::NoPort);

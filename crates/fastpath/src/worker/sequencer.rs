@@ -1,19 +1,19 @@
-//! Turns of the tasks of one queue: a later task waits until all earlier ones have passed.
+//! Orders the tasks of one queue: a later task waits until all earlier ones have passed.
 
 use super::pool::TASKS_PER_WORKER;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use testudo_ipsec::dataplane::Turn;
 
-/// Entries of the ring of passed tasks: no fewer than there are tasks at a time, so that each has
-/// one of its own.
+/// Entries of the ring of passed tasks: at least as many as there are tasks at a time, so that each
+/// has an entry of its own.
 const RING_LEN: usize = TASKS_PER_WORKER.next_power_of_two();
-/// Looks at a turn before the processor is left to other threads, because the worker that is waited
-/// for may have none: as long as several bursts take. A worker that yields earlier may wait for
-/// milliseconds to have the processor back.
+/// Checks of a turn before the thread yields the processor, because the awaited worker may have
+/// none: as long as several bursts take. A worker that yields earlier may wait for milliseconds to
+/// get the processor back.
 const SPINS_BEFORE_YIELD: u32 = 1000;
 
-/// One step of the work on tasks, taken in the order of their numbers. A task that need not take
+/// One step of the work on tasks, taken in the order of their numbers. A task that does not need
 /// the step passes without waiting.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -34,10 +34,10 @@ impl Sequencer {
         self.next.load(Acquire) == number
     }
 
-    /// Marks that a task has taken the step, or need not take it.
+    /// Marks a task as passed: it has taken the step, or does not need it.
     pub(super) fn pass(&self, number: u64) {
         self.passed[number as usize % RING_LEN].store(number + 1, SeqCst);
-        // Of two tasks that pass at once at least one sees both.
+        // If two tasks pass at once, at least one of them sees both entries.
         let mut next = self.next.load(SeqCst);
         while self.passed[next as usize % RING_LEN].load(SeqCst) == next + 1 {
             next = match self.next.compare_exchange(next, next + 1, SeqCst, SeqCst) {
@@ -48,12 +48,12 @@ impl Sequencer {
     }
 }
 
-/// The turn of one task. The task passes when this is dropped, if it has not before.
+/// The turn of one task. Dropping it marks the task as passed, if it has not passed before.
 pub(super) struct TaskTurn<'s> {
     sequencer: &'s Sequencer,
     number: u64,
     has_passed: bool,
-    /// A worker has panicked over a task: waiting for it would not end.
+    /// A worker has panicked over a task, so waiting for that task would never end.
     broken: &'s AtomicBool,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
-    /// Threads that take tasks as they come, of which every third need not wait.
+    /// Threads take tasks as they come; every third task does not need the step.
     #[test]
     fn steps_are_taken_in_order() {
         const ALL: usize = 20_000;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_worker_that_has_panicked() {
+    fn a_panicked_worker_does_not_block_the_others() {
         let (sequencer, broken) = (Sequencer::new(), AtomicBool::new(false));
         let ended = std::thread::scope(|scope| {
             let panics = || {

@@ -1,18 +1,14 @@
-//! Strict reverse path forwarding (RFC 3704 §2.2) for what is to be protected: without it anybody
-//! on a link could have packets carried into the network behind the peer, under the addresses of
-//! ours.
-//!
-//! Only sources that fit are kept, so that forged ones cannot push them out of the cache. It
-//! forgets with the hops.
+//! Strict reverse path forwarding (RFC 3704 §2.2) for packets that are to be protected. Without it
+//! any host on a link could send packets into the peer's network with our addresses as source.
 
 use super::route::{AddressKey, CACHE_ENTRIES};
 use crate::fib::{Fib, PortIndex};
 
-/// A source that was found behind the port that its packets came in by. Three words, compared at
+/// A source whose route leads out of the port by which its packets came. Three words, compared at
 /// once.
 #[derive(Clone, Copy, Debug, Default)]
 struct SourceEntry {
-    /// Epoch, in which alone the entry counts, then port:16 and IPv6:1. 0 is none.
+    /// The epoch in which alone the entry counts, then port:16 and IPv6:1. 0 is no entry.
     scope: u64,
     high: u64,
     low: u64,
@@ -26,7 +22,7 @@ impl SourceEntry {
     }
 }
 
-/// The latest sources that fit.
+/// The latest sources that have passed.
 #[derive(Debug)]
 pub(super) struct SourceCache(Box<[SourceEntry; CACHE_ENTRIES]>);
 
@@ -41,7 +37,7 @@ impl SourceCache {
         (kept.scope ^ wanted.scope) | (kept.high ^ wanted.high) | (kept.low ^ wanted.low) == 0
     }
 
-    /// Asks the table, and keeps a source that fits.
+    /// Asks the table, and caches a source that passes.
     #[cold]
     pub(super) fn learn(&mut self, epoch: u64, key: AddressKey, port: PortIndex, fib: &Fib) -> bool {
         let fits = fib.leads_through(port, key.addr());

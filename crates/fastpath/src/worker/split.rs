@@ -6,16 +6,16 @@ use crate::port::FrameBurst;
 use std::hash::{BuildHasher, RandomState};
 use testudo_wire::{Error, ip, ipv4, ipv6};
 
-/// Hands out identifications of IPv6 packets that are fragmented here. They begin anywhere, so that
-/// a stranger cannot guess them (RFC 7739 §5.1), and come again after 2^26 packets. The top six
-/// bits are the worker's number: no two workers have one in common.
+/// Allots the identifications of IPv6 packets that are fragmented here. They start at a random
+/// value, so that a stranger cannot guess them (RFC 7739 §5.1), and repeat after 2^26 packets. The
+/// top six bits are the worker's number, so no two workers have an identification in common.
 #[derive(Debug)]
 pub(super) struct FragmentIds {
     worker: u32,
     next: u32,
 }
 
-/// Bits of an identification that count; the others are the worker.
+/// Bits of an identification that count up; the others are the worker's number.
 const COUNTER_BITS: u32 = 26;
 
 impl FragmentIds {
@@ -29,7 +29,7 @@ impl FragmentIds {
     }
 }
 
-/// The pieces of a packet, each at most `mtu` octets. All or nothing.
+/// Splits a packet into pieces of at most `mtu` octets. All or nothing.
 pub(super) fn split(
     frame: &Frame,
     mtu: u16,
@@ -46,7 +46,7 @@ pub(super) fn split(
     }
 }
 
-/// Takes as many frames as are wanted, each for a packet of that length, and has them written.
+/// Takes as many frames as are wanted, each for a packet of that length, and has `write` fill them.
 fn fill(
     wanted: usize,
     len: u16,

@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testudo_ipsec::dataplane::{Item, Turn, Verdict};
 
-/// How long a worker that ends waits for tasks that others have stolen.
+/// How long a worker that ends waits for its stolen tasks.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Turns in a row in which a worker only waits for others, before it leaves the processor to them:
-/// about as long as they need for a burst.
+/// Consecutive turns in which a worker only waits for others, before it yields the processor to
+/// them: about as long as they need for a burst.
 const WAITING_TURNS_BEFORE_YIELD: u32 = 4096;
-/// Looks at what others have done before the processor is left to them.
+/// Checks for tasks that others have done, before the processor is yielded to them.
 const SPINS_BEFORE_YIELD: u32 = 1000;
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// The worker in a slot of a pool.
+    /// Puts the worker into a slot of a pool.
     ///
     /// # Panics
     /// If the pool has no such slot, or it is taken.
@@ -42,14 +42,16 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.slot.as_ref().is_some_and(PoolSlot::has_tasks)
     }
 
-    /// True if ports may be read: what comes finds room, and does not overtake pieces by far.
+    /// True if ports may be read: there is room for the packets, and they will not overtake pieces
+    /// by far.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let is_apart = self.has_tasks() && self.delivery.is_splitting();
         self.slot.as_ref().is_none_or(PoolSlot::has_room) && !is_apart
     }
 
-    /// Queues a burst from a port, unread, if others may help with it. False if it is still there.
+    /// Queues a burst from a port as a task, unread, if others may help with it. Returns false if
+    /// the burst is still there.
     #[inline]
     pub(super) fn offer(&mut self, received: &mut FrameBurst, place: usize) -> bool {
         let is_full = received.is_full() && !self.delivery.is_splitting();
@@ -61,8 +63,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         self.enqueue(received, TaskInput::Received { place, rules })
     }
 
-    /// Queues packets that belong behind all tasks that are out already. There is room for them,
-    /// except where most packets have to go twice: then they wait.
+    /// Queues packets behind all tasks that are already out. There is room for them, except where
+    /// most packets go through the pipeline twice: then they wait.
     pub(super) fn enqueue_behind(&mut self, frames: &mut FrameBurst, direction: Direction, source: Source) {
         let is_backed_up = self.slot.as_ref().is_some_and(PoolSlot::is_backed_up);
         if (is_backed_up || !self.enqueue(frames, TaskInput::Packets { source, direction }))
@@ -72,7 +74,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Queues packets that wait, as far as tasks are free again.
+    /// Queues packets that wait for a task, as far as tasks are free again.
     #[inline]
     fn enqueue_deferred(&mut self) {
         let mut burst = FrameBurst::new();
@@ -100,7 +102,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Works on the tasks that nobody has stolen, and sends the packets of those whose turn it is.
+    /// Processes the tasks that were not stolen, and sends the packets of those whose turn it is.
     #[inline]
     pub(super) fn work_on_queue(&mut self) {
         if !self.has_tasks() {
@@ -137,8 +139,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Delivers the packets of a task. `early` gets those whose SA another worker has not found:
-    /// this worker does not know the SA either, but counts what it holds.
+    /// Delivers the packets of a task. `early` gets the packets whose SA another worker has not
+    /// found: this worker does not know the SA either, but keeps and counts them.
     fn deliver_task(&mut self, task: &mut Task, early: &mut FrameBurst) {
         let Task { frames, fates, stolen, .. } = task;
         for (frame, fate) in frames.drain(..).zip(fates.drain(..)) {
@@ -152,7 +154,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Steals a task and does it. False if there is none.
+    /// Steals a task and works on it. Returns false if there is none.
     #[inline]
     pub(super) fn steal(&mut self) -> bool {
         let Some(slot) = &self.slot else { return false };
@@ -166,8 +168,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         true
     }
 
-    /// Waits for others, which have all tasks. From time to time the processor is left to them:
-    /// they may have none.
+    /// Waits for the workers that have all the tasks. From time to time it yields the processor,
+    /// because they may have none.
     pub(super) fn wait_for_others(&mut self) {
         self.waiting_turns = self.waiting_turns.wrapping_add(1);
         if self.waiting_turns.is_multiple_of(WAITING_TURNS_BEFORE_YIELD) {
@@ -175,8 +177,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         }
     }
 
-    /// Ends all tasks that have begun: what comes now must not meet them. `timeout` is how long it
-    /// may take while the worker is to go on.
+    /// Ends all tasks that have begun, before something happens that must not meet them. `timeout`
+    /// bounds the wait if the worker is to go on.
     #[cold]
     pub(super) fn end_tasks(&mut self, timeout: Option<Duration>) {
         let begun = Instant::now();
@@ -206,8 +208,8 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
     }
 }
 
-/// Packets whose SA the worker does not know, and their octets: they wait at the owner, which looks
-/// for the SA once more.
+/// The number and octets of a task's packets whose SA the worker does not know: they wait at the
+/// owner, which looks for the SA once more.
 fn early_of(task: &Task) -> Option<(u64, u64)> {
     let is_early = |fate: &Fate| matches!(fate, Fate::Decided { verdict: Verdict::Early(_), .. });
     let early = task.frames.iter().zip(&task.fates).filter(|(_, fate)| is_early(fate));
@@ -239,7 +241,7 @@ pub(super) fn work<P: Port, H: HostPort, D: Pipeline>(
             }
         }
     }
-    // A task with nothing to number, or to accept, waits for no other.
+    // A task with nothing to number or to accept waits for no other.
     if inbound.is_empty() {
         accepting.end();
     }
@@ -278,7 +280,7 @@ fn outcomes(items: PerPacket<Item<'_>>) -> PerPacket<Outcome> {
     items.iter().map(Outcome::of).collect()
 }
 
-/// Finds the way through the pipeline of each frame.
+/// Classifies each frame: its way through the pipeline.
 fn sort<P: Port, H: HostPort>(task: &mut Task, delivery: &mut Delivery<P, H>) {
     let Task { frames, input, fates, .. } = task;
     let pending = |source, direction| {

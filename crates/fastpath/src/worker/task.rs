@@ -8,10 +8,10 @@ use arrayvec::ArrayVec;
 use testudo_crypto::{prefetch, prefetch_slice};
 use testudo_ipsec::dataplane::{Sources, Verdict};
 
-/// Octets of each packet that a worker prefetches before it works on a task of another.
+/// Octets of each packet that a worker prefetches before it works on a stolen task.
 const PREFETCHED_OCTETS: usize = 128;
 
-/// One burst, and what has become of its packets.
+/// One burst, and the results for its packets.
 pub(super) struct Task {
     /// Its place in the order in which its owner has queued tasks.
     pub(super) number: u64,
@@ -19,23 +19,23 @@ pub(super) struct Task {
     pub(super) input: TaskInput,
     /// Sources of ICMP errors about its packets.
     pub(super) sources: Sources,
-    /// What has become of each packet.
+    /// The result for each packet.
     pub(super) fates: ArrayVec<Fate, BURST>,
-    /// Another worker than its owner has done it.
+    /// A worker other than its owner has done it.
     pub(super) stolen: bool,
 }
 
 /// What the frames of a task are.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TaskInput {
-    /// Frames as they came by the port at this place among its owner's ports.
+    /// Frames as received by the port at this place among its owner's ports.
     Received { place: u8, rules: Rules },
     /// IP packets.
     Packets { source: Source, direction: Direction },
 }
 
 impl TaskInput {
-    /// Where its packets come from; whether all nodes have them may differ.
+    /// The source of its packets; `flooded` is decided for each frame.
     pub(super) fn source(self) -> Source {
         match self {
             Self::Received { place, .. } => Source::Port { place, flooded: false, joined: false },
@@ -44,7 +44,7 @@ impl TaskInput {
     }
 }
 
-/// What has become of a packet.
+/// The result for one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     /// The packet did not reach the pipeline.
@@ -66,8 +66,7 @@ impl Task {
         })
     }
 
-    /// Prefetches what another worker had in its caches: the task, and the beginnings of its
-    /// packets.
+    /// Prefetches the task and the beginnings of its packets, which are in another worker's caches.
     pub(super) fn prefetch(&self) {
         prefetch(self, size_of::<Self>());
         for frame in &self.frames {

@@ -58,7 +58,7 @@ struct Scripted {
     events: Vec<Event>,
     /// Packets that do not wait for their SA any longer.
     given_up: u64,
-    /// Whom packets of any policy go to.
+    /// The destination of packets of any policy.
     peer: Option<IpAddr>,
     /// Of the ICMP errors about each burst of clear packets.
     sources: Vec<Sources>,
@@ -276,7 +276,7 @@ fn tell(worker: &mut TestWorker, command: Command) {
     worker.delivery.channel.commands.push(WorkerCommand::Ipsec(command)).unwrap();
 }
 
-/// What a port has sent: Ethernet header and packet.
+/// Frames that a port has sent: Ethernet header and packet.
 fn sent(worker: &mut TestWorker, place: usize) -> Vec<([u8; 14], Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some(frame) = worker.port_mut(place).unwrap().sent() {

@@ -1,18 +1,18 @@
-//! Packets of shards that are about to come from another node: they wait until the shard has come.
+//! Packets of shards that are about to come from another node. They wait until the shard has come.
 //!
-//! Both nodes have each of them. The other one goes on with them for some milliseconds, so most of
-//! those that wait are its own to work on; the latest are not.
+//! Both nodes receive each of these packets. The other node works on them for some milliseconds
+//! more, so most of the waiting packets are already its own work; only the latest are not.
 
 use super::origin::KeptPacket;
 use crate::frame::Frame;
 use std::collections::VecDeque;
 
-/// Packets that wait at a time.
+/// Bound on the packets that wait at a time.
 const MAX_TRANSIT_PACKETS: usize = 8192;
-/// One of so many frames may hold a packet that waits.
+/// One in this many frames may hold a waiting packet.
 const TRANSIT_FRACTION: usize = 4;
-/// How long packets wait, in milliseconds: a shard that has not come by then has stayed where it
-/// was.
+/// How long packets wait, in milliseconds. A shard that has not come by then has stayed with its
+/// owner.
 pub(super) const TRANSIT_TIMEOUT_MS: u64 = 500;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ struct ShardWaiter {
     since: u64,
 }
 
-/// All of them, oldest first.
+/// All waiting packets, oldest first.
 #[derive(Debug)]
 pub(super) struct TransitQueue {
     waiting: VecDeque<ShardWaiter>,
@@ -31,7 +31,7 @@ pub(super) struct TransitQueue {
 }
 
 impl TransitQueue {
-    /// Of so many frames, and so many jumbo frames.
+    /// A queue for a worker with this many frames and jumbo frames.
     pub(super) fn new(frames: usize, jumbo: usize) -> Self {
         let max_packets = (frames / TRANSIT_FRACTION).clamp(1, MAX_TRANSIT_PACKETS);
         let max_jumbo = (jumbo / TRANSIT_FRACTION).max(1);
@@ -42,7 +42,7 @@ impl TransitQueue {
         self.waiting.len()
     }
 
-    /// Lets a packet wait. Gives back the oldest that must make room: the shard's former node has
+    /// Keeps a packet. Returns the oldest packet if it must make room: the shard's former node has
     /// most likely worked on it.
     pub(super) fn hold(&mut self, packet: KeptPacket, now: u64) -> Option<Frame> {
         let is_jumbo = packet.frame.is_jumbo();
@@ -57,14 +57,14 @@ impl TransitQueue {
         oldest
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest packet.
     pub(super) fn take(&mut self) -> Option<KeptPacket> {
         let packet = self.waiting.pop_front()?.packet;
         self.jumbo -= usize::from(packet.frame.is_jumbo());
         Some(packet)
     }
 
-    /// Takes one that has waited for too long.
+    /// Takes a packet that has waited for too long.
     pub(super) fn expire(&mut self, now: u64) -> Option<Frame> {
         let is_late = |waiter: &ShardWaiter| now.saturating_sub(waiter.since) >= TRANSIT_TIMEOUT_MS;
         if self.waiting.front().is_some_and(is_late) { self.take().map(|packet| packet.frame) } else { None }

@@ -5,21 +5,21 @@ use crate::port::Port;
 use arrayvec::ArrayVec;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Descriptors to wait for: ports, the TUN and the wake-up of control.
+/// Descriptors to wait for: ports, the TUN and the wake-up by control.
 const MAX_DESCRIPTORS: usize = MAX_PORTS_PER_WORKER + 2;
-/// How long the worker sleeps with nothing due, so that slow ticks go on. In unit tests it is
-/// longer than any of them waits: what a sleeping worker does in time there, it was woken for.
+/// How long the worker sleeps when no timer is due, so that slow ticks continue. In unit tests it
+/// is longer than any test waits: a sleeping worker that acts in time was woken.
 const MAX_SLEEP_MS: u16 = if cfg!(test) { u16::MAX } else { 1000 };
 
 impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
-    /// Has the kernel look at the devices, where this worker polls them.
+    /// Has the kernel poll the devices, where this worker polls them.
     pub(super) fn look(&mut self) {
         if !self.config.busy_poll.is_zero() {
             self.delivery.egress.ports_mut().for_each(Port::look);
         }
     }
 
-    /// Sleeps until something arrives or is due.
+    /// Sleeps until a packet or a command arrives, or a timer is due.
     pub(super) fn sleep(&mut self) {
         let delivery = &self.delivery;
         let mut descriptors: ArrayVec<PollFd<'_>, MAX_DESCRIPTORS> = ArrayVec::new();
@@ -38,7 +38,7 @@ impl<P: Port, H: HostPort, D: Pipeline> Worker<P, H, D> {
         if let Some(slot) = &mut self.slot {
             slot.set_asleep(true);
         }
-        // An interrupted sleep is a short one.
+        // An interrupted sleep is only a short one.
         let _ = poll(&mut descriptors, timeout);
         if let Some(slot) = &mut self.slot {
             slot.set_asleep(false);

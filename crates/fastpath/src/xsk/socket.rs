@@ -55,8 +55,8 @@ fn check_sizes(config: &XskConfig<'_>) -> Result<()> {
 }
 
 /// Registers the region as this socket's own UMEM. Several sockets register the same region: each
-/// gets a FILL and a COMPLETION ring of its own, and a frame may be received on one and sent on
-/// another.
+/// gets a FILL and a COMPLETION ring of its own, and a frame may be received on one socket and sent
+/// on another.
 fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<()> {
     let chunk = memory.chunk_size().octets();
     let region = libc::xdp_umem_reg {
@@ -70,15 +70,15 @@ fn register(fd: BorrowedFd<'_>, memory: &FrameMemory) -> io::Result<()> {
     socket::set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)
 }
 
-/// In copy mode one `sendto` takes 32 packets unless told otherwise. Kernels before 6.17 cannot be
-/// told, which costs some calls and nothing else.
+/// In copy mode one `sendto` takes 32 packets by default. Kernels before 6.17 have no option for
+/// it, which only costs some more calls.
 fn raise_tx_budget(fd: BorrowedFd<'_>, tx_ring: u32) {
     let _ = socket::set(fd, libc::SOL_XDP, socket::XDP_MAX_TX_SKB_BUDGET, &tx_ring);
 }
 
-/// System calls of this socket poll the device, which should send no interrupts meanwhile. One call
-/// takes a burst and does not wait: for how long to go on is the worker's business, so any time
-/// that is not zero will do.
+/// Makes the system calls of this socket poll the device, which should send no interrupts
+/// meanwhile. One call processes a burst and does not wait. The worker decides how long to continue
+/// polling, so any time above zero works.
 fn poll_busily(fd: BorrowedFd<'_>) -> io::Result<()> {
     for (option, value) in [
         (socket::SO_PREFER_BUSY_POLL, 1),
@@ -102,7 +102,7 @@ fn map_rings(fd: BorrowedFd<'_>, config: &XskConfig<'_>) -> io::Result<Rings> {
     let tx = area::<libc::xdp_desc>(fd, &offsets.tx, config.tx_ring, libc::XDP_PGOFF_TX_RING)?;
     let misplaced = || io::Error::other("the kernel's ring offsets lead outside the ring");
     // SAFETY: the kernel keeps a ring of addresses (FILL, COMPLETION) or descriptors (RX, TX) at
-    // each of these offsets, and the socket was opened here, so that nobody else uses our side.
+    // each of these offsets. The socket was opened here, so our side has no other user.
     unsafe {
         Ok((
             Producer::in_mapping(fill.0, fill.1, config.fill_ring).ok_or_else(misplaced)?,

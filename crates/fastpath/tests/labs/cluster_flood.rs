@@ -100,7 +100,7 @@ fn expect_one_for_each(
     ttl: u32,
     address: impl Fn(&Sent) -> Option<(IpAddr, u16)>,
 ) {
-    // By its port what comes late is told from what is sent again.
+    // The port distinguishes a late datagram from one sent again.
     let mut port = 7006;
     let mut found = BTreeMap::new();
     // Until nodes and hosts know each other some are lost.
@@ -159,7 +159,7 @@ fn expect_ike_at_home(flood: &Flood) {
     }
 }
 
-/// A node whose daemon does not go on answers nothing; the next default host does.
+/// A node whose daemon is stopped answers nothing; the next default host does.
 fn expect_takeover(flood: &Flood) {
     let first: &Node = &flood.nodes[0];
     first.order(|filter, speaker| {

@@ -174,7 +174,7 @@ fn a_restart_takes_over_what_was_protected_and_counted() {
 }
 
 #[test]
-fn what_claims_to_come_from_the_protected_prefix_in_clear_is_dropped() {
+fn clear_packets_from_the_protected_prefix_are_dropped() {
     let hosts = Hosts::new();
     let instance = instance("clear");
     let _sweep = Sweep(instance.clone());

@@ -120,7 +120,7 @@ fn an_interface_that_came_back_is_attached_anew() {
 }
 
 #[test]
-fn what_is_left_of_interfaces_that_are_gone_is_forgotten_and_the_filter_stays_on_others() {
+fn pins_of_deleted_interfaces_are_removed_and_others_stay() {
     in_namespace("gone", |instance| {
         let first = port("bp-gone0");
         let mut filter = Filter::open(instance).expect("filter");
@@ -192,7 +192,8 @@ fn the_clusters_addresses_are_known_to_who_comes_after() {
     });
 }
 
-/// What no policy selects is open to the host while no daemon runs, and known to the next one.
+/// Addresses that no policy selects are open to the host while no daemon runs, and known to the
+/// next one.
 #[test]
 fn addresses_that_no_policy_selects_are_known_to_who_comes_after() {
     in_namespace("unselected", |instance| {

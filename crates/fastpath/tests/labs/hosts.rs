@@ -28,9 +28,9 @@ pub const INNER: &str = "inner0";
 pub const OUTER: &str = "outer0";
 
 const PORT: u16 = 7007;
-/// What should arrive has this long; a busy machine is slow.
+/// Time limit for expected arrivals, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// What should not arrive has not by then.
+/// Time after which an unexpected packet would have arrived.
 pub const SILENCE: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]

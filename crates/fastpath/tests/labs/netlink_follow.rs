@@ -102,10 +102,10 @@ fn the_first_table_is_complete() {
     assert_eq!(connected, ["192.0.2.0/24", "2001:db8:1::/64", "fe80::/64"]);
 }
 
-/// Whoever shares a link with us can make such routes and addresses: by Router Advertisements, or
-/// as a DHCP server.
+/// Every host on the link can cause such routes and addresses: by Router Advertisements, or as a
+/// DHCP server.
 #[test]
-fn what_the_network_says_of_itself_is_not_connected() {
+fn prefixes_from_the_network_are_not_connected() {
     let link = Link::new();
     let follower = link.follow();
     let handle = follower.handle();
@@ -113,7 +113,7 @@ fn what_the_network_says_of_itself_is_not_connected() {
     link.ip("-6 route add fd00:2:0:2::/64 dev port0 proto kernel");
     link.ip("-6 address add fd00:2:0:3::1/64 dev port0 nodad valid_lft 100 preferred_lft 100");
     link.ip("address add 10.2.0.1/16 dev port0 valid_lft 100 preferred_lft 100");
-    // What stays counts by what it reaches: the other side of a point-to-point link; nothing
+    // What remains counts by its destination: the other side of a point-to-point link; nothing
     // without a route.
     link.ip("address add 10.3.0.1 peer 10.3.0.9/32 dev port0");
     link.ip("address add 10.4.0.1/24 dev port0 noprefixroute");
@@ -319,8 +319,8 @@ fn a_neighbour_in_use_is_made_sure_of() {
     let mac = || handle.fib().neighbour(PORT, addr("192.0.2.2"));
     let wrong = MacAddr([2, 0, 0, 0, 0, 0x55]);
     eventually("the wrong address", || mac() == Some(wrong));
-    // The wrong address is in use, so the kernel is made to look, and finds that nobody answers
-    // there.
+    // The wrong address is in use, so the kernel is made to probe, and finds that it is not
+    // answered.
     eventually("no longer the wrong address", || mac() != Some(wrong));
     handle.resolve(PORT, addr("192.0.2.2"));
     eventually("the right one", || mac().is_some_and(|m| m != wrong));

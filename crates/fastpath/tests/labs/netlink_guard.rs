@@ -1,4 +1,4 @@
-//! What the gateway itself sends to protected prefixes does not leave in clear.
+//! Packets of the gateway itself to protected prefixes do not leave in clear.
 
 use crate::hosts::{
     self, Hosts, OPEN, OPEN6, PROTECTED, PROTECTED_PREFIX, PROTECTED6, PROTECTED6_PREFIX, eventually,
@@ -19,7 +19,7 @@ fn protected() -> GuardRoutes {
     [PROTECTED_PREFIX, PROTECTED6_PREFIX].map(|p| (p.parse().expect(p), PROTECT)).into()
 }
 
-/// What `ip` shows, in the gateway's namespace.
+/// The output of `ip` in the gateway's namespace.
 fn shown(hosts: &Hosts, arguments: &str) -> String {
     let output =
         hosts.gateway.run(|| Command::new("ip").args(arguments.split_whitespace()).output()).expect("ip");
@@ -57,7 +57,7 @@ fn next(tun: &Tun, destination: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_gateway_sends_goes_into_the_tun_or_nowhere() {
+fn packets_of_the_gateway_go_into_the_tun_or_nowhere() {
     let hosts = Hosts::new();
     assert!(hosts.arrives(&hosts.gateway, PROTECTED), "before anything was protected");
     let (mut guard, tun) = open_guard(&hosts);
@@ -99,7 +99,7 @@ fn our_own_ike_is_marked_and_goes_its_way() {
 }
 
 #[test]
-fn what_is_forwarded_by_the_kernel_is_guarded_too() {
+fn packets_that_the_kernel_forwards_are_guarded_too() {
     let hosts = Hosts::new();
     let (mut guard, _tun) = open_guard(&hosts);
     guard.set(&protected()).expect("routes");
@@ -160,7 +160,7 @@ fn single_prefixes_change_without_a_look_at_the_others() {
         guard.change(&[prefix].into(), |prefix| routes.get(prefix).copied()).expect("change");
         assert_eq!(guard.set(&routes).expect("all"), GuardChanges::default(), "after {prefix}: {to:?}");
     }
-    // What somebody else has taken away is no obstacle, and is back when all of it is set.
+    // A missing rule or route is no error, and is restored when all of them are set.
     hosts.gateway.run(|| ip(&format!("route del {PROTECTED_PREFIX} table 220 metric 16")));
     let taken = PROTECTED_PREFIX.parse().expect("a prefix");
     let kept = routes.remove(&taken).expect("protected");

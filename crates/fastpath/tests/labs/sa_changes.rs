@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// SAs that are renewed, and how many a second are tried.
 const RENEWALS: u32 = 6000;
 const TRIED: u32 = 2000;
-/// Rounds of a tunnel's conversation after which nothing is under way that was sent before them by
-/// an SA whose place another has taken: the packets of one may meet the workers before they look at
-/// their commands, those of the next find these carried out.
+/// Rounds of a tunnel's conversation after which no packet of a replaced SA from before them is in
+/// transit: the packets of one round may reach the workers before they check their commands, those
+/// of the next find these executed.
 const OVERLAP: u64 = 3;
 
 /// Rounds that each tunnel's conversation has come through.
@@ -66,8 +66,8 @@ fn echo(socket: &UdpSocket, over: &AtomicBool) {
     }
 }
 
-/// Renews the SAs of all tunnels in turn, and goes on until all that they took the place of are
-/// gone and the load was one. Ends early where a conversation does.
+/// Rekeys the SAs of all tunnels in turn, and continues until all replaced ones are gone and there
+/// was a load. Ends early if a conversation does.
 fn renew_all(line: &mut Line, rounds: &Rounds, has_ended: impl Fn() -> bool) {
     let (begun, mut old) = (Instant::now(), VecDeque::new());
     let round = |tunnel: u16| rounds[usize::from(tunnel)].load(Ordering::Acquire);

@@ -104,7 +104,7 @@ fn a_reverse_path_check_for_all_interfaces_is_refused() {
 }
 
 #[test]
-fn it_is_set_up_to_be_silent() {
+fn the_tun_is_configured_to_be_silent() {
     Namespace::new().run(|| {
         let tun = Tun::open(TUN, 1380).expect("TUN");
         for (name, value) in [
@@ -117,8 +117,7 @@ fn it_is_set_up_to_be_silent() {
         ] {
             assert_eq!(setting(name), value, "{name}");
         }
-        // What the kernel might send of its own accord comes by its timers: there is nothing behind
-        // it to wait for.
+        // The kernel's own packets depend on its timers: there is no later event to wait for.
         std::thread::sleep(SILENCE);
         let mut packet = [0; 128];
         let heard = tun.read(&mut packet).expect("read");
@@ -131,7 +130,7 @@ fn it_is_set_up_to_be_silent() {
 }
 
 #[test]
-fn it_outlives_the_daemon_and_is_taken_up_again() {
+fn the_tun_outlives_the_daemon_and_is_reused() {
     Namespace::new().run(|| {
         let first = Tun::open(TUN, 1400).expect("TUN");
         let ifindex = first.ifindex();

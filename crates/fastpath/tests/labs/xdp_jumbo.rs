@@ -143,7 +143,7 @@ fn a_flood_loses_packets_only_whole_and_counted() {
             }
             hoard.into_iter().for_each(|frame| pool.give(frame));
         }
-        // What a busy kernel has not brought by the end of a round.
+        // Packets that a busy kernel has not delivered by the end of a round.
         let lost = |port: &XdpPort| {
             let lost = port.statistics();
             lost.rx_dropped + lost.fill_ring_empty + lost.rx_ring_full + lost.rx_not_joined

@@ -70,7 +70,7 @@ fn each_queue_of_an_interface_is_a_port() {
         }
         assert_eq!(queues_of("ttxq0").unwrap(), Queues { receive: 2, send: 2 });
         assert_eq!(queues_of("ttxq1").unwrap(), Queues { receive: 2, send: 1 });
-        // What the driver of virtual links says; that of the loopback says nothing.
+        // The speed that the driver of virtual links reports; the loopback's reports none.
         assert_eq!(["ttxq0", "lo"].map(|name| speed_of(name).unwrap()), [Some(10_000), None]);
         assert!(speed_of("nowhere").is_err());
         assert_eq!(queues_of("lo").unwrap(), Queues { receive: 1, send: 1 });
@@ -130,7 +130,7 @@ fn frames_cross_with_their_stamp_and_headroom() {
 }
 
 #[test]
-fn what_finds_no_frame_is_counted_once() {
+fn packets_without_a_frame_are_counted_once() {
     in_namespace(|| {
         veth("ttxda0", "ttxda1");
         let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
@@ -284,7 +284,7 @@ fn two_sockets_of_one_queue_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_the_reason() {
+fn an_unusable_interface_is_refused_with_the_reason() {
     in_namespace(|| {
         veth("ttxda0", "ttxda1");
         ip("link set ttxda1 mtu 1601");
@@ -342,7 +342,7 @@ fn a_veth_hands_over_checksums_that_are_open() {
         let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
         let send_udp = || socket.send_to(b"a datagram", "10.9.0.2:9").map(drop).unwrap();
         let send_tcp = || {
-            // Nobody answers.
+            // There is no answer.
             let refused =
                 TcpStream::connect_timeout(&"10.9.0.2:9".parse().unwrap(), Duration::from_millis(1));
             assert!(refused.is_err());
@@ -376,7 +376,7 @@ fn fill_next(port: &mut XdpPort, pool: &mut FramePool) -> [bool; 3] {
 }
 
 #[test]
-fn what_the_kernel_lost_can_be_read_by_others_until_the_port_closes() {
+fn kernel_drops_are_readable_until_the_port_closes() {
     in_namespace(|| {
         veth("ttxda0", "ttxda1");
         let mut pool = FramePool::new(1024, ChunkSize::K2).unwrap();
@@ -415,7 +415,7 @@ fn a_port_gives_its_frames_back_when_its_interface_is_deleted_and_another_takes_
             let frames: Vec<Frame> = (0..100).map(|n| numbered(&mut pool, n, 100)).collect();
             send(&mut one, &mut pool, frames);
             ip("link delete ttxda0");
-            // What it sends from then on goes nowhere.
+            // Packets sent from then on are lost.
             let mut late: FrameBurst = (0..10).map(|n| numbered(&mut pool, n, 100)).collect();
             one.tx(&mut late);
             assert_eq!(one.flush(), Flushed::Down);

@@ -19,7 +19,7 @@ pub(super) const PORT: PortIndex = PortIndex(5);
 /// Test runs come from the loopback interface of the network namespace, queue 0.
 const LOOPBACK: u32 = 1;
 
-/// What became of a frame.
+/// The outcome of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) action: u32,

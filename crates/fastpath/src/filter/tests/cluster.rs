@@ -62,10 +62,10 @@ fn a_new_table_is_the_next_packets() {
     assert_eq!(bench.run(&frame).reason, Reason::DropOtherNode);
 }
 
-/// What is kept back is the worker's alone: the kernel would answer, or forward, beside the node
-/// that carries the shard still.
+/// Only a worker can keep a packet back: the kernel would answer or forward while another node
+/// still carries the shard.
 #[test]
-fn what_is_about_to_come_goes_up_to_the_worker() {
+fn packets_of_a_shard_to_come_go_to_the_worker() {
     let bench = Bench::clustered(&table()).with_socket();
     let esp = flooded4(&esp_to_us(1));
     let bypassed = flooded4(&ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]));
@@ -93,7 +93,7 @@ fn nothing_goes_up_beyond_the_deadline() {
         assert_eq!(bench.run(&frame).reason, Reason::DropFenced);
         bench.set_cluster(&everything());
     }
-    // What came to this node alone is nobody else's.
+    // A packet to this node only belongs to no other.
     bench.set_cluster(&ClusterValue { deadline: 1, ..everything() });
     assert_eq!(bench.run(&ethernet(0x0800, &bypassed)).reason, Reason::PassOther);
     // A worker looks at the clock itself, and without a daemon there is none.
@@ -120,7 +120,7 @@ fn clear_packets_to_a_vip_that_no_policy_selects_are_the_default_hosts() {
 }
 
 #[test]
-fn what_goes_up_is_for_the_ports_own_address() {
+fn packets_to_the_kernel_get_the_ports_own_address() {
     let bench = Bench::clustered(&everything());
     let bypassed = ipv4(CLIENT4, PEER4, TCP).packet(&[0; 20]);
     for (kind, packet) in [(0x0800, echo()), (0x0800, bypassed), (0x0806, vec![0; 46])] {
@@ -153,7 +153,7 @@ fn every_other_node_remembers_the_highest_number_of_an_sa() {
     assert_eq!(receive(7), Reason::DropOtherNode);
     assert_eq!(bench.seen(ESP_SPI), None, "a stranger's SPI takes no room");
     bench.track(ESP_SPI, 5);
-    // With ESN the lower half begins anew.
+    // With ESN the lower half starts again.
     let numbers =
         [(7, 7), (6, 7), (5, 7), (9, 9), (1 << 31, 1 << 31), (u32::MAX, u32::MAX), (1, 1), (u32::MAX, 1)];
     for (number, highest) in numbers {
@@ -163,7 +163,7 @@ fn every_other_node_remembers_the_highest_number_of_an_sa() {
     let in_udp = udp(4500, 4500, &[&ESP_SPI.to_be_bytes()[..], &[0, 0, 0, 40], &[0; 20]].concat());
     bench.run(&flooded4(&ipv4(PEER4, US4, UDP).packet(&in_udp)));
     assert_eq!(bench.seen(ESP_SPI), Some(40));
-    // Who carries the shard has the SA's replay window.
+    // The node that carries the shard has the SA's replay window.
     bench.set_cluster(&ClusterValue { packets: ESP_SHARE, ..table() });
     assert_eq!(receive(41), Reason::WorkerEsp);
     assert_eq!(bench.seen(ESP_SPI), Some(40));
@@ -179,7 +179,7 @@ fn a_prefix_changes_hands_with_its_entry() {
     let all_nodes = bench.run(&frame);
     assert_eq!(all_nodes.reason, Reason::WorkerProtectFlooded, "nobody knows its home yet");
     assert_eq!(all_nodes.stamp.map(|stamp| stamp.class), Some(Class::ProtectFlooded));
-    // What came to this node alone is its own to judge.
+    // A packet to this node only is decided on this node.
     let own = bench.run(&ethernet(0x0800, &ipv4(CLIENT4, REMOTE4, TCP).packet(&[0; 20])));
     assert_eq!(own.reason, Reason::WorkerProtect);
     assert_eq!(own.stamp.map(|stamp| stamp.class), Some(Class::Protect));
@@ -189,7 +189,7 @@ fn a_prefix_changes_hands_with_its_entry() {
     assert_eq!(bench.run(&frame).reason, Reason::WorkerProtect);
 }
 
-/// What has to be protected does not pass in clear, whoever owns it.
+/// Packets that must be protected do not pass in clear, whichever node owns them.
 #[test]
 fn no_table_lets_a_protected_packet_pass() {
     let bench = Bench::clustered(&table());

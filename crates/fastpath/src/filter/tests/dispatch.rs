@@ -179,8 +179,8 @@ fn filter_and_model_agree() {
             Some(Home::Ambiguous) if flooded => Reason::WorkerProtectFlooded,
             Some(home) if ownership.keeps(home) => before,
             Some(_) => Reason::DropOtherNode,
-            // What a gateway that stands alone puts together, no node of a cluster would find a
-            // home for.
+            // A gateway without a cluster reassembles these; no node of a cluster could determine
+            // their home.
             None => Reason::DropFragmentShort,
         };
         prop_assert_eq!(outcome.reason, expected, "{:?}, alone {:?}", home, before);

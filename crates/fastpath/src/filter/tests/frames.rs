@@ -136,7 +136,7 @@ pub(super) fn ike() -> Vec<u8> {
     message
 }
 
-/// What stands before IKE on port 4500.
+/// The marker before IKE on port 4500.
 pub(super) fn marked_ike() -> Vec<u8> {
     [&[0; 4][..], &ike()].concat()
 }

@@ -174,7 +174,7 @@ fn clear_packets_from_a_prefix_that_is_judged_go_to_a_worker() {
         let class = (reason == Reason::WorkerClear).then_some(Class::Clear);
         assert_eq!(outcome.stamp.map(|stamp| stamp.class).filter(|class| *class == Class::Clear), class);
     }
-    // Without a daemon nobody can be asked.
+    // Without a daemon there is no judge.
     let alone = Bench::new();
     alone.set_prefix("0.0.0.0/0", judged);
     let outcome = alone.run(&ipv4("198.51.100.7", US4, TCP).frame(&[0; 20]));
@@ -223,7 +223,7 @@ fn clear_packets_to_an_address_that_no_policy_selects_are_the_kernels() {
             assert_eq!(outcome.action == XDP_PASS, passes, "{name}: {:?}", outcome.reason);
             assert_eq!(outcome.reason == Reason::PassLocal, passes, "{name}");
         }
-        // What is a worker's stays so.
+        // Packets for a worker stay with it.
         for (name, frame, reason) in [
             ("ESP", ipv4(far4, US4, ESP).frame(&esp()), [Reason::WorkerEsp, Reason::DropNoSocket]),
             (

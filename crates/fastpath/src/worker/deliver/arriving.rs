@@ -1,4 +1,4 @@
-//! What a port has received, before the pipeline gets it.
+//! Frames that a port has received, before the pipeline gets them.
 
 use super::super::classify::{Arrived, Rules, classify};
 use super::super::drops::WorkerDrop;
@@ -9,9 +9,9 @@ use crate::port::Port;
 use testudo_wire::offload::fill_open;
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
-    /// Says where a frame goes that came in by a port with those rules, and strips its Ethernet
-    /// header. The checksum of a clear packet is complete from here on, wherever the packet goes.
-    /// ESP is not touched: its ICV says more than a checksum.
+    /// Decides where a frame goes by the port's rules, and strips its Ethernet header. The checksum
+    /// of a clear packet is complete after this, wherever the packet goes. The checksum inside ESP
+    /// is not touched: the ICV protects it.
     #[inline]
     pub(in super::super) fn admit(&mut self, frame: &mut Frame, rules: Rules) -> Result<Arrived, WorkerDrop> {
         let arrived = classify(frame)?;

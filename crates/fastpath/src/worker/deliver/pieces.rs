@@ -14,12 +14,12 @@ use crate::port::Port;
 use testudo_wire::icmp::{self, Kind};
 use testudo_wire::{ip, ipv4, ipv6};
 
-/// How long a worker lets nobody steal from it after it has made pieces, in milliseconds.
+/// How long no other worker may steal from a worker after it has split packets, in milliseconds.
 const SPLITTING_HOLDOFF_MS: u64 = 1000;
 
 impl<P: Port, H: HostPort> Delivery<P, H> {
-    /// A packet of our own that is larger than the path takes, or one that came in fragments and
-    /// must go on in such.
+    /// Forwards in pieces a packet of our own that is larger than the path's MTU, or a packet that
+    /// came in fragments and must go on in fragments.
     #[cold]
     pub(super) fn forward_in_pieces(
         &mut self,
@@ -30,7 +30,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
     ) {
         let mtu = match self.router.hop_of(frame.data()) {
             Some(Hop::Send(hop)) => path.min(hop.mtu),
-            // What must wait for a neighbour fits any link then.
+            // A packet that must wait for a neighbour then fits any link.
             _ if context.clear => path.min(ipv6::MIN_MTU),
             _ => path,
         };
@@ -51,10 +51,10 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.in_pieces(frame, mtu, Self::submit_again);
     }
 
-    /// True while packets are split to be protected, and for some time after. Pieces go behind all
-    /// that is out: were that many bursts, the fragment behind them that is not split would come so
-    /// long before them that a kernel puts nothing together any more (Linux: `ipfrag_max_dist`, 64
-    /// fragments).
+    /// True while packets are split to be protected, and for some time after. Pieces are queued
+    /// behind all tasks that are out. With many bursts out, a later packet that is not split would
+    /// leave long before the pieces, and a Linux receiver gives up a datagram whose fragments
+    /// arrive more than `ipfrag_max_dist` (64) fragments apart.
     #[inline]
     pub(in crate::worker) fn is_splitting(&self) -> bool {
         self.split_at.is_some_and(|at| self.now.saturating_sub(at) < SPLITTING_HOLDOFF_MS)
@@ -72,7 +72,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         }
     }
 
-    /// A packet that does not fit the link of its next hop.
+    /// Handles a packet that is larger than the MTU of its next hop's link.
     #[cold]
     pub(super) fn too_big(&mut self, mut frame: Frame, hop: &SendHop, context: Context) {
         let mtu = hop.mtu;
@@ -80,7 +80,8 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         if own_v6 {
             self.tell_too_big(&frame, mtu);
         }
-        // Of IPv6 only the source may make pieces, which for an outer packet we are (RFC 8200 §5).
+        // Only the source may fragment an IPv6 packet; of an outer packet we are the source (RFC
+        // 8200 §5).
         if own_v6 || ip::version(frame.data()) == Some(4) && !ipv4::is_df(frame.data()) {
             return self.in_pieces(frame, mtu, |this, piece| {
                 this.egress.send(piece, hop, &mut this.pool, &this.counters);

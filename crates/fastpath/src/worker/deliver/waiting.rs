@@ -1,4 +1,4 @@
-//! Packets that wait: for their neighbour, their SA, their shard, or the rest of their fragments.
+//! Packets that wait: for their neighbour, their SA, their shard, or their remaining fragments.
 
 use super::super::channel::WorkerEvent;
 use super::super::drops::WorkerDrop;
@@ -21,7 +21,7 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.count_held();
     }
 
-    /// Has a packet wait until its shard comes here.
+    /// Has a packet wait until its shard comes to this node.
     #[cold]
     pub(super) fn hold_for_shard(&mut self, frame: Frame, Context { source, direction, .. }: Context) {
         if let Some(oldest) = self.transit.hold(KeptPacket { frame, source, direction }, self.now) {
@@ -30,35 +30,35 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.count_held();
     }
 
-    /// How many packets wait for their shards.
+    /// The number of packets that wait for their shards.
     pub(in super::super) fn in_transit(&self) -> usize {
         self.transit.len()
     }
 
-    /// Takes the oldest of them.
+    /// Takes the oldest packet that waits for its shard.
     pub(in super::super) fn take_from_transit(&mut self) -> Option<KeptPacket> {
         let taken = self.transit.take()?;
         self.count_held();
         Some(taken)
     }
 
-    /// Has a fragment wait for the others.
+    /// Has a fragment wait for the rest of its datagram.
     #[cold]
     pub(super) fn join(&mut self, frame: Frame, context: Context) {
-        // Pieces that were made here are asked for by nobody.
+        // Nobody asks for the pieces of a packet that was split here.
         if context.source == Source::Again {
             return self.discard(frame, WorkerDrop::Resubmitted);
         }
         let counters = &self.counters;
         let lost = &mut |reason| counters.count_drop(reason);
         if let Some(fragments) = self.joining.add(frame, context, self.now, &mut self.pool, lost) {
-            // The packet that they have become goes on in their place.
+            // The reassembled packet replaces one of the fragments.
             counters.joined.add(fragments - 1);
         }
         self.count_held();
     }
 
-    /// Takes a packet of which all fragments have come.
+    /// Takes a reassembled packet.
     #[inline]
     pub(in super::super) fn take_joined(&mut self) -> Option<KeptPacket> {
         self.joining.take()
@@ -70,19 +70,19 @@ impl<P: Port, H: HostPort> Delivery<P, H> {
         self.pool.give(frame);
     }
 
-    /// The SA with that SPI comes.
+    /// Releases the packets that wait for the SA with this SPI: it has been installed.
     pub(in super::super) fn expect_early(&mut self, spi: Spi) {
         self.early.expect(spi);
     }
 
-    /// Takes a packet whose SA has come.
+    /// Takes a packet whose SA has been installed.
     pub(in super::super) fn take_early(&mut self) -> Option<(Frame, Source)> {
         let taken = self.early.release()?;
         self.count_held();
         Some(taken)
     }
 
-    /// Packets that do not wait for their SA any longer, since it was asked last.
+    /// The number of packets that have given up waiting for their SA since the last call.
     #[inline]
     pub(in super::super) fn take_given_up(&mut self) -> u64 {
         std::mem::take(&mut self.given_up)

@@ -22,9 +22,9 @@ fn to_peer(worker: &mut TestWorker) {
 }
 
 #[test]
-fn what_would_leave_by_a_closed_port_is_dropped_and_the_others_go_on() {
+fn packets_for_a_closed_port_are_dropped_and_others_continue() {
     let (mut worker, changes) = changing(vec![port(0), port(1)]);
-    // What has come and was not received goes with the port.
+    // Packets that have arrived and were not received are lost with the port.
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, false), Class::Protect);
     change(&worker, &changes, [PortChange::Close(PortIndex(1))]);
     to_peer(&mut worker);

@@ -13,7 +13,8 @@ fn udp(src: &str, dst: &str, open: bool) -> Vec<u8> {
     packet
 }
 
-/// A worker whose pipeline lets everything through, and fills in what comes by these ports.
+/// A worker whose pipeline forwards everything, and that completes checksums of packets from these
+/// ports.
 fn filling(ports: &[usize]) -> TestWorker {
     let mut worker = worker(full_fib());
     worker.config.fills = ports.iter().map(|port| PortIndex(*port as u16)).collect();
@@ -29,7 +30,7 @@ fn filled(worker: &TestWorker) -> u64 {
 }
 
 #[test]
-fn what_is_to_be_protected_is_complete_first() {
+fn checksums_are_completed_before_encryption() {
     for class in [Class::Protect, Class::ProtectFlooded] {
         let mut worker = filling(&[LAN]);
         for open in [true, false, true] {
@@ -54,7 +55,7 @@ fn a_port_that_is_trusted_is_left_alone() {
 
 /// Also a packet that was to come protected, and is judged.
 #[test]
-fn what_the_kernel_gets_is_complete() {
+fn packets_to_the_kernel_have_complete_checksums() {
     let mut worker = filling(&[LAN, WAN]);
     worker.pipeline_mut().outbound = Some(|_| Verdict::ToHost);
     arrive(&mut worker, LAN, &udp(CLIENT, PEER, true), Class::Protect);

@@ -39,8 +39,7 @@ fn install(worker: &mut TestWorker, spi: Spi) {
     worker.pipeline_mut().inbound = None;
 }
 
-/// A worker whose pipeline knows no SA, and takes a packet's TTL for what tells one SPI from the
-/// other.
+/// A worker whose pipeline knows no SA, and uses a packet's TTL as its SPI.
 fn without_sa() -> TestWorker {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().inbound = Some(early);
@@ -98,7 +97,7 @@ fn a_packet_waits_for_its_sa_and_comes_before_later_ones() {
 
 /// They might belong together: the policy that a packet is judged by comes with the SA.
 #[test]
-fn it_is_looked_at_behind_all_commands() {
+fn early_packets_are_retried_after_all_commands() {
     let mut worker = worker(fib(&[]));
     worker.pipeline_mut().inbound = Some(early);
     arrive(&mut worker, WAN, &packet(60), Class::Esp);
@@ -112,7 +111,7 @@ fn it_is_looked_at_behind_all_commands() {
 }
 
 #[test]
-fn it_is_given_up_after_a_second() {
+fn early_packets_expire_after_a_second() {
     let mut worker = without_sa();
     arrive(&mut worker, WAN, &packet(60), Class::Esp);
     worker.turn(5000);

@@ -20,14 +20,14 @@ fn offer(worker: &mut TestWorker) {
     worker.host_mut().unwrap().to_read.push_back(packet);
 }
 
-/// What each way out has seen since it was asked last: LAN, WAN, kernel.
+/// Packets sent to each destination since the last call: LAN, WAN, kernel.
 fn left(worker: &mut TestWorker) -> [usize; 3] {
     let written = worker.host_mut().unwrap().written.drain(..).count();
     [sent(worker, LAN).len(), sent(worker, WAN).len(), written]
 }
 
 #[test]
-fn what_waits_while_the_fence_is_shut_is_dropped_by_the_pipeline() {
+fn packets_that_wait_behind_a_shut_fence_are_dropped() {
     let (mut worker, fence) = fenced();
     offer(&mut worker);
     worker.turn(1);
@@ -47,7 +47,7 @@ fn what_waits_while_the_fence_is_shut_is_dropped_by_the_pipeline() {
 }
 
 #[test]
-fn what_was_on_its_way_when_the_deadline_passed_does_not_leave() {
+fn packets_in_progress_do_not_leave_after_the_deadline() {
     static FENCE: LazyLock<Arc<Fence>> = LazyLock::new(|| Arc::new(Fence::shut()));
     let pass: fn(&mut Item<'_>) -> Verdict = |_| {
         // The deadline passes after the packet was worked on and before it is sent.

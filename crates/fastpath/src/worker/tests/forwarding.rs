@@ -54,8 +54,8 @@ fn each_class_goes_its_way_through_the_pipeline() {
     check_and_close(worker);
 }
 
-/// What comes in clear is judged; what may pass is the kernel's, or is routed on, and fragments
-/// wait for the rest of them.
+/// Clear packets are judged; those that may pass go to the kernel or are routed on, and fragments
+/// wait for the others.
 #[test]
 fn clear_packets_go_where_the_pipeline_says() {
     let mut worker = worker(full_fib());
@@ -78,7 +78,7 @@ fn clear_packets_go_where_the_pipeline_says() {
 }
 
 #[test]
-fn what_the_pipeline_puts_before_and_cuts_off_is_sent_so() {
+fn packets_leave_with_the_headers_of_the_pipeline() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|item| {
         assert!(item.buf.grow_front(20));
@@ -198,9 +198,9 @@ fn bad_frames_are_dropped_by_name() {
     check_and_close(worker);
 }
 
-/// What comes in by a port that the route to its source does not lead out of (RFC 3704 §2.2).
+/// Packets that arrive by a port to which the route to their source does not lead (RFC 3704 §2.2).
 #[test]
-fn what_cannot_come_from_where_it_says_is_not_protected() {
+fn packets_with_a_spoofed_source_are_not_protected() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|_| panic!("not for the pipeline"));
     let sources = [
@@ -217,7 +217,7 @@ fn what_cannot_come_from_where_it_says_is_not_protected() {
     worker.turn(1);
     assert_eq!(dropped(&worker, WorkerDrop::SpoofedSource), sources.len() as u64 + 1);
 
-    // What is authentic needs no such check.
+    // Authentic packets need no such check.
     arrive(&mut worker, WAN, &ipv4("8.8.8.8", CLIENT, 60, true), Class::Esp);
     worker.turn(2);
     assert_eq!(sent(&mut worker, LAN).len(), 1);
@@ -330,7 +330,7 @@ fn a_burst_larger_than_the_egress_stage_is_sent_whole() {
 }
 
 #[test]
-fn what_is_for_a_port_that_is_down_is_dropped_until_it_is_up() {
+fn packets_for_a_port_that_is_down_are_dropped() {
     let mut worker = worker(full_fib());
     let send = |worker: &mut TestWorker, now: u64| {
         arrive(worker, LAN, &ipv4(CLIENT, PEER, 60, true), Class::Protect);

@@ -7,10 +7,10 @@ fn not_ours(_: &mut Item<'_>) -> Verdict {
     Verdict::Drop(DropReason::OtherNode)
 }
 
-/// Whoever is given the shard has kept back what came later. A worker that was late with both hears
-/// of it before it sees them.
+/// The next owner of the shard has kept later packets back. A worker that was late with both
+/// processes these before it executes the command.
 #[test]
-fn what_has_come_by_then_is_worked_on() {
+fn packets_before_the_stop_are_processed() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().shardless = Some(not_ours);
     for length in 0..200 {
@@ -22,16 +22,16 @@ fn what_has_come_by_then_is_worked_on() {
     let lengths: Vec<usize> = sent(&mut worker, WAN).iter().map(|(_, packet)| packet.len()).collect();
     assert_eq!(lengths, (100..300).collect::<Vec<_>>());
 
-    // What comes from then on is not.
+    // Later packets are not.
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 100, false), Class::Protect);
     worker.turn(2);
     assert_eq!(sent(&mut worker, WAN).len(), 0);
     check_and_close(worker);
 }
 
-/// Nobody waits for what a node has lost otherwise: it lets go at once.
+/// A shard that is lost without a handover has no next owner waiting: it stops at once.
 #[test]
-fn what_is_lost_is_let_go_at_once() {
+fn a_shard_lost_without_a_handover_stops_at_once() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().shardless = Some(not_ours);
     tell(&mut worker, Command::Note(ShardSet::ALL, Box::default()));

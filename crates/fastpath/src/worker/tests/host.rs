@@ -82,7 +82,7 @@ fn a_packet_waits_for_frames() {
 }
 
 #[test]
-fn what_the_kernel_asks_in_vain_is_counted() {
+fn impossible_offloads_of_the_kernel_are_counted() {
     let mut worker = worker(full_fib());
     let host = worker.host_mut().unwrap();
     for offload in [

@@ -44,7 +44,7 @@ fn check(mut gateway: Gateway, mut got: Vec<u32>, expected: u32) {
 }
 
 #[test]
-fn who_has_not_heard_of_an_sa_yet_takes_no_burst_of_it() {
+fn a_worker_without_the_sa_steals_no_burst() {
     let packets = esp_packets();
     let mut gateway = newcomer(2, WINDOW);
     tell_all(&mut gateway, OWNER);
@@ -57,7 +57,7 @@ fn who_has_not_heard_of_an_sa_yet_takes_no_burst_of_it() {
 }
 
 #[test]
-fn who_has_heard_of_an_sa_before_its_owner_takes_no_burst_of_it() {
+fn a_worker_ahead_of_the_owner_steals_no_burst() {
     let packets = esp_packets();
     let mut gateway = newcomer(2, WINDOW);
     tell_all(&mut gateway, HELPER);
@@ -71,7 +71,7 @@ fn who_has_heard_of_an_sa_before_its_owner_takes_no_burst_of_it() {
 }
 
 #[test]
-fn who_has_gone_is_waited_for_by_nobody() {
+fn a_worker_that_has_ended_is_not_waited_for() {
     let packets = esp_packets();
     let mut gateway = newcomer(3, WINDOW);
     let gone = gateway.workers.pop().unwrap();

@@ -1,5 +1,5 @@
-//! What was decrypted does not go back in clear over the way that it came by, when the route
-//! further inside is lost.
+//! Decrypted packets are not returned in clear on the path they came by, when the inner route is
+//! lost.
 
 use super::*;
 use testudo_ipsec::spd::PolicyId;
@@ -45,7 +45,7 @@ fn decrypt(worker: &mut TestWorker, to: &str) -> ([usize; 2], u64) {
 }
 
 #[test]
-fn what_has_nothing_but_the_default_route_towards_its_peer_is_dropped() {
+fn decrypted_packets_do_not_use_the_default_route_to_the_peer() {
     let mut worker = guarded(fib_by_default(WAN, ROUTER, None), Some("198.51.100.9"));
     assert_eq!(decrypt(&mut worker, CLIENT), ([1, 0], 0));
     assert_eq!(decrypt(&mut worker, INSIDE), ([0, 0], 1));
@@ -96,7 +96,7 @@ fn a_one_armed_gateway_needs_a_route_or_the_setting() {
 
 /// It waits for its neighbour inside when the route there is lost.
 #[test]
-fn what_waits_for_a_neighbour_is_asked_again() {
+fn a_waiting_decrypted_packet_is_routed_again_when_routes_change() {
     let before = fib(&[(1, ROUTER, 0xfe)]);
     let mut worker = guarded(before, Some("198.51.100.9"));
     assert_eq!(decrypt(&mut worker, CLIENT), ([0, 0], 0));

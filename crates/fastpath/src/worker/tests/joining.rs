@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A worker that has larger frames too, and whose pipeline takes whole packets in only.
+/// A worker that has jumbo frames too, and whose pipeline accepts whole packets only.
 fn joining() -> TestWorker {
     let pool = FramePool::for_mtu(1500, FRAMES, 0).unwrap();
     let ports = vec![port(0), port(1)];
@@ -64,7 +64,7 @@ fn a_packet_may_be_larger_than_a_frame() {
 }
 
 #[test]
-fn what_waits_in_vain_is_let_go_and_counted() {
+fn incomplete_datagrams_expire_and_are_counted() {
     let mut worker = joining();
     let pieces = pieces(&ipv4(PEER, CLIENT, 1400, false), 576);
     arrive(&mut worker, WAN, &pieces[1], Class::Esp);
@@ -75,7 +75,7 @@ fn what_waits_in_vain_is_let_go_and_counted() {
     assert_eq!((worker.counters().totals().held, dropped(&worker, WorkerDrop::FragmentTimeout)), (0, 1));
     arrive(&mut worker, WAN, &pieces[0], Class::Esp);
     worker.turn(3201);
-    // What still waits at the end comes home too.
+    // Frames that still wait at the end are returned too.
     check_and_close(worker);
 }
 

@@ -57,7 +57,7 @@ impl Gateway {
         true
     }
 
-    /// Everything gets to everybody.
+    /// Every packet reaches its destination.
     pub(super) fn settle(&mut self) {
         for worker in 0..self.workers.len() {
             while self.pass_on(worker) {}
@@ -172,7 +172,7 @@ impl Line {
         line
     }
 
-    /// Another SA takes the place of the present one.
+    /// Another SA replaces the present one.
     fn renew(&mut self) {
         self.generation += 1;
         let (params, library) = (params(self.generation), Library::detect());
@@ -192,7 +192,7 @@ impl Line {
         self.left.arrive(worker, LAN, &packet, Class::Protect);
     }
 
-    /// What a worker of the left has sent gets to one of the right.
+    /// A packet sent by a worker on the left arrives at one on the right.
     fn carry(&mut self, from: usize, to: usize) {
         for packet in self.left.sent(from, WAN) {
             let (numbers, iv) = (&packet[20..28], &packet[28..36]);

@@ -1,5 +1,5 @@
-//! Anti-replay through a pool: whoever has which burst in hand, and for how long, what is accepted
-//! is what a gateway accepts that takes one packet after the other.
+//! Anti-replay through a pool: whichever worker processes a burst, and for how long, the accepted
+//! packets are those that a sequential gateway accepts.
 
 use super::pool::{BEHIND, Gateway, NUMBER, POLICY, US, behind_fib, params};
 use super::*;
@@ -23,7 +23,7 @@ fn tunnel(replay_window: u32) -> ChildSaParams {
     ChildSaParams { replay_window, ..params(1) }
 }
 
-/// What a peer sends: ESP packets, each with its number inside.
+/// A peer's ESP packets, each with its number inside.
 pub(super) fn esp_packets() -> Vec<Vec<u8>> {
     let params = tunnel(64).mirrored();
     let policy = Policy {

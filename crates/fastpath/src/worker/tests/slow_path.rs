@@ -62,7 +62,7 @@ fn an_idle_tun_is_looked_at_now_and_then() {
 }
 
 #[test]
-fn what_the_kernel_would_get_back_as_it_was_is_dropped() {
+fn an_unchanged_packet_is_not_returned_to_the_kernel() {
     let mut worker = worker(full_fib());
     worker.host_mut().unwrap().to_read.push_back(ipv4("10.0.0.1", "172.16.0.1", 100, true));
     worker.turn(1);
@@ -115,7 +115,7 @@ fn an_answer_goes_back_out_of_the_port() {
     check_and_close(worker);
 }
 
-/// What the pipeline was told to send ICMP errors from, burst by burst.
+/// The source addresses for ICMP errors that the pipeline was given, burst by burst.
 fn sources(worker: &mut TestWorker) -> Vec<Option<IpAddr>> {
     worker.pipeline_mut().sources.drain(..).map(|sources| sources.v4.map(IpAddr::from)).collect()
 }
@@ -128,7 +128,7 @@ fn an_answer_out_of_the_port_comes_from_the_ports_address() {
     worker.turn(1);
     assert_eq!(sources(&mut worker), [Some(addr("10.0.0.1")), Some(addr("192.0.2.1"))]);
 
-    // What takes a tunnel, or goes to the kernel, comes from the offending packet's destination.
+    // For packets into a tunnel, or to the kernel, it is the offending packet's destination.
     worker.pipeline_mut().inbound = Some(|_| Verdict::Onward);
     arrive(&mut worker, WAN, &ipv4(PEER, CLIENT, 100, true), Class::Esp);
     worker.turn(2);
@@ -192,7 +192,7 @@ fn an_answer_to_what_was_decrypted_goes_back_through_the_tunnel() {
 }
 
 #[test]
-fn what_leaves_one_tunnel_for_another_is_protected_again() {
+fn packets_from_one_tunnel_to_another_are_protected_again() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().inbound = Some(|_| Verdict::Onward);
     worker.pipeline_mut().outbound = Some(|item| {
@@ -250,7 +250,7 @@ fn a_packet_too_big_to_protect_goes_through_in_pieces() {
 }
 
 #[test]
-fn what_is_behind_pieces_leaves_behind_them() {
+fn packets_after_a_split_packet_keep_their_order() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|item| match (item.ingress, item.buf.len()) {
         (Ingress::Piece, _) => Verdict::Forward,
@@ -274,7 +274,7 @@ fn what_is_behind_pieces_leaves_behind_them() {
 }
 
 #[test]
-fn what_cannot_be_split_is_dropped_whole() {
+fn a_packet_that_cannot_be_split_is_dropped() {
     let mut worker = worker(full_fib());
     worker.pipeline_mut().outbound = Some(|_| Verdict::Fragment { mtu: 28 });
     arrive(&mut worker, LAN, &ipv4(CLIENT, PEER, 1500, false), Class::Protect);
@@ -318,7 +318,7 @@ fn a_decrypted_packet_too_big_for_its_link_is_split_if_it_may_be() {
 }
 
 #[test]
-fn and_answered_through_the_tunnel_if_not() {
+fn a_decrypted_packet_too_large_for_the_link_is_answered_through_the_tunnel() {
     let mut worker = worker(narrow_lan());
     worker.pipeline_mut().outbound = Some(|item| {
         assert_eq!(
@@ -423,7 +423,7 @@ fn an_outer_ipv6_packet_too_big_for_its_link_leaves_in_fragments() {
         assert_eq!(worker.delivery.channel.events.pop().map(|(_, event)| event), Some(told));
         worker.turn(now + 150);
     }
-    // What is not our own is for its sender to make smaller.
+    // Packets of other hosts must be made smaller by their senders.
     arrive(&mut worker, LAN, &ipv6(OUTER, 1400), Class::Esp);
     worker.turn(400);
     assert_eq!(dropped(&worker, WorkerDrop::LinkTooBig), 1);
@@ -462,7 +462,7 @@ fn packets_wait_for_their_shard() {
     }
     worker.turn(1);
     assert_eq!((worker.counters().totals().held, sent(&mut worker, WAN).len()), (4, 0));
-    // Other shards have moved: these go on waiting.
+    // Other shards have moved: these continue to wait.
     tell(&mut worker, Command::SetShards(ShardSet::EMPTY));
     worker.turn(2);
     assert_eq!(worker.counters().totals().held, 4);

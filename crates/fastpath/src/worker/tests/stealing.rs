@@ -223,7 +223,7 @@ fn a_burst_that_is_not_full_stays_with_its_owner() {
 }
 
 #[test]
-fn what_a_helper_has_not_heard_of_is_for_the_owner() {
+fn packets_unknown_to_a_helper_go_to_the_owner() {
     let pool = numbered(2);
     let mut owner = member(0, vec![deep(0), deep(1)], &pool);
     let mut helper = member(1, Vec::new(), &pool);
@@ -249,7 +249,7 @@ fn what_a_helper_has_not_heard_of_is_for_the_owner() {
 }
 
 #[test]
-fn what_the_pipeline_does_not_get_is_dropped_by_the_owner() {
+fn the_owner_drops_packets_that_do_not_reach_the_pipeline() {
     let pool = numbered(2);
     let mut owner = member(0, vec![deep(0), deep(1)], &pool);
     let mut helper = member(1, Vec::new(), &pool);

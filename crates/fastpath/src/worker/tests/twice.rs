@@ -79,7 +79,7 @@ fn a_burst_of_packets_that_become_many_goes_through_whole() {
 }
 
 #[test]
-fn nobody_helps_while_packets_are_split() {
+fn no_stealing_while_packets_are_split() {
     let pool = numbered(2);
     let mut owner = owner(&pool);
     let mut helper = member_with(FRAMES, 1, Vec::new(), &pool);
@@ -87,8 +87,8 @@ fn nobody_helps_while_packets_are_split() {
     arrive_all(&mut owner);
     assert!(owner.receive(LAN) && owner.has_tasks());
     owner.work_on_queue();
-    // What is out are the pieces of the first burst, and nothing comes between these and the rest
-    // of their packets.
+    // The fragments of the first burst have left, and nothing comes between them and their other
+    // fragments.
     owner.turn(2);
     let mut numbers = Vec::new();
     drain(&mut owner, &mut numbers);

@@ -126,7 +126,7 @@ impl Capture {
             libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from((libc::ETH_P_ALL as u16).to_be()))
         };
         assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and nobody else knows it.
+        // SAFETY: just opened, and without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let room: libc::c_int = 16 << 20;
         let size = size_of::<libc::c_int>() as libc::socklen_t;

@@ -126,7 +126,7 @@ impl Flood {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What is sent twice is sent at once; this is long for it, and short for a test.
+        // A duplicate would arrive at once; this is long for it, and short for a test.
         std::thread::sleep(SILENCE);
         Some(self.capture.since(before))
     }
@@ -159,7 +159,7 @@ impl Flood {
         });
     }
 
-    /// What the client believes to be the MAC address of its router.
+    /// The client's entry for the MAC address of its router.
     pub fn neighbour(&self, addr: &str) -> String {
         self.client.run(|| {
             let output = Command::new("ip").args(["neigh", "show", addr]).output().expect("ip");

@@ -1,4 +1,4 @@
-//! A node: the filter with a table of shards, and who answers for the VIPs.
+//! A node: the filter with a table of shards, and the responder for the VIPs.
 
 use super::{BEYOND, BEYOND6, Side, vips};
 use crate::hosts::{PATIENCE, sysctl};
@@ -54,7 +54,7 @@ impl Node {
         told.recv().expect("the node does what it is told");
     }
 
-    /// What the node keeps from now on, without an end.
+    /// The shards that the node keeps from now on, without a deadline.
     pub fn keep(&self, shards: [u64; 4], default_host: bool) {
         self.order(move |filter, speaker| {
             filter.set_shards([shards, shards, [0; 4]], default_host).expect("shares");

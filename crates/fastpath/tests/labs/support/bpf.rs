@@ -94,6 +94,6 @@ pub fn run_live(program: &OwnedFd, frame: &[u8], count: u32) {
 
 fn owned(fd: i32, call: &str) -> OwnedFd {
     assert!(fd >= 0, "{call}: {}", io::Error::last_os_error());
-    // SAFETY: just opened, and nobody else knows it.
+    // SAFETY: just opened, and without another owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

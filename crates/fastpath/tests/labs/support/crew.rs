@@ -133,8 +133,8 @@ impl Line {
         line
     }
 
-    /// Another SA takes the place of a tunnel's, without a word from the workers in between.
-    /// Returns the former one's generation.
+    /// Another SA replaces that of a tunnel, without a command in between. Returns the former one's
+    /// generation.
     pub fn renew(&mut self, tunnel: u16) -> u32 {
         let former = self.generations[usize::from(tunnel)];
         let generation = former + 1;
@@ -226,7 +226,7 @@ impl Gateway {
         blocks.values().for_each(|spi| self.tell(Change::AddSlots(Box::new(SlotBlock::of(*spi)))));
     }
 
-    /// What comes in can be opened from now on.
+    /// From now on inbound packets can be opened.
     fn install(&mut self, policy: PolicyId, params: &ChildSaParams) -> Arc<OutboundSa> {
         let library = Library::detect();
         let inbound = Arc::new(InboundSa::new(params, policy, 1500, library).unwrap());

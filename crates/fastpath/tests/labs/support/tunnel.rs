@@ -34,7 +34,7 @@ pub const SERVER: &str = "10.2.0.2";
 pub struct Gateway {
     pub namespace: Namespace,
     pub worker: WorkerHandle,
-    /// What the SPD and SAs of the worker count.
+    /// The counters of the SPD and SAs of the worker.
     pub pipeline: Arc<testudo_ipsec::dataplane::Counters>,
     _redirects: [Redirect; 2],
 }
@@ -48,7 +48,7 @@ pub struct Tunnel {
     pub server: Namespace,
 }
 
-/// What to build.
+/// Options of the tunnel.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub worker: WorkerConfig,
@@ -96,7 +96,7 @@ pub(super) fn end_host(interface: &str, gateway: &str) -> MacAddr {
     mac_of(interface)
 }
 
-/// By netlink rather than /sys, which shows the namespace of whoever mounted it.
+/// By netlink rather than /sys, which shows the namespace of the process that mounted it.
 pub(super) fn mac_of(interface: &str) -> MacAddr {
     let output = Command::new("ip").args(["-o", "link", "show", interface]).output().expect("ip");
     let text = String::from_utf8(output.stdout).unwrap();
