@@ -1,5 +1,5 @@
-//! What the IKE endpoint of a node draws from: SPIs that show their home shard, the node's sender
-//! ID, cookies that any node of the cluster understands.
+//! The values that a node's IKE endpoint draws: SPIs that show their home shard, the node's sender
+//! ID, and cookies that any node of the cluster understands.
 
 use crate::hkdf::Hkdf;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use testudo_planted::{Plant, planted};
 
 use testudo_base::shard::ShardSet;
 
-/// Secrets that differ by so much are still taken: clocks of nodes may.
+/// Cookie secrets up to this many periods away are accepted, because the nodes' clocks may differ.
 const COOKIE_DRIFT: u32 = 2;
 
-/// What the member tells its endpoint's allocator while that runs.
+/// Values that the member passes to its endpoint's allocator at run time.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     sender: AtomicU32,
-    /// Minutes of the day's clock less those of the host's clock.
+    /// Minutes of the time of day minus those of the host's clock.
     minutes: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ impl Shared {
         self.sender.store(sender.0.into(), Relaxed);
     }
 
-    /// What time of day it is, in seconds.
+    /// Sets the time of day, in seconds.
     pub(crate) fn set_unix_time(&self, now: Time, seconds: u64) {
         self.minutes.store(((seconds / 60) as u32).wrapping_sub(minutes(now)), Relaxed);
     }
@@ -43,7 +43,7 @@ fn minutes(now: Time) -> u32 {
     (now.0.as_secs() / 60) as u32
 }
 
-/// The allocator of a node of a cluster.
+/// The allocator of a cluster's node.
 pub(crate) struct ClusterAllocator {
     entropy: Box<dyn Entropy + Send>,
     key: SipKey,
@@ -72,7 +72,8 @@ impl ClusterAllocator {
     }
 }
 
-/// The key by which what has no SPI of ours finds its home, derived from the cluster's.
+/// Derives, from the cluster's key, the key of the hash by which packets without an SPI of ours
+/// find their homes.
 pub(crate) fn hash_key(cluster_key: &[u8; 32]) -> SipKey {
     SipKey::new(*Hkdf::extract(b"testudo cluster homes 1", cluster_key).expand(&[]))
 }
@@ -106,7 +107,7 @@ impl Allocator for ClusterAllocator {
     }
 
     fn release_esp_spi(&mut self, now: Time, spi: Spi) {
-        // As if it had rested already.
+        // As if it had rested long enough.
         let long_ago = Time(now.0.saturating_sub(EspSlots::REST));
         self.slots.release(if planted(Plant::SpiReusedAtOnce) { long_ago } else { now }, spi);
     }
@@ -115,8 +116,8 @@ impl Allocator for ClusterAllocator {
         SenderId(self.shared.sender.load(Relaxed) as u16)
     }
 
-    /// All nodes derive it from the cluster's key: a node that takes a shard over knows the cookies
-    /// of the one before it, and nothing needs to be told.
+    /// All nodes derive the secret from the cluster's key. So a node that takes a shard over knows
+    /// the cookies of the former owner without a message.
     fn cookie_secret(&mut self, now: Time) -> CookieSecret {
         self.secret(self.version(now))
     }
@@ -127,7 +128,7 @@ impl Allocator for ClusterAllocator {
     }
 }
 
-/// What is at home on a node that owns some shards.
+/// The homes on a node that owns some of the shards.
 pub(crate) struct OwnedHomes {
     pub(crate) key: SipKey,
     pub(crate) owned: ShardSet,
@@ -142,7 +143,7 @@ impl Homes for OwnedHomes {
         self.owned.contains(shard)
     }
 
-    /// Each address of a pool has a home of its own, so that two owners never lease the same at the
+    /// Each address of a pool has a home, so that two owners never lease the same address at the
     /// same time.
     fn leases(&self, addr: IpAddr) -> bool {
         self.owned.contains(self.key.pair(addr, addr))
@@ -191,7 +192,7 @@ mod tests {
         let (mut one, first) = allocator(7);
         let (mut other, second) = allocator(7);
         let (mut stranger, third) = allocator(8);
-        // Their own clocks have nothing to do with each other.
+        // The nodes' own clocks have different origins.
         let now = |seconds| Time(Duration::from_secs(seconds));
         first.set_unix_time(now(5), 1_700_000_000);
         second.set_unix_time(now(90_000), 1_700_000_030);

@@ -1,19 +1,18 @@
-//! Which node a packet is for, where all nodes see all packets (ingress `flood`).
+//! The home of a packet, if all nodes receive all packets (ingress `flood`).
 //!
-//! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`); this says the same
-//! in plain Rust, for the simulator and for a test that compares the two.
+//! The XDP filter decides this for real packets (`crates/fastpath/bpf/home.h`). This is the same
+//! decision in plain Rust, for the simulator and for a test that compares the two.
 //!
-//! What keeps state has one home, whatever MAC address it came by: ESP, IKE, and clear traffic for
-//! protected prefixes. All that goes to a virtual address (VIP) has exactly one node that may
-//! answer. The rest has a home only where it was flooded; what came by a node's own MAC address
-//! came to no other node.
+//! Packets with state have one home, whatever MAC address they came by: ESP, IKE, and clear traffic
+//! for protected prefixes. Exactly one node may answer packets to a virtual address (VIP). Other
+//! packets have a home only if they were flooded; a packet to a node's own MAC address came to no
+//! other node.
 //!
-//! **Fragments** to a VIP: the first one finds its home by what stands in it, as a whole packet
-//! does. The later ones show nothing and go up everywhere, where the kernel puts them together or,
-//! without the first one, forgets them without a word (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node
-//! has the whole packet, and one node tells if it never came together. Fragments of ESP go to the
-//! workers of all nodes: each puts the packet together, and the one that carries its shard keeps
-//! it.
+//! **Fragments** to a VIP: the first one finds its home by its headers, as a whole packet does. The
+//! later ones have no such headers and go up on all nodes. There the kernel reassembles them or,
+//! without the first one, drops them silently (RFC 1122 §3.3.2, RFC 8200 §4.5). So one node has the
+//! whole packet, and one node reports a timeout. Fragments of ESP go to the workers of all nodes:
+//! each reassembles the packet, and the one that carries its shard keeps it.
 
 mod packet;
 
@@ -25,7 +24,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
 
-/// Where a packet belongs.
+/// The home of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// ESP, or clear traffic for a protected prefix: the node that carries the packets of this
@@ -33,45 +32,44 @@ pub enum Home {
     Packets(Shard),
     /// IKE: the node that speaks for this shard.
     Ike(Shard),
-    /// Bypassed, or to a node's own address, by the two addresses: the node that carries the
-    /// packets of this shard.
+    /// Bypassed traffic, or traffic to a node's own address, by the two addresses: the node that
+    /// carries the packets of this shard.
     Pair(Shard),
-    /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only what
-    /// is theirs.
+    /// Clear traffic for a prefix of several homes: the workers of all nodes, which keep only their
+    /// own packets.
     Ambiguous,
-    /// All nodes: errors of ICMP to a VIP, later fragments, and all of ESP.
+    /// All nodes: ICMP errors to a VIP, later fragments, and fragments of ESP.
     Everybody,
-    /// Everything else to a VIP.
+    /// Everything else to a VIP: the default host.
     DefaultHost,
-    /// The node that received it: the cluster has no say in it.
+    /// The node that received it.
     Own,
 }
 
-/// How a frame came.
+/// How a frame was addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// To the cluster's MAC address: all nodes have it.
+    /// To the cluster's MAC address: all nodes receive it.
     Flooded,
-    /// To the node's own.
+    /// To the node's own MAC address.
     Own,
 }
 
-/// What a node keeps of what comes flooded.
+/// The flooded packets that a node keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
     /// Shards whose packets it carries.
     pub packets: ShardSet,
-    /// Shards whose packets it keeps back until they are its own: another node carries them on
-    /// until then.
+    /// Shards whose packets it keeps back until it owns them: another node carries them until then.
     pub held: ShardSet,
     /// Shards whose IKE it speaks.
     pub ike: ShardSet,
-    /// True for the one node that answers for the VIPs otherwise.
+    /// True for the one node that answers for the VIPs where nothing else decides.
     pub default_host: bool,
 }
 
 impl Ownership {
-    /// True if a packet of this home is for the node.
+    /// True if the node keeps packets of this home.
     pub fn keeps(&self, home: Home) -> bool {
         match home {
             Home::Packets(shard) => self.packets.contains(shard) || self.held.contains(shard),
@@ -83,7 +81,7 @@ impl Ownership {
     }
 }
 
-/// What the filter's tries say of a prefix.
+/// The home of a prefix in the filter's tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixHome {
     /// Protected by Child SAs of this shard.
@@ -94,27 +92,27 @@ pub enum PrefixHome {
     Pass,
 }
 
-/// What a home depends on.
+/// The tables by which a home is found.
 #[derive(Clone, Debug)]
 pub struct Dispatch {
     /// The virtual addresses.
     pub vips: BTreeSet<IpAddr>,
     /// The node's own addresses.
     pub addresses: BTreeSet<IpAddr>,
-    /// By first address and length.
+    /// Prefixes by first address and length.
     pub prefixes: BTreeMap<(IpAddr, u8), PrefixHome>,
-    /// The key for what has no home by itself.
+    /// Key of the hash for packets that show no home.
     pub key: SipKey,
 }
 
 /// Octets of an IKE header (RFC 7296 §3.1).
 const IKE_HEADER: usize = 28;
 const IKE_FLAGS: usize = 19;
-/// The sender began the IKE SA (RFC 7296 §3.1).
+/// Flag of the original initiator (RFC 7296 §3.1).
 const IKE_INITIATOR: u8 = 1 << 3;
 
 impl Dispatch {
-    /// The home of an IP packet. `None`: no filter lets it in.
+    /// The home of an IP packet. `None` if the filter drops it.
     pub fn home(&self, arrival: Arrival, packet: &[u8]) -> Option<Home> {
         let packet = Packet::parse(packet)?;
         if packet.is_group() {
@@ -136,8 +134,8 @@ impl Dispatch {
         })
     }
 
-    /// The shard of an IKE message, by our SPI or, before we have chosen one, by the peer's.
-    /// `None`: it has no header.
+    /// The shard of an IKE message: that of our SPI or, before we have chosen one, of the hash of
+    /// the peer's. `None` if the message has no IKE header.
     pub fn ike(&self, message: &[u8]) -> Option<Shard> {
         ike_shard(self.key, message)
     }
@@ -145,7 +143,7 @@ impl Dispatch {
     fn to_vip(&self, content: &Content<'_>) -> Option<Home> {
         match content {
             Content::Esp([shard, ..]) => Some(Home::Packets(Shard(*shard))),
-            // One without a header is for whoever counts it.
+            // A message without a header goes to the default host, which counts it.
             Content::Ike(message) => Some(self.ike(message).map_or(Home::DefaultHost, Home::Ike)),
             Content::IkeStart(message) => self.ike(message).map(Home::Ike),
             Content::IcmpError | Content::Fragment => Some(Home::Everybody),
@@ -153,19 +151,19 @@ impl Dispatch {
         }
     }
 
-    /// The longest match.
+    /// The home of the longest matching prefix.
     fn prefix(&self, addr: IpAddr) -> PrefixHome {
         let holding = self.prefixes.iter().filter(|((first, length), _)| holds(*first, *length, addr));
         holding.max_by_key(|((_, length), _)| *length).map_or(PrefixHome::Pass, |(_, home)| *home)
     }
 }
 
-/// The key by which what has no SPI of the cluster's finds its home.
+/// Key of the hash by which packets without an SPI of the cluster find their homes.
 pub fn hash_key(key: &ClusterKey) -> SipKey {
     crate::alloc::hash_key(key.octets())
 }
 
-/// The shard of an IKE message: [`Dispatch::ike`] for who has only the key.
+/// The shard of an IKE message, as [`Dispatch::ike`] finds it, for callers that have only the key.
 pub fn ike_shard(key: SipKey, message: &[u8]) -> Option<Shard> {
     let header: &[u8; IKE_HEADER] = message.first_chunk()?;
     let (initiator, rest): (&[u8; 8], _) = header.split_first_chunk()?;

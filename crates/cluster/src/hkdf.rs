@@ -1,9 +1,9 @@
-//! HKDF with SHA-256 (RFC 5869): from the cluster's key, one key for each purpose.
+//! HKDF with SHA-256 (RFC 5869): derives one key for each purpose from the cluster's key.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use zeroize::Zeroizing;
 
-/// What was extracted from a key: several may be expanded from it.
+/// A pseudorandom key, from which several keys may be expanded.
 pub(crate) struct Hkdf(Prk);
 
 impl Hkdf {
@@ -11,7 +11,7 @@ impl Hkdf {
         Self(Salt::new(HKDF_SHA256, salt).extract(key))
     }
 
-    /// `LEN` octets for one purpose. Above the 255 times 32 that HKDF gives it does not compile.
+    /// `LEN` octets for one purpose. It does not compile above 255 * 32, the limit of HKDF.
     pub(crate) fn expand<const LEN: usize>(&self, info: &[u8]) -> Zeroizing<[u8; LEN]> {
         struct Len(usize);
         impl KeyType for Len {

@@ -1,5 +1,5 @@
-//! Several nodes as one IPsec gateway: who owns which shard, what the others know of it, and who
-//! takes it over.
+//! Several nodes as one IPsec gateway: ownership of shards, replication of their state, and
+//! takeover.
 //!
 //! Sans-IO like the protocol crates: engine events, datagrams and `now` in; messages, deadlines and
 //! ownership out. Membership, total order and quorum come from an [`engine::Engine`]; this crate

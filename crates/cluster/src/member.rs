@@ -1,8 +1,8 @@
-//! A member of the cluster: IKE, what it holds of all SAs, and its part of the shards.
+//! A member of the cluster: IKE, this node's copy of all SAs, and its part of the shards.
 //!
-//! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host hands in what comes,
-//! calls [`Member::pump`] at the end of each of its turns, and does what [`Member::poll_output`]
-//! asks for, in order.
+//! Sans-IO like the [`Group`] below it and the [`Endpoint`] in it. The host passes in messages and
+//! events, calls [`Member::pump`] at the end of each of its turns, and carries out the outputs of
+//! [`Member::poll_output`] in order.
 
 mod apply;
 mod asks;
@@ -50,10 +50,10 @@ use testudo_ike::output::{Event, LogLevel, Output, Path, Time, UnixTime};
 use testudo_ike::suite::Entropy;
 use testudo_planted::{Plant, planted};
 
-/// No more are told in one turn of the host: heartbeats must not wait for them.
+/// Bound on the chunks sent in one turn of the host: heartbeats must not wait for them.
 const MAX_CHUNKS_PER_TURN: usize = 8;
 
-/// Neighbours that are told of at most.
+/// Bound on the neighbours that are published.
 const MAX_NEIGHBOURS: usize = 1024;
 
 /// One node's part of the cluster.
@@ -66,7 +66,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A node begins, with what [`MemberOutput::Persist`] told last. `entropy` is for the group,
+    /// Starts a node with what [`MemberOutput::Persist`] last saved. `entropy` is for the group,
     /// and for IKE.
     pub fn new(
         config: MemberConfig,
@@ -86,33 +86,33 @@ impl Member {
         member
     }
 
-    /// Its number.
+    /// The number of this node.
     pub fn node(&self) -> NodeId {
         self.core.node
     }
 
-    /// IKE: what it has, and how it is set.
+    /// The IKE endpoint, to read.
     pub fn endpoint(&self) -> &Endpoint {
         &self.core.endpoint
     }
 
-    /// The same, to load, initiate, terminate. [`Self::pump`] it afterwards.
+    /// The IKE endpoint, to load, initiate, terminate. Call [`Self::pump`] afterwards.
     pub fn endpoint_mut(&mut self) -> &mut Endpoint {
         &mut self.core.endpoint
     }
 
-    /// By what clear traffic, and the first message of IKE, find their homes.
+    /// The key of the hash by which clear packets and first IKE messages find their homes.
     pub fn hash_key(&self) -> SipKey {
         self.core.key
     }
 
-    /// Tells what time of day it is, to IKE and for cookies.
+    /// Sets the time of day, for IKE and for cookies.
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
         self.core.shared.set_unix_time(now, unix.0);
         self.core.endpoint.set_unix_time(now, unix);
     }
 
-    /// An IKE message arrived (without the non-ESP marker).
+    /// An IKE message has arrived (without the non-ESP marker).
     pub fn handle_ike(&mut self, now: Time, path: Path, bytes: &[u8]) {
         if self.core.may_speak(now) && self.shards.is_ours(&mut self.core, &mut self.replication, now, bytes)
         {
@@ -121,7 +121,7 @@ impl Member {
         }
     }
 
-    /// A datagram of another node came over a link.
+    /// A datagram of another node has come over a link.
     pub fn handle_heartbeat(&mut self, now: Time, link: u8, bytes: &[u8]) {
         self.core.group.handle_datagram(now, link, bytes);
         self.hear_group(now);
@@ -133,9 +133,9 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// The engine did not take what [`MemberOutput::Multicast`] gave.
+    /// The engine refused the message of a [`MemberOutput::Multicast`].
     pub fn multicast_refused(&mut self, now: Time, bytes: Vec<u8>) {
-        // What comes behind it must not get in front of it.
+        // Later messages must stay behind it.
         while let Some(later) = self.core.multicasts.pop_back() {
             self.core.group.multicast_refused(now, later);
         }
@@ -169,14 +169,14 @@ impl Member {
         self.tell_more(now);
     }
 
-    /// When [`Self::handle_timeout`] is wanted.
+    /// When [`Self::handle_timeout`] must be called.
     pub fn next_timeout(&self) -> Option<Time> {
         let takes = self.shards.takes.iter().filter(|_| self.core.view.running).filter_map(Take::at).min();
         let imports = self.core.sender.is_some() && !self.shards.imported.is_empty();
         let at_once =
             (imports || self.replication.tells_more(&self.core) || self.replication.numbers.has_blocks())
                 .then_some(Time::default());
-        // Without a voice its deadlines wait.
+        // While this node may not speak, IKE's deadlines wait.
         let ike =
             self.core.endpoint.next_timeout().filter(|at| self.core.may_speak(self.core.looked.max(*at)));
         let syncs =
@@ -190,14 +190,13 @@ impl Member {
         own.into_iter().chain(others).chain([self.core.group.next_timeout()]).flatten().min()
     }
 
-    /// The machine has gone back to an earlier state: nothing that this node holds is valid any
-    /// more.
+    /// The machine was set back to an earlier state: all state of this node is void.
     pub fn rolled_back(&mut self, now: Time) {
         self.core.group.rolled_back(now);
         (self.core.sender, self.core.view.running, self.core.view.quorate) = (None, false, false);
         self.core.outputs.push_back(MemberOutput::ForgetSender);
-        // The data plane has gone back too, to blocks that it has used up since: its SAs go, and
-        // come with new ones.
+        // The data plane was set back too, to blocks that it has used since: its SAs go, and come
+        // back with new ones.
         self.void(now, true);
         self.shards.takes.clear();
         (self.shards.provisional, self.shards.inherited) = (ShardSet::EMPTY, ShardSet::EMPTY);
@@ -205,9 +204,9 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// The machine may have gone back to an earlier state: nothing encrypted leaves until another
-    /// sender ID has been granted, so that no IV comes again. What this node holds it keeps; if it
-    /// is too old, the others' engine has gone on without it.
+    /// The machine may have been set back to an earlier state. Nothing encrypted leaves until
+    /// another sender ID has been granted, so that no IV repeats. This node keeps its state; if
+    /// that is too old, the others' engine has gone on without it.
     pub fn doubts_itself(&mut self, now: Time) {
         self.core.sender = None;
         self.core.outputs.push_back(MemberOutput::ForgetSender);
@@ -215,37 +214,37 @@ impl Member {
         self.hear_group(now);
     }
 
-    /// The disk has what [`MemberOutput::Persist`] told.
+    /// The disk has what [`MemberOutput::Persist`] asked for.
     pub fn persisted(&mut self, now: Time, durable: &Durable) {
         self.core.group.persisted(durable);
         self.hear_group(now);
     }
 
-    /// The health of a port: carrier, driver.
+    /// The state of a port: carrier, driver.
     pub fn set_link(&mut self, now: Time, link: u8, up: bool) {
         self.core.group.set_link(now, link, up);
         self.hear_group(now);
     }
 
-    /// How much of one processor the host takes, in thousandths: for the other nodes to show.
+    /// The host's load of one processor, in thousandths, for the other nodes to show.
     pub fn set_load(&mut self, load: u16) {
         self.shards.load = load;
         self.shards.tell_used(&mut self.core);
     }
 
-    /// Which neighbours this node knows, by the ports' places in the configuration: whoever is
-    /// given shards asks for them in time.
+    /// The neighbours that this node knows, each with its port's place in the configuration: the
+    /// next owner of a shard resolves them in time.
     pub fn set_neighbours(&mut self, neighbours: impl Iterator<Item = (u8, IpAddr)>) {
         self.shards.neighbours.clear();
         self.shards.neighbours.extend(neighbours.take(MAX_NEIGHBOURS));
     }
 
-    /// IVs run low: another sender ID is wanted.
+    /// IVs run low: requests another sender ID.
     pub fn renew_sender(&mut self, now: Time) {
         self.core.group.renew_sender(now);
     }
 
-    /// The host's turn ends: what has changed is told to the others.
+    /// The host's turn ends: publishes the changes.
     pub fn pump(&mut self, now: Time) {
         self.replication.turn(&mut self.core, now);
         self.configuration.tell_untold_pieces(&mut self.core);
@@ -259,7 +258,7 @@ impl Member {
         next.or_else(|| self.core.multicasts.pop_front().map(MemberOutput::Multicast))
     }
 
-    /// Says the next part, as soon as enough of what went before has reached everybody.
+    /// Sends the next chunk, as soon as enough of the earlier ones have reached every node.
     pub(super) fn tell_more(&mut self, now: Time) {
         for _ in 0..MAX_CHUNKS_PER_TURN {
             if self.replication.tells_more(&self.core) {
@@ -269,14 +268,15 @@ impl Member {
         }
     }
 
-    /// Takes in what the group has to tell, in its order.
+    /// Takes in the group's events, in their order.
     fn hear_group(&mut self, now: Time) {
         while let Some(output) = self.core.group.poll_output() {
             match output {
                 GroupOutput::View(start) => self.view(now, start),
                 GroupOutput::NoView => {
                     self.core.view.running = false;
-                    // Of a ring that is over. What counts of it is said again in the next.
+                    // These are of a ring that is over. What still counts is published again in the
+                    // next.
                     self.core.multicasts.clear();
                     self.core.view.no_view.get_or_insert(now);
                 }
@@ -340,41 +340,40 @@ impl Member {
         self.configuration.refused(now, name, reason);
     }
 
-    /// True if this node, which leaves, has nothing left to give away, and the others know; or if
-    /// nobody could take it. While a view begins, because another node leaves too, that is not
-    /// known yet.
+    /// True if this leaving node has nothing left to give away and the others know it, or if no
+    /// node could take its shards. While a view begins, because another node leaves too, this is
+    /// not known yet.
     pub fn is_empty_handed(&mut self, now: Time) -> bool {
         self.shards.is_empty_handed(&mut self.core, now)
     }
 
-    /// Child SAs that are taken in here now count as seen up to these floors.
+    /// Packets of Child SAs are accepted here, and numbers up to these floors count as seen.
     pub fn taken_in(&mut self, now: Time, floors: &[(Spi, u64)]) {
         self.replication.numbers.taken_in(&self.core, &self.replication.replicas, now, floors);
     }
 
-    /// Nothing of these shards is being worked on any more.
+    /// No packet of these shards is being worked on any more.
     pub fn flushed(&mut self, now: Time, flushed: &Flushed) {
         self.shards.flushed(&mut self.core, &mut self.replication, now, flushed);
     }
 
-    /// Packets a second that the ports of this node can bring it at most.
+    /// Sets the most packets a second that the ports of this node can receive.
     pub fn set_line_rate(&mut self, rate: u64) {
         self.replication.numbers.set_line_rate(&mut self.core, rate);
     }
 
-    /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.
+    /// A Child SA has used half of its last block, or has none, at this rate in packets a second.
     pub fn numbers_low(&mut self, now: Time, spi_in: Spi, rate: u64) {
         self.shards.numbers_low(&mut self.core, &mut self.replication, now, spi_in, rate);
     }
 
-    /// This node has heard, for the first time or again, that the path to there takes no more than
-    /// that.
+    /// This node has learned, for the first time or again, the MTU of the path to `remote`.
     pub fn learned_path_mtu(&mut self, now: Time, remote: IpAddr, mtu: u16) {
         self.replication.paths.learned_path_mtu(&mut self.core, now, remote, mtu);
     }
 }
 
-/// What the group asks of the host is the host's.
+/// Turns an output of the group into one of the member.
 fn passed_on(output: GroupOutput) -> Option<MemberOutput> {
     Some(match output {
         GroupOutput::Datagram { to, link, bytes } => MemberOutput::Datagram { to, link, bytes },

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use testudo_base::spi::SenderId;
 
-/// A node of the cluster, by its static number: corosync's `nodeid`, and the node slot of its
-/// sender IDs (RFC 6054).
+/// Number of a node of the cluster: corosync's `nodeid`, and the node slot of its sender IDs (RFC
+/// 6054).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId(u8);
 
 impl NodeId {
-    /// The highest number: sender IDs have room for no more. 0 is a gateway that stands alone.
+    /// The highest number: sender IDs have room for no more. 0 stands for a lone gateway.
     pub const MAX: u8 = SenderId::LAST_NODE;
 
     /// `None` unless the number is 1 to [`Self::MAX`].
@@ -23,13 +23,13 @@ impl NodeId {
         self.0
     }
 
-    /// The sender ID of one incarnation of this node. `None`: no such incarnation.
+    /// The sender ID of one incarnation of this node. `None` if there is no such incarnation.
     pub fn sender(self, incarnation: u16) -> Option<SenderId> {
         SenderId::from_parts(self.0, incarnation)
     }
 }
 
-/// For people.
+/// The numbers as a text.
 pub fn names(nodes: &[NodeId]) -> String {
     nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -1,19 +1,18 @@
-//! Shards and who owns them.
+//! Shards and their ranks.
 
 use crate::node::NodeId;
 use std::cmp::Reverse;
 use testudo_base::spi::Shard;
 
-/// Who would own each shard among some nodes, by rank: rendezvous hashing, so that when a node
-/// leaves only its own shards change hands, and each goes to whom every node knew before as its
-/// standby.
+/// The nodes that would own a shard, by rank: rendezvous hashing. When a node leaves, only its own
+/// shards change hands, and each goes to the node that all knew before as its standby.
 pub fn ranks(shard: Shard, nodes: &[NodeId]) -> Vec<NodeId> {
     let mut ranked: Vec<NodeId> = nodes.to_vec();
     ranked.sort_unstable_by_key(|node| rank(shard, *node));
     ranked
 }
 
-/// What nodes are ranked by for a shard: the least is the first.
+/// Sort key of a node for a shard: the least is the first rank.
 pub(crate) fn rank(shard: Shard, node: NodeId) -> (Reverse<u64>, NodeId) {
     (Reverse(weight(shard, node)), node)
 }
@@ -42,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_leaves_its_own_shards_to_their_second_ranks_and_nothing_else_moves() {
+    fn a_leaving_node_moves_only_its_own_shards_to_their_second_ranks() {
         let before = nodes(1..=5);
         let after = nodes([1, 2, 4, 5]);
         for shard in all() {

@@ -199,8 +199,8 @@ fn a_host_that_does_not_listen_is_put_out_and_comes_back_when_it_does() {
     assert!(!rig.members[2].told.contains(&EngineEvent::PutOut), "it has not listened yet");
     let among_two = (1, b"among two".to_vec());
     rig.members[0].send(among_two.1.clone());
-    // It waits behind the megabytes. Node 3 comes back as soon as it listens, and what is then still
-    // to be sent belongs to no view.
+    // It waits behind the megabytes. Node 3 comes back as soon as it listens, and what is then
+    // still to be sent belongs to no view.
     wait_until("the message in the view of two", LIMIT, || {
         rig.members[..2].iter_mut().for_each(Member::listen);
         let heard = rig.members[..2].iter().all(|member| member.messages().contains(&among_two));
@@ -235,12 +235,12 @@ fn a_daemon_that_is_killed_is_detected_and_joined_again_when_it_is_back() {
     report("view without a killed corosync", times);
     let rings: Vec<_> = rig.members[0].views().iter().map(|view| view.ring).collect();
     assert!(rings.is_sorted_by(|one, next| one < next), "{rings:?}");
-    // What was said to the others while node 3 was away is not repeated to it.
+    // Messages to the others while node 3 was away are not repeated to it.
     assert!(rig.members[2].messages().iter().all(|(from, _)| *from == 3));
 }
 
 #[test]
-fn who_is_cut_off_has_no_quorum_and_comes_back() {
+fn a_node_that_is_cut_off_has_no_quorum_and_returns() {
     let mut rig = Rig::start("engine-cut");
     let mut times = Vec::new();
     for how in [Cut::Carrier, Cut::Silent] {
@@ -249,7 +249,7 @@ fn who_is_cut_off_has_no_quorum_and_comes_back() {
         rig.wait_for_view(&[1, 2], &[1, 2]);
         times.push(began.elapsed());
         rig.wait_for("the minority's view", |rig| rig.has_no_quorum(3));
-        // A node on its own goes on sending to itself; nothing of that counts.
+        // An isolated node continues to deliver to itself; none of that counts.
         let before = rig.members[2].messages().len();
         let _taken = rig.members[2].engine.multicast(b"alone".to_vec());
         rig.cluster.heal().unwrap();
@@ -271,9 +271,9 @@ fn who_is_cut_off_has_no_quorum_and_comes_back() {
 
 /// `two_node`: corosync calls both halves quorate, and neither can know that it is the only one.
 #[test]
-fn of_two_nodes_with_a_vote_each_none_is_quorate_alone() {
+fn neither_of_two_nodes_is_quorate_alone() {
     let mut rig = Rig::start_with("engine-two", 2, |ring| ring.quorum("two_node: 1"));
-    // Whose daemon sees the other's may begin alone.
+    // A node whose daemon sees the other's may begin a view alone.
     let before: Vec<usize> = rig.members.iter().map(|member| member.views().len()).collect();
     rig.cluster.cut(2, Net::Cluster, Cut::Silent).unwrap();
     rig.wait_for("two minorities", |rig| [1, 2].iter().all(|node| rig.has_no_quorum(*node)));
@@ -299,8 +299,7 @@ fn a_stopped_daemon_counts_as_gone_and_ends_no_host() {
     let mut rig = Rig::start("engine-stopped");
     rig.daemons[2].pause().unwrap();
     rig.wait_for_view(&[1, 2], &[1, 2]);
-    // Nobody who ends an engine waits for a daemon that does not answer, and this one will not
-    // before it goes on.
+    // Ending an engine must not wait for a daemon that does not answer, and this one is stopped.
     let (member, (tell, told)) = (rig.members.pop(), mpsc::channel());
     let ending = std::thread::spawn(move || {
         drop(member);
@@ -357,10 +356,10 @@ fn of_another_process(namespace: &Namespace, node: u8, user: Option<&str>) -> St
 }
 
 #[test]
-fn what_is_wrong_is_told_in_words_that_help() {
+fn errors_are_reported_with_a_remedy() {
     let mut rig = Rig::start("engine-wrong");
     let node3 = rig.cluster.node(3).clone();
-    // A second process of a node gives way, and disturbs nobody for long.
+    // A second process of a node yields, and disturbs the first only briefly.
     let told = of_another_process(&node3, 3, None);
     assert!(told.contains("of this node is in corosync's group already"), "{told}");
     rig.wait_for_view(&[1, 2, 3], &[1, 2, 3]);

@@ -1,21 +1,21 @@
-//! When a view begins: agreed within the total order, so that it begins at the same place for all
-//! of its members.
+//! Agreement on the beginning of a view, within the total order, so that the view begins at the
+//! same position for all of its members.
 //!
-//! Corosync tells a membership on one descriptor and its quorum on another, up to 30 ms later, and
-//! the members of a group may change while the ring stays: a daemon of ours that starts again. So
-//! the order is divided into *epochs*. One ends, for all who see it, with every change of members
-//! or ring, and where a member says that quorum is gone. The first member (the lowest number) opens
-//! the next; each then says, once corosync's quorum is that of CPG's ring, that it is *ready*, and
-//! quotes the opening: what somebody said before the last change counts for nothing, however late
-//! it comes. When the last member is ready the view begins. It has a name of its own: the low bits
-//! of [`RingId::seq`] count the views of a ring, and in the place of the ring's representative
-//! stands what its epoch was opened with, so that a group of which everybody has started again
-//! meets no old name.
+//! Corosync reports a membership on one descriptor and its quorum on another, up to 30 ms later,
+//! and the members of a group may change while the ring stays: a daemon of ours that restarts. So
+//! the order is divided into *epochs*. An epoch ends, for all that see it, with every change of
+//! members or ring, and where a member states that quorum is gone. The first member (the lowest
+//! number) opens the next one. Once corosync's quorum is that of CPG's ring, each member states
+//! that it is *ready*, and quotes the opening: statements from before the last change do not count,
+//! however late they come. When the last member is ready, the view begins. It has a name of its
+//! own: the low bits of [`RingId::seq`] count the views of a ring, and the epoch's opening number
+//! takes the place of the ring's representative. So a group whose members have all restarted meets
+//! no old name.
 //!
-//! A process that stands still is put out by the [`Roll`], at one place for all: an epoch ends
-//! there, and who is out counts for nothing in the next ones. Those who remain are quorate only as
-//! more than half of all nodes, whatever corosync says: its daemons vote, and the one beside the
-//! process that stands still does too.
+//! A process that stands still is put out by the [`Roll`], at one position for all: an epoch ends
+//! there, and the process does not count in the next ones. The remaining processes are quorate only
+//! if they are more than half of all nodes, whatever corosync says: its daemons vote, including the
+//! one beside the process that stands still.
 
 use super::error::{Error, Result};
 use super::roll::Roll;
@@ -28,36 +28,36 @@ use std::mem;
 /// Bits of [`RingId::seq`] that count the views of a ring.
 const GENERATION_BITS: u32 = 24;
 
-/// What one connection to corosync has told, and what follows from it.
+/// The reports of one connection to corosync, and the conclusions from them.
 #[derive(Debug)]
 pub(super) struct Agreement {
     me: Process,
-    /// How many nodes are configured.
+    /// Number of configured nodes.
     nodes: usize,
-    /// The next epoch that this process opens.
+    /// Number of the next epoch that this process opens.
     serial: u64,
     /// The processes of the group, sorted; empty until this one has joined.
     members: Vec<Process>,
     roll: Roll,
-    /// The ring that CPG's order has come to. Who joins is told of the next one only.
+    /// The ring that CPG's order has reached. A process that joins learns only of the next one.
     ring: Option<Ring>,
     quorum: Option<(Ring, bool)>,
-    /// Quorum was gone, of whatever ring, and the host does not know.
+    /// True if quorum was gone, in any ring, and the host does not know.
     untold: bool,
     epoch: Epoch,
-    /// The last view that has begun: its ring, and how many have begun there.
+    /// The last view that has begun: its ring, and how many have begun in that ring.
     begun: (Ring, u32),
-    /// Members and ring of which the host has been told that they are not quorate.
+    /// Members and ring that the host knows not to be quorate.
     told_lost: Option<(Ring, Vec<Process>)>,
     announcements: Vec<Standing>,
     events: Vec<EngineEvent>,
 }
 
-/// From one change to the next.
+/// The time between two changes.
 #[derive(Debug, Default)]
 struct Epoch {
     opened: Option<u64>,
-    /// What this process has said, and not taken back: that this ring is quorate.
+    /// The ring that this process has promised to be quorate, and not taken back.
     promised: Option<Ring>,
     ready: BTreeMap<Process, Ready>,
     /// The view that has begun.
@@ -65,8 +65,8 @@ struct Epoch {
 }
 
 impl Agreement {
-    /// That of a process that has not joined yet, in a cluster of so many nodes. No two connections
-    /// of a node may have the same `serial`, nor one soon after.
+    /// The state of a process that has not joined yet, in a cluster of `nodes` nodes. Two
+    /// connections of a node must not have equal or close values of `serial`.
     pub(super) fn new(me: Process, nodes: usize, serial: u64) -> Self {
         Self {
             me,
@@ -90,17 +90,17 @@ impl Agreement {
         self.me
     }
 
-    /// What this process has to say to the others, in order.
+    /// Takes the statements of this process for the others, in order.
     pub(super) fn take_announcements(&mut self) -> Vec<Standing> {
         mem::take(&mut self.announcements)
     }
 
-    /// What the host has to hear, in order.
+    /// Takes the events for the host, in order.
     pub(super) fn take_events(&mut self) -> Vec<EngineEvent> {
         mem::take(&mut self.events)
     }
 
-    /// The members of the group have changed. `Err` tells why this process cannot stay with them.
+    /// The members of the group have changed. `Err` says why this process cannot stay with them.
     pub(super) fn members(&mut self, mut members: Vec<Process>) -> Result<()> {
         members.sort_unstable();
         members.dedup();
@@ -117,23 +117,23 @@ impl Agreement {
         Ok(())
     }
 
-    /// CPG's order has come to another ring.
+    /// CPG's order has reached another ring.
     pub(super) fn ring(&mut self, ring: Ring) {
         self.ring = Some(ring);
         self.roll.begin();
         self.next_epoch();
     }
 
-    /// Quorum of a ring.
+    /// The quorum of a ring has been reported.
     pub(super) fn quorum(&mut self, ring: Ring, quorate: bool) {
         self.quorum = Some((ring, quorate));
         self.untold |= !quorate;
         self.reconsider();
     }
 
-    /// The host's message of a member. Outside of a quorate view it belongs to none, and is dropped
-    /// by all who see it: so members that come from the same view have had the same messages,
-    /// although they learn at different times how it goes on.
+    /// A message of a member's host. Outside of a quorate view all that see it drop it: so members
+    /// that come from the same view have had the same messages, although they learn of its end at
+    /// different times.
     pub(super) fn message(&mut self, from: Process, bytes: Vec<u8>) {
         let view = self.epoch.view.as_ref().filter(|_| !self.roll.is_out(from));
         if let Some(from) = from.number().filter(|from| view.is_some_and(|view| view.members.contains(from)))
@@ -142,7 +142,7 @@ impl Agreement {
         }
     }
 
-    /// What a member says of itself.
+    /// A statement of a member.
     pub(super) fn standing(&mut self, from: Process, standing: Standing) {
         if !self.members.contains(&from) || self.roll.is_out(from) {
             return;
@@ -185,10 +185,10 @@ impl Agreement {
         self.reconsider();
     }
 
-    /// Says what follows from what is known here, if it has not been said.
+    /// Makes the statements that follow from the present state, unless they were made already.
     fn reconsider(&mut self) {
         let ring = self.ring.or(self.quorum.map(|(ring, _)| ring));
-        // Quorum of another ring says nothing about this one: its own is still to come.
+        // The quorum of another ring says nothing about this one; its own is still to come.
         let matched = self.quorum.filter(|(of, _)| Some(*of) == ring && !self.members.is_empty());
         match matched {
             Some((ring, true)) if self.is_enough() => self.promise(ring),
@@ -202,12 +202,13 @@ impl Agreement {
         self.members.iter().copied().filter(|member| !self.roll.is_out(*member))
     }
 
-    /// The others have put this process out.
+    /// True if the others have put this process out.
     pub(super) fn is_out(&self) -> bool {
         self.roll.is_out(self.me)
     }
 
-    /// Without those who stand still, and may wake up any time, there must be more than half.
+    /// Without the processes that stand still, and may wake up at any time, there must be more than
+    /// half.
     fn is_enough(&self) -> bool {
         self.roll.is_complete() || self.present().count() * 2 > self.nodes
     }
@@ -225,8 +226,8 @@ impl Agreement {
     }
 
     fn renounce(&mut self, ring: Ring) {
-        // A promise of this epoch counts, or will. Whatever begins or has begun with it ends for
-        // all members at one place: where this comes to stand.
+        // A promise of this epoch counts, or will. A view of this epoch ends for all members at one
+        // position: where this statement is delivered.
         if self.epoch.promised.take().is_some() {
             self.announcements.push(Standing::NotQuorate);
         }
@@ -248,14 +249,14 @@ impl Agreement {
         self.events.push(EngineEvent::View(View { ring, members, quorate: false }));
     }
 
-    /// Begins the view if its last member has become ready. Only what stands in the order decides.
+    /// Begins the view if its last member has become ready. Only delivered statements decide.
     fn begin(&mut self) {
         let mut rings = self.epoch.ready.values().map(|ready| ready.ring);
         let Some(ring) = rings.next().filter(|first| rings.all(|ring| ring == *first)) else { return };
         let complete = self.epoch.ready.len() == self.present().count() && self.epoch.view.is_none();
         let Some(members) = self.numbers().filter(|_| complete) else { return };
-        // Who has no more than half by itself may be quorate by a vote that was another's before:
-        // the host must know of that.
+        // A view of no more than half of the nodes may be quorate by a vote that another one had
+        // before: the host must know of that.
         if mem::take(&mut self.untold) && members.len() * 2 <= self.nodes {
             self.tell_lost(ring, members.clone());
         }
@@ -268,15 +269,15 @@ impl Agreement {
         self.events.push(EngineEvent::View(view));
     }
 
-    /// How many views have begun in that ring.
+    /// How many views have begun in this ring.
     fn generation(&self, ring: Ring) -> u32 {
         if self.begun.0 == ring { self.begun.1 } else { 0 }
     }
 
-    /// The members' node numbers, if each is one and stands for one process.
+    /// The members' node numbers, if each is valid and stands for one process.
     fn numbers(&self) -> Option<Vec<NodeId>> {
         let numbers: Vec<NodeId> = self.present().map(Process::number).collect::<Option<_>>()?;
-        // Sorted by node, twins stand side by side.
+        // Sorted by node, so that twins are adjacent.
         numbers.is_sorted_by(|one, next| one < next).then_some(numbers)
     }
 

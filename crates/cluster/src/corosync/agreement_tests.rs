@@ -1,4 +1,4 @@
-//! Agreements against an order that joins, leaves, changes rings and tells quorum late.
+//! Agreements against an order of joins, leaves, ring changes and late quorum.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,16 +16,16 @@ fn process(node: u32) -> Process {
 struct Cluster {
     nodes: BTreeMap<Process, Agreement>,
     told: BTreeMap<Process, Vec<EngineEvent>>,
-    /// Multicast, and not yet in its place.
+    /// Multicast and not delivered yet.
     under_way: BTreeMap<Process, VecDeque<Vec<u8>>>,
     ring: Ring,
-    /// How many nodes the cluster may have.
+    /// Number of configured nodes.
     configured: usize,
-    /// Put out; their daemons keep them in the group.
+    /// Processes that stand still; their daemons keep them in the group.
     standing_still: BTreeSet<Process>,
-    /// What those were told who have been put out.
+    /// Events of processes that have been put out.
     gone: Vec<Vec<EngineEvent>>,
-    /// What the next connection numbers its epochs from.
+    /// First epoch number of the next connection.
     serial: u64,
 }
 
@@ -47,7 +47,7 @@ impl Cluster {
     fn join(&mut self, process: Process) {
         self.serial += 1_000_000;
         let mut fresh = Agreement::new(process, self.configured, self.serial);
-        // A daemon lets nobody join before it has told quorum of its ring.
+        // A daemon lets nobody join before it has reported the quorum of its ring.
         fresh.quorum(self.ring, true);
         self.nodes.insert(process, fresh);
         self.told.insert(process, Vec::new());
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// The oldest message of a process comes to its place in the order.
+    /// Delivers the oldest message of a process.
     fn order(&mut self, from: Process) -> bool {
         use super::super::wire::{Incoming, read};
         let Some(framed) = self.under_way.get_mut(&from).and_then(VecDeque::pop_front) else { return false };
@@ -104,7 +104,7 @@ impl Cluster {
         true
     }
 
-    /// A process that was put out goes on: it leaves, and joins anew.
+    /// An expelled process continues: it leaves, and joins again.
     fn wake_up(&mut self, process: Process) {
         if self.standing_still.remove(&process) {
             self.members();
@@ -112,7 +112,7 @@ impl Cluster {
         }
     }
 
-    /// These say so often that they are alive.
+    /// These nodes state that they are alive, this many times.
     fn alive(&mut self, nodes: &[u32], times: u32) {
         for _ in 0..times {
             for node in nodes {
@@ -244,8 +244,8 @@ fn quorum_that_is_lost_within_a_ring_ends_the_view_at_one_place_and_its_return_b
     }
 }
 
-/// A process that stood still for a moment finds both words about quorum, and only then the ring
-/// that they are about.
+/// A process that stood still for a moment finds both reports about quorum before the ring that
+/// they are about.
 #[test]
 fn half_of_the_nodes_hear_that_quorum_was_gone_before_it_came_back() {
     for (configured, told) in [(2, 2), (1, 1)] {
@@ -286,7 +286,7 @@ fn a_promise_under_way_counts_no_longer_when_members_have_come_and_gone() {
 }
 
 #[test]
-fn who_joins_second_on_a_node_gives_way_and_strangers_are_named() {
+fn the_second_process_of_a_node_yields_and_strangers_are_reported() {
     let one = Process { node: 1, pid: 1 };
     let other = Process { node: 1, pid: 2 };
     let mut late = Agreement::new(other, 3, 0);
@@ -309,7 +309,7 @@ fn who_joins_second_on_a_node_gives_way_and_strangers_are_named() {
 }
 
 #[test]
-fn what_is_out_of_place_or_of_a_stranger_begins_nothing() {
+fn misplaced_messages_and_strangers_begin_no_view() {
     let mut cluster = three();
     let node = cluster.nodes.get_mut(&process(1)).unwrap();
     node.ring(R2);
@@ -331,7 +331,7 @@ fn what_is_out_of_place_or_of_a_stranger_begins_nothing() {
 }
 
 #[test]
-fn who_stands_still_is_put_out_at_one_place_and_comes_back() {
+fn a_stopped_process_is_expelled_at_one_place_and_returns() {
     for still in 1..=3_u32 {
         let mut cluster = three();
         let before = cluster.views(process(still)).last().unwrap().ring;
@@ -342,8 +342,8 @@ fn who_stands_still_is_put_out_at_one_place_and_comes_back() {
         assert!(cluster.standing_still.is_empty());
         cluster.alive(&others, 1);
         assert_eq!(cluster.standing_still, BTreeSet::from([process(still)]));
-        // What it says when it wakes up, before it has read how far the others are, counts for
-        // nothing.
+        // Statements that it makes when it wakes up, before it has read how far the others are, do
+        // not count.
         for said in [Standing::Alive, Standing::NotQuorate, Standing::Open(99)] {
             cluster.nodes.values_mut().for_each(|node| node.standing(process(still), said));
         }
@@ -366,7 +366,7 @@ fn who_stands_still_is_put_out_at_one_place_and_comes_back() {
 }
 
 #[test]
-fn who_stands_still_while_a_view_is_formed_holds_it_up_no_longer_than_that() {
+fn a_process_stopped_during_view_formation_delays_it_only_until_its_expulsion() {
     let mut cluster = three();
     cluster.ring = R2;
     for node in [1, 2] {
@@ -391,7 +391,7 @@ fn whoever_speaks_now_and_then_stays_and_those_who_remain_must_be_more_than_half
         cluster.alive(&[3], 1);
     }
     assert!(cluster.standing_still.is_empty());
-    // One of three, in a cluster of four nodes: all but it stand still, and may wake up as the
+    // One of three, in a cluster of four nodes: the others stand still, and may wake up as the
     // majority that they are.
     cluster.alive(&[2], 5);
     assert_eq!(cluster.standing_still, BTreeSet::from([process(1), process(3)]));
@@ -410,7 +410,7 @@ fn whoever_speaks_now_and_then_stays_and_those_who_remain_must_be_more_than_half
 
 type Messages = Vec<Vec<u8>>;
 
-/// What one process saw of each quorate view: its messages, and whether it saw its end.
+/// For each quorate view that one process saw: its messages, and whether the process saw its end.
 fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
     let mut all: Vec<(View, Messages, bool)> = Vec::new();
     for event in told {
@@ -430,8 +430,8 @@ fn histories(told: &[EngineEvent]) -> Vec<(View, Messages, bool)> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: one name, one view, with the same messages for all who
-    /// saw it to its end; and when nothing happens any more, all have the same one.
+    /// Whatever happens in whatever order: one name, one view, with the same messages for all that
+    /// saw it to its end; and when nothing happens any more, all have the same view.
     #[test]
     fn views_and_their_messages_are_the_same_for_all(steps in prop::collection::vec((0_u8..20, 1_u32..=4), 1..300)) {
         let mut cluster = three_of(4);
@@ -456,7 +456,7 @@ proptest! {
                 _ => drop(cluster.order(process)),
             }
         }
-        // Queued words may put out more of them.
+        // Queued statements may put out more of them.
         cluster.settle();
         for node in 1..=4 {
             cluster.quorum(process(node), true);

@@ -1,4 +1,4 @@
-//! The engine that real clusters run on: corosync's closed process groups (CPG) and its votequorum.
+//! The engine of real clusters: corosync's closed process groups (CPG) and its votequorum.
 //!
 //! One thread calls corosync's libraries and nothing else does: they block while a daemon does not
 //! answer. The host hands messages over and takes events, and waits for [`Corosync::wake_fd`].
@@ -6,11 +6,11 @@
 //! The host loads the libraries ([`Libraries::load`]). A gateway that stands alone does not, and
 //! runs without them.
 //!
-//! A daemon that dies is waited for: [`EngineEvent::Down`] tells of it once, and the next view that
-//! it is back. Messages that had not been sent when a view ended are dropped, for they belong to
-//! it: whoever still wants to say something says it anew.
+//! A daemon that dies is waited for: [`EngineEvent::Down`] reports it once, and the next view says
+//! that it is back. Messages that were not sent when a view ended belong to that view and are
+//! dropped: the host must publish again what still counts.
 //!
-//! A host has to fetch what is told: one that stands still for seconds, stopped or stuck, is put
+//! A host has to take its events. A host that stands still for seconds, stopped or stuck, is put
 //! out by the others, and joins again when it goes on.
 
 mod agreement;
@@ -39,7 +39,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// `CPG_NAMELEN_MAX` without the closing NUL.
 const GROUP_NAME: usize = 127;
 
-/// A member of a group in the corosync of this host.
+/// A member of a group in this host's corosync.
 pub struct Corosync {
     shared: Arc<Shared>,
 }
@@ -80,20 +80,20 @@ impl Corosync {
         Ok(Self { shared })
     }
 
-    /// Leaves the group and joins it again: what this engine has told, and the others think of this
-    /// node, no longer holds.
+    /// Leaves the group and joins it again: the events so far, and the others' knowledge of this
+    /// node, are void.
     pub fn rejoin(&mut self) {
         self.shared.rejoin();
     }
 
     /// Whether the witness (corosync's quorum device) gives this node its vote, as of the last
-    /// look, one a second. `None` if corosync has none, or is not there.
+    /// check, one a second. `None` if corosync has no witness, or is not running.
     pub fn witness(&self) -> Option<bool> {
         self.shared.witness()
     }
 
-    /// Readable from the moment when there is an event, or room again after [`Engine::multicast`]
-    /// has given a message back, until [`Engine::next_event`] has found none.
+    /// A descriptor that is readable from the moment when there is an event, or room again after
+    /// [`Engine::multicast`] has returned a message, until [`Engine::next_event`] has found none.
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake_host.as_fd()
     }
@@ -111,7 +111,7 @@ impl Engine for Corosync {
 
 impl Drop for Corosync {
     fn drop(&mut self) {
-        // A thread that is stuck in a library ends with the process, or when the daemon goes on.
+        // A thread that hangs in a library ends with the process, or when the daemon continues.
         let _ended = self.shared.stop(STOP_TIMEOUT);
     }
 }

@@ -1,26 +1,26 @@
-//! Who is still there, called over in the total order: a process may stand still while its daemon
-//! keeps it in the group.
+//! The roll: detects processes that stand still while their daemon keeps them in the group, in the
+//! total order.
 //!
-//! Every process says that it is alive a few times a second, as long as its host serves it, and
-//! never again before what it said last has come to its place. Whoever says nothing while another
-//! has said it several times is *put out*: the others go on without it. No clock has a say in that,
-//! so all agree on it at every place in the order; and an order that stands still while rings are
-//! formed puts nobody out. With the next change of members or ring the roll is called anew: who
-//! comes knows nothing of before.
+//! Every process states that it is alive a few times a second, as long as its host serves it, and
+//! never before its last statement has been delivered. A process that states nothing while another
+//! has stated it several times is *put out*: the others go on without it. No clock is involved, so
+//! all nodes agree on it at every position in the order; and an order that rests while rings are
+//! formed puts nobody out. The next change of members or ring starts the roll anew, because a
+//! joining process knows nothing of the time before.
 
 use super::wire::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// From one word to the next.
+/// Interval between two statements of a process.
 pub(super) const ROLL_INTERVAL: Duration = Duration::from_millis(200);
-/// So often may one other process have spoken since.
+/// Bound on the statements of one other process since a process's last one.
 const MAX_MISSED: u32 = 5;
 
 /// The roll since the last change.
 #[derive(Debug, Default)]
 pub(super) struct Roll {
-    /// How often others have spoken since a process has, each by itself.
+    /// For each process, how many statements each other one has made since its last one.
     missed: BTreeMap<Process, BTreeMap<Process, u32>>,
     out: BTreeSet<Process>,
 }
@@ -31,7 +31,7 @@ impl Roll {
         *self = Self::default();
     }
 
-    /// A member is alive. True if that puts others out.
+    /// A member has stated that it is alive. Returns true if that puts others out.
     pub(super) fn alive(&mut self, process: Process, members: &[Process]) -> bool {
         self.missed.remove(&process);
         let before = self.out.len();
@@ -45,12 +45,12 @@ impl Roll {
         self.out.len() > before
     }
 
-    /// The others go on without it.
+    /// True if the process has been put out.
     pub(super) fn is_out(&self, process: Process) -> bool {
         self.out.contains(&process)
     }
 
-    /// True if nobody is out.
+    /// True if no process has been put out.
     pub(super) fn is_complete(&self) -> bool {
         self.out.is_empty()
     }

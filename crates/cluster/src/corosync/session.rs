@@ -1,5 +1,5 @@
-//! One connection to corosync: CPG, quorum and its votes together, from initialisation to the end
-//! of any.
+//! One connection to corosync: CPG, quorum and votequorum together, from initialisation until one
+//! of them ends.
 
 use super::error::{Error, Result};
 use super::wire::{Incoming, Process, Ring, read};
@@ -34,23 +34,23 @@ pub(super) enum Notification {
     Ring(Ring),
     /// A message of the group.
     Message(Process, Incoming),
-    /// Whether a ring of so many daemons is quorate.
+    /// Whether a ring is quorate, and its number of daemons.
     Quorum(Ring, bool, u32),
 }
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// Corosync has it.
     Yes,
-    /// Not now: a membership is being formed, or too much is under way.
+    /// Not now: a membership is being formed, or too many messages are under way.
     TryAgain,
 }
 
 impl Session {
     /// Connects and asks to join. The join itself comes as the first membership.
     pub(super) fn open(libraries: Libraries, node: NodeId, group: &str) -> Result<Self> {
-        // CPG first: whatever changes from here on it tells. Then quorum, which tells its present
+        // CPG first: it reports every change from here on. Then quorum, which reports its present
         // state at once.
         let cpg = Cpg::connect(libraries).map_err(Error::call("connect to corosync"))?;
         let local = cpg.nodeid().map_err(Error::call("ask corosync for its nodeid"))?;
@@ -82,7 +82,7 @@ impl Session {
         dispatch(queue, || self.quorum.dispatch())
     }
 
-    /// Whether no other ring can be quorate beside one of so many daemons that corosync calls
+    /// True if no other ring can be quorate beside one of this many daemons that corosync calls
     /// quorate.
     pub(super) fn is_the_only_one(&self, daemons: u32) -> Result<bool> {
         let info = self.info().map_err(Error::call("ask corosync for its votes"))?;
@@ -90,13 +90,13 @@ impl Session {
     }
 
     /// Whether corosync's quorum device, the witness, gives this node its vote. `None` if none is
-    /// configured, or nobody knows.
+    /// configured, or its vote is not known.
     pub(super) fn witness(&self) -> Option<bool> {
         let info = self.info().ok()?;
         (info.device_votes > 0).then_some(info.device_casts)
     }
 
-    /// What votequorum knows of this node.
+    /// Votequorum's data about this node.
     fn info(&self) -> std::result::Result<VoteInfo, CallError> {
         self.votes.info(self.me.node)
     }
@@ -139,8 +139,8 @@ impl From<QuorumEvent> for Notification {
     }
 }
 
-/// With `two_node: 1` one vote of two is a quorum, and each half of a cluster that is cut has it.
-/// Who sees both daemons is alone all the same.
+/// With `two_node: 1` one vote of two is a quorum, and each half of a divided cluster has it. A
+/// node that sees both daemons is alone in that all the same.
 fn is_majority(quorum: u32, votes: u32, daemons: u32) -> bool {
     let votes = u64::from(votes);
     u64::from(quorum) * 2 > votes || u64::from(daemons) * 2 > votes

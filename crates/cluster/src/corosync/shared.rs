@@ -1,4 +1,4 @@
-//! What the host and the engine's thread share: two bounded queues, and a descriptor to wake
+//! State shared by the host and the engine's thread: two bounded queues, and a descriptor to wake
 //! either.
 
 use super::wire;
@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages that wait to be sent: some milliseconds' worth of what corosync takes.
+/// Bound on the messages that wait to be sent: as many as corosync takes in some milliseconds.
 const MAX_OUTGOING_MESSAGES: usize = 64;
-/// Octets of them.
+/// Bound on their octets.
 const MAX_OUTGOING_OCTETS: usize = 1 << 20;
-/// Octets of events that wait for the host, before no more are fetched from corosync.
+/// Octets of events that wait for the host before no more are read from corosync.
 const MAX_EVENT_OCTETS: usize = 4 << 20;
-/// A host that has not fetched everything for so long is stuck.
+/// A host that has not taken all events for this long is stuck.
 const HOST_TIMEOUT: Duration = Duration::from_secs(1);
-/// What an event costs beside its message.
+/// Memory of an event beside its message.
 const EVENT_OVERHEAD_OCTETS: usize = 128;
 
-/// Shared by both sides.
+/// State shared by both sides.
 pub(super) struct Shared {
     queues: Mutex<Queues>,
     ended: Condvar,
@@ -30,17 +30,17 @@ pub(super) struct Shared {
 }
 
 struct Queues {
-    /// The host has fetched everything that there was by then.
+    /// Until when the host has taken all events.
     served: Instant,
-    /// Framed.
+    /// Encoded messages.
     outgoing: VecDeque<Vec<u8>>,
     outgoing_bytes: usize,
-    /// With when they came.
+    /// Events with their times.
     events: VecDeque<(Instant, EngineEvent)>,
     events_bytes: usize,
-    /// A message was given back: the host is told when there is room.
+    /// True if a message was returned: the host is woken when there is room.
     refused: bool,
-    /// The thread fetches nothing until the host has drained.
+    /// True if the thread reads nothing until the host has taken its events.
     stalled: bool,
     rejoin: bool,
     stop: bool,
@@ -68,13 +68,14 @@ impl Shared {
         Ok(Self { queues: Mutex::new(queues), ended: Condvar::new(), wake_host, wake_thread })
     }
 
-    /// Neither side panics while it holds the lock, and the queues are whole between any two steps.
+    /// Neither side panics while it holds the lock, and the queues are consistent between any two
+    /// steps.
     fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake_thread(&self) {
-        // It fails only if the counter is full, and then the thread is being woken.
+        // The write fails only if the counter is full, and then the thread is awake already.
         let _woken = self.wake_thread.wake();
     }
 
@@ -101,12 +102,12 @@ impl Shared {
     pub(super) fn next_event(&self) -> Option<EngineEvent> {
         let mut queues = self.lock();
         let Some((came, event)) = queues.events.pop_front() else {
-            // Under the lock: what comes next sets it again.
+            // Under the lock, so that the next event sets it again.
             let _was_unset = self.wake_host.read();
             queues.served = Instant::now();
             return None;
         };
-        // It may never find the queue empty, and be no more than some turns late.
+        // A host that never finds the queue empty is still at most some turns late.
         queues.served = queues.served.max(came);
         queues.events_bytes -= cost(&event);
         if queues.stalled && queues.events_bytes <= MAX_EVENT_OCTETS / 2 {
@@ -126,7 +127,7 @@ impl Shared {
         self.lock().witness
     }
 
-    /// Asks the thread to end; true if it has within that time.
+    /// Asks the thread to end. Returns true if it has ended within this time.
     pub(super) fn stop(&self, within: Duration) -> bool {
         let mut queues = self.lock();
         queues.stop = true;
@@ -139,7 +140,7 @@ impl Shared {
     }
 
     fn wake_host(&self) {
-        // It fails only if the counter is full, and then the host is being woken.
+        // The write fails only if the counter is full, and then the host is awake already.
         let _woken = self.wake_host.write(1);
     }
 
@@ -149,12 +150,12 @@ impl Shared {
         self.lock().stop
     }
 
-    /// True if the host has looked lately.
+    /// True if the host has taken its events lately.
     pub(super) fn served(&self) -> bool {
         self.lock().served.elapsed() < HOST_TIMEOUT
     }
 
-    /// True if the host has enough to read for now.
+    /// True if the host has enough events for now.
     pub(super) fn stall(&self) -> bool {
         let mut queues = self.lock();
         queues.stalled = queues.events_bytes >= MAX_EVENT_OCTETS;
@@ -165,7 +166,7 @@ impl Shared {
         let mut queues = self.lock();
         let before = queues.events.len();
         for event in events {
-            // What still waits belongs to the view before: no member would take it.
+            // Waiting messages belong to the view before: no member would take them.
             if !matches!(event, EngineEvent::Message { .. } | EngineEvent::Notice(_)) {
                 queues.outgoing.clear();
                 queues.outgoing_bytes = 0;
@@ -199,7 +200,7 @@ impl Shared {
         Some(framed)
     }
 
-    /// Puts back what could not be sent.
+    /// Puts back a message that could not be sent.
     pub(super) fn put_back(&self, framed: Vec<u8>) {
         let mut queues = self.lock();
         queues.outgoing_bytes += framed.len() - 1;
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_wanted_again_when_there_is_room() {
+    fn refused_messages_are_requested_again_when_there_is_room() {
         let (_poll, shared) = shared();
         let taken = (0..).take_while(|_| shared.offer(vec![1; 100]).is_ok()).count();
         assert_eq!(taken, MAX_OUTGOING_MESSAGES);
@@ -254,7 +255,7 @@ mod tests {
         assert!(is_woken(&shared));
         assert_eq!(shared.next_event(), None);
         assert!(!is_woken(&shared));
-        // Few large ones fill it too.
+        // A few large ones fill it too.
         shared.put_back(last);
         let taken = (0..).take_while(|_| shared.offer(vec![1; MAX_OUTGOING_OCTETS / 8]).is_ok()).count();
         assert_eq!(taken, 8);

@@ -1,4 +1,4 @@
-//! The engine's thread: everything that calls corosync's libraries, and the only thing that does.
+//! The engine's thread: only it calls corosync's libraries.
 
 use super::agreement::Agreement;
 use super::error::{Error, Result};
@@ -20,18 +20,18 @@ use testudo_corosync::Libraries;
 pub(super) const WAKE: Token = Token(0);
 const SESSION: [Token; 2] = [Token(1), Token(2)];
 
-/// Between two attempts to reach a daemon that is not there.
+/// Pause between two attempts to reach a daemon that is not running.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
-/// Between two attempts to send what corosync does not take now.
+/// Pause between two attempts to send a message that corosync does not take now.
 const SEND_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-/// Messages sent before corosync is heard again.
+/// Bound on the messages that are sent before corosync's events are read again.
 const MAX_SENT_AT_ONCE: usize = 64;
 
-/// Corosync calls a view quorate that is not shown to be the only one.
+/// Corosync calls a view quorate that may not be the only one.
 const TWO_NODE: &str = "corosync.conf has quorum.two_node: 1, with which each half of a cluster that is cut in two is quorate: \
     a node alone counts as one without quorum. Use a quorum device (quorum.device) or a third node, and take two_node away";
 
-/// The thread's own.
+/// State of the thread.
 pub(super) struct Thread {
     pub(super) poll: Poll,
     pub(super) shared: Arc<Shared>,
@@ -42,29 +42,30 @@ pub(super) struct Thread {
     pub(super) witness: Watch,
 }
 
-/// A session with what belongs to it.
+/// A session and the state that belongs to it.
 struct Connected {
     session: Session,
     /// Notifications that have not been digested, in order.
     notifications: VecDeque<Notification>,
     agreement: Agreement,
-    /// What has to be said before anything of the host.
+    /// Statements that must go before any message of the host.
     announcements: Vec<Standing>,
     obstacle: Option<String>,
-    /// When it is next to be said that this process is alive. `None`: that is under way.
+    /// When this process must next state that it is alive. `None` while such a statement is under
+    /// way.
     next_alive: Option<Instant>,
-    /// For the log; and whether it was said already.
+    /// Lines for the log; and whether each was logged already.
     notices: Vec<EngineEvent>,
     noticed: bool,
 }
 
 /// Why a connection ends.
 enum End {
-    /// The host wants it.
+    /// The host has asked for it.
     Stop,
     /// The others have put this process out.
     PutOut,
-    /// Corosync, or what it tells.
+    /// Corosync has failed, or reported something impossible.
     Failed(Error),
 }
 
@@ -74,19 +75,19 @@ impl From<Error> for End {
     }
 }
 
-/// How soon the thread has to look again.
+/// When the thread must check again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// There is more.
+    /// At once: there is more.
     Now,
-    /// Corosync did not take a message.
+    /// Soon: corosync did not take a message.
     Soon,
-    /// When something happens.
+    /// On the next event.
     Idle,
 }
 
 impl Thread {
-    /// Connects, and connects again, until it is told to end.
+    /// Connects, and reconnects, until it is told to end.
     pub(super) fn run(mut self) {
         let mut reported: Option<String> = None;
         while !self.shared.stopped() {
@@ -103,7 +104,7 @@ impl Thread {
             match ended {
                 End::Failed(error) => {
                     let reason = error.to_string();
-                    // As long as the reason stays the same it is told once.
+                    // A reason that stays the same is logged once.
                     if reported.as_ref() != Some(&reason) {
                         reported = Some(reason.clone());
                         self.shared.tell([EngineEvent::Down { reason }]);
@@ -112,7 +113,7 @@ impl Thread {
                 End::PutOut => self.shared.tell([EngineEvent::PutOut]),
                 End::Stop => {}
             }
-            // With a host that is stuck the others would wait for it again.
+            // If the host is stuck, the others would have to wait for it again.
             while !self.shared.stopped() {
                 self.wait(RECONNECT_INTERVAL);
                 if self.shared.served() {
@@ -129,8 +130,8 @@ impl Thread {
             let watched = self.poll.registry().register(&mut SourceFd(fd), token, Interest::READABLE);
             watched.map_err(Error::Watch)?;
         }
-        // Nanoseconds: no connection begins soon enough, nor opens epochs fast enough, to meet the
-        // numbers of the one before.
+        // In nanoseconds: no connection begins soon enough, or opens epochs fast enough, to reach
+        // the numbers of the one before.
         let serial = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let agreement = Agreement::new(session.me, self.nodes, serial);
         Ok(Connected {
@@ -145,18 +146,18 @@ impl Thread {
         })
     }
 
-    /// Before the libraries close them, and the numbers stand for something else.
+    /// Ends watching before the libraries close the descriptors and their numbers are reused.
     fn unwatch(&self, session: &Session) {
         for fd in &session.fds {
-            // What the library has closed already is no longer watched.
+            // A descriptor that the library has closed already is not watched any more.
             let _gone = self.poll.registry().deregister(&mut SourceFd(fd));
         }
     }
 
-    /// Lets some time go by, less if somebody wakes the thread.
+    /// Sleeps up to `limit`, or until the thread is woken.
     fn wait(&mut self, limit: Duration) {
         let mut events = Events::with_capacity(8);
-        // Interrupted or not, everything is looked at afterwards.
+        // Interrupted or not, the loop checks everything afterwards.
         let _interrupted = self.poll.poll(&mut events, Some(limit));
     }
 
@@ -184,8 +185,8 @@ impl Thread {
 
     fn turn(&mut self, connected: &mut Connected) -> std::result::Result<Next, End> {
         let stalled = self.shared.stall();
-        // Quorum first: where it speaks of a new ring, CPG has spoken of it before, and the second
-        // look sees that.
+        // Quorum first: before it reports a new ring, CPG has reported that ring, and the second
+        // check sees it.
         let mut more = connected.session.dispatch_quorum(&mut connected.notifications)?;
         if !stalled {
             more |= connected.session.dispatch_cpg(&mut connected.notifications)?;
@@ -203,7 +204,7 @@ impl Thread {
             Next::Idle if more => Next::Now,
             then => then,
         };
-        // Corosync answers nobody while very much waits to be sent.
+        // Corosync answers no question while very many messages wait to be sent.
         if then == Next::Idle && self.witness.is_due() {
             let votes = connected.session.witness();
             self.shared.set_witness(votes);
@@ -212,7 +213,7 @@ impl Thread {
         Ok(then)
     }
 
-    /// Sends what waits.
+    /// Sends waiting messages.
     fn send(&self, connected: &mut Connected) -> Result<Next> {
         while let Some(first) = connected.announcements.first() {
             if connected.session.send(&wire::standing(first))? == Sent::TryAgain {
@@ -265,28 +266,28 @@ impl Connected {
     }
 
     fn announce(&mut self, standing: Standing) {
-        // Of what could not be sent yet, only the newest of its kind is still of use.
+        // Among unsent statements of one kind only the newest is still of use.
         self.announcements.retain(|waiting| discriminant(waiting) != discriminant(&standing));
         self.announcements.push(standing);
     }
 
-    /// Says that this process is alive, if it is time.
+    /// States that this process is alive, if it is time.
     fn say_alive(&mut self) {
         if self.next_alive.take_if(|at| *at <= Instant::now()).is_some() {
             self.announce(Standing::Alive);
         }
     }
 
-    /// How long there is nothing to do, as long as nothing happens.
+    /// How long the thread may sleep if nothing happens.
     fn idle(&self) -> Duration {
         match self.next_alive.map(|at| at.saturating_duration_since(Instant::now())) {
-            // A host that is stuck is looked after.
+            // A host that is stuck is checked again after an interval.
             Some(Duration::ZERO) | None => roll::ROLL_INTERVAL,
             Some(left) => left,
         }
     }
 
-    /// Why there is no view, if that has just come up.
+    /// Why there is no view, if the reason is new.
     fn new_obstacle(&mut self) -> Option<String> {
         let obstacle = self.agreement.obstacle();
         let new = obstacle.clone().filter(|_| obstacle != self.obstacle);

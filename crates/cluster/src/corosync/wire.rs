@@ -1,5 +1,5 @@
-//! What goes through CPG: the host's messages, and what processes say of themselves, told apart by
-//! the first octet.
+//! Messages through CPG: the host's, and statements of the processes, told apart by the first
+//! octet.
 
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Process {
     /// Corosync's `nodeid`.
     pub(super) node: u32,
-    /// As its node counts.
+    /// Process number on its node.
     pub(super) pid: u32,
 }
 
 impl Process {
-    /// The number of its node, if that is one that a node may have.
+    /// The number of its node, if it is valid.
     pub(super) fn number(self) -> Option<NodeId> {
         NodeId::new(self.node)
     }
@@ -25,28 +25,28 @@ impl Process {
 pub(super) struct Ring {
     /// Grows with every ring.
     pub(super) seq: u64,
-    /// Its representative.
+    /// The ring's representative.
     pub(super) node: u32,
 }
 
-/// What a process says of itself.
+/// A statement of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Standing {
     /// The first of the members opens an epoch: it has seen the last change. The number is never
-    /// given twice.
+    /// reused.
     Open(u64),
-    /// It has seen that the members are quorate.
+    /// The process has seen that the members are quorate.
     Ready(Ready),
-    /// They are no longer.
+    /// The members are not quorate any more.
     NotQuorate,
-    /// Its host serves it. A process that says it no more is put out.
+    /// The process's host serves it. A process that stops stating this is put out.
     Alive,
 }
 
-/// For what a process is ready.
+/// The scope of [`Standing::Ready`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ready {
-    /// What the epoch was opened with.
+    /// The number with which the epoch was opened.
     pub(super) epoch: u64,
     /// The ring that is quorate.
     pub(super) ring: Ring,
@@ -54,23 +54,23 @@ pub(super) struct Ready {
     pub(super) generation: u32,
 }
 
-/// The first octet of the host's messages.
+/// First octet of the host's messages.
 const MESSAGE: u8 = 0;
-/// The first octet of what a process says of itself; another version of that has another.
+/// First octet of a process's statements. Another version of these gets another octet.
 const STANDING: u8 = 1;
 
-/// A message that has come, taken apart.
+/// A received message, decoded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Incoming {
-    /// The host's.
+    /// A message of the host.
     Message(Vec<u8>),
-    /// The engine's own.
+    /// A statement of the engine.
     Standing(Standing),
-    /// Of another version, or broken.
+    /// A message of another version, or a damaged one.
     Unknown,
 }
 
-/// The host's message as it goes out.
+/// Encodes a message of the host.
 pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(bytes.len().saturating_add(1));
     framed.push(MESSAGE);
@@ -78,13 +78,13 @@ pub(super) fn message(bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// What a process says of itself, as it goes out.
+/// Encodes a statement.
 pub(super) fn standing(standing: &Standing) -> Vec<u8> {
-    // Plain data into memory: there is nothing that could fail.
+    // Plain data into memory: this cannot fail.
     postcard::to_extend(standing, vec![STANDING]).unwrap_or_default()
 }
 
-/// Takes a message apart.
+/// Decodes a message.
 pub(super) fn read(framed: &[u8]) -> Incoming {
     match framed.split_first() {
         Some((&MESSAGE, bytes)) => Incoming::Message(bytes.to_vec()),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_framed_comes_apart_again_and_rubbish_is_nothing() {
+    fn frames_can_be_parsed_and_garbage_is_ignored() {
         let ready = Ready { epoch: u64::MAX, ring: Ring { seq: 1 << 40, node: 3 }, generation: 9 };
         for said in [Standing::Open(7), Standing::Ready(ready), Standing::NotQuorate, Standing::Alive] {
             assert_eq!(read(&standing(&said)), Incoming::Standing(said));

@@ -1,17 +1,18 @@
-//! When the witness's vote is looked at, and what the log hears of it.
+//! Checks of the witness's vote, and their log lines.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks: whose node dies meanwhile has no standby where the vote is missing.
+/// Interval between checks. A node that dies while the vote is missing may leave the other without
+/// quorum.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Looks in a row that find no vote before the log hears of it: a witness takes its time when
-/// daemons start.
+/// Consecutive checks without a vote before it is logged: a witness takes its time when daemons
+/// start.
 const LOOKS_TO_BE_SURE: u32 = 3;
 const VOTE_GONE: &str = "the witness gives this node no vote: see `corosync-quorumtool -s` here, and corosync-qnetd there. \
     Without it a node of two does not go on alone";
 const VOTE_BACK: &str = "the witness gives this node its vote";
 
-/// What has been seen of it, over all connections.
+/// The results of the checks, over all connections.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     looked: Option<Instant>,
@@ -24,7 +25,8 @@ impl Watch {
         self.looked.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL)
     }
 
-    /// What to say to that. `None`: there is no witness, or nobody knows.
+    /// The log line for the result of a check, if it calls for one. `votes` is `None` if there is
+    /// no witness, or its vote is not known.
     pub(super) fn looked(&mut self, votes: Option<bool>) -> Option<&'static str> {
         self.looked = Some(Instant::now());
         self.silent = if votes == Some(false) { self.silent.saturating_add(1) } else { 0 };
@@ -52,7 +54,7 @@ mod tests {
         };
         assert!(said(&[Some(false), Some(false), Some(true), Some(false), Some(false)]).is_empty());
         assert_eq!(said(&[Some(false), Some(false)]), [VOTE_GONE]);
-        // Corosync starts again meanwhile.
+        // Corosync restarts meanwhile.
         assert!(said(&[None, Some(false), Some(false), Some(false), None]).is_empty());
         assert_eq!(said(&[Some(true), Some(true)]), [VOTE_BACK]);
         assert!(said(&[None, Some(true)]).is_empty());

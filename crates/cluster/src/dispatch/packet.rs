@@ -1,4 +1,4 @@
-//! What a packet shows of itself, read as the filter reads it (`crates/fastpath/bpf/packet.h`,
+//! The headers of a packet, read as the filter reads them (`crates/fastpath/bpf/packet.h`,
 //! `local.h`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,13 +18,13 @@ const PORT_NATT: u16 = 4500;
 
 /// Octets of AH before its SPI.
 const BEFORE_AH_SPI: usize = 4;
-/// SPI and sequence number.
+/// Octets of SPI and sequence number.
 const ESP_HEADER: usize = 8;
 const UDP_HEADER: usize = 8;
-/// Extension headers before the filter gives up.
+/// Bound on the extension headers that the filter reads.
 const MAX_EXTENSIONS: usize = 8;
 
-/// An IP packet with a header that does not lie.
+/// An IP packet whose header is consistent.
 pub(super) struct Packet<'a> {
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
@@ -38,27 +38,27 @@ enum Fragment {
     Later,
 }
 
-/// What is behind an IP header.
+/// The content behind an IP header.
 #[derive(Clone, Copy)]
 struct Payload<'a> {
     octets: &'a [u8],
     protocol: u8,
     fragment: Fragment,
-    /// The family's number of ICMP.
+    /// Protocol number of ICMP in the packet's family.
     icmp: u8,
 }
 
-/// What a packet to a VIP turns out to be.
+/// The kind of a packet to a VIP.
 pub(super) enum Content<'a> {
     /// ESP or AH, by its SPI.
     Esp([u8; 4]),
-    /// An IKE message, or as much of it as is here.
+    /// An IKE message, or its first part.
     Ike(&'a [u8]),
-    /// The first fragment of an IKE message, likewise.
+    /// The first fragment of an IKE message, or a part of it.
     IkeStart(&'a [u8]),
-    /// An error of ICMP.
+    /// An ICMP error.
     IcmpError,
-    /// Neither a first fragment nor a whole packet; or a fragment of ESP or AH.
+    /// A later fragment, or any fragment of ESP or AH.
     Fragment,
     Other,
 }
@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
         Some(Self { src: Ipv6Addr::from(*src).into(), dst: Ipv6Addr::from(*dst).into(), first })
     }
 
-    /// True if it is for a group, or for everybody on the link.
+    /// True if the destination is a multicast or broadcast address.
     pub(super) fn is_group(&self) -> bool {
         match self.dst {
             IpAddr::V4(addr) => addr.is_multicast() || addr.is_broadcast(),
@@ -109,12 +109,12 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// True for a destination that is never forwarded and lies in no prefix.
+    /// True if the destination is never forwarded and lies in no prefix.
     pub(super) fn is_to_link(&self) -> bool {
         matches!(self.dst, IpAddr::V6(addr) if addr.is_unicast_link_local())
     }
 
-    /// What it is to whom it is addressed to. `None`: the filter drops it.
+    /// The kind of a packet to its addressee. `None` if the filter drops it.
     pub(super) fn content(&self) -> Option<Content<'a>> {
         let mut payload = self.first;
         if self.dst.is_ipv6() {
@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Goes one extension header further. True if there may be more.
+    /// Skips one extension header. Returns true if there may be more.
     fn walk(&mut self) -> Option<bool> {
         if ![HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION].contains(&self.protocol) {
             return Some(false);
@@ -183,7 +183,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The first fragment of a datagram.
+    /// The kind of the first fragment of a UDP datagram.
     fn udp_start(self) -> Option<Content<'a>> {
         let ports: &[u8; 4] = self.octets.first_chunk()?;
         match u16::from_be_bytes([ports[2], ports[3]]) {

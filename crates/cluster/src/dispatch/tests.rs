@@ -62,7 +62,7 @@ const ESP: [u8; 12] = [0xc0, 1, 2, 3, 0, 0, 0, 1, 9, 9, 9, 9];
 const THEIRS: [u8; 8] = [0x77; 8];
 const OURS: [u8; 8] = [5, 1, 1, 1, 1, 1, 1, 1];
 
-/// The home of a packet that was flooded.
+/// The home of a flooded packet.
 fn flooded(packet: &[u8]) -> Option<Home> {
     dispatch().home(Arrival::Flooded, packet)
 }
@@ -75,7 +75,7 @@ fn esp_goes_by_its_spi_in_udp_too() {
     assert_eq!(flooded(&v4(PEER, VIP, 17, 0, &udp(4500, &ESP))), home);
     let behind_options = [&[50, 0, 1, 4, 0, 0, 0, 0][..], &ESP].concat();
     assert_eq!(flooded(&v6(PEER6, VIP6, 60, &behind_options)), home);
-    // Whatever way it came: replay protection is in one place.
+    // Whatever MAC address it came by: replay protection is in one place.
     assert_eq!(dispatch().home(Arrival::Own, &v4(PEER, VIP, 50, 0, &ESP)), home);
     for packet in [v4(PEER, VIP, 50, 0, &ESP[..7]), v4(PEER, VIP, 17, 0, &udp(4500, &[0xff]))] {
         assert_eq!(flooded(&packet), None);
@@ -152,7 +152,7 @@ fn clear_traffic_goes_by_its_prefix_and_what_is_bypassed_by_its_addresses() {
 }
 
 #[test]
-fn of_two_nodes_that_share_everything_one_keeps_a_packet() {
+fn exactly_one_of_two_nodes_keeps_a_packet() {
     let half: ShardSet = (0..128).map(Shard).collect();
     let one = Ownership { packets: half, ike: half, default_host: true, ..Ownership::default() };
     let rest = ShardSet::ALL.without(half);
@@ -161,8 +161,8 @@ fn of_two_nodes_that_share_everything_one_keeps_a_packet() {
         assert!(one.keeps(home) != other.keeps(home), "{home:?}");
     }
     assert!(one.keeps(Home::DefaultHost) && !other.keeps(Home::DefaultHost));
-    // What is to come is kept for the worker, which holds it back; what the kernel would answer is
-    // not.
+    // The worker gets packets of a coming shard, to hold them back. The kernel does not get those
+    // that it would answer.
     let next = Ownership { held: half, ..Ownership::default() };
     assert!(next.keeps(Home::Packets(Shard(1))) && !next.keeps(Home::Pair(Shard(1))));
     assert!(one.keeps(Home::Everybody) && other.keeps(Home::Everybody));

@@ -1,4 +1,4 @@
-//! What others say is done here, at its place in the total order.
+//! Applying the updates of other nodes, at their positions in the total order.
 
 use super::numbers::marks::ToldMarks;
 use super::shards::takeover::Handed;
@@ -15,13 +15,14 @@ impl Member {
             self.core.counters.unread += 1;
             return self.core.log(
                 LogLevel::Error,
-                format!("an update of node {from} cannot be read: another version of Testudo?"),
+                format!("cannot decode an update of node {from}: does it run another version of Testudo?"),
             );
         };
         for op in ops {
-            // What an owner has said of its shard before it lost it, and what came only now, is
-            // void: another has gone on from what all had. What was given up in an earlier view
-            // stays: a node that has come since may be in the middle of being told of it.
+            // An update that a former owner published before it lost the shard, but that is
+            // delivered only now, is void: the new owner has gone on from the common state. A
+            // SEG_DROP of an earlier view changes nothing: a node that has joined since may be
+            // receiving the shard's state.
             let late = matches!(op, Op::SegDrop { epoch, .. } if epoch != self.core.view.epoch);
             if late || op.shard().is_some_and(|shard| !self.core.may_say(from, shard)) {
                 self.core.counters.not_owner += 1;
@@ -93,7 +94,7 @@ impl Member {
             _ => {}
         }
         if from == self.core.node {
-            // It was done when it was said.
+            // It was applied when it was published.
             if let Op::Ike(ike) = op {
                 let (spi, established) = (ike.outline.spi, ike.outline.established);
                 self.replication.ike_told(&mut self.core, now, at, spi, established, ike.contact.as_deref());

@@ -1,5 +1,5 @@
-//! What operators ask of SAs, on any node: their owner does it. A command takes its place in the
-//! total order, and whoever owns the SA there carries it out, once it speaks for it.
+//! Tasks that operators give for SAs on any node, and that the SA's owner does. A task takes its
+//! place in the total order. The owner at that place does it, as soon as it speaks for the SA.
 
 use super::Member;
 use super::core::Core;
@@ -15,15 +15,16 @@ use testudo_ike::endpoint::{Homes, IkeSaState, SaNames, Target};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 
-/// An owner that cannot speak yet for what it has been given tries again, for so long.
+/// Pause before an owner that does not speak for an SA yet tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// How long it tries.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What this node does for others.
+/// Tasks that this node does for operators.
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// What is to be done once this node speaks for it: until when, for whom, and when it tries
-    /// again.
+    /// Tasks to be done once this node speaks for the SA: their deadline, the asking node, and the
+    /// next attempt.
     waiting: Vec<Waiting>,
     again: Option<Time>,
 }
@@ -36,15 +37,15 @@ struct Waiting {
     ask: Ask,
 }
 
-/// Why nobody can be asked.
+/// Why a task cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// This node is in no quorate view.
-    #[error("another node is to do it, and there is no quorum")]
+    #[error("another node must do this, and there is no quorum to agree on it")]
     NoView,
-    /// A node of the view knows nothing of this yet: it is to be upgraded first.
+    /// A node of the view does not support this yet: it must be upgraded first.
     #[error(
-        "another node is to do it, and nodes of an older version are in the cluster: ask its owner itself"
+        "another node must do this, and a node runs an older version: give the command on the owner itself"
     )]
     OldVersion,
 }
@@ -71,8 +72,8 @@ impl Sa {
 }
 
 impl Member {
-    /// Asks whoever owns it, this node too. Of an initiation [`MemberOutput::Initiated`] tells the
-    /// end.
+    /// Gives a task to the SA's owner, which may be this node. The end of an initiation comes as
+    /// [`MemberOutput::Initiated`].
     pub fn ask(&mut self, now: Time, job: u64, ask: Ask) -> Result<(), AskError> {
         if !self.core.view.running {
             return Err(AskError::NoView);
@@ -87,7 +88,7 @@ impl Member {
 }
 
 impl Asks {
-    /// An operator has asked, at that node.
+    /// A task has been delivered, given by an operator on node `from`.
     #[expect(clippy::too_many_arguments, reason = "the parts that it touches, and a message field by field")]
     pub(super) fn asked(
         &mut self,
@@ -122,8 +123,8 @@ impl Asks {
         }
     }
 
-    /// Where a child of the connection is brought up: where there is an IKE SA already, else at its
-    /// home.
+    /// The shard in which a child of the connection is initiated: that of an existing IKE SA, else
+    /// the connection's home.
     fn initiating_shard(&self, core: &Core, replication: &Replication, connection: &str) -> Shard {
         let carries = |outline: &testudo_ike::endpoint::Outline| {
             outline.established && outline.connection == connection
@@ -137,7 +138,7 @@ impl Asks {
         OwnedHomes { key: core.key, owned: ShardSet::EMPTY }.shard_of(connection)
     }
 
-    /// Does what this node speaks for by now.
+    /// Does the tasks for SAs that this node speaks for by now.
     pub(super) fn do_what_is_asked(
         &mut self,
         core: &mut Core,
@@ -161,7 +162,7 @@ impl Asks {
                 self.waiting.push(waiting);
             } else if let Ask::Initiate { .. } = waiting.ask {
                 let node = core.node;
-                let reason = format!("node {node} is to initiate it, and cannot speak for its shard yet");
+                let reason = format!("node {node} must initiate this, and does not speak for its shard yet");
                 self.answer(core, waiting.from, waiting.job, Answered::Initiated(Err(reason)));
             }
         }
@@ -201,7 +202,7 @@ impl Asks {
             }
             Ask::Terminate { sas, force } => {
                 for sa in sas {
-                    // One that has gone meanwhile needs no termination.
+                    // An SA that is gone needs no termination.
                     let Some(target) = self.target(core, replication, shards, now, sa) else { continue };
                     let _ = core.endpoint.terminate(now, &target, force);
                 }
@@ -216,7 +217,7 @@ impl Asks {
         replication.turn(core, now);
     }
 
-    /// An SA of this node in its endpoint.
+    /// The number of this node's SA in its endpoint.
     fn target(
         &self,
         core: &mut Core,

@@ -1,4 +1,4 @@
-//! What a member is told at its start.
+//! Settings of a member.
 
 use super::numbers::line_rates::ASSUMED_PACKETS_PER_SECOND;
 use crate::group::GroupConfig;
@@ -8,28 +8,28 @@ use testudo_ike::endpoint::EndpointConfig;
 /// Settings of a [`super::Member`].
 #[derive(Clone, Debug)]
 pub struct MemberConfig {
-    /// The group: who the nodes are, and how they watch each other.
+    /// The group: its nodes, and how they watch each other.
     pub group: GroupConfig,
-    /// IKE. That changes are tracked is seen to.
+    /// Settings of IKE. The member turns on the tracking of changes itself.
     pub endpoint: EndpointConfig,
-    /// Packets a second that the ports of this node can bring it at most, until it is told which
-    /// ports it has ([`super::Member::set_line_rate`]): so many it can take in on one SA, and does
-    /// not tell the others of before it dies.
+    /// The most packets a second that the ports of this node can receive, until
+    /// [`super::Member::set_line_rate`] sets it from the real ports. It bounds the packets of one
+    /// SA that a node can accept without reporting them before it dies.
     pub line_rate: u64,
     /// How long the loss of a node may go unnoticed.
     pub detection: Duration,
-    /// What is configured on one node is configured on all.
+    /// True if all nodes have the same configuration.
     pub replicate_configuration: bool,
-    /// Make sure of the Message IDs of every IKE SA that is taken over from a node that died, if
-    /// its peer can (RFC 6311).
+    /// Synchronise the Message IDs of every IKE SA that is taken over from a dead node, if its peer
+    /// supports it (RFC 6311).
     pub message_id_sync: bool,
-    /// Of the blocks of numbers that a view brings by the ten thousand, as many as the data plane
-    /// is given in a turn, unless packets wait for them: a millisecond's worth.
+    /// Bound on the bulk blocks that the data plane is given in one turn, unless packets wait for
+    /// them: about a millisecond's work. A view brings tens of thousands.
     pub blocks_at_once: usize,
 }
 
 impl MemberConfig {
-    /// With the defaults of everything that has one.
+    /// Settings with all defaults.
     pub fn new(group: GroupConfig) -> Self {
         Self {
             group,

@@ -1,10 +1,10 @@
-//! What the cluster is configured with. An operator gives a piece to any node, and all have it: it
-//! takes its place in the total order, and of two for one name the later stays, on every node
-//! alike. What a piece says is the host's; here it is a name and octets.
+//! The configuration of the cluster. An operator gives a piece to any node, and all nodes get it.
+//! It takes its place in the total order; of two pieces for one name the later stays, on every node
+//! alike. The host interprets the contents of a piece; here it is a name and octets.
 //!
-//! A node that comes hears what the others have and goes on with that. What it was given before
-//! (the files that are loaded at its start) the others hear of where they have nothing of that
-//! name; where they have something else, theirs stays.
+//! A node that joins receives the pieces of the others and adopts them. Pieces that it loaded
+//! before (the files that are read at its start) go to the others only if they have none of that
+//! name; otherwise theirs stays.
 
 mod differences;
 mod telling;
@@ -29,29 +29,29 @@ use zeroize::Zeroizing;
 struct ConfigPiece {
     octets: Secret,
     digest: u64,
-    /// Not all nodes have it: it was loaded where there was nobody to tell.
+    /// Not all nodes have it: it was loaded while there was no view.
     is_untold: bool,
-    /// Why this node does not take it.
+    /// Why this node's host refused it.
     refused: Option<String>,
 }
 
 /// All pieces.
 pub(super) struct Configuration {
-    /// All nodes are to have the same.
+    /// True if all nodes are to have the same configuration.
     replicates: bool,
     key: SipKey,
     pieces: BTreeMap<PieceName, ConfigPiece>,
-    /// What was taken away where there was nobody to tell.
+    /// Removals made while there was no view.
     untold: Vec<(Effect, Secret)>,
-    /// There may be pieces that are untold: nobody looks at all of them in every turn.
+    /// True if there may be untold pieces, so that a turn need not search all of them.
     may_be_untold: bool,
-    /// As long as this node has not heard what the others have.
+    /// What a fresh node has received so far; `None` once it knows the others' pieces.
     hearing: Option<Hearing>,
-    /// Commands of this node that have not come back, and how often the host had been asked to
-    /// change something before them.
+    /// Commands of this node that have not been delivered yet, each with the number of changes that
+    /// the host had been asked for before.
     under_way: BTreeMap<u64, u64>,
     asked: u64,
-    /// The last piece of this node's own that it has told.
+    /// The update with the last of this node's own pieces.
     said: Option<Ticket>,
     told: Manifests,
 }
@@ -90,7 +90,7 @@ impl Configuration {
         }
     }
 
-    /// There is nobody to tell.
+    /// Changes the configuration without a view, and so without others to inform.
     fn change_alone(&mut self, effect: Effect, octets: Secret) {
         self.change(&effect, octets.clone(), true);
         self.may_be_untold = true;
@@ -99,7 +99,7 @@ impl Configuration {
         }
     }
 
-    /// Whether this node is as the command wants it, or will be.
+    /// True if this node is as the command wants it, or will be.
     fn is_done(&self, effect: &Effect, octets: &[u8]) -> bool {
         match effect {
             Effect::Set(name) => self.has(name, octets),
@@ -108,7 +108,7 @@ impl Configuration {
         }
     }
 
-    /// Whether it would change nothing that all nodes have.
+    /// True if the command would change nothing that all nodes have.
     fn is_known(&self, effect: &Effect, octets: &[u8]) -> bool {
         let is_untold = |name: &PieceName| self.pieces.get(name).is_some_and(|piece| piece.is_untold);
         let told = !matches!(effect, Effect::Set(name) if is_untold(name));
@@ -122,9 +122,9 @@ impl Member {
         self.configuration.pieces.get(name).map(|piece| piece.octets.octets())
     }
 
-    /// The host has carried out a command that changes its configuration. True if the other nodes
-    /// are told, which [`MemberOutput::Configured`] says with that number (not 0) once they are;
-    /// false: there is nobody to tell, or nothing.
+    /// The host has carried out a command that changes its configuration. Returns true if the other
+    /// nodes will be informed; [`MemberOutput::Configured`] with `job` (not 0) says when they know.
+    /// Returns false if there is no view, or nothing changes.
     pub fn configure(&mut self, now: Time, job: u64, effect: Effect, octets: Zeroizing<Vec<u8>>) -> bool {
         let told = self.configuration.carried_out(&mut self.core, now, job, effect, octets);
         if told {
@@ -167,7 +167,7 @@ impl Configuration {
         }
     }
 
-    /// All nodes have the same, or should.
+    /// True if all nodes have the same configuration, or should.
     pub(in crate::member) fn replicates_configuration(&self, core: &Core) -> bool {
         self.replicates && core.has_control_plane()
     }
@@ -184,7 +184,7 @@ impl Configuration {
         self.hearing = (is_fresh && replicates).then(Hearing::default);
         self.said = None;
         if is_fresh {
-            // What was said of a state that is void does not come back.
+            // Commands published from a state that is void do not come back.
             self.under_way.clear();
             self.untold.clear();
         }
@@ -195,7 +195,7 @@ impl Configuration {
         self.begin_manifests(core, now);
     }
 
-    /// A command of an operator has been delivered.
+    /// An operator's command has been delivered.
     pub(in crate::member) fn configured(
         &mut self,
         core: &mut Core,
@@ -208,8 +208,8 @@ impl Configuration {
         }
         let Configure { job, effect, octets } = configure;
         let own = (from == core.node).then(|| self.under_way.remove(&job)).flatten();
-        // It was done when it was given, and nobody has changed anything since; or there is nothing
-        // to do.
+        // The command was carried out when it was given and nothing was changed since, or there is
+        // nothing to do.
         let is_done = own == Some(self.asked) || own.is_none() && self.is_done(&effect, octets.octets());
         if self.replicates {
             if !is_done {
@@ -225,7 +225,7 @@ impl Configuration {
         }
     }
 
-    /// A fresh node has heard of all pieces.
+    /// A fresh node has received all pieces.
     pub(in crate::member) fn pieces_told(&mut self, core: &mut Core, now: Time, epoch: u64) {
         if epoch != core.view.epoch {
             return;
@@ -251,7 +251,7 @@ impl Configuration {
         }
     }
 
-    /// Goes on with a piece as the others have it.
+    /// Adopts a piece as the others have it.
     fn adopt(&mut self, core: &mut Core, name: PieceName, octets: Secret) {
         if self.has(&name, octets.octets()) {
             if let Some(piece) = self.pieces.get_mut(&name) {
@@ -263,7 +263,7 @@ impl Configuration {
             let what = &name.name;
             core.log(
                 LogLevel::Warning,
-                format!("{what} was loaded here otherwise than the cluster has it, whose stays"),
+                format!("{what} differs from the cluster's copy; keeping the cluster's"),
             );
         }
         let copy = Zeroizing::new(octets.octets().to_vec());

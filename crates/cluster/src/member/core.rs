@@ -1,5 +1,5 @@
-//! What every part of a member works with: the group that carries what it says, its IKE, the view
-//! that it is in, and what its host is to do.
+//! The parts of a member that all others need: the group that carries its messages, its IKE, its
+//! view, and the outputs for its host.
 
 pub(super) mod commits;
 
@@ -20,11 +20,12 @@ use testudo_ike::endpoint::{Endpoint, EndpointConfig};
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, LogLevel, Output, Time};
 use testudo_ike::suite::Entropy;
 
-/// While a view is being formed IKE goes on for this long. What it does is not stable, and so does
-/// not show.
+/// How long IKE continues while a view is being formed. Its results are not stable, so none of its
+/// messages leave.
 const FORMING_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the total order has said of owners before a fresh node has heard where that begins.
+/// Ownership changes that a fresh node has seen in the total order before it knows the owner table
+/// that they change.
 #[derive(Debug, Default)]
 pub(super) struct Unheard {
     pub(super) drops: Vec<(NodeId, Shard, NodeId)>,
@@ -32,26 +33,26 @@ pub(super) struct Unheard {
     pub(super) drained: Vec<(NodeId, bool)>,
 }
 
-/// The view that this node is in, and how far it has come.
+/// The view that this node is in, and its state.
 #[derive(Debug)]
 pub(super) struct ViewState {
-    /// The last view had a quorum.
+    /// True if the last view had a quorum.
     pub(super) quorate: bool,
-    /// A quorate view has begun and is not over.
+    /// True if a quorate view has begun and is not over.
     pub(super) running: bool,
-    /// The last quorate view has no more than half of the nodes: while a witness counts for this
-    /// half, another may have gone on by it.
+    /// True if the last quorate view has no more than half of the nodes: a witness votes for this
+    /// half, and may have voted for the other half since.
     pub(super) by_grace: bool,
     /// Since when there is no view.
     pub(super) no_view: Option<Time>,
     pub(super) epoch: u64,
     pub(super) members: Vec<NodeId>,
-    /// Of the updates in this view.
+    /// Version of the updates in this view.
     pub(super) version: u8,
     pub(super) stable_upto: Position,
 }
 
-/// See the module.
+/// The parts of a member that all others need.
 pub(super) struct Core {
     pub(super) config: MemberConfig,
     pub(super) node: NodeId,
@@ -60,25 +61,25 @@ pub(super) struct Core {
     pub(super) group: Group,
     pub(super) endpoint: Endpoint,
     pub(super) view: ViewState,
-    /// Who owns what, as the total order has it.
+    /// The owner of each shard, by the total order.
     pub(super) table: OwnerTable,
-    /// As long as a fresh node has not heard who owns what: the shards that were handed over
-    /// meanwhile, by whom and to whom.
+    /// While a fresh node does not know the owner table: the handovers since, with their senders
+    /// and receivers.
     pub(super) unheard_of: Option<Unheard>,
     pub(super) commits: Commits,
     pub(super) sender: Option<SenderId>,
-    /// Nothing leaves from then on.
+    /// Nothing leaves after this time.
     pub(super) fence: Time,
     pub(super) counters: MemberCounters,
-    /// For the engine, in order.
+    /// Messages for the engine, in order.
     pub(super) multicasts: VecDeque<Vec<u8>>,
-    /// When the host last looked.
+    /// When the host last called.
     pub(super) looked: Time,
     pub(super) outputs: VecDeque<MemberOutput>,
 }
 
 impl Core {
-    /// `entropy`: for the group, and for IKE.
+    /// `entropy` is for the group, and for IKE.
     pub(super) fn new(
         config: MemberConfig,
         durable: Durable,
@@ -120,8 +121,8 @@ impl Core {
         }
     }
 
-    /// True while this node may speak IKE at all: in a quorate view, behind no fence, with a sender
-    /// ID of its own.
+    /// True while this node may speak IKE at all: in a quorate view, before its fence, with a
+    /// sender ID of its own.
     pub(super) fn may_speak(&self, now: Time) -> bool {
         let view = match self.view.no_view {
             None => self.view.running,
@@ -130,7 +131,8 @@ impl Core {
         view && self.sender.is_some() && now < self.fence
     }
 
-    /// All members of the view know what came with version 16: see [`CONTROL_PLANE`].
+    /// True if all members of the view know the messages that came with version 16: see
+    /// [`CONTROL_PLANE`].
     pub(super) fn has_control_plane(&self) -> bool {
         self.view.version >= CONTROL_PLANE
     }
@@ -140,8 +142,8 @@ impl Core {
         self.outputs.push_back(MemberOutput::Ike(Output::Event(event)));
     }
 
-    /// True for the owner of the shard. A fresh node that has not heard who owns what believes
-    /// those who hold the state: they know.
+    /// True for the owner of the shard. A fresh node that does not know the owner table believes
+    /// the nodes that hold the state.
     pub(super) fn may_say(&self, from: NodeId, shard: Shard) -> bool {
         match &self.unheard_of {
             Some(_) => self.table.synced().contains(&from),
@@ -149,9 +151,9 @@ impl Core {
         }
     }
 
-    /// Whose the shards are at the start of the view. Those who hold the state know, and all say
-    /// the same; a fresh node hears it from the first of them, and goes on with what has been
-    /// handed over since.
+    /// A fresh node receives the owner table at the start of the view. All nodes that hold the
+    /// state know it and agree, so it takes the table from the first of them and applies the
+    /// handovers since.
     pub(super) fn told_owners(&mut self, epoch: u64, owners: &[u8], unfit: &[NodeId], drained: &[NodeId]) {
         if epoch != self.view.epoch {
             return;
@@ -187,7 +189,7 @@ impl Core {
         });
     }
 
-    /// An owner answers.
+    /// An owner has answered a task.
     pub(super) fn answered(&mut self, Answer { to, job, what }: Answer) {
         if to == self.node {
             self.outputs.push_back(match what {
@@ -208,7 +210,7 @@ impl Core {
         self.log(
             if view.quorate { LogLevel::Info } else { LogLevel::Warning },
             match view.quorate {
-                false => format!("no quorum: nodes {members} are alone"),
+                false => format!("no quorum: the view has only nodes {members}"),
                 true if fresh.is_empty() => format!("view {epoch} begins: nodes {members}"),
                 true => format!(
                     "view {epoch} begins: nodes {members}; to be brought up to date: {}",

@@ -1,8 +1,8 @@
-//! A source of octets for tests: they differ, and are the same each time.
+//! A source of octets for tests: they differ from each other, and are the same in each run.
 
 use testudo_ike::suite::Entropy;
 
-/// Counts on from there.
+/// Counts on from this octet.
 pub(super) struct Counter(pub(super) u8);
 
 impl Entropy for Counter {

@@ -1,4 +1,4 @@
-//! What a member can be asked by who compares it with others.
+//! Inspection of a member, for comparing it with others.
 
 use super::Member;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,9 +7,9 @@ use testudo_ike::endpoint::Replication;
 use testudo_ike::message::{IkeSpi, MessageId};
 
 impl Member {
-    /// A digest of what all members that hold the state must agree on once nothing is under way:
-    /// who owns what, which IKE SAs and Child SAs there are, and how far numbers are given away,
-    /// how all are configured. Comparable between nodes of one build.
+    /// A digest of the state on which all members that hold it must agree once nothing is under
+    /// way: owners, IKE SAs and Child SAs, granted numbers, and the configuration. Comparable
+    /// between nodes of one build.
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for shard in (0..=u8::MAX).map(Shard) {
@@ -25,15 +25,15 @@ impl Member {
         hasher.finish()
     }
 
-    /// True if this node is the owner or the standby of the shard, as the last view and all that
-    /// followed say. Nobody else has numbers to send with in it.
+    /// True if this node is the owner or the standby of the shard, by the last view and everything
+    /// after it. No other node has numbers to send with in it.
     pub fn is_named(&self, shard: Shard) -> bool {
         [self.core.table.owner(shard), self.core.table.standby(shard)].contains(&Some(self.core.node))
     }
 
-    /// The number of the last request of the peer that was answered in the IKE SA for which we
-    /// chose that SPI, whoever owns it. `None`: there is no such IKE SA here, or nothing was asked
-    /// in it.
+    /// Message ID of the peer's last request that was answered in the IKE SA with our SPI `ours`,
+    /// whoever owns it. `None` if there is no such IKE SA here, or the peer has sent no request in
+    /// it.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         let replica = self.replication.replicas.ikes.get(&ours)?;
         match &replica.told {

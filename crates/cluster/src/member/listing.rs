@@ -9,7 +9,7 @@ use testudo_base::spi::Spi;
 use testudo_ike::endpoint::{IkeSaStatus, Replication};
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
-/// What other nodes have of a child.
+/// Other nodes' SAs of a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSas {
     /// IKE SAs with a Child SA of it.
@@ -19,7 +19,7 @@ pub struct RemoteSas {
 }
 
 impl Member {
-    /// The numbers of all IKE SAs, those of other nodes too.
+    /// The numbers of all IKE SAs, including those of other nodes.
     pub fn sa_ids(&self) -> Vec<IkeSaId> {
         let mut ids: Vec<IkeSaId> = self.replication.replicas.ikes.values().map(|ike| ike.id).collect();
         let known = |id: &IkeSaId| self.replication.replicas.spi_of_ike(*id).is_some();
@@ -28,13 +28,13 @@ impl Member {
         ids
     }
 
-    /// An IKE SA of any node: here as its owner last told of it.
+    /// The status of an IKE SA of any node, here as its owner last published it.
     pub fn sa(&self, id: IkeSaId) -> Option<IkeSaStatus> {
         let replica = || self.replication.replicas.ikes.get(&self.replication.replicas.spi_of_ike(id)?);
         self.core.endpoint.sa(id).or_else(|| self.status_of(replica()?))
     }
 
-    /// Who owns it.
+    /// The owner of an IKE SA.
     pub fn node_of(&self, id: IkeSaId) -> Option<NodeId> {
         self.replication
             .replicas
@@ -49,8 +49,8 @@ impl Member {
         Replication::status_in(state.octets(), *at, ike.id, &number)
     }
 
-    /// The IKE SAs that are in other nodes' endpoints, by number and connection, as
-    /// [`Ask`](super::Ask) names them.
+    /// The IKE SAs in other nodes' endpoints, by number and connection, in the form of
+    /// [`Ask`](super::Ask).
     pub fn remote_ikes(&self) -> impl Iterator<Item = (IkeSaId, &str, Sa)> {
         let remote = self
             .replication
@@ -61,7 +61,8 @@ impl Member {
         remote.map(|(spi, ike)| (ike.id, &*ike.outline.connection, Sa::Ike(*spi)))
     }
 
-    /// The same of Child SAs, with the IKE SA and the name of each.
+    /// The Child SAs in other nodes' endpoints, each with its IKE SA and its name, in the form of
+    /// [`Ask`](super::Ask).
     pub fn remote_children(&self) -> impl Iterator<Item = (IkeSaId, &str, ChildSaId, &str, Sa)> {
         self.replication.replicas.children().filter_map(|(spi, child)| {
             let ike = self.replication.replicas.ikes.get(&child.ike).filter(|ike| ike.here.is_none())?;
@@ -69,13 +70,13 @@ impl Member {
         })
     }
 
-    /// What other nodes have of each child of a connection, by name.
+    /// Other nodes' SAs of each child of a connection, by name.
     pub fn remote_sas_of(&self, connection: &str) -> BTreeMap<&str, RemoteSas> {
         let mut found: BTreeMap<&str, RemoteSas> = BTreeMap::new();
         let mut ikes = BTreeSet::new();
         for (spi, child) in self.replication.replicas.children_of_connection(connection) {
             let there = self.replication.replicas.ikes.get(&child.ike).is_some_and(|ike| ike.here.is_none());
-            // A renewed one may be there twice.
+            // A renewed one may exist twice.
             if there && ikes.insert((&*child.name, child.ike)) {
                 let of = found.entry(&child.name).or_default();
                 of.sas += 1;
@@ -85,12 +86,12 @@ impl Member {
         found
     }
 
-    /// The node that brings a connection up by itself, if there is one now.
+    /// The node that initiates a connection by itself, if there is one now.
     pub fn home_of(&self, connection: &str) -> Option<NodeId> {
         self.core.table.owner(self.asks.home_shard(&self.core, connection))
     }
 
-    /// Whether another node has an IKE SA of the connection, or is its home.
+    /// True if another node has an IKE SA of the connection, or is its home.
     pub fn is_remote(&self, connection: &str) -> bool {
         let (mut here, mut there) = (false, false);
         for ike in self.replication.replicas.ikes.values().filter(|ike| ike.outline.established) {

@@ -1,4 +1,4 @@
-//! Numbers on their way: granted, stable, given to the data plane.
+//! Sequence numbers on their way: granted, stable, given to the data plane.
 
 pub(super) mod blocks;
 pub(super) mod line_rates;
@@ -21,7 +21,7 @@ use testudo_ike::output::{ChildSaId, Output, Time};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_planted::{Plant, planted};
 
-/// Grants of one update: what is about a batch.
+/// Bound on the grants of one update, so that it fits about one batch.
 const MAX_GRANTS_PER_UPDATE: usize = 512;
 
 /// A block that this node will have.
@@ -30,30 +30,30 @@ struct Coming {
     spi: Spi,
     block: SequenceBlock,
     at_once: bool,
-    /// One of very many.
+    /// It is one of very many, granted to all SAs of a shard.
     bulk: bool,
-    /// This node has granted it itself.
+    /// This node has granted it to itself.
     own: bool,
 }
 
-/// Blocks that this node has granted itself, until they are used.
+/// Blocks on their way to this node's data plane.
 #[derive(Debug, Default)]
 pub(super) struct OwnBlocks {
-    /// Of the update that is about to be published.
+    /// Blocks of the update that is about to be published.
     new: Vec<Coming>,
     waiting: VecDeque<(Ticket, Coming)>,
-    /// What all know of, and the data plane has not been given: also what was granted to this node
-    /// as a standby.
+    /// Blocks that all nodes know of and the data plane has not been given, including those granted
+    /// to this node as a standby.
     due: VecDeque<Coming>,
-    /// Of those how many it is still given in this turn.
+    /// How many of these the data plane may still be given in this turn.
     budget: usize,
-    /// Child SAs that wait, and for how many blocks.
+    /// Child SAs with waiting blocks, and the number of these blocks.
     spis: BTreeMap<Spi, usize>,
-    /// Those of them that are to send instead of others.
+    /// Switches to Child SAs that may still lack numbers.
     switches: Vec<Switch>,
 }
 
-/// What has gone out through one Child SA is to go out through another.
+/// Outbound traffic moves from one Child SA to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Switch {
     pub(super) from: ChildSaId,
@@ -77,12 +77,12 @@ impl OwnBlocks {
         }
     }
 
-    /// True if a block of it is on its way.
+    /// True if a block of this Child SA is on its way.
     pub(super) fn is_asked(&self, spi: Spi) -> bool {
         self.spis.contains_key(&spi)
     }
 
-    /// True if blocks of it are not used yet.
+    /// True if blocks of this Child SA are not in use yet.
     fn awaits(&self, spi: Spi) -> bool {
         self.spis.contains_key(&spi) || self.new.iter().any(|coming| coming.spi == spi)
     }
@@ -98,8 +98,8 @@ impl OwnBlocks {
         *self = Self::default();
     }
 
-    /// What all know of is due. Gives what need not wait behind very many others: a block that is
-    /// not one of these, unless an earlier one of its SA is.
+    /// Makes the blocks due that all nodes know of. Returns those that need not wait behind very
+    /// many others: blocks that are not bulk, unless an earlier block of their SA waits.
     fn stable(&mut self, stable: impl Fn(Ticket) -> bool) -> Vec<Coming> {
         let mut now = Vec::new();
         while let Some((_, coming)) = self.waiting.pop_front_if(|(ticket, _)| stable(*ticket)) {
@@ -118,7 +118,7 @@ impl OwnBlocks {
         self.taken(taken)
     }
 
-    /// Those of some shards, wherever they stand.
+    /// Takes the due blocks of some shards, wherever they are in the queue.
     fn take_of(&mut self, shards: ShardSet) -> Vec<Coming> {
         let of_them = |due: &Coming| shards.contains(due.spi.shard());
         let (taken, left): (Vec<Coming>, Vec<Coming>) =
@@ -140,11 +140,11 @@ impl OwnBlocks {
     }
 }
 
-/// Blocks that an owner has granted this node, its standby, until all know of it.
+/// Blocks that an owner has granted to this node as its standby, until all nodes know of them.
 type StandbyBlocks = VecDeque<(Position, Spi, SequenceBlock)>;
 
-/// The numbers of all Child SAs, both ways: which blocks may be sent with here, and up to where
-/// packets were taken in.
+/// The sequence numbers of all Child SAs: the blocks that may be sent with here, and the inbound
+/// high-water marks.
 #[derive(Debug)]
 pub(super) struct Numbers {
     pub(super) own: OwnBlocks,
@@ -154,7 +154,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// `line_rate`: packets a second that this node can be brought at most.
+    /// `line_rate`: the most packets a second that this node's ports can receive.
     pub(super) fn new(line_rate: u64) -> Self {
         Self {
             own: OwnBlocks::default(),
@@ -166,8 +166,8 @@ impl Numbers {
 }
 
 impl Numbers {
-    /// The peer of a Child SA of this node wants numbers left out (RFC 6311 §5.2): the next block
-    /// lies behind them. Where there are not so many it gets new keys.
+    /// Skips numbers of a Child SA of this node at its peer's request (RFC 6311 §5.2): the next
+    /// block lies above them. If there are not that many numbers left, the Child SA is rekeyed.
     pub(super) fn skip_numbers(
         &mut self,
         core: &mut Core,
@@ -184,15 +184,16 @@ impl Numbers {
         };
         self.own.granted(Some(grant), true);
         let (shard, standby) = (spi.shard(), core.table.standby(spi.shard()));
-        // Not as a bump: that would tell the standby that all of the shard has moved on.
+        // A BUMP would tell the standby that all SAs of the shard have moved on.
         Some(Op::Renew(Grants { shard, standby, grants: vec![grant] }))
     }
 
-    /// Of some of these shards this node is the standby now. The owner may go before it has granted
-    /// it anything: what it has of when it was their standby before lies behind others.
+    /// This node has become the standby of some of these shards. The owner may vanish before it has
+    /// granted this node any block; blocks from an earlier time as standby lie below others that
+    /// have been used since.
     pub(super) fn became_standby(&mut self, core: &Core, replicas: &mut Replicas, changed: ShardSet) {
         let shards = changed.intersection(core.table.standby_of(core.node));
-        // What of that is still to come is nothing to go on with either.
+        // Blocks of that time that have not reached the data plane are of no use either.
         self.standby.retain(|(_, spi, _)| !shards.contains(spi.shard()));
         self.own.due.retain(|due| due.own || !shards.contains(due.spi.shard()));
         for shard in shards.iter() {
@@ -220,7 +221,7 @@ impl Numbers {
         }
     }
 
-    /// An owner's grants have been delivered, at that place.
+    /// An owner's grants have been delivered at this position.
     pub(super) fn granted(
         &mut self,
         core: &mut Core,
@@ -240,7 +241,7 @@ impl Numbers {
         }
     }
 
-    /// What was granted last has left in that update.
+    /// The latest grants have been published in this update.
     pub(super) fn blocks_published(&mut self, core: &mut Core, replicas: &mut Replicas, ticket: Ticket) {
         self.own.published(ticket);
         if planted(Plant::BlockBeforeStable) {
@@ -248,7 +249,7 @@ impl Numbers {
         }
     }
 
-    /// Own grants that all know of are due.
+    /// Gives the data plane this node's own grants that all nodes know of.
     pub(super) fn own_blocks_stable(&mut self, core: &mut Core, replicas: &mut Replicas) {
         let commits = &core.commits;
         let stable = |ticket| commits.is_stable(ticket) || planted(Plant::BlockBeforeStable);
@@ -257,8 +258,8 @@ impl Numbers {
         self.use_some_blocks(core, replicas);
     }
 
-    /// What was granted to this node as standby by then is due. A standby does not send, so its
-    /// latest block is the only one that counts: it lies behind all that the owner may use.
+    /// Makes the blocks due that were granted to this node as standby up to `upto`. A standby does
+    /// not send, so only its latest block counts: it lies above all numbers that the owner may use.
     pub(super) fn standby_blocks_stable(&mut self, core: &mut Core, replicas: &mut Replicas, upto: Position) {
         while let Some((_, spi, block)) = self.standby.pop_front_if(|(at, _, _)| *at <= upto) {
             self.own.due.push_back(Coming { spi, block, at_once: true, bulk: true, own: false });
@@ -266,27 +267,27 @@ impl Numbers {
         self.use_some_blocks(core, replicas);
     }
 
-    /// Gives the data plane blocks that are due, in their order. With all SAs of a node that is
-    /// gone there are tens of thousands, and heartbeats wait meanwhile: so no more than some in a
-    /// turn.
+    /// Gives the data plane due blocks, in their order. After the loss of a node there are tens of
+    /// thousands of them, and heartbeats wait meanwhile, so the number in one turn is bounded.
     fn use_some_blocks(&mut self, core: &mut Core, replicas: &mut Replicas) {
         let due = self.own.take();
         self.use_blocks(core, replicas, due);
     }
 
-    /// Another turn.
+    /// A new turn begins: gives the data plane the next due blocks.
     pub(super) fn use_more_blocks(&mut self, core: &mut Core, replicas: &mut Replicas) {
         self.own.budget = core.config.blocks_at_once;
         self.use_some_blocks(core, replicas);
     }
 
-    /// The same with all of some shards, whose packets are about to leave with them.
+    /// Gives the data plane all due blocks of some shards, because their packets are about to leave
+    /// with them.
     pub(super) fn use_blocks_of(&mut self, core: &mut Core, replicas: &mut Replicas, shards: ShardSet) {
         let due = self.own.take_of(shards);
         self.use_blocks(core, replicas, due);
     }
 
-    /// True if there are more than were used.
+    /// True if due blocks are left.
     pub(super) fn has_blocks(&self) -> bool {
         !self.own.due.is_empty()
     }
@@ -301,21 +302,21 @@ impl Numbers {
         self.switch_with_numbers(core, replicas);
     }
 
-    /// A Child SA sends instead of another from now on, or, if it has no numbers yet, from when it
-    /// has some: until then the other does.
+    /// Has one Child SA send in another's place. It begins once it has numbers; until then the
+    /// other one sends.
     pub(super) fn switch(&mut self, core: &mut Core, replicas: &Replicas, switch: Switch) {
         self.own.switches.push(switch);
         self.switch_with_numbers(core, replicas);
     }
 
-    /// Carries those switches out whose Child SAs have numbers.
+    /// Carries out the switches to Child SAs that have numbers.
     fn switch_with_numbers(&mut self, core: &mut Core, replicas: &Replicas) {
         let to = self.own.switches.iter().map(|switch| switch.to);
         let waiting: Vec<ChildSaId> = to.filter(|to| self.awaits_numbers(replicas, *to)).collect();
         self.switch_those(core, |switch| !waiting.contains(&switch.to));
     }
 
-    /// Carries these out of the switches that wait, in their order.
+    /// Carries out those of the waiting switches for which `due` holds, in their order.
     pub(super) fn switch_those(&mut self, core: &mut Core, due: impl Fn(&Switch) -> bool) {
         let (now, later) = std::mem::take(&mut self.own.switches).into_iter().partition(|switch| due(switch));
         self.own.switches = later;

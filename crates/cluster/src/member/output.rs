@@ -1,4 +1,4 @@
-//! What the member asks of its host.
+//! Outputs of a member: what its host must do.
 
 use crate::dispatch::Ownership;
 use crate::group::Durable;
@@ -14,29 +14,28 @@ use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::sa::ChildSaParams;
 use zeroize::Zeroizing;
 
-/// One thing for the host to do, in order.
+/// One task for the host, to be done in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberOutput {
-    /// What IKE asks for. A message is given only once all members hold what it depends on. A Child
-    /// SA to install comes as [`MemberOutput::InstallChild`], and numbers to leave out as
+    /// An output of IKE. A message comes only once all members hold the state that it depends on. A
+    /// Child SA to install comes as [`MemberOutput::InstallChild`] instead, and numbers to skip as
     /// [`MemberOutput::Numbers`].
     Ike(Output),
-    /// Hand this to the engine. If it refuses, give it back with
+    /// Hand this message to the engine. If the engine refuses it, give it back with
     /// [`super::Member::multicast_refused`] before asking for the next output.
     Multicast(Vec<u8>),
-    /// Send a datagram to a node over a link; it may be lost.
+    /// Send a datagram to a node over a link. It may be lost.
     Datagram {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// Over which link.
+        /// The link.
         link: u8,
-        /// What.
+        /// The datagram.
         bytes: Vec<u8>,
     },
-    /// Give the Child SA to the data plane, of whatever shard it is. It has no numbers to send with
-    /// yet.
+    /// Give a Child SA of any shard to the data plane. It has no numbers to send with yet.
     InstallChild {
-        /// Its IKE SA, if this node has heard of it.
+        /// Its IKE SA, if this node knows of it.
         ike: Option<IkeSaId>,
         /// The Child SA.
         child: ChildSaId,
@@ -44,17 +43,18 @@ pub enum MemberOutput {
         connection: String,
         /// `children.<name>`.
         name: String,
-        /// All that the data plane needs.
+        /// The parameters for the data plane.
         params: Box<ChildSaParams>,
-        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in.
+        /// The Child SA that it renews. Until [`Output::SwitchChild`] the new one is used inbound
+        /// only.
         replaces: Option<ChildSaId>,
-        /// Of those that protect the same and send, the one with the highest place does. It is
-        /// below 2^63 and the same on all nodes, and only those that renew each other have it in
-        /// common.
+        /// Among Child SAs that protect the same traffic, the one with the highest place sends. A
+        /// place is below 2^63 and equal on all nodes. Only Child SAs that renew each other share
+        /// one.
         place: u64,
     },
-    /// Numbers that this node alone may send with: [`testudo_ipsec::number::SequenceAllocator`]'s
-    /// `advance` if they are to be used at once, else its `follow`.
+    /// Give the data plane sequence numbers that only this node may send with: call `advance` of
+    /// [`testudo_ipsec::number::SequenceAllocator`] with `at_once`, else its `follow`.
     Numbers {
         /// The Child SA.
         child: ChildSaId,
@@ -62,88 +62,87 @@ pub enum MemberOutput {
         spi_in: Spi,
         /// The numbers.
         block: SequenceBlock,
-        /// What is left of the present block is not to be used any more.
+        /// The rest of the present block must not be used any more.
         at_once: bool,
     },
-    /// Packets of these Child SAs are taken in here from now on: they count as seen up to
-    /// [`TakenIn::floor`], which [`super::Member::taken_in`] is told. To be done before
-    /// [`MemberOutput::Shards`], which follows.
+    /// This node accepts packets of these Child SAs from now on. Numbers up to [`TakenIn::floor`]
+    /// count as seen; pass the floors to [`super::Member::taken_in`]. To be done before the
+    /// [`MemberOutput::Shards`] that follows.
     TakeIn {
         /// The Child SAs.
         children: Vec<TakenIn>,
     },
-    /// What this node keeps of what comes to all nodes, from now on.
+    /// The shards whose packets and IKE this node keeps from now on.
     Shards(Ownership),
-    /// These shards, and no others, are to go to other nodes soon: note the clear packets that are
-    /// worked on in them from now on.
+    /// Exactly these shards are about to go to other nodes: note the clear packets of theirs that
+    /// are worked on from now on.
     Note {
         /// The shards.
         shards: ShardSet,
     },
-    /// These shards are not carried any more, by the last [`MemberOutput::Shards`]. When nothing of
-    /// theirs is being worked on any more, tell [`super::Member::flushed`].
+    /// These shards are not carried any more since the last [`MemberOutput::Shards`]. Once no
+    /// packet of theirs is being worked on, call [`super::Member::flushed`].
     Flush {
         /// The shards.
         shards: ShardSet,
     },
-    /// These neighbours, by the ports' places in the configuration, will be sent to soon: find
-    /// those that are not known.
+    /// Packets will soon be sent to these neighbours, each with its port's place in the
+    /// configuration: resolve those that are not known.
     Neighbours(Vec<(u8, IpAddr)>),
     /// Clear packets of these shards that other nodes have worked on, by the hashes that they
-    /// noted: not to be worked on again. To be done before [`MemberOutput::Shards`], which follows,
-    /// and brings what was kept back.
+    /// noted. Drop these packets. To be done before the [`MemberOutput::Shards`] that follows,
+    /// which releases the packets that were kept back.
     Handled {
         /// The shards.
         shards: ShardSet,
         /// The hashes.
         digests: Vec<u64>,
     },
-    /// Another node has learned that the path to there takes no more than that. It may be known, or
-    /// be old.
+    /// Another node has learned a path MTU. It may be known here already, or be outdated.
     PathMtu {
-        /// The other end.
+        /// The far end of the path.
         remote: IpAddr,
-        /// Octets, outer header included.
+        /// The MTU in octets, outer header included.
         mtu: u16,
-        /// How long ago it was learned.
+        /// Time since it was learned.
         age: Duration,
     },
-    /// Go on with this sender ID, which nobody has used before.
+    /// Send with this sender ID from now on. It has never been used.
     Sender(SenderId),
-    /// Send with no sender ID until the next is told.
+    /// Send nothing under a sender ID until the next [`MemberOutput::Sender`].
     ForgetSender,
-    /// Packets may leave until then. Extended again and again.
+    /// Packets may leave until then. The host gets a later time again and again.
     Fence(Time),
-    /// Write this to disk, durably, and then call [`super::Member::persisted`]. Where the
-    /// incarnation is another than before, do so before anything else.
+    /// Write this to disk, durably, and then call [`super::Member::persisted`]. If the incarnation
+    /// has changed, do so before anything else.
     Persist(Durable),
-    /// This node answers for the virtual addresses now: tell the neighbours (gratuitous ARP,
-    /// unsolicited NA).
+    /// This node answers for the virtual addresses from now on: announce them to the neighbours
+    /// (gratuitous ARP, unsolicited NA).
     Announce,
     /// Leave the engine's group and join it again.
     Rejoin,
-    /// Carry this command out: it changes the configuration of all nodes.
+    /// Carry out this command, which changes the configuration of all nodes.
     Configure {
-        /// The node on which it was given.
+        /// The node on which the command was given.
         from: NodeId,
-        /// What it does, for [`super::Member::refused`].
+        /// Its effect, for [`super::Member::refused`].
         effect: Effect,
         /// The command.
         octets: Zeroizing<Vec<u8>>,
     },
-    /// The cluster has no such piece of configuration: it is to go here too.
+    /// Remove a piece of configuration that the cluster does not have.
     Unconfigure {
         /// The piece.
         name: PieceName,
         /// The command that set it.
         octets: Zeroizing<Vec<u8>>,
     },
-    /// The other nodes have been told of a command that was carried out here.
+    /// The other nodes know of a command that was carried out here.
     Configured {
         /// The number that [`super::Member::configure`] was given.
         job: u64,
     },
-    /// A line of another node's log about what it was asked to do.
+    /// A log line of another node about a task that this node gave it.
     Line {
         /// The number that [`super::Member::ask`] was given.
         job: u64,
@@ -154,44 +153,44 @@ pub enum MemberOutput {
         /// The line.
         message: String,
     },
-    /// An initiation by another node has come to its end.
+    /// An initiation by another node has ended.
     Initiated {
         /// The number that [`super::Member::ask`] was given.
         job: u64,
-        /// Or why there is no Child SA.
+        /// Success, or the reason why there is no Child SA.
         result: Result<(), String>,
     },
-    /// The same, to SAs of another node.
+    /// An event of an SA that another node owns.
     RemoteEvent(Event),
 }
 
-/// What was done of shards until they went.
+/// The last state of shards that this node has stopped carrying.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flushed {
     /// The shards.
     pub shards: ShardSet,
-    /// Up to where packets have been taken in on their Child SAs.
+    /// The inbound high-water mark of each of their Child SAs.
     pub marks: Vec<(Spi, u64)>,
     /// The latest clear packets that were worked on since [`MemberOutput::Note`], in any order.
     pub notes: Vec<Note>,
 }
 
-/// A Child SA that this node begins to take packets in on.
+/// A Child SA whose packets this node begins to accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenIn {
     /// The SPI that we chose.
     pub spi_in: Spi,
-    /// Packets were taken in up to here, as the former owner has told.
+    /// The high-water mark that the former owner last reported.
     pub mark: u64,
-    /// How far it can have got since.
+    /// The highest number that the former owner can have accepted since.
     pub reach: u64,
-    /// Extended sequence numbers.
+    /// True with extended sequence numbers.
     pub esn: bool,
 }
 
 impl TakenIn {
-    /// Up to where numbers count as seen. `seen`: the low half of the highest number that this
-    /// node's filter has seen pass.
+    /// The number up to which all count as seen. `seen` is the low half of the highest number that
+    /// this node's filter has seen.
     pub fn floor(&self, seen: Option<u32>) -> u64 {
         testudo_ipsec::replay::floor(self.mark, seen, self.reach, self.esn)
     }

@@ -1,5 +1,5 @@
-//! What this node holds of all SAs of the cluster, and what keeps that alike on all nodes: it tells
-//! what changes in its own, and does what others tell of theirs.
+//! This node's state of all SAs of the cluster, and its replication: it publishes changes of its
+//! own SAs, and applies those that other nodes publish.
 
 pub(super) mod apply;
 pub(super) mod changes;
@@ -19,19 +19,19 @@ use resync::Resync;
 use std::collections::BTreeSet;
 use testudo_ike::message::IkeSpi;
 
-/// See the module.
+/// The replicated state of all SAs.
 pub(super) struct Replication {
     pub(super) replicas: Replicas,
     pub(super) numbers: Numbers,
     pub(super) paths: Paths,
     pub(super) resync: Resync,
-    /// IKE SAs of others that were asked for: what was told of them did not fit.
+    /// IKE SAs of other nodes whose whole state was requested, because a change did not fit.
     pub(super) wanted: BTreeSet<IkeSpi>,
     pub(super) initiations: Initiations,
 }
 
 impl Replication {
-    /// `line_rate`: packets a second that this node can be brought at most.
+    /// `line_rate`: the most packets a second that this node's ports can receive.
     pub(super) fn new(line_rate: u64) -> Self {
         Self {
             replicas: Replicas::default(),

@@ -1,5 +1,5 @@
-//! The shards of this node: which it has taken, carries provisionally, is given, or gives away, and
-//! what it shows its host of them.
+//! The shards of this node: those that it has taken, carries provisionally, receives or gives away,
+//! and what its host is shown of them.
 
 pub(super) mod drain;
 pub(super) mod fitness;
@@ -29,40 +29,39 @@ use testudo_base::spi::Shard;
 use testudo_ike::message::{Header, IkeSpi};
 use testudo_ike::output::Time;
 
-/// See the module.
+/// The shards of this node.
 pub(super) struct Shards {
     pub(super) handover: Handover,
     pub(super) arrivals: Arrivals,
     pub(super) fitness: Fitness,
-    /// It is to end, and gives away what it owns.
+    /// This node is about to end, and gives its shards away.
     pub(super) leaves: bool,
-    /// Since when nothing is left that this node, being drained, could give away.
+    /// Since when this drained node has had nothing left to give away.
     pub(super) empty_since: Option<Time>,
     pub(super) load: u16,
-    /// Neighbours of this node, by port: for whoever takes over.
+    /// Neighbours of this node, by port, for the next owner of its shards.
     pub(super) neighbours: Vec<(u8, IpAddr)>,
     pub(super) suspects: BTreeSet<NodeId>,
-    /// What each other node carries provisionally.
+    /// Shards that each other node carries provisionally.
     pub(super) told: BTreeMap<NodeId, ShardSet>,
-    /// Shards of suspects that have shown that they live: they have new numbers in front of those
-    /// that we would send with.
+    /// Shards of suspects that have proved to be alive: their new numbers lie above those that this
+    /// node would send with.
     pub(super) yielded: ShardSet,
     pub(super) takes: Vec<Take>,
-    /// Shards that this node has taken, and of those whose IKE it speaks.
+    /// Shards that this node has taken, and those whose IKE it speaks.
     pub(super) active: ShardSet,
     pub(super) ike: ShardSet,
     pub(super) provisional: ShardSet,
-    /// Shards that the view has made this node's, that are not taken yet, and whose standby it was
-    /// before.
+    /// Shards that the view has given to this node, that it has not taken yet, and whose standby it
+    /// was before.
     pub(super) inherited: ShardSet,
-    /// Those that it has carried since their owner last moved its numbers.
+    /// Shards that this node has carried provisionally since their owner last moved its numbers.
     pub(super) used: ShardSet,
-    /// When this node last moved the numbers of a shard because another had carried it.
+    /// When this node last moved the numbers of a shard that another node had carried.
     pub(super) bumped_at: BTreeMap<Shard, Time>,
-    /// Shards in which nothing is sent until that is stable.
+    /// Shards in which nothing is sent until this update is stable.
     pub(super) bumping: BTreeMap<Shard, Ticket>,
-    /// IKE SAs that are this node's and whose states have not been read yet; and the shards where
-    /// there may be some.
+    /// IKE SAs of this node whose states are not decoded yet; and the shards that may have such.
     pub(super) imports: BTreeSet<IkeSpi>,
     pub(super) imported: ShardSet,
     pub(super) homes: Option<ShardSet>,
@@ -71,7 +70,7 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    /// It has none.
+    /// The state of a node without shards.
     pub(super) fn new() -> Self {
         Self {
             handover: Handover::default(),
@@ -100,7 +99,7 @@ impl Shards {
         }
     }
 
-    /// Whether the message is for a shard whose IKE this node speaks. The IKE SA is in the endpoint
+    /// True if the message is for a shard whose IKE this node speaks. Its IKE SA is in the endpoint
     /// then.
     pub(super) fn is_ours(
         &mut self,
@@ -113,7 +112,7 @@ impl Shards {
         let ours = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
         let begins = ours.is_zero();
         let shard = if begins { core.key.initiator(header.initiator_spi.to_bytes()) } else { ours.shard() };
-        // What is not yet read may have answered this request already.
+        // A state that is not decoded yet may have answered this request already.
         let unread = begins && self.imported.contains(shard);
         if !self.shown.ike.contains(shard) || unread {
             core.counters.not_ours += 1;

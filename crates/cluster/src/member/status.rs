@@ -1,4 +1,4 @@
-//! What operators see of a member.
+//! The state of a member, for operators.
 
 use super::{ConfigurationStatus, HandoverStage, IkeUpdateCounts, Member};
 use crate::group::GroupStatus;
@@ -8,75 +8,74 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::output::Time;
 
-/// What was not taken in, and what was told, since the node began.
+/// Counts of discarded input and of published updates, since the node began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounters {
     /// IKE messages for shards whose IKE another node speaks.
     pub not_ours: u64,
-    /// Changes of a shard that came when it was not their sender's any more.
+    /// Changes of a shard that came when their sender did not own it any more.
     pub not_owner: u64,
-    /// Updates that cannot be read.
+    /// Updates that cannot be decoded.
     pub unread: u64,
-    /// Changes of IKE SAs that are not for what is held here of them.
+    /// Changes of IKE SAs that do not fit the state held here.
     pub unfit: u64,
-    /// What was told to others.
+    /// Published updates of IKE SAs.
     pub told: IkeUpdateCounts,
 }
 
-/// For `testudo cluster`.
+/// The state for `testudo cluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterStatus {
     /// The group.
     pub group: GroupStatus,
-    /// Shards by their owner, as the last view and all that followed say.
+    /// The shards of each owner, by the last view and everything after it.
     pub owners: Vec<(NodeId, ShardSet)>,
     /// Shards whose packets are carried here, and those whose IKE is spoken.
     pub packets: ShardSet,
-    /// See there.
+    /// See `packets`.
     pub ike: ShardSet,
-    /// Of the first, those that are a suspect's.
+    /// Those of `packets` that belong to a suspect.
     pub provisional: ShardSet,
-    /// This node answers for the virtual addresses otherwise.
+    /// True if this node answers for the VIPs where nothing else decides.
     pub default_host: bool,
     /// Members that are silent.
     pub suspects: Vec<NodeId>,
     /// Members that are being brought up to date.
     pub fresh: Vec<NodeId>,
-    /// Members that are to own nothing, and those that have lost a port.
+    /// Drained members, and members that have lost a port.
     pub drained: Vec<NodeId>,
-    /// See there.
+    /// See `drained`.
     pub unfit: Vec<NodeId>,
-    /// Shards on their way from here to other nodes, and what is waited for.
+    /// Shards on their way from here to other nodes, and what they wait for.
     pub handovers: Vec<(Shard, HandoverStage)>,
-    /// Shards of this node that others should have, by those.
+    /// Number of this node's shards that another node should have, by that node.
     pub misplaced: Vec<(NodeId, usize)>,
-    /// Shards that are about to come here from nodes that live.
+    /// Shards that are about to come here from living nodes.
     pub arrivals: ShardSet,
-    /// Shards that this node is to take, and from when on if it is a matter of time: else when all
-    /// know of it.
+    /// Shards that this node is about to take, and when. Without a time: once all nodes know of it.
     pub takes: Vec<(ShardSet, Option<Time>)>,
-    /// What this node has still to tell nodes that are being brought up to date, in SAs.
+    /// SAs that this node still has to send to nodes that are being brought up to date.
     pub untold: usize,
-    /// Owners that have not told them all.
+    /// Owners that have not sent them everything.
     pub awaited: Vec<NodeId>,
-    /// What the cluster is configured with.
+    /// The state of the configuration.
     pub configuration: ConfigurationStatus,
-    /// Of the updates in the last view: the highest that all of its members speak.
+    /// Version of the updates in the last view: the highest that all of its members support.
     pub version: u8,
     /// IKE SAs and Child SAs of the whole cluster that are known here.
     pub ike_sas: usize,
-    /// See there.
+    /// See `ike_sas`.
     pub child_sas: usize,
-    /// IKE messages that wait until all members hold what they depend on.
+    /// IKE messages that wait until all members hold the state that they depend on.
     pub held: usize,
-    /// IKE SAs of shards taken over whose states have not been read yet.
+    /// IKE SAs of shards taken over whose states have not been decoded yet.
     pub unread_states: usize,
-    /// What was not taken in, and what was told.
+    /// Counts of discarded input and of published updates.
     pub counters: MemberCounters,
 }
 
 impl Member {
-    /// The part of [`Member::status`] that the group knows. It costs a fraction of the whole.
+    /// The group's part of [`Member::status`]. It costs a fraction of the whole.
     pub fn group_status(&self) -> GroupStatus {
         self.core.group.status()
     }
@@ -86,7 +85,7 @@ impl Member {
         self.shards.provisional
     }
 
-    /// For `testudo cluster`.
+    /// The state for `testudo cluster`.
     pub fn status(&self) -> ClusterStatus {
         let mut misplaced = BTreeMap::new();
         for (_, to) in self.core.table.misplaced(self.core.node) {

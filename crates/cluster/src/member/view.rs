@@ -1,4 +1,4 @@
-//! A view begins: every part hears of it, in this order.
+//! The beginning of a view: the order in which the parts learn of it.
 
 use super::Member;
 use super::core::Unheard;
@@ -11,7 +11,7 @@ use testudo_base::shard::ShardSet;
 use testudo_ike::output::{IkeSaId, Time};
 
 impl Member {
-    /// A view begins.
+    /// Begins a view.
     pub(super) fn view(&mut self, now: Time, start: ViewStart) {
         (self.core.view.running, self.core.view.no_view) = (start.view.quorate, None);
         self.core.view.quorate = start.view.quorate;
@@ -19,14 +19,14 @@ impl Member {
         self.core.log_view(&start, &before);
         self.replication.resync.stop();
         self.shards.stop_handover(&mut self.core);
-        // Whatever was about to be taken: the new view says it again, if it is still so.
+        // Pending takes are void: the new view names them again if they still hold.
         self.shards.takes.clear();
         self.replication.wanted.clear();
         let standby_gone = self.core.table.standby_not_of(&start.current);
         let standby_of =
             std::mem::take(&mut self.shards.inherited).union(self.core.table.standby_of(self.core.node));
         if !start.view.quorate {
-            // Those who were suspected may be the majority: what was carried for them is theirs.
+            // The suspects may be the majority, and then the shards carried for them are theirs.
             return self.shards.provide(&mut self.core, &mut self.replication, now);
         }
         self.core.view.epoch = start.epoch;
@@ -50,8 +50,8 @@ impl Member {
         let owned = self.core.table.owned_by(self.core.node);
         let gained = owned.without(self.shards.active).without(self.shards.handover.held());
         if held_before {
-            // Its standby need not wait for what a departed owner may still send: no more than when
-            // it only suspected him.
+            // The standby need not wait until the departed owner's fence has run out: it did not
+            // wait when it only suspected the owner.
             self.shards.inherited = gained.intersection(standby_of);
         }
         if !gained.is_empty() {
@@ -67,10 +67,10 @@ impl Member {
         self.replication.begin_resync(&mut self.core, &self.configuration, now, &start);
         self.shards.tell_fitness_anew(&mut self.core);
         self.replication.paths.tell_untold_paths(&mut self.core, now);
-        // New numbers for whoever has become owner or standby. An owner goes on with those that it
-        // has for as long as they last, and so does the standby that takes over: they lie behind
-        // its owner's. Where the standby was another, and now is gone or passed over, that one may
-        // have sent behind all of them, and told nobody.
+        // New numbers for every shard that has a new owner or standby. An owner goes on with its
+        // numbers for as long as they last. So does a standby that takes over: its numbers lie
+        // above its owner's. If another node was the standby and is gone or passed over, that node
+        // may have sent above all of these without a report, so the new numbers are used at once.
         let changed = owned.intersection(changes.owner.union(changes.standby));
         let behind = changed.intersection(standby_gone.union(changes.owner.without(standby_of)));
         self.shards.grant_all(&mut self.core, &mut self.replication, behind, true);
@@ -81,13 +81,13 @@ impl Member {
         self.shards.hand_over(&mut self.core, &mut self.replication, now);
     }
 
-    /// What this node holds is void: others have gone on without it, and tell it anew what there
-    /// is. `reset`: nobody holds anything.
+    /// Voids this node's state: the others have gone on without it and will send their state.
+    /// `reset`: no node holds any state.
     pub(super) fn void(&mut self, now: Time, reset: bool) {
         if self.core.commits.is_waiting() || self.core.view.by_grace {
-            // It has encrypted messages that never left, or that left while the other half went on
-            // as well. The states that it will be given know nothing of their IVs, nor do the
-            // blocks of which numbers it has sent.
+            // This node has encrypted messages that never left, or that left while the other half
+            // of the cluster went on as well. The states that it will receive do not know their
+            // IVs, and the blocks do not know which numbers it has sent.
             self.core.sender = None;
             self.core.group.renew_sender(now);
         }
@@ -97,7 +97,7 @@ impl Member {
         }
         self.core.endpoint.replication_mut().take_changed();
         self.core.commits.clear();
-        // Who goes on with these Child SAs sends through them.
+        // The next owner of these Child SAs sends through the newer ones.
         self.replication.numbers.switch_those(&mut self.core, |_| true);
         self.replication.numbers.own.clear();
         self.replication.numbers.standby.clear();

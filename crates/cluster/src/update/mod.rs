@@ -1,8 +1,8 @@
-//! What the owners of shards tell the other nodes, under the names of [HA]. An update is everything
-//! that one event has changed: it is delivered whole or not at all, so that no survivor finds half
-//! of a rekey.
+//! Updates: messages in which the owners of shards publish changes, with the names of [HA]. An
+//! update holds everything that one event has changed. It is delivered whole or not at all, so that
+//! no survivor has half of a rekey.
 //!
-//! [HA]: strongSwan's high availability plugin calls them the same.
+//! [HA]: strongSwan's high availability plugin has the same names.
 
 mod operator;
 
@@ -22,23 +22,22 @@ use testudo_ike::output::{CommitId, Path};
 use testudo_ipsec::sa::ChildSaParams;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// The versions of everything here that this build speaks: in a view all speak the highest that all
-/// of its members do, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. With
-/// 17 came no new operation: who speaks it hears what it is brought up to date with beside the
-/// engine. 18 says more in the states of IKE SAs: see [`states`]. With 19 came [`Op::LineRate`].
+/// The update versions that this build supports. The nodes of a view use the highest version that
+/// all of them support, so that nodes can be upgraded one by one. 15 ends with [`Op::Resynced`]. 17
+/// has no new operation: a node of that version is brought up to date beside the engine. 18 has
+/// more in the states of IKE SAs: see [`states`]. 19 brought [`Op::LineRate`].
 pub(crate) const OLDEST: u8 = 15;
 pub(crate) const NEWEST: u8 = 19;
-/// With this version came [`Op::Configure`] and all behind it, and RFC 6311 in the states of IKE
-/// SAs.
+/// The version that brought [`Op::Configure`] and all operations after it, and RFC 6311 in the
+/// states of IKE SAs.
 pub(crate) const CONTROL_PLANE: u8 = 16;
-/// With this version came where a peer was that has moved, and what vouched for it, in the states
-/// of IKE SAs.
+/// The version that brought a moved peer's former address and its proof into the states of IKE SAs.
 const ORIGINS: u8 = 18;
 
-/// With this version came [`Op::LineRate`].
+/// The version that brought [`Op::LineRate`].
 pub(crate) const LINE_RATES: u8 = 19;
 
-/// In what form nodes that all speak that version tell each other of IKE SAs.
+/// The format of IKE SA states between nodes of this version.
 pub(crate) fn states(version: u8) -> SnapshotVersion {
     match version {
         ..CONTROL_PLANE => SnapshotVersion::V26,
@@ -50,70 +49,70 @@ pub(crate) fn states(version: u8) -> SnapshotVersion {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Op {
-    /// IKE_ADD: the whole state of an IKE SA, pending exchanges and their octets included.
+    /// IKE_ADD: the whole state of an IKE SA, including pending exchanges and their octets.
     Ike(Box<IkeState>),
-    /// IKE_MID_I: our window has moved in it, by a request of ours or its response.
+    /// IKE_MID_I: our window has moved, by a request of ours or its response.
     IkeMidI(Box<IkeChange>),
-    /// IKE_MID_R: the peer's has: a request is answered, and its answer kept.
+    /// IKE_MID_R: the peer's window has moved: a request is answered, and its answer kept.
     IkeMidR(Box<IkeChange>),
-    /// IKE_UPDATE: both have, or something else has changed.
+    /// IKE_UPDATE: both windows have moved, or something else has changed.
     IkeUpdate(Box<IkeChange>),
-    /// The sender cannot read what has changed in it, and has forgotten it: its owner says all of
-    /// it again.
+    /// The sender cannot apply a change to its state, and has discarded that state: the owner must
+    /// publish the whole one.
     IkeWanted { spi: IkeSpi },
-    /// IKE_DELETE: nothing is left of it, not even a response to repeat.
+    /// IKE_DELETE: nothing is left of the IKE SA, not even a response to repeat.
     IkeDelete { spi: IkeSpi },
     /// CHILD_ADD: a Child SA, new or sent again to a node that must be brought up to date.
     Child(Box<ChildState>),
-    /// What went out through `from` goes out through `to`.
+    /// Outbound traffic moves from `from` to `to`.
     ChildSwitch { from: Spi, to: Spi },
-    /// It carries by itself, although it came up beside another.
+    /// A Child SA that came up beside another one sends now.
     ChildStart { spi: Spi },
     /// CHILD_UPDATE: the peer has moved.
     ChildUpdate { spi: Spi, path: Path },
     /// CHILD_DELETE: its slot rests on every node.
     ChildDelete { spi: Spi },
-    /// RENEW: the owner goes on with these numbers when its present ones are used up.
+    /// RENEW: the owner goes on with these numbers when its present block is used up.
     Renew(Grants),
-    /// BUMP: owner and standby both go on in these numbers at once.
+    /// BUMP: owner and standby go on with these numbers at once.
     Bump(Grants),
-    /// EDGES: high-water marks, up to where the owner has taken packets in. `all_of`: of these
-    /// shards, which it carries, all have been told now that have moved. Said in the view of that
-    /// epoch: delivered in a later one it is no more than what once was.
+    /// EDGES: inbound high-water marks of the owner. `all_of`: shards that it carries and whose
+    /// moved marks have all been published. In another view than that of `epoch` a mark only says
+    /// what once was.
     HighWaterMarks { moved: Vec<(Spi, u64)>, all_of: ShardSet, epoch: u64 },
-    /// MTU: what paths take.
+    /// MTU: path MTUs.
     PathMtus(Vec<PathMtu>),
-    /// SEG_OFFER: the owner will give shards up for other nodes, which keep back what packets of
-    /// theirs come from now on.
+    /// SEG_OFFER: the owner will give shards to other nodes, which keep back packets for them from
+    /// now on.
     SegOffer(Offer),
-    /// SEG_DROP: the owner has given the shard up for that node, in the view of that epoch. In a
-    /// later one it is void.
+    /// SEG_DROP: the owner has given the shard to node `to`, in the view of `epoch`. In a later
+    /// view it is void.
     SegDrop { shard: Shard, to: NodeId, epoch: u64, left: Left },
     /// The sender has lost a port, or has all of them again.
     Fit { fit: bool },
-    /// An operator wants that node to own nothing any more, or to own again.
+    /// An operator drains a node, or lets it own shards again.
     Drain { node: NodeId, drained: bool },
-    /// RESYNC begins: what follows brings the fresh nodes of that view up to date with what the
-    /// sender owns. `owners`: whose each shard is at the view's start, by the numbers of the nodes;
-    /// `unfit`: who has lost a port; `drained`: who is to own nothing.
+    /// RESYNC begins: the following updates bring the fresh nodes of the view up to date with the
+    /// sender's shards. `owners`: the number of each shard's owner at the start of the view;
+    /// `unfit`: nodes that have lost a port; `drained`: nodes that should own nothing.
     Resync { epoch: u64, owners: Vec<u8>, unfit: Vec<NodeId>, drained: Vec<NodeId> },
-    /// RESYNC ends: that was all.
+    /// RESYNC ends: everything has been sent.
     Resynced { epoch: u64 },
     /// A command of an operator changes the configuration of all nodes.
     Configure(Box<Configure>),
-    /// A piece of the configuration that all but the fresh nodes of that view have.
+    /// A piece of the configuration that all but the fresh nodes of the view have.
     Piece { epoch: u64, name: PieceName, octets: Secret },
-    /// That was all of it.
+    /// All pieces have been sent.
     Pieces { epoch: u64 },
-    /// Which configuration the sender has.
+    /// The sender's configuration digests.
     Manifest(Manifest),
-    /// An operator has asked the sender for something that is its owner's to do.
+    /// An operator on the sender's node gives a task to an SA's owner.
     Ask { job: u64, ask: Ask },
-    /// What has come of it.
+    /// The result of a task.
     Answer(Answer),
-    /// Something has happened to an SA of the sender.
+    /// An event of one of the sender's SAs.
     RemoteEvent(RemoteEvent),
-    /// Packets a second that the sender's ports can bring it at most.
+    /// The most packets a second that the sender's ports can receive.
     LineRate { rate: u64 },
 }
 
@@ -121,16 +120,17 @@ pub(crate) enum Op {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IkeState {
     pub(crate) outline: Outline,
-    /// How long ago it was exported: the times in it are on the clock of that moment.
+    /// Time since the export: the times in the state are on the clock of that moment.
     pub(crate) age: Duration,
     pub(crate) state: Secret,
-    /// It is up now, and the older ones of its peer go, whose each may be. At one place in the
-    /// order with that it is up: of two IKE SAs of one peer only one is younger.
+    /// Present if the IKE SA is established now: the older IKE SAs of its peer end. It has the same
+    /// position in the order as the establishment, so that of two IKE SAs of one peer only one is
+    /// younger.
     pub(crate) contact: Option<Box<Contact>>,
 }
 
-/// What has changed in an IKE SA since it was last said, for the same moment. What its outline has
-/// besides has not.
+/// The change of an IKE SA since its last update, for the same moment. The other fields of its
+/// outline are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IkeChange {
     pub(crate) spi: IkeSpi,
@@ -146,30 +146,31 @@ pub(crate) struct ChildState {
     pub(crate) connection: String,
     pub(crate) name: String,
     pub(crate) params: ChildSaParams,
-    /// The one whose place it takes, by its inbound SPI, as long as both are there.
+    /// Inbound SPI of the Child SA that it replaces, as long as both exist.
     pub(crate) replaces: Option<Spi>,
-    /// Where it stands among those that protect the same.
+    /// Its place among Child SAs that protect the same traffic.
     pub(crate) place: u64,
-    /// Its numbers up to here have been given to some node.
+    /// All numbers below this have been granted.
     pub(crate) reserved: u64,
-    /// Blocks of so many numbers, as a power of two.
+    /// Size of a block, as a power of two.
     pub(crate) log2: u8,
-    /// Of a new one: the standby, whose block follows the owner's. The two end at `reserved`.
+    /// For a new Child SA the standby, whose block follows the owner's. The two blocks end at
+    /// `reserved`.
     pub(crate) standby: Option<NodeId>,
-    /// Packets were taken in up to here.
+    /// The inbound high-water mark.
     pub(crate) mark: u64,
 }
 
-/// Numbers of some Child SAs of one shard.
+/// Grants for some Child SAs of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grants {
     pub(crate) shard: Shard,
-    /// Whose the second block of each is. None: nobody's.
+    /// The owner of the second block of each grant, if there is one.
     pub(crate) standby: Option<NodeId>,
     pub(crate) grants: Vec<Grant>,
 }
 
-/// Two blocks of as many numbers: the owner's from `start` on, and the standby's behind it.
+/// Two blocks of equal size: the owner's from `start` on, and the standby's above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Grant {
     pub(crate) spi: Spi,
@@ -177,30 +178,30 @@ pub(crate) struct Grant {
     pub(crate) log2: u8,
 }
 
-/// What a path was found to take.
+/// A path MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PathMtu {
     pub(crate) remote: IpAddr,
     pub(crate) mtu: u16,
-    /// How long ago, in seconds.
+    /// Time since it was learned, in seconds.
     pub(crate) age: u16,
 }
 
-/// Shards that their owner will give up.
+/// Shards that their owner will give away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
-    /// Each for whom.
+    /// Each shard with its receiver.
     pub(crate) shards: Vec<(Shard, NodeId)>,
-    /// Whom the owner knows, by port.
+    /// Neighbours that the owner knows, by port.
     pub(crate) neighbours: Vec<(u8, IpAddr)>,
-    /// The view in which it said so.
+    /// The view in which the offer was made.
     pub(crate) epoch: u64,
 }
 
-/// How a shard was left.
+/// The last state of a shard that was given away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
-    /// Packets have been taken in up to the high-water marks that were told, and no further.
+    /// True if the published high-water marks are exact: no packet above them was accepted.
     pub(crate) is_exact: bool,
     /// Hashes of the clear packets that were worked on last: since SEG_OFFER, if there was room for
     /// all.
@@ -228,7 +229,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Op {
-    /// The shard whose owner alone may say this; none for what concerns no shard.
+    /// The shard whose owner alone may publish this; `None` if it concerns no shard.
     pub(crate) fn shard(&self) -> Option<Shard> {
         Some(match self {
             Self::Ike(ike) => ike.outline.spi.shard(),
@@ -262,7 +263,7 @@ impl Op {
         })
     }
 
-    /// About how many octets it is.
+    /// Approximate size in octets.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Ike(ike) => ike.state.0.len() + 128 + ike.contact.as_ref().map_or(0, |_| 256),
@@ -287,11 +288,11 @@ impl Op {
     }
 }
 
-/// Octets to publish, in that version. Holds keys.
+/// Encodes an update in this version. The octets hold keys.
 pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
     let mut size = 64 + ops.iter().map(Op::size).sum::<usize>();
     loop {
-        // A fresh buffer each time, so that nothing is reallocated and left behind with keys in it.
+        // A new buffer each time, so that no reallocation leaves keys behind.
         let mut buffer = Zeroizing::new(vec![0; size]);
         match postcard::to_slice(&(version, ops), &mut buffer) {
             Ok(used) => {
@@ -304,7 +305,7 @@ pub(crate) fn encode(version: u8, ops: &[Op]) -> Vec<u8> {
     }
 }
 
-/// The changes of an update. `None`: of another version, or damaged.
+/// Decodes an update. `None` if it is of another version, or damaged.
 pub(crate) fn decode(octets: &[u8]) -> Option<Vec<Op>> {
     match postcard::take_from_bytes::<(u8, Vec<Op>)>(octets) {
         Ok(((OLDEST..=NEWEST, ops), [])) => Some(ops),
@@ -312,10 +313,10 @@ pub(crate) fn decode(octets: &[u8]) -> Option<Vec<Op>> {
     }
 }
 
-/// Cuts what one event has changed into updates of about a batch. Only what a timer does to many
-/// SAs at once is that large; one SA is never cut through. What makes Child SAs comes first and
-/// what takes them away last: who has a part of it finds at most a Child SA that no IKE SA knows,
-/// and takes it away.
+/// Cuts the changes of one event into updates of about a batch. Only a timer that acts on many SAs
+/// at once makes that many changes. The changes of one SA are never cut. Updates that make Child
+/// SAs come first, and those that remove them last: a node that has received only a part has at
+/// most a Child SA without an IKE SA, and removes it.
 pub(crate) fn cut(ops: Vec<Op>, limit: usize) -> impl Iterator<Item = Vec<Op>> {
     let mut ops = ops.into_iter().peekable();
     std::iter::from_fn(move || {
@@ -372,10 +373,9 @@ mod tests {
         assert_eq!(decode(&[octets, vec![0]].concat()), None, "longer");
     }
 
-    /// What nodes of version 15 read must not change, as long as there may be some: a view with one
-    /// speaks it.
+    /// The format that nodes of version 15 read must not change: a view with such a node uses it.
     #[test]
-    fn what_version_15_reads_is_as_it_was() {
+    fn the_encoding_for_version_15_is_unchanged() {
         let ops = [
             Op::IkeWanted { spi: IkeSpi(1) },
             Op::ChildStart { spi: Spi(2) },

@@ -1,4 +1,4 @@
-//! What operators want of the whole cluster, whichever of its nodes they tell.
+//! Operators' commands for the whole cluster, given on any of its nodes.
 
 use super::Secret;
 use crate::node::NodeId;
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 
-/// What a piece of configuration is of, in the order in which they are loaded: each may name what
-/// stands before it.
+/// The kinds of configuration pieces, in the order of loading: a piece may refer to pieces of an
+/// earlier kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Class {
-    /// Authorities by name.
+    /// Certificate authorities.
     Authority,
     /// Secrets, private keys, certificates.
     Credential,
@@ -20,33 +20,33 @@ pub enum Class {
     Connection,
 }
 
-/// Names a piece of configuration: another with the same name takes its place.
+/// Name of a piece of configuration. A piece replaces another one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PieceName {
-    /// What it is of.
+    /// Its kind.
     pub class: Class,
-    /// Its name, as it is shown to operators: "connection gw".
+    /// The name as shown to operators, such as "connection gw".
     pub name: String,
 }
 
-/// What a command does to the configuration.
+/// The effect of a command on the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// The piece is there from now on, as the command's octets say.
+    /// The piece exists from now on, as the command's octets say.
     Set(PieceName),
-    /// It is there no more.
+    /// The piece does not exist any more.
     Unset(PieceName),
-    /// No credential is there any more.
+    /// No credential exists any more.
     ClearCredentials,
 }
 
 /// A command that changes the configuration of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Configure {
-    /// Who waits for it on the node that says it; 0: nobody.
+    /// The job that waits for it on the sender; 0 for none.
     pub(crate) job: u64,
     pub(crate) effect: Effect,
-    /// The command as the host reads it.
+    /// The command in the host's format.
     pub(crate) octets: Secret,
 }
 
@@ -59,33 +59,33 @@ pub enum Sa {
     Child(Spi),
 }
 
-/// What the owner of something is asked to do.
+/// A task for the owner of an SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
-    /// Bring a child up.
+    /// Initiate a child.
     Initiate {
         /// `connections.<name>`.
         connection: String,
         /// `children.<name>`.
         child: String,
     },
-    /// Take SAs down.
+    /// Terminate SAs.
     Terminate {
-        /// Which.
+        /// The SAs.
         sas: Vec<Sa>,
-        /// Without waiting for the peer's answer.
+        /// Do not wait for the peer's answer.
         force: bool,
     },
-    /// Renew SAs.
+    /// Rekey SAs.
     Rekey {
-        /// Which.
+        /// The SAs.
         sas: Vec<Sa>,
-        /// IKE SAs with authentication.
+        /// Reauthenticate IKE SAs instead.
         reauth: bool,
     },
 }
 
-/// What comes back to the node that has asked.
+/// The result of a task, for the node that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) to: NodeId,
@@ -96,17 +96,17 @@ pub(crate) struct Answer {
 /// See [`Answer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answered {
-    /// A line of the log about it.
+    /// A log line about the task.
     Line { connection: Option<String>, level: u8, message: String },
-    /// It is up, or cannot be brought up.
+    /// The child is up, or cannot be initiated.
     Initiated(Result<(), String>),
 }
 
-/// Something has happened to SAs of the sender, for those who listen on other nodes.
+/// An event of the sender's SAs, for listeners on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RemoteEvent {
     IkeUp(IkeSpi),
-    /// `renewed`: another has its place.
+    /// `renewed`: another IKE SA has taken its place.
     IkeDown {
         ike: IkeSpi,
         renewed: bool,
@@ -131,11 +131,11 @@ pub(crate) enum RemoteEvent {
     },
 }
 
-/// Which configuration a node has: told by all, so that a difference is found.
+/// A node's configuration digests. All nodes publish theirs, so that a difference is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    /// The digest of all of it.
+    /// The digest of all pieces.
     pub(crate) whole: u64,
-    /// Each piece with its digest. None: what is behind it follows only where digests differ.
+    /// Each piece with its digest. `None` until `whole` differs between nodes.
     pub(crate) pieces: Option<Vec<(PieceName, u64)>>,
 }

@@ -1,5 +1,4 @@
-//! What an operator asks of any node is done by the owner, and the node that was asked hears the
-//! end.
+//! The owner executes the request of an operator at any node, and that node learns the result.
 
 use crate::config::{of_peer, peer_addr};
 use crate::world::{World, id};
@@ -23,7 +22,7 @@ fn initiate(peer: usize, child: &str) -> Ask {
     Ask::Initiate { connection: format!("peer{peer}"), child: child.into() }
 }
 
-/// What the node has heard of what it was asked since this was last called.
+/// Results that the node has received for its requests since the last call.
 fn heard(world: &mut World, node: usize) -> Vec<(u64, Result<(), String>)> {
     std::mem::take(&mut world.nodes[node].initiated)
 }
@@ -55,8 +54,7 @@ fn a_child_that_any_node_is_asked_for_comes_up_once() {
     assert!(lines > 0, "what the owner logs meanwhile is shown where it was asked for");
 }
 
-/// The IKE SA decides who initiates, and not the home of the connection, which may be another
-/// node's.
+/// The owner of the IKE SA initiates, not the home of the connection, which may be another node.
 #[test]
 fn a_child_comes_up_on_the_ike_sa_that_is_there() {
     let mut world = World::established(3, 6, 821);
@@ -88,7 +86,7 @@ fn an_ike_sa_alone_comes_up_too() {
 }
 
 #[test]
-fn what_cannot_be_initiated_is_told() {
+fn an_impossible_initiation_is_reported() {
     let mut world = World::begun(3, 1, 823, Duration::from_millis(50));
     for (node, wish) in [
         Ask::Initiate { connection: "nowhere".into(), child: "net".into() },
@@ -216,7 +214,7 @@ fn all_nodes_follow_a_peer_that_moves() {
 
 /// The engine takes nothing for a while. What it has refused is offered again in its order.
 #[test]
-fn what_the_engine_refuses_keeps_its_order() {
+fn messages_refused_by_the_engine_keep_their_order() {
     let mut world = World::established(3, 1, 828);
     let now = world.now;
     let member = world.nodes[0].member.as_mut().unwrap();

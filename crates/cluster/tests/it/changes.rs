@@ -1,4 +1,4 @@
-//! What others are told of an IKE SA: all of it once, then what has changed.
+//! Updates of an IKE SA: complete once, then only changes.
 
 use crate::config::{of_cluster, of_peer};
 use crate::world::World;
@@ -38,7 +38,8 @@ fn mean(count: MessageCount) -> u64 {
     count.octets / count.messages.max(1)
 }
 
-/// The tunnel goes on at another node, which has never had a whole state since the changes began.
+/// The tunnel continues at another node, which has received no complete state since the changes
+/// began.
 fn goes_on_elsewhere(world: &mut World, owner: usize) {
     let id = world.peers[0].endpoint.sas().next().unwrap().id;
     world.crash(owner, false);

@@ -1,4 +1,4 @@
-//! What the nodes and their peers are configured with.
+//! The configuration of the nodes and their peers.
 
 use std::net::IpAddr;
 use testudo_ike::config::{
@@ -61,13 +61,13 @@ fn connection(name: String, ends: [(IpAddr, String); 2], child: Child) -> Connec
     }
 }
 
-/// What the cluster has for a peer.
+/// The cluster's connection to a peer.
 pub(crate) fn of_cluster(peer: usize) -> Connection {
     let ends = [(VIP.parse().unwrap(), "cluster".to_owned()), (peer_addr(peer), format!("peer{peer}"))];
     connection(format!("peer{peer}"), ends, child(net(0), net(peer as u8 + 1)))
 }
 
-/// What the peer has for the cluster.
+/// The peer's connection to the cluster.
 pub(crate) fn of_peer(peer: usize) -> Connection {
     let ends = [(peer_addr(peer), format!("peer{peer}")), (VIP.parse().unwrap(), "cluster".to_owned())];
     connection("cluster".into(), ends, child(net(peer as u8 + 1), net(0)))

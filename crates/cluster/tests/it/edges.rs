@@ -1,4 +1,4 @@
-//! What a node that takes over counts as seen, and how a shard changes hands without a pause.
+//! The numbers that a new owner treats as seen, and the handover of a shard without a pause.
 
 use crate::world::{LAN, LINE_RATE, Node, Syncs, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,10 +107,10 @@ fn the_ports_of_the_owner_bound_what_it_can_have_taken_in() {
     assert!(floor > 100 + FAST && floor - 100 < 4 * FAST, "{floor}");
 }
 
-/// Who comes has not told yet, and nodes of an older build never do: the fastest ports that a host
-/// could follow are assumed.
+/// A joining node has not reported its ports yet, and nodes of an older version never do: the
+/// fastest ports that a host can handle are assumed.
 #[test]
-fn of_ports_that_nobody_has_told_of_the_fastest_are_assumed() {
+fn unreported_ports_are_assumed_to_be_the_fastest() {
     const ASSUMED: u64 = 148_809_523;
     for older in [true, false] {
         let mut world = World::established_with(3, 6, 810, Syncs { older, ..Syncs::default() });
@@ -120,7 +120,7 @@ fn of_ports_that_nobody_has_told_of_the_fastest_are_assumed() {
     }
 }
 
-/// A cluster whose peers leave no numbers out.
+/// A cluster whose peers do not skip numbers.
 fn without_syncs(seed: u64) -> World {
     World::established_with(3, 6, seed, Syncs { unknown: true, ..Syncs::default() })
 }
@@ -140,7 +140,7 @@ fn forge(world: &mut World) -> (u64, Spi) {
     (floor, spi)
 }
 
-/// The peer's numbers lie far below. It goes on above the floor at once, on the SA that it has.
+/// The peer's numbers are far below. It continues above the floor at once, on its present SA.
 #[test]
 fn a_forged_number_reaches_no_further_than_the_owner_can_have_got() {
     let mut world = World::established(3, 6, 800);
@@ -214,7 +214,7 @@ fn assert_doubted(before: impl Fn(&mut World)) {
     assert_ne!(world.spi_of(0), spi);
 }
 
-/// What an SA once was fast at explains nothing after it has been silent.
+/// An earlier rate of an SA explains nothing after it has been silent.
 #[test]
 fn a_rate_is_of_the_last_telling() {
     assert_doubted(|world| {
@@ -235,10 +235,10 @@ fn a_rate_is_of_no_less_than_half_a_second() {
     });
 }
 
-/// Who is given a shard takes packets in from where its owner has stopped: what its own filter has
-/// seen beyond that nobody has taken in.
+/// The next owner of a shard accepts packets from the number where the owner has stopped: higher
+/// numbers that its filter has seen were accepted by no node.
 #[test]
-fn who_is_given_a_shard_goes_on_where_its_owner_stopped() {
+fn the_next_owner_continues_where_the_owner_stopped() {
     let mut world = World::established(3, 6, 804);
     let spi = world.spi_of(0);
     let owner = world.owner_of(0).unwrap();
@@ -316,7 +316,7 @@ fn doubted_before_the_peer_sends(unknown: bool) {
         assert!(world.step(world.now.plus(Duration::from_secs(1))));
     }
     let new = *known(&world).difference(&before).next().unwrap();
-    // All hold it; that the peer sends on it nobody has heard.
+    // All have it; no node has heard that the peer sends on it.
     world.run(Duration::from_millis(3));
     assert!(known(&world).contains(&old));
     world.seen.insert(new, 100_000);

@@ -1,9 +1,9 @@
-//! What a node says of its own ports, and what all believe of it.
+//! A node's report about its ports, and its effect on all.
 
 use crate::world::World;
 use std::time::Duration;
 
-/// Views in which nobody can decide anything, and then one of all.
+/// Views without a quorum, and then one of all.
 fn apart_and_together(world: &mut World, apart: Duration, meanwhile: impl FnOnce(&mut World)) {
     (0..3).for_each(|node| world.view(&[node]));
     // Long enough for the engine to tell of it.
@@ -14,15 +14,15 @@ fn apart_and_together(world: &mut World, apart: Duration, meanwhile: impl FnOnce
     world.run(Duration::from_secs(4));
 }
 
-/// What was said before a view ended, and not delivered there, is delivered in the next one. By
-/// then it is no longer so.
+/// Messages sent before a view ended, and not delivered in it, are delivered in the next one. By
+/// then they are outdated.
 #[test]
-fn who_was_wrong_about_itself_by_the_time_it_is_heard_says_so() {
+fn a_node_corrects_an_outdated_report_about_itself() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 60 + victim as u64);
         let before = world.nodes[victim].shards;
-        // It loses a port, and the view ends before anybody hears of it; it has the port back
-        // before the next one begins.
+        // It loses a port, and the view ends before any node hears of it; the port works again
+        // before the next view begins.
         world.set_link(victim, false);
         apart_and_together(&mut world, Duration::from_secs(3), |world| world.set_link(victim, true));
         assert_eq!(world.nodes[victim].shards, before, "all of its ports work");
@@ -44,7 +44,7 @@ fn who_was_wrong_about_itself_by_the_time_it_is_heard_says_so() {
 
 /// It says so once: what it says is not an answer to itself.
 #[test]
-fn who_says_how_it_is_says_it_once() {
+fn a_node_reports_its_fitness_once() {
     let mut world = World::established(3, 2, 70);
     let delivered = |world: &World| world.nodes[2].member.as_ref().unwrap().status().group.delivered;
     world.set_link(2, false);
@@ -78,10 +78,10 @@ fn ports_that_are_lost_one_shortly_after_another_double_no_number() {
     }
 }
 
-/// One owner takes long to tell a node that has come what there is. Another, who has told all that
-/// it owns, need not wait for that.
+/// One owner needs long to send its state to a joining node. Another owner that has sent all of its
+/// own need not wait for that.
 #[test]
-fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shards_up() {
+fn a_node_that_loses_a_port_during_a_synchronization_gives_its_shards_away() {
     for seed in 0..4 {
         let mut world = World::established(4, 24, 90 + seed);
         let (victim, slow, fresh) = (0, 1, 2);
@@ -111,7 +111,7 @@ fn who_loses_a_port_while_a_node_is_brought_up_to_date_gives_its_shards_up() {
         world.slow = None;
         world.assert_all_shards_once();
         (0..24).for_each(|peer| world.assert_tunnel(peer));
-        // What the node that has come was told is enough to go on with.
+        // The joining node has received enough to continue.
         [victim, slow].into_iter().for_each(|node| world.crash(node, false));
         world.view(&[2, 3]);
         world.run(Duration::from_secs(1));

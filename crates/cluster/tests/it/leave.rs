@@ -5,7 +5,7 @@ use std::time::Duration;
 use testudo_cluster::group::Phase;
 
 const STEP: Duration = Duration::from_micros(200);
-/// What the host of a node waits at most.
+/// How long the host of a node waits at most.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn leave(world: &mut World, node: usize) {
@@ -45,7 +45,7 @@ fn await_phase(world: &mut World, node: usize, phase: Phase) {
     }
 }
 
-/// Those who are left carry everything.
+/// The remaining nodes carry everything.
 fn go_on(world: &mut World, left: &[usize]) {
     world.view(left);
     world.run(Duration::from_secs(2));
@@ -79,7 +79,7 @@ fn a_view_that_begins_meanwhile_holds_nobody_up_and_sends_nobody_away() {
 
 /// Told to end while a view begins, it gives away in that view.
 #[test]
-fn who_is_told_to_leave_while_a_view_begins_leaves_in_it() {
+fn a_node_told_to_leave_during_an_exchange_leaves_in_the_new_view() {
     let mut world = World::established(5, 8, 301);
     world.crash(4, false);
     world.view(&[0, 1, 2, 3]);
@@ -90,9 +90,9 @@ fn who_is_told_to_leave_while_a_view_begins_leaves_in_it() {
     go_on(&mut world, &[1, 2, 3]);
 }
 
-/// Who is being brought up to date owns nothing, and need not wait until it does.
+/// A node that is being synchronized owns nothing, and need not wait until it does.
 #[test]
-fn who_is_not_up_to_date_leaves_at_once() {
+fn a_node_that_is_not_synchronized_leaves_at_once() {
     for begun in [false, true] {
         let mut world = World::established(5, 8, 303);
         world.crash(0, false);
@@ -110,9 +110,9 @@ fn who_is_not_up_to_date_leaves_at_once() {
     }
 }
 
-/// Without a quorum nobody takes anything: it does not wait.
+/// Without a quorum no node takes over anything: it does not wait.
 #[test]
-fn who_has_no_quorum_leaves_at_once() {
+fn a_node_without_quorum_leaves_at_once() {
     let mut world = World::established(3, 3, 302);
     world.view(&[0]);
     world.run(Duration::from_millis(50));

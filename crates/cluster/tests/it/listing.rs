@@ -1,4 +1,4 @@
-//! What any node tells of the children that others have.
+//! Every node's report about the children of other nodes.
 
 use crate::config::peer_addr;
 use crate::world::{World, id};
@@ -106,7 +106,7 @@ fn every_node_knows_which_children_are_up_and_where() {
     assert_listed(&world, &left);
 }
 
-/// Who listens on any node hears what happens to the SAs of all, in that node's own numbers.
+/// Every node reports events of all SAs, with its own numbers for them.
 #[test]
 fn every_node_hears_what_happens_to_the_sas_of_others() {
     let mut world = World::established(3, 1, 2003);

@@ -1,4 +1,4 @@
-//! What a node learns of a path all nodes know, those too that come later.
+//! A path MTU learned by a node reaches all nodes, including those that join later.
 
 use crate::config::peer_addr;
 use crate::world::World;
@@ -14,9 +14,9 @@ fn known(world: &World, node: usize, peer: usize) -> Option<u16> {
     world.nodes[node].paths.get(&peer_addr(peer)).map(|(mtu, _)| *mtu)
 }
 
-/// Who takes a shard over goes on with what its owner has heard: not from when it heard that first.
+/// A node that takes a shard over uses the time of the last report, not of the first.
 #[test]
-fn what_a_node_hears_again_the_others_keep_for_longer() {
+fn a_repeated_path_mtu_is_kept_longer_by_the_others() {
     let mut world = World::begun(3, 1, 6, Duration::from_millis(50));
     let begun = world.now;
     let mut told = std::collections::BTreeSet::new();
@@ -34,7 +34,7 @@ fn what_a_node_hears_again_the_others_keep_for_longer() {
 /// Once nothing as large is sent the router is silent: what it has said before a view begins is not
 /// said again.
 #[test]
-fn what_is_heard_without_a_view_is_told_in_the_next() {
+fn a_path_mtu_learned_without_a_view_is_sent_in_the_next() {
     let mut world = World::begun(3, 1, 5, Duration::from_millis(50));
     [0, 1, 2].into_iter().for_each(|node| world.lose_engine(node));
     world.run(Duration::from_secs(1));

@@ -9,11 +9,11 @@ fn packets(world: &World, node: usize) -> ShardSet {
     world.nodes[node].shards.0
 }
 
-/// Nobody hears a node, but the engine does. Its standbys carry its packets, in numbers of their
-/// own; nobody speaks for it. When it is heard again it begins behind their numbers, and has its
-/// shards back.
+/// No node hears this node, but the engine does. Its standbys carry its packets, with their own
+/// numbers; no node speaks IKE for it. When it is heard again it continues after their numbers, and
+/// gets its shards back.
 #[test]
-fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() {
+fn a_wrongly_suspected_node_gets_its_packets_back_without_repeated_numbers() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 100 + victim as u64);
         let before: Vec<_> = world.nodes.iter().map(|node| node.shards).collect();
@@ -34,8 +34,7 @@ fn who_is_wrongly_suspected_gets_its_packets_back_and_no_number_is_sent_twice() 
     }
 }
 
-/// A crash: first the suspicion, then the view. There is no moment at which the packets have
-/// nobody.
+/// A crash: first the suspicion, then the view. The packets are carried at every moment.
 #[test]
 fn a_standby_becomes_the_owner_without_a_gap() {
     for victim in 0..3 {
@@ -54,10 +53,10 @@ fn a_standby_becomes_the_owner_without_a_gap() {
     }
 }
 
-/// Who hears nobody suspects everybody, and carries what it is the standby of, until the engine
-/// says that it is the one who is cut off.
+/// A node that hears no other suspects all of them, and carries the shards it is the standby of,
+/// until the engine reports that it is cut off itself.
 #[test]
-fn who_turns_out_to_be_cut_off_keeps_nothing_of_those_whom_it_suspected() {
+fn a_node_that_was_cut_off_keeps_no_shards_of_its_suspects() {
     let mut world = World::established(3, 6, 300);
     let own = packets(&world, 0);
     world.mute = Some(0);
@@ -92,10 +91,10 @@ fn a_standby_carries_at_once_what_the_view_has_made_its_own() {
     }
 }
 
-/// Who takes over without having been the standby begins behind all that owner and standby may have
-/// sent, not with what it has left from when it was standby before that.
+/// A node that takes over without having been the standby begins after all numbers that owner and
+/// standby may have sent, not with those left from an earlier time as standby.
 #[test]
-fn who_follows_owner_and_standby_begins_behind_both() {
+fn the_successor_of_owner_and_standby_begins_after_both() {
     let mut followed = 0;
     for seed in 600..606 {
         let mut world = World::established(5, 6, seed);
@@ -154,7 +153,7 @@ fn an_owner_hears_of_a_standby_that_carries_a_shard_a_second_time() {
     }
 }
 
-/// A standby carries packets, and dies before the owner, who was suspected wrongly, hears of it.
+/// A standby carries packets, and dies before the wrongly suspected owner hears of it.
 #[test]
 fn an_owner_begins_behind_a_standby_that_has_told_nobody() {
     for seed in 900..904 {
@@ -167,7 +166,7 @@ fn an_owner_begins_behind_a_standby_that_has_told_nobody() {
         let carried = world.next_number(standby, spi);
         world.crash(standby, false);
         world.mute = None;
-        // Nobody suspects the owner any more when the view comes.
+        // No node suspects the owner any more when the view begins.
         world.run(Duration::from_millis(500));
         world.view(&(0..3).filter(|node| *node != standby).collect::<Vec<_>>());
         world.run(Duration::from_secs(1));
@@ -176,11 +175,11 @@ fn an_owner_begins_behind_a_standby_that_has_told_nobody() {
     }
 }
 
-/// What the owner has told is under way for so long that its fence shuts. Then all acknowledge it,
-/// before any heartbeat has opened the fence: another may speak for the shard by now. The answer
-/// that waited does not leave (the world checks that of every message), and the peer asks again.
+/// The owner's update is in transit for so long that its fence shuts. Then all acknowledge it,
+/// before any heartbeat has opened the fence: another node may already own the shard. The waiting
+/// answer does not leave (the world checks that for every message), and the peer retransmits.
 #[test]
-fn what_becomes_stable_behind_the_fence_does_not_leave() {
+fn messages_that_become_stable_behind_the_fence_do_not_leave() {
     const LATE: Duration = Duration::from_millis(800);
     for seed in 1000..1004 {
         let mut world = World::established(3, 1, seed);

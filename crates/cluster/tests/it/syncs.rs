@@ -58,7 +58,7 @@ fn each_ike_sa_asks_once_for_a_takeover_and_not_all_at_once() {
 
 /// The others hold what it says before it leaves.
 #[test]
-fn it_leaves_once_all_know_of_it() {
+fn a_counter_sync_leaves_once_all_have_it() {
     let mut world = World::established_with(3, 6, 901, ASKED);
     let owner = world.owner_of(0).unwrap();
     lose(&mut world, owner);
@@ -89,7 +89,7 @@ fn a_second_failover_asks_for_more() {
 }
 
 #[test]
-fn nobody_asks_after_a_handover_or_unless_that_is_wanted() {
+fn no_counter_sync_after_a_handover_or_if_disabled() {
     let mut world = World::established_with(3, 6, 903, ASKED);
     let owner = world.owner_of(0).unwrap();
     world.set_link(owner, false);
@@ -107,8 +107,8 @@ fn nobody_asks_after_a_handover_or_unless_that_is_wanted() {
     }
 }
 
-/// A peer that is a cluster has taken over, and wants numbers left out: owner and standby go on
-/// behind them.
+/// A peer that is a cluster has taken over, and asks to skip numbers: owner and standby continue
+/// after them.
 #[test]
 fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     const BY: u64 = 10_000_000;

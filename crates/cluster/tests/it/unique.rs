@@ -18,8 +18,8 @@ fn world(of_the_cluster: Unique) -> World {
     world
 }
 
-/// The peer comes anew so often that it has been at each node. How many IKE SAs there are with it
-/// each time, and where the last is.
+/// The peer starts again until it has been at each node. Returns the number of IKE SAs with it each
+/// time, and the node of the last one.
 fn come_anew(world: &mut World, of_the_peer: Unique) -> Vec<usize> {
     let mut counts = Vec::new();
     let mut homes = std::collections::BTreeSet::new();
@@ -44,9 +44,9 @@ fn come_anew(world: &mut World, of_the_peer: Unique) -> Vec<usize> {
     counts
 }
 
-/// RFC 7296 §2.4: who says INITIAL_CONTACT knows of no other, at whichever node that is.
+/// RFC 7296 §2.4: a sender of INITIAL_CONTACT has no other IKE SA, on any node.
 #[test]
-fn who_begins_anew_has_one_ike_sa_in_the_whole_cluster() {
+fn a_peer_that_starts_again_has_one_ike_sa_in_the_cluster() {
     let mut world = world(Unique::No);
     assert_eq!(come_anew(&mut world, Unique::No), [1; 20]);
     world.assert_tunnel(0);
@@ -91,7 +91,7 @@ fn begin_two(world: &mut World, unique: Unique, between: Duration) -> bool {
 /// A peer says INITIAL_CONTACT, and that takes long to come. What it has set up meanwhile it has
 /// not forgotten.
 #[test]
-fn what_came_up_while_the_new_one_did_stays() {
+fn an_ike_sa_established_at_the_same_time_stays() {
     let found = (0..20).find(|seed| {
         let mut world = world(Unique::No);
         world.forget(0, *seed);
@@ -105,7 +105,7 @@ fn what_came_up_while_the_new_one_did_stays() {
 
 /// Two nodes hear of each other's new IKE SA when both have one: one of the two stays.
 #[test]
-fn of_two_that_come_at_once_one_stays() {
+fn one_of_two_simultaneous_ike_sas_stays() {
     let mut apart = 0;
     for seed in 0..20 {
         let mut world = world(Unique::Replace);
@@ -117,10 +117,10 @@ fn of_two_that_come_at_once_one_stays() {
     assert!(apart > 0, "the two are never at two nodes");
 }
 
-/// An IKE SA that is nobody's while its owner is dead and its standby waits goes like any other
-/// when its peer comes anew.
+/// An IKE SA without an owner, because its owner is dead and its standby waits, is deleted like any
+/// other when its peer starts again.
 #[test]
-fn what_is_being_taken_over_goes_too() {
+fn an_ike_sa_being_taken_over_is_deleted_too() {
     let mut taken_over = 0;
     for seed in 0..20 {
         let mut world = world(Unique::No);

@@ -27,7 +27,7 @@ fn a_single_node_is_a_cluster_of_one() {
 }
 
 #[test]
-fn who_crashes_is_replaced_and_comes_back_to_its_shards() {
+fn a_crashed_node_is_replaced_and_gets_its_shards_back() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, victim as u64);
         let before = world.nodes[victim].shards;
@@ -38,7 +38,7 @@ fn who_crashes_is_replaced_and_comes_back_to_its_shards() {
         world.run(MOMENT);
         world.assert_all_shards_once();
         (0..6).for_each(|peer| world.assert_tunnel(peer));
-        // The peers renew everything with whoever has it now.
+        // The peers rekey everything with the present owners.
         rekey_all(&mut world);
         world.restart(victim);
         world.view(&[0, 1, 2]);
@@ -50,9 +50,9 @@ fn who_crashes_is_replaced_and_comes_back_to_its_shards() {
     }
 }
 
-/// What it has left of its numbers nobody has used, but higher ones: to its peers they are too old.
+/// Nobody has used its remaining numbers, but higher ones: for its peers they are too old.
 #[test]
-fn who_comes_back_goes_on_with_no_number_of_before() {
+fn a_returning_node_uses_no_earlier_number() {
     let mut carried = 0;
     for seed in 0..8 {
         let mut world = World::established(3, 6, seed);
@@ -79,7 +79,7 @@ fn who_comes_back_goes_on_with_no_number_of_before() {
 /// A node was standby, another was it for a time, and it is standby again: what it was granted then
 /// lies behind what the owner has had since. The owner goes before it has granted anything.
 #[test]
-fn who_is_standby_again_goes_on_with_no_number_of_before() {
+fn a_node_that_is_standby_again_uses_no_earlier_number() {
     let mut carried = 0;
     for seed in 0..4 {
         for owner in 0..4 {
@@ -122,7 +122,7 @@ fn rekey_all(world: &mut World) {
 /// That every node, those that were brought up to date too, gives an SA the same place, the world
 /// checks.
 #[test]
-fn who_renews_a_child_sa_has_its_place_on_all_nodes() {
+fn a_rekeyed_child_sa_keeps_its_place_on_all_nodes() {
     let mut world = World::established(3, 4, 3);
     let places = |world: &World| (0..4).map(|peer| world.places[&world.spi_of(peer)]).collect::<Vec<_>>();
     let before = places(&world);
@@ -165,7 +165,7 @@ fn all_nodes_send_through_the_same_child_sa_after_a_renewal() {
 }
 
 #[test]
-fn who_loses_a_port_hands_its_shards_over_and_gets_them_back_with_it() {
+fn a_node_that_loses_a_port_hands_its_shards_over_and_gets_them_back() {
     for victim in 0..3 {
         let mut world = World::established(3, 6, 40 + victim as u64);
         let before = world.nodes[victim].shards;
@@ -233,7 +233,7 @@ fn rekey_apart(world: &mut World) {
     }
 }
 
-/// Lets views follow each other at that pace, while those who are left out are alone.
+/// Views follow each other at this pace, while the excluded nodes are alone.
 fn storm(world: &mut World, views: &[&[usize]], pace: Duration) {
     for view in views {
         world.view(view);
@@ -260,10 +260,10 @@ fn views_storm_and_come_to_rest() {
     }
 }
 
-/// The only node that has had the last of it may be away when the others meet: then nobody goes on
-/// with what is out of date, and all know the same.
+/// The only node with the latest state may be away when the others meet: then no node continues
+/// with an outdated state, and all have the same.
 #[test]
-fn what_nobody_holds_is_forgotten_by_all() {
+fn state_that_no_node_has_is_forgotten_by_all() {
     for (seed, micros) in PACES.into_iter().enumerate() {
         let mut world = World::established(3, 6, seed as u64);
         let views: [&[usize]; 6] = [&[0, 1], &[0, 1, 2], &[1, 2], &[0, 2], &[0, 1, 2], &[0, 1, 2]];
@@ -278,7 +278,7 @@ fn what_nobody_holds_is_forgotten_by_all() {
             })
             .collect();
         assert_eq!(known.len(), 1, "{known:?}");
-        // The peers find out, and begin anew.
+        // The peers notice, and start again.
         let now = world.now;
         for peer in &mut world.peers {
             peer.endpoint.terminate(now, &testudo_ike::endpoint::Target::All, true).unwrap();
@@ -348,8 +348,7 @@ fn a_machine_that_was_set_back_begins_with_nothing_and_another_sender_id() {
     rekey_all(&mut world);
 }
 
-/// A clock that jumps may be seen by all nodes at once: each goes on with what it holds, and with
-/// another sender ID.
+/// All nodes may see a clock jump at once: each keeps its state, and gets another sender ID.
 #[test]
 fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold() {
     let mut world = World::established(3, 6, 13);
@@ -370,10 +369,10 @@ fn nodes_that_doubt_themselves_ask_for_other_sender_ids_and_keep_what_they_hold(
     rekey_all(&mut world);
 }
 
-/// A witness that counts for one half, and then for the other, which the first has not heard of
-/// yet: both go on from the same state, and only one is believed.
+/// A witness votes for one half, and then for the other, before the first has noticed: both
+/// continue from the same state, and only one is accepted.
 #[test]
-fn whose_half_is_not_believed_has_used_ivs_that_nobody_knows_of() {
+fn the_excluded_half_gets_another_sender_id() {
     let mut world = World::established(2, 6, 12);
     let senders = |world: &World| [0, 1].map(|node| world.nodes[node].sender.unwrap());
     let before = senders(&world);
@@ -384,8 +383,8 @@ fn whose_half_is_not_believed_has_used_ivs_that_nobody_knows_of() {
     world.run(MOMENT * 3);
     let changed = before.iter().zip(senders(&world)).filter(|(before, after)| *before != after);
     assert_eq!(changed.count(), 1);
-    // Who was cut off for a while, and has sent nothing that was its own to say, need not spend one
-    // of its few sender IDs.
+    // A node that was cut off for a while, and has sent nothing of its own, keeps its sender ID,
+    // of which there are few.
     let mut world = World::established(3, 6, 13);
     let before = world.nodes[2].sender;
     world.view(&[0, 1]);

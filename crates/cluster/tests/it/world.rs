@@ -31,11 +31,11 @@ pub(crate) const WAN: Duration = Duration::from_millis(5);
 pub(crate) struct Node {
     pub(crate) member: Option<Member>,
     seed: u64,
-    /// What is on its disk.
+    /// The content of its disk.
     disk: Durable,
     pub(crate) sender: Option<SenderId>,
     pub(crate) installed: BTreeMap<ChildSaId, (Box<ChildSaParams>, BTreeSet<u64>)>,
-    /// What it sends with, by our SPI.
+    /// The numbers it sends with, by our SPI.
     numbers: BTreeMap<Spi, SequenceAllocator>,
     /// Where its policies stand: a Child SA that renews another has that one's.
     policies: BTreeMap<ChildSaId, u64>,
@@ -51,11 +51,11 @@ pub(crate) struct Node {
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
     pub(crate) initiated: Vec<(u64, Result<(), String>)>,
     pub(crate) lines: Vec<u64>,
-    /// What has happened to SAs of other nodes.
+    /// Events of SAs on other nodes.
     pub(crate) remote_events: Vec<Event>,
     /// Where peers have moved to.
     pub(crate) moved: Vec<Path>,
-    /// What it was told that paths take, and since when.
+    /// Path MTUs that were reported to it, with their times.
     pub(crate) paths: BTreeMap<IpAddr, (u16, Time)>,
     ring: Option<RingId>,
 }
@@ -68,7 +68,8 @@ pub(crate) struct Peer {
     pub(crate) skipped: Vec<(ChildSaId, u64)>,
 }
 
-/// Who sets counters right after a failover, and what nodes tell each other.
+/// Which nodes and peers synchronize counters after a failover, and the version of the nodes'
+/// protocol.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Syncs {
     /// Nodes speak the version before [`GroupConfig::NEWEST`].
@@ -96,7 +97,7 @@ pub(crate) struct World {
     heartbeat: Duration,
     /// Datagrams of this node, and to it, are lost.
     pub(crate) mute: Option<usize>,
-    /// What this node says is so long under way.
+    /// The delay of messages from this node.
     pub(crate) slow: Option<(usize, Duration)>,
     /// The workers of this node are done with stopped shards when a test says so.
     pub(crate) busy: Option<usize>,
@@ -283,8 +284,8 @@ impl World {
         }
     }
 
-    /// The node is gone, and all that it had. `lossy`: also what it has said that has not reached
-    /// everybody yet.
+    /// The node dies with its state. `lossy`: also its messages that have not reached all nodes
+    /// yet.
     pub(crate) fn crash(&mut self, node: usize, lossy: bool) {
         let of_it = |arrival: &Arrival| match arrival {
             Arrival::Engine(_, _, EngineEvent::Message { from, .. }) => *from == id(node),
@@ -310,7 +311,7 @@ impl World {
         self.nodes[node].member.as_mut().unwrap().handle_engine(now, down);
     }
 
-    /// It begins anew.
+    /// It starts again.
     pub(crate) fn restart(&mut self, node: usize) {
         let (nodes, peers, now) = (self.nodes.len(), self.peers.len(), self.now);
         let state = &mut self.nodes[node];
@@ -438,7 +439,7 @@ impl World {
         self.settle();
     }
 
-    /// The peer starts anew, and knows of nothing.
+    /// The peer starts again without memory.
     pub(crate) fn forget(&mut self, peer: usize, seed: u64) {
         self.peers[peer] = Peer::new(peer, seed, self.syncs, self.now);
     }

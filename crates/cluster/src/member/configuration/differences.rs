@@ -1,5 +1,5 @@
-//! Nodes that are configured differently: all tell a digest of what they have, and each piece's
-//! where digests differ.
+//! Detection of nodes that are configured differently: every node publishes a digest of all its
+//! pieces, and if these differ, the digest of each piece.
 
 use super::Configuration;
 use crate::member::core::Core;
@@ -9,23 +9,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// What has changed is told when nothing has changed for so long: very many pieces may be loaded
-/// one after the other.
+/// A change is published after this time without another one: very many pieces may be loaded one
+/// after the other.
 const MANIFEST_DELAY: Duration = Duration::from_millis(200);
-/// Digests that differ for so long are no matter of one being told before the other.
+/// Digests that still differ after this time really differ; before it one node may just have
+/// published earlier.
 const DIFFERENCE_DELAY: Duration = Duration::from_secs(1);
-/// Differences that are shown.
+/// Bound on the differences that are shown.
 const MAX_DIFFERENCES_SHOWN: usize = 20;
-/// Pieces of which each digest is told at most.
+/// Bound on the pieces whose digests are published one by one.
 const MAX_DIGESTS_TOLD: usize = 10_000;
 
-/// What nodes have told, in this view.
+/// The digests that nodes have published in this view.
 #[derive(Default)]
 pub(super) struct Manifests {
-    /// What this node has, when it was last told, and whether each piece was.
+    /// The digest that this node last published, and whether it included that of each piece.
     own: Option<(u64, bool)>,
     of: BTreeMap<NodeId, Manifest>,
-    /// When to tell what has changed, and when to look whether digests still differ.
+    /// When to publish a change, and when to check whether digests still differ.
     due: Option<Time>,
     look: Option<Time>,
 }
@@ -33,15 +34,15 @@ pub(super) struct Manifests {
 /// How a piece differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// That node has it and this one does not.
+    /// Only the other node has it.
     ThereOnly,
-    /// This node has it and that one does not.
+    /// Only this node has it.
     HereOnly,
-    /// Both have it, and it does not say the same; or one of them refuses it.
+    /// Both have it with different contents, or one of them refuses it.
     Other,
 }
 
-/// A piece of configuration that two nodes do not have alike.
+/// A piece of configuration that differs between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The other node.
@@ -52,30 +53,30 @@ pub struct Difference {
     pub name: PieceName,
 }
 
-/// The configuration, for operators.
+/// The state of the configuration, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigurationStatus {
-    /// What is loaded on one node is loaded on all.
+    /// True if a piece that is loaded on one node is loaded on all.
     pub replicates: bool,
-    /// This node is in a view, and knows what the others have.
+    /// True if this node is in a view, and knows the others' pieces.
     pub is_current: bool,
     /// How many pieces this node has.
     pub pieces: usize,
     /// Some of the pieces that differ.
     pub differences: Vec<Difference>,
-    /// Nodes that have something else, as far as the digests say.
+    /// Nodes whose digest differs.
     pub differ: Vec<NodeId>,
-    /// Pieces that this node does not take, and why.
+    /// Pieces that this node refuses, and the reasons.
     pub refused: Vec<(PieceName, String)>,
 }
 
 impl Configuration {
-    /// Something has changed.
+    /// The configuration has changed.
     pub(in crate::member) fn configuration_changed(&mut self, now: Time) {
         self.told.due = Some(now.plus(MANIFEST_DELAY));
     }
 
-    /// A view begins: nobody knows what the others have.
+    /// A view begins: the digests of the last one are void.
     pub(in crate::member) fn begin_manifests(&mut self, core: &Core, now: Time) {
         let told = &mut self.told;
         let members = &core.view.members;
@@ -92,12 +93,12 @@ impl Configuration {
         })
     }
 
-    /// Of all pieces.
+    /// The digest of all pieces.
     pub(in crate::member) fn configuration_digest(&self) -> Option<u64> {
         self.replicates.then(|| self.whole())
     }
 
-    /// In whatever order they came.
+    /// The digest of all pieces, independent of their order.
     fn whole(&self) -> u64 {
         let key = self.key;
         let one = |(name, digest): (&PieceName, u64)| {
@@ -112,7 +113,7 @@ impl Configuration {
         core.view.running && core.has_control_plane() && self.hearing.is_none()
     }
 
-    /// Tells what this node has, if that is due.
+    /// Publishes this node's digests, if that is due.
     pub(in crate::member) fn tell_manifest(&mut self, core: &mut Core, now: Time) {
         let is_due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if !self.may_tell_manifest(core) {
@@ -153,7 +154,7 @@ impl Configuration {
         [told.due, look].into_iter().flatten().min().filter(|_| self.may_tell_manifest(core))
     }
 
-    /// A node has told what it has.
+    /// A node has published its digests.
     pub(in crate::member) fn manifest_told(
         &mut self,
         core: &Core,
@@ -172,7 +173,7 @@ impl Configuration {
         }
     }
 
-    /// For `testudo cluster`.
+    /// The state for `testudo cluster`.
     pub(in crate::member) fn configuration_status(&self, core: &Core) -> ConfigurationStatus {
         let whole = self.whole();
         let differ = self.told.of.iter().filter(|(_, manifest)| manifest.whole != whole);

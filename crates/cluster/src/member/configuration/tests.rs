@@ -11,15 +11,15 @@ fn id(number: u32) -> NodeId {
     NodeId::new(number).unwrap()
 }
 
-/// Members, an engine that orders what they multicast, and links that lose nothing.
+/// Members, an engine that orders their multicasts, and links that lose nothing.
 struct Cluster {
     now: Time,
     members: BTreeMap<NodeId, Member>,
     here: Vec<NodeId>,
-    /// What each was asked to do with its configuration.
+    /// The changes of the configuration that each member asked its host for.
     asked: BTreeMap<NodeId, Vec<String>>,
     configured: Vec<(NodeId, u64)>,
-    /// What is multicast and not delivered.
+    /// Multicasts that are not delivered yet.
     order: VecDeque<(NodeId, Vec<u8>)>,
     seq: u64,
     replicates: bool,
@@ -52,7 +52,7 @@ impl Cluster {
         self.members.insert(node, Member::new(config, Durable::default(), entropy, self.now));
     }
 
-    /// The engine has a view of these.
+    /// The engine forms a view of these nodes.
     fn view(&mut self, numbers: &[u32]) {
         self.begin(numbers);
         self.settle();
@@ -71,7 +71,7 @@ impl Cluster {
         }
     }
 
-    /// Until nothing more happens for two seconds.
+    /// Runs until nothing more happens for two seconds.
     fn settle(&mut self) {
         for _ in 0..400 {
             self.now = self.now.plus(Duration::from_millis(5));
@@ -88,7 +88,7 @@ impl Cluster {
         while self.step() {}
     }
 
-    /// Delivers one message. False: there is none.
+    /// Delivers one message. False if there is none.
     fn step(&mut self) -> bool {
         let mut datagrams = Vec::new();
         for node in self.here.clone() {
@@ -137,14 +137,14 @@ impl Cluster {
         }
     }
 
-    /// An operator gives a piece to a node, and its octets say so.
+    /// An operator gives a piece to a node. The octets describe it.
     fn give(&mut self, number: u32, job: u64, effect: Effect, octets: &str) -> bool {
         let now = self.now;
         let member = self.members.get_mut(&id(number)).unwrap();
         member.configure(now, job, effect, Zeroizing::new(octets.as_bytes().to_vec()))
     }
 
-    /// What each node was asked to do since this was last called.
+    /// Requests of the node to its host since the last call.
     fn asked(&mut self, number: u32) -> Vec<String> {
         self.asked.remove(&id(number)).unwrap_or_default()
     }
@@ -175,7 +175,7 @@ fn three() -> Cluster {
 }
 
 #[test]
-fn what_is_given_to_one_node_all_have() {
+fn configuration_loaded_on_one_node_reaches_all() {
     let mut cluster = three();
     let before = cluster.members[&id(1)].configuration.configuration_digest();
     assert!(cluster.give(2, 5, Effect::Set(connection("a")), "a1"));
@@ -195,15 +195,15 @@ fn what_is_given_to_one_node_all_have() {
 }
 
 #[test]
-fn of_two_for_one_name_the_later_stays_everywhere() {
+fn the_later_of_two_items_with_one_name_wins_everywhere() {
     let mut cluster = three();
     assert!(cluster.give(1, 1, Effect::Set(connection("a")), "a1"));
     assert!(cluster.give(2, 2, Effect::Set(connection("a")), "a2"));
     cluster.settle();
     let all: Vec<_> = (1..=3).map(|number| cluster.pieces(number)).collect();
     assert!(all.iter().all(|pieces| *pieces == all[0]), "{all:?}");
-    // Who gave the earlier one was asked to do the later; who gave the later does it again behind
-    // the earlier.
+    // The node that was given the earlier piece is asked to load the later one. The node that was
+    // given the later piece loads it again after the earlier one.
     let last = &all[0][0];
     for number in 1..=3 {
         let asked = cluster.asked(number);
@@ -225,7 +225,7 @@ fn all_credentials_end_and_nothing_else_does() {
 }
 
 #[test]
-fn what_was_loaded_before_there_was_a_view_comes_to_all() {
+fn items_loaded_before_a_view_reach_all() {
     let mut cluster = Cluster::new();
     (1..=3).for_each(|number| cluster.start(number));
     assert!(!cluster.give(3, 1, Effect::Set(connection("a")), "a1"), "there is nobody to tell");
@@ -238,9 +238,10 @@ fn what_was_loaded_before_there_was_a_view_comes_to_all() {
     assert_eq!((cluster.pieces(1), cluster.pieces(3)), (cluster.pieces(2), cluster.pieces(2)));
 }
 
-/// Between two views of which it is in both, a node has nobody to tell, but its operators go on.
+/// Between two views of which it is a member a node has no other node to inform, but its operators
+/// continue to give commands.
 #[test]
-fn what_was_taken_away_between_two_views_comes_to_all() {
+fn items_removed_between_two_views_are_removed_on_all() {
     let mut cluster = three();
     cluster.give(1, 1, Effect::Set(connection("a")), "a1");
     cluster.give(1, 2, Effect::Set(secret("s")), "s1");
@@ -256,7 +257,7 @@ fn what_was_taken_away_between_two_views_comes_to_all() {
     assert!((1..=3).all(|number| cluster.pieces(number) == ["t1"]));
 }
 
-/// What a node is told while it hears what the others have is done behind that.
+/// A command given to a node while it receives the others' pieces is carried out after them.
 #[test]
 fn a_command_to_a_node_that_comes_counts() {
     let mut cluster = three();
@@ -277,7 +278,7 @@ fn a_command_to_a_node_that_comes_counts() {
 }
 
 #[test]
-fn who_comes_takes_the_clusters_and_adds_what_is_new() {
+fn a_joining_node_takes_the_clusters_items_and_adds_its_new_ones() {
     let mut cluster = three();
     cluster.give(1, 1, Effect::Set(connection("a")), "a1");
     cluster.give(1, 2, Effect::Set(connection("b")), "b1");
@@ -286,11 +287,12 @@ fn who_comes_takes_the_clusters_and_adds_what_is_new() {
     cluster.give(1, 3, Effect::Set(connection("a")), "a2");
     cluster.give(2, 4, Effect::Unset(connection("b")), "-");
     cluster.settle();
-    // It has been away, and has the old ones.
+    // It has been away, and has the old pieces.
     cluster.asked(3);
     cluster.view(&[1, 2, 3]);
     assert_eq!(cluster.asked(3), ["not b1", "a2"]);
-    // One that has started anew has files: two are older, and one nobody knows.
+    // A restarted node has files: two are older than the cluster's pieces, and one is unknown to
+    // the cluster.
     cluster.view(&[1, 2]);
     cluster.start(3);
     cluster.give(3, 1, Effect::Set(connection("a")), "a1");
@@ -305,17 +307,17 @@ fn who_comes_takes_the_clusters_and_adds_what_is_new() {
 }
 
 #[test]
-fn what_a_node_refuses_is_named_on_all() {
+fn an_item_that_a_node_refuses_is_reported_on_all() {
     let mut cluster = three();
     cluster.give(1, 1, Effect::Set(connection("a")), "bad");
     cluster.settle();
     cluster.settle();
-    // Nodes 2 and 3 were asked, and refuse it; node 1 had done it itself.
+    // Nodes 2 and 3 were asked, and refuse it; node 1 has carried it out itself.
     assert_eq!(cluster.status(2).refused, [(connection("a"), "it is bad".into())]);
     let found = |node| Difference { node: id(node), found: Found::Other, name: connection("a") };
     assert_eq!(cluster.status(1).differences, [found(2), found(3)]);
     assert_eq!(cluster.status(2).differences, [found(1)]);
-    // It is mended.
+    // The piece is corrected.
     cluster.give(1, 2, Effect::Set(connection("a")), "good");
     cluster.settle();
     cluster.settle();
@@ -351,7 +353,7 @@ fn nodes_that_are_configured_by_themselves_name_what_differs() {
     assert_eq!((cluster.pieces(3), cluster.asked(3)), (vec!["a1".to_owned()], vec![]));
 }
 
-/// However many pieces there are, the digest of all of them is another where one is.
+/// The digest of all pieces differs if one of them differs, however many there are.
 #[test]
 fn one_piece_among_many_that_differs_is_found() {
     let mut cluster = Cluster::new();
@@ -384,7 +386,7 @@ fn beside_a_node_of_an_older_version_each_has_its_own() {
     let (now, rekey) = (cluster.now, Ask::Rekey { sas: Vec::new(), reauth: false });
     let refused = cluster.members.get_mut(&id(1)).unwrap().ask(now, 1, rekey);
     assert_eq!(refused, Err(AskError::OldVersion));
-    // It is upgraded: what is loaded on one comes to all.
+    // The node is upgraded: a piece loaded on one node reaches all.
     cluster.view(&[1, 2]);
     cluster.speaks.clear();
     cluster.start(3);

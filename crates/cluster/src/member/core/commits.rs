@@ -1,9 +1,9 @@
 //! The commit rule: an IKE message leaves only once every member of the view holds the state that
-//! it depends on, and its own octets. A survivor then repeats what is stored; it never encrypts an
-//! answered exchange again.
+//! it depends on, and the message's own octets. A survivor then repeats the stored message and
+//! never encrypts an answered exchange again.
 //!
 //! IKE_SA_INIT is the exception: nobody is authenticated, nothing is encrypted, and strangers can
-//! make any number of them. What it makes is told to the others with the rest, but not waited for.
+//! cause any number of them. Its state is published with the rest, but no message waits for it.
 
 use super::Core;
 use crate::group::{Group, Ticket};
@@ -14,7 +14,7 @@ use testudo_ike::message::{ExchangeType, Header};
 use testudo_ike::output::{CommitId, IkeSaId, Output, Path, Time};
 use testudo_planted::{Plant, planted};
 
-/// An update is cut at about this size.
+/// Approximate size at which an update is cut, in octets.
 const UPDATE_OCTETS: usize = 12 << 10;
 
 /// An IKE message: [`Output::Send`].
@@ -32,37 +32,37 @@ impl From<Message> for MemberOutput {
     }
 }
 
-/// What waits for stability.
+/// Messages that wait for stability.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Commits {
-    /// The update in which the present state of an IKE SA left this node. None: nothing has changed
-    /// since all had it.
+    /// The update in which the present state of an IKE SA was published. No entry: all nodes have
+    /// the present state.
     of_ike: BTreeMap<IkeSaId, Ticket>,
-    /// Messages, by what they wait for and in their order.
+    /// Messages, by the update that they wait for and in their order.
     held: BTreeMap<(Ticket, u64), Message>,
     count: u64,
-    /// The last of ours that is stable, and the last that was published.
+    /// The last stable update of this node, and the last published one.
     stable: Ticket,
     published: Ticket,
 }
 
 impl Commits {
-    /// True if something was said that not all members are known to hold.
+    /// True if not all members are known to hold all updates of this node.
     pub(in crate::member) fn is_waiting(&self) -> bool {
         self.published > self.stable
     }
 
-    /// What waits of these is not sent any more.
+    /// Drops the waiting messages of these IKE SAs.
     pub(in crate::member) fn withhold(&mut self, ikes: &[IkeSaId]) {
         self.held.retain(|_, message| message.ike.is_none_or(|id| !ikes.contains(&id)));
     }
 
-    /// All members hold what was published up to there.
+    /// All members hold the updates up to this one.
     pub(in crate::member) fn set_stable(&mut self, ticket: Ticket) {
         self.stable = self.stable.max(ticket);
     }
 
-    /// True if all members hold what was published by then.
+    /// True if all members hold this update.
     pub(in crate::member) fn is_stable(&self, ticket: Ticket) -> bool {
         ticket <= self.stable
     }
@@ -71,17 +71,17 @@ impl Commits {
         self.held.len()
     }
 
-    /// These IKE SAs have changed, and what they are now left in that update.
+    /// These IKE SAs have changed, and their present state was published in this update.
     pub(in crate::member) fn changed(&mut self, ikes: &[IkeSaId], ticket: Ticket) {
         self.of_ike.extend(ikes.iter().map(|id| (*id, ticket)));
     }
 
-    /// This node changes it no more.
+    /// This node does not change this IKE SA any more.
     pub(in crate::member) fn forget(&mut self, id: IkeSaId) {
         self.of_ike.remove(&id);
     }
 
-    /// What was published is void, and so is what waits for it.
+    /// The published updates are void, and so are the messages that wait for them.
     pub(in crate::member) fn clear(&mut self) {
         self.of_ike.clear();
         self.held.clear();
@@ -90,12 +90,12 @@ impl Commits {
 }
 
 impl Core {
-    /// Publishes changes of this node's shards. Gives the ticket of the last update.
+    /// Publishes changes of this node's shards. Returns the ticket of the last update.
     pub(in crate::member) fn publish(&mut self, ops: Vec<Op>) -> Option<Ticket> {
         self.publish_by(Group::publish, ops)
     }
 
-    /// The same for what all but the fresh nodes know.
+    /// Publishes updates that all but the fresh nodes know.
     pub(in crate::member) fn publish_bulk(&mut self, ops: Vec<Op>) -> Option<Ticket> {
         self.publish_by(Group::publish_bulk, ops)
     }
@@ -111,7 +111,7 @@ impl Core {
         last
     }
 
-    /// An IKE message leaves when all hold what it depends on.
+    /// Sends an IKE message once all members hold the state that it depends on.
     pub(in crate::member) fn hold(&mut self, now: Time, message: Message) {
         if !self.may_speak(now) {
             return;
@@ -123,16 +123,17 @@ impl Core {
                 self.commits.count += 1;
                 self.commits.held.insert((ticket, self.commits.count), message);
             }
-            // What has not changed since, such as an answer that is repeated, is held by all.
+            // All members hold a state that has not changed since, such as that of a repeated
+            // answer.
             _ => self.outputs.push_back(message.into()),
         }
     }
 
-    /// Messages that waited for what all members hold now leave.
+    /// Sends the messages whose updates all members hold now.
     pub(in crate::member) fn release(&mut self, now: Time, ticket: Ticket) {
         while let Some(entry) = self.commits.held.first_entry().filter(|entry| entry.key().0 <= ticket) {
             let message = entry.remove();
-            // Fenced, another may speak for the shard by now; the peer asks again.
+            // Behind a fence another node may speak for the shard by now; the peer will ask again.
             if self.may_speak(now) {
                 self.outputs.push_back(message.into());
             }

@@ -1,43 +1,42 @@
-//! Blocks of sequence numbers: who may use which.
+//! Blocks of sequence numbers: which node may use which.
 //!
-//! **Only the owner of a shard gives its numbers away**, to itself and to its standby, each time
-//! behind all that were given before. Its messages are delivered in order and no other node's
-//! count, so all nodes know how far they reach: [`Ledger::noted`]. Whoever becomes the owner has
-//! had all messages of the one before it, or none of those that it lacks was stable; and since a
-//! block is used only once the message that granted it is stable, no two nodes ever use the same
-//! number.
+//! **Only the owner of a shard grants its numbers**, to itself and to its standby, each time above
+//! all that were granted before. Its messages are delivered in order and no other node's count, so
+//! all nodes know how far the grants reach: [`Ledger::noted`]. A new owner has received all
+//! messages of the former one, or those that it lacks were not stable. A block is used only once
+//! the message that granted it is stable, so no two nodes ever use the same number.
 //!
-//! The standby's block always lies behind all that the owner may use, so that the peer's window,
-//! which moves on with the standby's first packet, leaves nothing in front of it that another could
-//! still send.
+//! The standby's block always lies above all that the owner may use. So when the standby's first
+//! packet moves the peer's window, no other node can still send a number above it.
 
 use crate::update::Grant;
 use testudo_base::spi::Spi;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_planted::{Plant, planted};
 
-/// At first: about two seconds of 32 thousand packets a second.
+/// The first size: about two seconds at 32 thousand packets a second.
 const MIN_BLOCK_LOG2: u8 = 16;
 /// With extended numbers there are enough of them.
 const MAX_BLOCK_LOG2: u8 = 24;
-/// Of 2^32 numbers a block takes no more than this, so that changes of owners do not use them up.
+/// A block takes no more of the 2^32 numbers than this, so that changes of owners do not use them
+/// up.
 const MAX_BLOCK_LOG2_WITHOUT_ESN: u8 = 20;
 
-/// How far the numbers of a Child SA are given away.
+/// How far the numbers of a Child SA are granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
-    /// Below this every number is somebody's.
+    /// All numbers below this are granted.
     pub(crate) reserved: u64,
-    /// Blocks of so many numbers, as a power of two.
+    /// Size of a block, as a power of two.
     pub(crate) log2: u8,
 }
 
 impl Ledger {
-    /// Of a new SA. Number 0 is no packet's (RFC 4303 §3.3.3).
+    /// The ledger of a new SA. No packet has number 0 (RFC 4303 §3.3.3).
     pub(crate) const NEW: Self = Self { reserved: 1, log2: MIN_BLOCK_LOG2 };
 
-    /// The next two blocks: by its owner only. `None`: no numbers are left for them, and it is time
-    /// for new keys.
+    /// Grants the next two blocks; called by the owner only. `None`: no numbers are left for them,
+    /// and the SA must be rekeyed.
     pub(crate) fn grant(&mut self, spi: Spi, esn: bool) -> Option<Grant> {
         let grant = Grant { spi, start: self.reserved, log2: self.log2 };
         let end = standbys(grant).end;
@@ -48,7 +47,8 @@ impl Ledger {
         Some(grant)
     }
 
-    /// The same, with so many numbers left out before them. What there is not changes nothing.
+    /// Skips this many numbers, then grants like [`Ledger::grant`]. `None`, and no change, if there
+    /// are not enough numbers.
     pub(crate) fn skip(&mut self, spi: Spi, by: u64, esn: bool) -> Option<Grant> {
         let mut ahead = Self { reserved: self.reserved.checked_add(by)?, ..*self };
         let grant = ahead.grant(spi, esn)?;
@@ -56,13 +56,13 @@ impl Ledger {
         Some(grant)
     }
 
-    /// The owner has granted that. What comes late takes nothing back.
+    /// The owner has published this grant. A late one takes nothing back.
     pub(crate) fn noted(&mut self, grant: Grant) {
         self.reserved = self.reserved.max(standbys(grant).end);
         self.log2 = grant.log2;
     }
 
-    /// Makes the next blocks last two seconds, at so many packets a second.
+    /// Makes the next blocks last two seconds at this rate, in packets a second.
     pub(crate) fn fit(&mut self, rate: u64, esn: bool) {
         let wanted = rate.saturating_mul(2).max(1).checked_next_power_of_two().unwrap_or(u64::MAX);
         let wanted = u8::try_from(wanted.ilog2()).unwrap_or(u8::MAX);
@@ -86,7 +86,7 @@ pub(crate) fn standbys(grant: Grant) -> SequenceBlock {
 }
 
 fn size(grant: Grant) -> u64 {
-    // A damaged message of a member grants nothing that could overflow.
+    // Bounded, so that a damaged message of a member cannot cause an overflow.
     1_u64 << grant.log2.min(MAX_BLOCK_LOG2)
 }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_lies_in_front_of_the_next_blocks() {
+    fn skipped_numbers_precede_the_next_blocks() {
         let mut ledger = Ledger::NEW;
         let before = ledger.grant(SPI, false).unwrap();
         let after = ledger.skip(SPI, 1_000_000, false).unwrap();
@@ -136,16 +136,16 @@ mod tests {
         }
     }
 
-    /// What can happen to the numbers of one SA.
+    /// An event in the life of one SA's numbers.
     #[derive(Clone, Debug)]
     enum Step {
-        /// The owner grants, to itself and to a standby.
+        /// The owner grants blocks to itself and to a standby.
         Grant { standby: usize, rate: u64 },
-        /// All that was said so far is delivered to some, in order, and to all if it is to be
+        /// All published grants are delivered in order to some nodes, or to all if they are to be
         /// stable.
         Deliver { stable: bool },
-        /// The owner goes; what was not delivered to everybody is lost. Another takes over, of
-        /// those who had most.
+        /// The owner dies; grants that not every node has received are lost. One of the nodes that
+        /// received most takes over.
         Crash { to: usize },
         /// The owner hands over.
         Handover { to: usize },
@@ -161,12 +161,12 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list of all blocks that any node was ever free to use.
+        /// Checked against a plain list of all blocks that any node was ever free to use.
         #[test]
         fn no_two_blocks_in_use_overlap(steps in prop::collection::vec(step(), 1..60)) {
             let mut ledgers = [Ledger::NEW; 3];
             let mut owner = 0;
-            // Said by the owner, but not known to all.
+            // Published by the owner, but not known to all.
             let mut said: Vec<(Grant, usize)> = Vec::new();
             let mut used: Vec<(u64, u64)> = Vec::new();
             for step in steps {
@@ -191,7 +191,7 @@ mod tests {
                         }
                     }
                     Step::Crash { to } => {
-                        // It comes back with what the others have.
+                        // It comes back with the state of the others.
                         said.clear();
                         ledgers[owner] = ledgers[(owner + 1) % 3];
                         owner = to;

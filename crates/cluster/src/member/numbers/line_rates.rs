@@ -1,6 +1,6 @@
-//! How many packets the ports of each node can bring it. What an owner may have taken in that
-//! nobody has heard of is bounded by its own ports, and not by those of the node that takes over:
-//! all nodes tell each other what theirs can bring.
+//! Line rates: how many packets the ports of each node can receive. The packets that an owner may
+//! have accepted without a report are bounded by its own ports, not by those of the node that takes
+//! over, so all nodes publish their line rates.
 
 use super::Numbers;
 use crate::group::ViewStart;
@@ -9,19 +9,19 @@ use crate::node::NodeId;
 use crate::update::{LINE_RATES, Op};
 use std::collections::BTreeMap;
 
-/// Of a node that has not told, in packets a second: 100 Gb/s of the smallest frames, as fast as
-/// any that one host could follow. More than it has costs no more than a floor that the peer is
-/// asked to skip to; less would let packets be accepted again.
+/// Assumed for a node that has not published its rate, in packets a second: 100 Gb/s of the
+/// smallest frames, as much as one host could process. If it is too high, the floor is higher than
+/// needed and the peer is asked to skip to it. If it were too low, packets could be accepted twice.
 pub(in crate::member) const ASSUMED_PACKETS_PER_SECOND: u64 = 148_809_523;
 
-/// Packets a second that ports can bring in at most.
+/// The most packets a second that ports can receive.
 #[derive(Debug)]
 pub(in crate::member) struct LineRates {
     own: u64,
-    /// What this node has told of itself in this view.
+    /// The rate that this node has published in this view.
     told: Option<u64>,
-    /// Of the other nodes that may have carried anything since this node knows of it, also those
-    /// that have left. `None`: they have not told.
+    /// Rates of the other nodes that may have carried traffic since this node knows of it,
+    /// including those that have left. `None`: not published.
     others: BTreeMap<NodeId, Option<u64>>,
 }
 
@@ -30,8 +30,8 @@ impl LineRates {
         Self { own, told: None, others: BTreeMap::new() }
     }
 
-    /// Of the fastest node: a shard may have gone through several hands since its last high-water
-    /// mark was told.
+    /// The rate of the fastest node: a shard may have had several owners since its last high-water
+    /// mark was reported.
     pub(in crate::member) fn fastest(&self) -> u64 {
         let others = self.others.values().map(|rate| rate.unwrap_or(ASSUMED_PACKETS_PER_SECOND));
         others.fold(self.own, u64::max)
@@ -39,14 +39,14 @@ impl LineRates {
 }
 
 impl Numbers {
-    /// Packets a second that the ports of this node can bring it at most.
+    /// Sets the most packets a second that the ports of this node can receive.
     pub(in crate::member) fn set_line_rate(&mut self, core: &mut Core, rate: u64) {
         self.line_rates.own = rate;
         self.tell_line_rate(core);
     }
 
-    /// A view begins. What nodes told in another one counts for those that have heard all since;
-    /// who comes may be another machine.
+    /// A view begins. Rates of an earlier view stay for nodes that have held the state since; a
+    /// node that joins may be another machine.
     pub(in crate::member) fn begin_line_rates(&mut self, core: &mut Core, start: &ViewStart) {
         let all_anew = start.reset || start.fresh.contains(&core.node) || core.view.version < LINE_RATES;
         let others = &mut self.line_rates.others;
@@ -69,7 +69,7 @@ impl Numbers {
         }
     }
 
-    /// A node has told what its ports can bring it.
+    /// A node has published its line rate.
     pub(in crate::member) fn told_line_rate(&mut self, core: &Core, from: NodeId, rate: u64) {
         if from != core.node {
             self.line_rates.others.insert(from, Some(rate));

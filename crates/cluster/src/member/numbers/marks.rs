@@ -1,11 +1,11 @@
-//! Up to where packets were taken in: what an owner tells of it, so that whoever takes over accepts
-//! none of them again.
+//! High-water marks of inbound packets: an owner reports them, so that the next owner accepts none
+//! of these packets again.
 //!
-//! The taker knows what its own filter has seen pass, too, but has not verified that. What a forged
-//! packet can do is bounded by how far the owner can have got since it last told; so it tells
-//! often, and says when nothing else has moved. A taker that may have been led astray even so asks
-//! the peer to leave so many numbers out (RFC 6311), or, if the peer cannot, makes new keys at
-//! once, and with them a new window.
+//! The next owner also knows the highest number that its own filter has seen, but that packet was
+//! not verified. The harm of a forged packet is bounded by how far the owner can have got since its
+//! last report. So owners report often, and say when nothing else has moved. A node that may have
+//! been misled even so asks the peer to skip numbers (RFC 6311). If the peer cannot, it rekeys at
+//! once, which gives a new window.
 
 use super::Numbers;
 use crate::member::Member;
@@ -19,29 +19,29 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::{Shard, Spi};
 use testudo_ike::output::{IkeSaId, LogLevel, Time};
 
-/// High-water marks of one update: what is about a batch.
+/// Bound on the high-water marks of one update, so that it fits about one batch.
 const MAX_MARKS_PER_UPDATE: usize = 512;
-/// A floor so far above what the owner was expected to reach is as good as any: so many packets may
-/// fall under it.
+/// A floor that is at most this many packets above the expected one is good enough: that many
+/// packets may be lost below it.
 const TOLERATED_PACKETS: u64 = 256;
-/// A peer may have become so many times as fast as it was.
+/// Bound on the factor by which a peer may have become faster.
 const MAX_SPEEDUP: u64 = 4;
-/// A rate is what passes in no less than this: two high-water marks that come in quick succession
-/// say nothing of it.
+/// The least time over which a rate is measured: two high-water marks in quick succession say
+/// nothing about it.
 const MIN_RATE_SPAN: Duration = Duration::from_millis(500);
-/// So many numbers of 2^32 are not left out, but saved by new keys.
+/// Without ESN, no more numbers than this are skipped; the SA is rekeyed instead.
 const MAX_SKIPPED_WITHOUT_ESN: u64 = 1 << 30;
-/// Where new keys cannot be made yet they are tried again after this.
+/// Pause between two attempts of a rekeying that cannot begin yet.
 const REKEY_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What this node knows of high-water marks beside those of each Child SA.
+/// This node's knowledge of high-water marks, beside the mark of each Child SA.
 #[derive(Debug, Default)]
 pub(in crate::member) struct HighWaterMarks {
-    /// High-water marks that have moved here and that no other node has been told.
+    /// Marks that have moved here and were not reported to other nodes yet.
     moved: BTreeMap<Spi, u64>,
-    /// When the owner of a shard had last told all that had moved.
+    /// When the owner of a shard last reported all marks that had moved.
     all_told: BTreeMap<Shard, AllTold>,
-    /// Child SAs whose floor here may be beyond all that their peers have sent.
+    /// Child SAs whose floor here may lie above all that their peers have sent.
     doubtful: BTreeMap<Spi, Doubt>,
 }
 
@@ -49,11 +49,11 @@ pub(in crate::member) struct HighWaterMarks {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     floor: u64,
-    /// When to try to do something about it.
+    /// When to try the next remedy.
     at: Time,
 }
 
-/// When all was told of a shard: the last time, and the time before.
+/// When all marks of a shard were reported: the last time, and the time before.
 #[derive(Clone, Copy, Debug, Default)]
 struct AllTold {
     last: Time,
@@ -61,8 +61,7 @@ struct AllTold {
 }
 
 impl HighWaterMarks {
-    /// True if a Child SA of the shard waits for something to be done, because its floor may be too
-    /// high.
+    /// True if a Child SA of the shard waits for a remedy because its floor may be too high.
     pub(in crate::member) fn is_doubtful(&self, shard: Shard) -> bool {
         self.doubtful.keys().any(|spi| spi.shard() == shard)
     }
@@ -74,19 +73,19 @@ impl HighWaterMarks {
         }
     }
 
-    /// As of when the high-water mark of a Child SA is known.
+    /// The time for which the high-water mark of a Child SA is known.
     fn known_at(&self, shard: Shard, child: &ChildReplica) -> Time {
         self.all_told.get(&shard).copied().unwrap_or_default().last.max(child.mark_at)
     }
 
-    /// How fast a Child SA is: it has stood still if its high-water mark was not among the last
-    /// that were told.
+    /// The rate of a Child SA. It has stood still if its mark was not among the last that were
+    /// reported.
     fn rate(&self, shard: Shard, child: &ChildReplica) -> u64 {
         let before = self.all_told.get(&shard).copied().unwrap_or_default().before;
         if child.mark_at > before { child.rate } else { 0 }
     }
 
-    /// Packets of a Child SA have been taken in up to that high-water mark.
+    /// The inbound high-water mark of a Child SA has moved.
     fn moved_to(&self, now: Time, shard: Shard, child: &mut ChildReplica, mark: u64) {
         child.rate = self.rate(shard, child);
         if child.rate == 0 {
@@ -96,7 +95,7 @@ impl HighWaterMarks {
         let span = now.since(since);
         let passed = u128::from(mark.saturating_sub(from)) * 1000 / span.max(MIN_RATE_SPAN).as_millis();
         let rate = u64::try_from(passed).unwrap_or(u64::MAX);
-        // In less time than that it has at least not become slower.
+        // Within a shorter time it has at least not become slower.
         child.rate = if span < MIN_RATE_SPAN { child.rate.max(rate) } else { rate };
         (child.mark, child.mark_at) = (child.mark.max(mark), now);
         if span >= MIN_RATE_SPAN {
@@ -106,11 +105,11 @@ impl HighWaterMarks {
 }
 
 impl Member {
-    /// Up to where packets were taken in on SAs of this node: about once a second, those that have
-    /// moved since.
+    /// The inbound high-water marks of SAs of this node that have moved since the last call. To be
+    /// called about once a second.
     pub fn report_marks(&mut self, now: Time, marks: &[(Spi, u64)]) {
         self.replication.numbers.note_marks(marks);
-        // Without a view they would pile up; the next ones say it again.
+        // Without a view they would pile up, and the next report includes them.
         if self.core.view.running {
             self.replication.numbers.tell_marks(
                 &mut self.core,
@@ -140,8 +139,9 @@ impl Numbers {
         self.marks.moved.extend(marks.iter().copied());
     }
 
-    /// Tells the others what has moved, of the shards that this node has taken; those that it
-    /// carries provisionally may become its own. `all`: nothing else has.
+    /// Reports to the others the moved marks of shards that this node has taken. Those of
+    /// provisionally carried shards are kept, as these may become its own. `all`: no other mark has
+    /// moved.
     pub(in crate::member) fn tell_marks(
         &mut self,
         core: &mut Core,
@@ -156,8 +156,8 @@ impl Numbers {
             let shard = spi.shard();
             let doubtful = self.marks.doubtful.contains_key(&spi);
             if provisional.contains(shard) || doubtful {
-                // It may become this node's; or new keys are to be made first: whoever takes it
-                // next doubts it as well.
+                // The shard may become this node's. For a doubtful floor a rekeying comes first:
+                // the next owner would doubt it as well.
                 self.marks.moved.insert(spi, mark);
             }
             let tells = active.contains(shard) && !doubtful;
@@ -177,8 +177,8 @@ impl Numbers {
                 epoch: core.view.epoch,
             })
             .collect();
-        // Of a shard that is this node's but not taken yet it knows nothing: others may carry it,
-        // and their packets move it.
+        // This node knows nothing about a shard that is its own but not taken yet: others may carry
+        // it, and their packets move its marks.
         let sure = active.without(self.marks.doubtful.keys().map(|spi| spi.shard()).collect());
         if all && !sure.is_empty() {
             self.marks.told_all(now, sure.iter());
@@ -198,8 +198,8 @@ impl Numbers {
         now: Time,
         ToldMarks { from, moved, all_of, epoch }: ToldMarks<'_>,
     ) {
-        // What was said in a view before has waited, nobody knows for how long: it is a high-water
-        // mark, but not one of this moment.
+        // A report of an earlier view has waited for an unknown time: its marks hold, but not for
+        // this moment.
         let fresh = epoch == core.view.epoch;
         for (spi, mark) in moved {
             let shard = spi.shard();
@@ -212,14 +212,14 @@ impl Numbers {
                 false => child.mark = child.mark.max(*mark),
             }
         }
-        // Between its saying so and this place in the order some may have become another's: what
-        // that one takes in is not in it.
+        // Between the report and this position in the total order a shard may have changed hands;
+        // the report does not cover the new owner's packets.
         let theirs: ShardSet = all_of.iter().filter(|shard| fresh && core.may_say(from, *shard)).collect();
         self.marks.told_all(now, theirs.iter());
     }
 
-    /// How far the owner of a shard can have got since it told the high-water mark of a Child SA:
-    /// as far as the ports of the fastest node can carry, or an SA that has been faster than that.
+    /// How far the owner of a shard can have got since it reported the mark of a Child SA: as far
+    /// as the ports of the fastest node can receive, or the SA's own rate allows.
     pub(in crate::member) fn reach(&self, core: &Core, now: Time, shard: Shard, child: &ChildReplica) -> u64 {
         let passed = now.since(self.marks.known_at(shard, child)).saturating_add(core.config.detection);
         let carried = self.marks.rate(shard, child).saturating_mul(MAX_SPEEDUP);
@@ -227,7 +227,7 @@ impl Numbers {
         u64::try_from(reach).unwrap_or(u64::MAX)
     }
 
-    /// Child SAs that are taken in here now count as seen up to these floors.
+    /// Packets of Child SAs are accepted here, and numbers up to these floors count as seen.
     pub(in crate::member) fn taken_in(
         &mut self,
         core: &Core,
@@ -248,7 +248,8 @@ impl Numbers {
         }
     }
 
-    /// Asks the peers to go on above these floors. Gives those that cannot be asked.
+    /// Asks the peers to go on above these floors. Returns the Child SAs whose peers cannot be
+    /// asked.
     fn skip_to_floors(
         &mut self,
         core: &mut Core,
@@ -259,8 +260,8 @@ impl Numbers {
         if !core.has_control_plane() {
             return doubtful;
         }
-        // All Child SAs of an IKE SA leave as many out, so each asks once, for the one that needs
-        // the most.
+        // All Child SAs of an IKE SA skip the same number, so each IKE SA asks once, for the Child
+        // SA that needs the most.
         let mut asked: BTreeMap<IkeSaId, u64> = BTreeMap::new();
         let mut left = Vec::new();
         let mut wanted = Vec::new();
@@ -281,25 +282,25 @@ impl Numbers {
                 continue;
             }
             self.marks.doubtful.remove(&spi);
-            let why = format!("a packet far ahead was seen on Child SA {spi} before it was taken over");
-            core.log(LogLevel::Info, format!("{why}: the peer is to go on above {floor}"));
+            let why = format!("the replay floor of Child SA {spi} may be forged");
+            core.log(LogLevel::Info, format!("{why}: asking the peer to skip to {floor}"));
         }
         left
     }
 
-    /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it is to
-    /// leave out.
+    /// The IKE SA whose peer can be asked to go on above the floor, and how many numbers it must
+    /// skip.
     fn skip_to(&self, core: &Core, replicas: &Replicas, spi: Spi, floor: u64) -> Option<(IkeSaId, u64)> {
         let child = replicas.child(spi)?;
-        // What the peer has sent reaches the high-water mark at least.
+        // The peer has sent at least up to the high-water mark.
         let by = floor.saturating_sub(child.mark).saturating_add(1);
         let few = child.params.esn || by < MAX_SKIPPED_WITHOUT_ESN;
         core.endpoint.replication().replay_sync_of(child.id).filter(|_| few).map(|ike| (ike, by))
     }
 
-    /// New keys for those Child SAs of this node whose peers may be far below the floor: RFC 4303
-    /// knows no way to lower it. `carried` and `spoken`: the shards whose packets this node
-    /// carries, and those whose IKE it speaks.
+    /// Rekeys the Child SAs of this node whose peers may be far below the floor: RFC 4303 has no
+    /// way to lower it. `carried` and `spoken`: the shards whose packets this node carries, and
+    /// those whose IKE it speaks.
     pub(in crate::member) fn renew_doubtful(
         &mut self,
         core: &mut Core,
@@ -319,15 +320,13 @@ impl Numbers {
         let due = self.skip_to_floors(core, replicas, now, due);
         for (spi, floor) in due {
             let Some(id) = replicas.child(spi).map(|child| child.id) else { continue };
-            // One that the peer has just made cannot be renewed before the peer sends on it.
+            // A Child SA that the peer has just made cannot be rekeyed before the peer sends on it.
             if !core.endpoint.rekey_child(now, id) {
                 self.marks.doubtful.insert(spi, Doubt { floor, at: now.plus(REKEY_RETRY_INTERVAL) });
                 continue;
             }
             self.marks.doubtful.remove(&spi);
-            let line =
-                format!("a packet far ahead was seen on Child SA {spi} before it was taken over: new keys");
-            core.log(LogLevel::Info, line);
+            core.log(LogLevel::Info, format!("the replay floor of Child SA {spi} may be forged: rekeying"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What others tell of their SAs is done here.
+//! Applying the updates of other nodes' SAs.
 
 use super::Replication;
 use super::replicas::{ChildReplica, IkeReplica};
@@ -26,10 +26,7 @@ impl Replication {
         }
         for (pool, addr) in &outline.leases {
             if !core.endpoint.replication_mut().hold_lease(id, &outline, pool, *addr) {
-                core.log(
-                    LogLevel::Error,
-                    format!("virtual IP {addr} has been leased to two peers, by two nodes"),
-                );
+                core.log(LogLevel::Error, format!("virtual IP {addr} is leased to two peers, by two nodes"));
             }
         }
         let came = Time(now.0.saturating_sub(age));
@@ -56,7 +53,7 @@ impl Replication {
         let ledger = Ledger { reserved: state.reserved, log2: state.log2 };
         let granted = state.standby == Some(core.node);
         match self.replicas.child_mut(spi).filter(|child| *child.params == state.params) {
-            // Said again to all because somebody was not there.
+            // It was published again to all, because a node was missing.
             Some(child) => {
                 child.ledger.reserved = child.ledger.reserved.max(ledger.reserved);
                 child.ledger.log2 = ledger.log2;
@@ -64,7 +61,7 @@ impl Replication {
                 (child.ike, child.replaces, child.stale) = (state.ike, state.replaces, false);
             }
             None => {
-                // While this node was away its slot has come round again.
+                // Its slot was reused while this node was away.
                 self.child_gone(core, now, spi);
                 self.new_child(core, now, state, ledger);
             }
@@ -120,8 +117,8 @@ impl Replication {
         core.outputs.push_back(MemberOutput::Ike(Output::UpdateChild { child, spi_in, spi_out, path }));
     }
 
-    /// Its SPI rests here as it does there: a node that takes the shard over does not give it out
-    /// again too soon.
+    /// A Child SA is gone. Its SPI rests here as on its owner, so that this node does not reuse it
+    /// too soon if it takes the shard over.
     pub(in crate::member) fn child_gone(&mut self, core: &mut Core, now: Time, spi_in: Spi) {
         let Some(child) = self.replicas.remove_child(spi_in) else { return };
         self.numbers.switch_those(core, |switch| switch.from == child.id || switch.to == child.id);
@@ -130,14 +127,14 @@ impl Replication {
         core.outputs.push_back(MemberOutput::Ike(Output::RemoveChild { child: child.id, spi_in }));
     }
 
-    /// What nobody has named again is gone.
+    /// Removes the SAs that no node has named again.
     pub(in crate::member) fn forget_stale(&mut self, core: &mut Core, now: Time) {
         let (ikes, children) = self.replicas.stale();
         ikes.into_iter().for_each(|spi| self.ike_gone(core, spi));
         children.into_iter().for_each(|spi| self.child_gone(core, now, spi));
     }
 
-    /// A Child SA that no IKE SA has: its former owner died between two updates that belong
+    /// Removes Child SAs without an IKE SA: their former owner died between two updates that belong
     /// together.
     pub(in crate::member) fn remove_orphans(&mut self, core: &mut Core, now: Time, shards: ShardSet) {
         let of = |shard| self.replicas.children_of(shard);

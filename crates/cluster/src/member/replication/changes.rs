@@ -1,8 +1,8 @@
-//! IKE SAs as others are told of them: whole, or by what has changed since they were told last.
+//! Updates of IKE SAs: the whole state, or its difference to the last update.
 //!
 //! All nodes hold the same octets of each IKE SA, as the total order makes them: whole states set
-//! them, changes lead from one to the next. A change says which octets it is for. Who has others
-//! has missed something: it goes on with none, and asks for the whole.
+//! them, changes lead from one to the next. A change names the octets to which it applies. A node
+//! that has others has missed an update: it discards its state and requests the whole one.
 
 use super::Replication;
 use super::replicas::IkeReplica;
@@ -14,25 +14,25 @@ use testudo_ike::endpoint::Outline;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{IkeSaId, LogLevel, Time};
 
-/// How often this node has told of IKE SAs, and in how many octets.
+/// The number and octets of updates of IKE SAs that this node has published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IkeUpdateCounts {
     /// IKE_ADD: whole states.
     pub states: MessageCount,
-    /// IKE_MID_I: by requests of ours and their responses.
+    /// IKE_MID_I: changes by our requests and their responses.
     pub mid_i: MessageCount,
-    /// IKE_MID_R: by requests of the peer.
+    /// IKE_MID_R: changes by requests of the peer.
     pub mid_r: MessageCount,
-    /// IKE_UPDATE: by both, or by something else.
+    /// IKE_UPDATE: changes by both, or by something else.
     pub updates: MessageCount,
 }
 
-/// Messages.
+/// A count of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageCount {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// How many octets they were, without what seals them.
+    /// Their octets, without the seal.
     pub octets: u64,
 }
 
@@ -50,7 +50,7 @@ impl IkeUpdateCounts {
 }
 
 impl Replication {
-    /// Tells what has changed in an IKE SA of this node, or all of it if that is hardly more.
+    /// Publishes the change of an IKE SA of this node, or its whole state if that is hardly larger.
     pub(in crate::member) fn tell_ike(
         &mut self,
         core: &mut Core,
@@ -67,7 +67,7 @@ impl Replication {
         }
     }
 
-    /// Tells all of an IKE SA of this node.
+    /// Publishes the whole state of an IKE SA of this node.
     pub(in crate::member) fn tell_whole_ike(
         &mut self,
         core: &mut Core,
@@ -84,13 +84,13 @@ impl Replication {
         Some(op)
     }
 
-    /// `None`: all of it must be told.
+    /// The change of an IKE SA. `None` if the whole state must be published.
     fn change_of(&mut self, core: &Core, id: IkeSaId, outline: &Outline) -> Option<Op> {
         let ike = self.replicas.ikes.get_mut(&outline.spi)?;
         let alike = Outline { commit: ike.outline.commit, ..outline.clone() } == ike.outline;
         let (at, base) = ike.told.as_mut().filter(|_| alike)?;
         let before = ike.here?;
-        // For the same moment: else every time in it would have changed.
+        // Exported for the same moment: otherwise every time in it would have changed.
         let state = Secret::new(core.endpoint.export_sa(*at, id)?);
         let delta = Delta::between(base.octets(), state.octets());
         if delta.size() * 4 > state.octets().len() * 3 {
@@ -106,7 +106,7 @@ impl Replication {
         })
     }
 
-    /// The owner of an IKE SA has told what has changed in it.
+    /// The owner of an IKE SA has published a change of it.
     pub(in crate::member) fn ike_changed(&mut self, core: &mut Core, change: &IkeChange) {
         let spi = change.spi;
         if let Some(ike) = self.replicas.ikes.get_mut(&spi)
@@ -117,25 +117,25 @@ impl Replication {
             ike.outline.commit = change.commit;
             return;
         }
-        // One that is being brought up to date hears all of it yet.
+        // A node that is being brought up to date will receive the whole state.
         if self.resync.fresh().contains(&core.node) || self.wanted.contains(&spi) {
             return;
         }
         core.counters.unfit += 1;
         core.log(
             LogLevel::Error,
-            format!("what has changed in IKE_SA {spi} does not fit what this node has of it"),
+            format!("a change of IKE_SA {spi} does not fit the state held here; requesting the whole state"),
         );
-        // A survivor that goes on from an older state would encrypt answered exchanges again.
+        // A survivor that went on from an older state would encrypt answered exchanges again.
         self.ike_gone(core, spi);
         self.wanted.insert(spi);
         core.publish(vec![Op::IkeWanted { spi }]);
     }
 
-    /// A node needs all of an IKE SA.
+    /// A node requests the whole state of an IKE SA.
     pub(in crate::member) fn ike_wanted(&mut self, core: &mut Core, now: Time, spi: IkeSpi) {
         if core.table.owner(spi.shard()) == Some(core.node) {
-            // What has changed since it was told last goes out first.
+            // Publishes earlier changes first.
             self.turn(core, now);
             let op = self.ike_again(core, now, spi);
             core.publish(op.into_iter().collect());
@@ -161,7 +161,7 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    /// Alone in a quorate view: all shards are its own.
+    /// A lone node in a quorate view: it owns all shards.
     fn alone() -> Member {
         let group = GroupConfig::new(node(1), vec![node(1)], ClusterKey::new([7; 32]));
         let mut member = Member::new(
@@ -177,7 +177,7 @@ mod tests {
         member
     }
 
-    /// How many messages it multicasts, which come back to it.
+    /// The number of messages that it multicasts. They are delivered back to it.
     fn said(member: &mut Member) -> usize {
         let mut count = 0;
         member.pump(NOW);
@@ -218,15 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_taken_and_what_does_not_is_asked_for_once() {
+    fn a_delta_that_fits_is_applied_and_another_is_requested_once() {
         let mut member = alone();
         member.replication.ike_added(&mut member.core, NOW, whole(&state(1)));
         member.replication.ike_changed(&mut member.core, &change(&state(1), &state(2)));
         assert_eq!(held(&member), Some(&state(2)[..]));
         assert_eq!(said(&mut member), 0);
 
-        // A change between has not come: neither the old state nor a mixture of both may be gone on
-        // with.
+        // A change in between is missing: neither the old state nor a mixture of both may be used.
         member.replication.ike_changed(&mut member.core, &change(&state(3), &state(4)));
         assert_eq!((held(&member), member.core.counters.unfit), (None, 1));
         member.replication.ike_changed(&mut member.core, &change(&state(4), &state(5)));

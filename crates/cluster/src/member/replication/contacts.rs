@@ -1,8 +1,8 @@
-//! A peer that has a new IKE SA at some node: its older ones go, wherever they are.
+//! A peer that makes a new IKE SA on some node: its older IKE SAs end, wherever they are.
 //!
-//! One node by itself would compare times. Nodes compare places in the total order: where an IKE SA
-//! was first heard of, and where that it is up. Who was not there then knows both from when it was
-//! told.
+//! A lone node would compare times. Nodes compare positions in the total order: where an IKE SA was
+//! first published, and where it was published as established. A node that was not in the cluster
+//! then takes both from the update that informs it.
 
 use super::Replication;
 use super::replicas::Replicas;
@@ -15,21 +15,21 @@ use testudo_ike::output::Time;
 use testudo_planted::{Plant, planted};
 
 impl Replication {
-    /// What a peer's new IKE SA means for its older ones goes with the state in which it is up.
+    /// Adds the end of a peer's older IKE SAs to the update in which its new one is established.
     pub(in crate::member) fn add_contacts(&self, core: &mut Core, ikes: &mut [Op]) {
         for contact in core.endpoint.replication_mut().take_contacts() {
             let of_it = ikes.iter_mut().find_map(|op| match op {
                 Op::Ike(ike) if ike.outline.spi == contact.spi => Some(ike),
                 _ => None,
             });
-            // One that has gone in the same turn has never stood.
+            // An IKE SA that has gone in the same turn was never published as established.
             if let Some(ike) = of_it {
                 ike.contact = Some(Box::new(contact));
             }
         }
     }
 
-    /// All have been told of an IKE SA; and whether it is up.
+    /// An IKE SA has been published to all nodes; `established` tells whether it is up.
     pub(in crate::member) fn ike_told(
         &mut self,
         core: &mut Core,
@@ -45,14 +45,14 @@ impl Replication {
         }
     }
 
-    /// Of what this node speaks for the older ones go at once; what it reads only later goes then.
+    /// Ends the peer's older IKE SAs that this node speaks for. Those that it reads later end then.
     fn contacted(&mut self, core: &mut Core, now: Time, at: Position, contact: &Contact) {
         self.turn(core, now);
         let replicas = &self.replicas;
         let begun = replicas.ikes.get(&contact.spi).and_then(|new| new.begun).unwrap_or(at);
         let dead =
             core.endpoint.replication_mut().contacted(now, contact, |spi| replicas.is_older(spi, begun));
-        // A peer that had an answer only now would take it for what it is not.
+        // The peer would misread an answer that came only now.
         core.commits.withhold(&dead);
         self.turn(core, now);
         let replication = core.endpoint.replication();
@@ -62,7 +62,7 @@ impl Replication {
 }
 
 impl Replicas {
-    /// An IKE SA was told, to all.
+    /// Records the position of an IKE SA's update.
     fn ike_told(&mut self, spi: IkeSpi, established: bool, at: Position) {
         if let Some(ike) = self.ikes.get_mut(&spi) {
             ike.begun.get_or_insert(at);
@@ -72,15 +72,15 @@ impl Replicas {
         }
     }
 
-    /// What it is to one that was begun there. `None`: it is younger.
+    /// How an IKE SA relates to one that began at `begun`. `None` if it is younger.
     fn is_older(&self, spi: IkeSpi, begun: Position) -> Option<Older> {
         let up = self.ikes.get(&spi)?.up?;
         Some(if up < begun { Older::Known } else { Older::Meanwhile })
     }
 
-    /// Those that the peer had, and that are in no endpoint here, may be read by this node yet.
+    /// Marks the peer's older IKE SAs that are in no endpoint here: this node may still read them.
     fn contacted(&mut self, contact: &Contact, begun: Position, concerns: impl Fn(&str) -> bool) {
-        // It is younger than all that was heard of before.
+        // The new IKE SA is younger than all that was known before.
         if let Some(new) = self.ikes.get_mut(&contact.spi) {
             new.contact = None;
         }

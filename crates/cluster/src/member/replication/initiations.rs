@@ -1,4 +1,4 @@
-//! Initiations for other nodes: what comes of them is told to the nodes that asked.
+//! Initiations for other nodes: their results go to the nodes that asked.
 
 use crate::node::NodeId;
 use crate::update::{Answer, Answered, Op};
@@ -10,16 +10,16 @@ struct Initiation {
     from: NodeId,
     job: u64,
     ike: IkeSaId,
-    /// Empty: for the IKE SA alone.
+    /// Name of the child. Empty: for the IKE SA alone.
     child: String,
 }
 
-/// Initiations for other nodes, which wait for their end.
+/// Initiations for other nodes that have not ended.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Initiations(Vec<Initiation>);
 
 impl Initiations {
-    /// One has begun, for that node.
+    /// An initiation for node `from` has begun.
     pub(in crate::member) fn begun(&mut self, from: NodeId, job: u64, ike: IkeSaId, child: String) {
         self.0.push(Initiation { from, job, ike, child });
     }
@@ -29,7 +29,7 @@ impl Initiations {
         self.0.clear();
     }
 
-    /// What has happened may be what another node waits for.
+    /// An event may end an initiation for which another node waits.
     pub(in crate::member) fn told(&mut self, event: &Event, ops: &mut Vec<Op>) {
         let initiations = &mut self.0;
         match event {
@@ -41,7 +41,7 @@ impl Initiations {
                     Op::Answer(Answer { to: *from, job: *job, what })
                 }));
             }
-            // Whoever waits for the IKE SA alone.
+            // Ends the initiations that wait for the IKE SA alone.
             Event::IkeUp(ike) => ops.extend(ended(initiations, *ike, "", &Ok(()))),
             Event::IkeDown(ike, reason) => {
                 ops.extend(ended(initiations, *ike, "", &Err(reason.to_string())));
@@ -59,8 +59,8 @@ impl Initiations {
     }
 }
 
-/// The answers to all who wait for that child of an IKE SA, or, without a name, for the IKE SA
-/// alone.
+/// The answers to all nodes that wait for this child of an IKE SA, or, with an empty name, for the
+/// IKE SA alone.
 fn ended(
     initiations: &mut Vec<Initiation>,
     ike: IkeSaId,

@@ -1,5 +1,5 @@
-//! What paths take is learned by the node that sends on them, and known to all: whoever takes a
-//! shard over sends on them next.
+//! Path MTUs. The node that sends on a path learns its MTU, and all nodes get to know it, because
+//! the next owner of a shard sends on its paths.
 
 use crate::member::MemberOutput;
 use crate::member::core::Core;
@@ -11,20 +11,19 @@ use std::time::Duration;
 use testudo_ike::output::Time;
 use testudo_ipsec::pmtu::PathMtus;
 
-/// Paths of one update.
+/// Bound on the paths of one update.
 const MAX_PATHS_PER_UPDATE: usize = 512;
 
-/// What the paths of all nodes take.
+/// The path MTUs that all nodes know.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Paths {
     known: PathMtus,
-    /// What was learned of them while there was nobody to tell.
+    /// Path MTUs learned while there was no view.
     untold: BTreeMap<IpAddr, u16>,
 }
 
 impl Paths {
-    /// This node has heard, for the first time or again, that the path to there takes no more than
-    /// that.
+    /// This node has learned, for the first time or again, the MTU of the path to `remote`.
     pub(in crate::member) fn learned_path_mtu(
         &mut self,
         core: &mut Core,
@@ -32,14 +31,14 @@ impl Paths {
         remote: IpAddr,
         mtu: u16,
     ) {
-        // What is known here is what all have been told. Routers repeat themselves with every
-        // packet: what all know is told again only now and then, so that whoever takes the shard
-        // over knows it for half its life at least.
+        // What is known here has been published. Routers report an MTU with every packet, so a
+        // known one is published again only now and then: often enough that the next owner of a
+        // shard knows it for at least half its life.
         if !self.known.is_worth_telling(now.0, remote, mtu) {
             return;
         }
         if !core.view.running {
-            // The router does not repeat it, for nothing as large is sent any more.
+            // The router will not repeat it, because no packet of this size is sent any more.
             if self.untold.len() < MAX_PATHS_PER_UPDATE {
                 self.untold.insert(remote, mtu);
             }
@@ -51,14 +50,14 @@ impl Paths {
         }
     }
 
-    /// A view has begun: what was heard when there was none is told.
+    /// A view has begun: publishes what was learned while there was none.
     pub(in crate::member) fn tell_untold_paths(&mut self, core: &mut Core, now: Time) {
         for (remote, mtu) in std::mem::take(&mut self.untold) {
             self.learned_path_mtu(core, now, remote, mtu);
         }
     }
 
-    /// Another node has learned it.
+    /// Another node has published path MTUs.
     pub(in crate::member) fn path_mtus_told(&mut self, core: &mut Core, now: Time, paths: &[PathMtu]) {
         for PathMtu { remote, mtu, age } in paths.iter().copied() {
             let at = Time(now.0.saturating_sub(Duration::from_secs(age.into())));
@@ -68,7 +67,7 @@ impl Paths {
         }
     }
 
-    /// Who is new hears all of them, from the first of those who know.
+    /// New nodes receive all path MTUs from the first of the nodes that hold the state.
     pub(in crate::member) fn tell_path_mtus(&mut self, core: &mut Core, now: Time, current: &[NodeId]) {
         if current.first() != Some(&core.node) {
             return;

@@ -1,4 +1,4 @@
-//! What happens to SAs is told to the other nodes: whoever listens hears it on any of them.
+//! Events of SAs, published to the other nodes, so that listeners on any node receive them.
 
 use super::Replication;
 use crate::member::MemberOutput;
@@ -11,9 +11,9 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Reason};
 
 impl Replication {
-    /// What an event of this node's endpoint is for the others, and whether they hear of it before
-    /// what it is about changes: of what goes before, of what comes behind it. `gone`: the Child
-    /// SAs that the same turn has taken away.
+    /// Turns an event of this node's endpoint into a remote event. Returns it as part of the events
+    /// before the change of its SA, or of those after it. `gone`: the Child SAs that the same turn
+    /// has removed.
     pub(in crate::member) fn as_remote_event(
         &self,
         core: &Core,
@@ -51,7 +51,7 @@ impl Replication {
         self.replicas.spi_of_ike(id).or_else(here)
     }
 
-    /// Something has happened to an SA of that node.
+    /// An event of an SA of node `from` has been delivered.
     pub(in crate::member) fn remote_event(&self, core: &mut Core, from: NodeId, remote: RemoteEvent) {
         if from != core.node
             && let Some(event) = self.local_event(remote)
@@ -60,7 +60,7 @@ impl Replication {
         }
     }
 
-    /// In this node's numbers. `None`: it knows nothing of it.
+    /// The event with this node's numbers. `None` if this node does not know the SA.
     fn local_event(&self, remote: RemoteEvent) -> Option<Event> {
         let ike = |spi: IkeSpi| self.replicas.ikes.get(&spi).map(|ike| ike.id);
         let child = |spi: Spi| self.replicas.child(spi).map(|child| child.id);

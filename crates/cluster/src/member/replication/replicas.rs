@@ -1,8 +1,8 @@
-//! What this node holds of all SAs of the cluster, so that it can go on with them.
+//! This node's copy of all SAs of the cluster, from which it can go on with them.
 //!
-//! For its own shards the owner is the only one who changes anything, and changes it here as it
-//! says so; for the others it is done as it is delivered. IKE states of others are octets that
-//! nobody reads before they are needed.
+//! For its own shards the owner is the only node that changes anything, and applies a change as it
+//! publishes it. Changes of other nodes' shards are applied on delivery. The IKE states of other
+//! nodes are octets that are not decoded until they are needed.
 
 use crate::group::Position;
 use crate::member::numbers::blocks::Ledger;
@@ -17,7 +17,7 @@ use testudo_ike::message::{IkeSpi, MessageId};
 use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::sa::ChildSaParams;
 
-/// Of a place: it stays below 2^63.
+/// Bound on the number in a place, so that the place stays below 2^63.
 const MAX_PLACE_NUMBER: u64 = (1 << 31) - 1;
 
 /// An IKE SA of any shard.
@@ -26,19 +26,20 @@ pub(crate) struct IkeReplica {
     /// Its number on this node, drawn when it was first heard of.
     pub(crate) id: IkeSaId,
     pub(crate) outline: Outline,
-    /// Its state as it was last said, and so as all nodes have it; and the moment that it is for,
-    /// by the clock here. None: nobody goes on from what was said.
+    /// Its state as last published, and so as all nodes have it, with its time on this node's
+    /// clock. `None` if the published state must not be used.
     pub(crate) told: Option<(Time, Secret)>,
-    /// This node's endpoint has it, and may be further on; and how far both windows had moved when
-    /// it was last told.
+    /// The IKE SA is in this node's endpoint, which may be ahead of the published state: how far
+    /// both windows had moved at the last update.
     pub(crate) here: Option<(MessageId, MessageId)>,
-    /// Where in the total order it was first told, and where as one that is up.
+    /// Positions in the total order at which it was first published, and first published as
+    /// established.
     pub(crate) begun: Option<Position>,
     pub(crate) up: Option<Position>,
-    /// Its peer has another since, which was heard of when this one was in no endpoint here: who
-    /// reads it heeds that.
+    /// A newer IKE SA of its peer, which became known when this one was in no endpoint here. The
+    /// node that reads this IKE SA must consider it.
     pub(crate) contact: Option<Box<(Contact, Older)>>,
-    /// Not named yet by those who bring this node up to date.
+    /// The nodes that bring this node up to date have not named it yet.
     pub(crate) stale: bool,
 }
 
@@ -51,49 +52,50 @@ pub(crate) struct ChildReplica {
     pub(crate) connection: String,
     pub(crate) name: String,
     pub(crate) params: Box<ChildSaParams>,
-    /// The one whose place it takes.
+    /// The Child SA that it replaces.
     pub(crate) replaces: Option<Spi>,
-    /// Of several Child SAs that protect the same, such as those of a peer that has come a second
-    /// time, the one with the highest place sends: see [`Replicas::new_place`].
+    /// Among Child SAs that protect the same traffic, such as those of a peer that has connected a
+    /// second time, the one with the highest place sends: see [`Replicas::new_place`].
     pub(crate) place: u64,
-    /// It has begun to send instead of that one.
+    /// It sends in the replaced one's place already.
     pub(crate) switched: bool,
     pub(crate) ledger: Ledger,
-    /// Packets were taken in up to here, as far as the owner has told, and when that came.
+    /// The inbound high-water mark that the owner last reported, and when the report came.
     pub(crate) mark: u64,
     pub(crate) mark_at: Time,
-    /// Packets a second, as the high-water marks that were told show it; and the high-water mark,
-    /// and its time, from which on that is measured.
+    /// Packets a second, measured from reported high-water marks; and the mark, with its time, at
+    /// which the current measurement began.
     pub(crate) rate: u64,
     pub(crate) measured: (u64, Time),
-    /// Counts them in the order in which they came.
+    /// Sort key: the order in which Child SAs came.
     pub(crate) order: u64,
     pub(crate) stale: bool,
-    /// The numbers that the data plane has for it are of before the others went on without this
-    /// node, or of when it was standby before. Nobody else has used them, but higher ones: to its
-    /// peer they are too old.
+    /// The data plane's numbers for it date from before the others went on without this node, or
+    /// from an earlier time as standby. No other node has used them, but higher ones have been
+    /// used, so the peer would reject them as too old.
     pub(crate) outdated: bool,
 }
 
-/// All of them.
+/// All IKE SAs and Child SAs.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     pub(crate) ikes: BTreeMap<IkeSpi, IkeReplica>,
     /// Local numbers of IKE SAs.
     by_ike: BTreeMap<IkeSaId, IkeSpi>,
-    /// By what is hashed of who the peer is.
+    /// By the hash of the peer's identity.
     by_peer: BTreeSet<(u64, IkeSpi)>,
     children: BTreeMap<Spi, ChildReplica>,
     by_child: BTreeMap<ChildSaId, Spi>,
-    /// By what is hashed of the connection.
+    /// By the hash of the connection's name.
     by_connection: BTreeSet<(u64, Spi)>,
     last_order: u64,
-    /// The number in the highest place that any had.
+    /// The highest number in any place so far.
     last_place: u64,
 }
 
 impl IkeReplica {
-    /// As it is told: where that is in the total order is known when it comes back.
+    /// A new replica as it was published. Its position in the total order is known when the update
+    /// comes back.
     pub(in crate::member) fn new(
         id: IkeSaId,
         outline: Outline,
@@ -105,9 +107,9 @@ impl IkeReplica {
 }
 
 impl Replicas {
-    /// What is known of it stays: where it was told, and what it has to heed.
+    /// Inserts an IKE SA. Its positions and its peer's newer IKE SA are kept from the former state.
     pub(crate) fn insert_ike(&mut self, spi: IkeSpi, mut ike: IkeReplica) {
-        // The one of before may name no peer yet.
+        // The former state may not name a peer yet.
         if let Some(old) = self.remove_ike(spi) {
             (ike.begun, ike.up, ike.contact) = (old.begun, old.up, old.contact);
         }
@@ -129,7 +131,7 @@ impl Replicas {
         self.by_ike.get(&id).copied()
     }
 
-    /// The IKE SAs with a peer, and those of others whose names are hashed alike.
+    /// The IKE SAs with a peer, including others' with the same hash.
     pub(in crate::member) fn of_peer(&self, peer: &Identity) -> Vec<IkeSpi> {
         let peer = hash_peer(peer);
         let found = self.by_peer.range((peer, IkeSpi(0))..=(peer, IkeSpi(u64::MAX)));
@@ -141,7 +143,7 @@ impl Replicas {
         self.ikes.range(ikes(shard))
     }
 
-    /// Those of them that the endpoint does not have.
+    /// The IKE SAs of a shard that are not in the endpoint.
     pub(in crate::member) fn readable(&self, shard: Shard) -> impl Iterator<Item = IkeSpi> {
         self.ikes_of(shard).filter(|(_, ike)| ike.here.is_none() && ike.told.is_some()).map(|(spi, _)| *spi)
     }
@@ -167,18 +169,16 @@ impl Replicas {
         self.by_connection.insert(place);
     }
 
-    /// Where a new Child SA stands: before all that are known, or where the one stands that it
-    /// renews.
+    /// The place of a new Child SA: above all known ones, or that of the Child SA that it renews.
     ///
-    /// The homes of those that protect the same may differ, so all nodes must choose the same one
-    /// to send through, in whatever order they have heard of them. Who makes an SA says where it
-    /// stands: its number comes first, and its SPI decides where two nodes have taken the same
-    /// number at once. A renewed one keeps both, although its SPI is another: a node that comes
-    /// later knows nothing of the SPI before, and those that know it go on with the policy of the
-    /// old one.
+    /// The homes of Child SAs that protect the same traffic may differ. All nodes must choose the
+    /// same one to send through, in whatever order they have heard of them. So the maker of an SA
+    /// sets its place. The number comes first, and the SPI decides if two nodes have chosen the
+    /// same number at once. A renewed SA keeps both, although its SPI is another: a node that joins
+    /// later does not know the former SPI, and the others go on with the policy of the old SA.
     ///
-    /// One that comes with an IKE SA of its own is newer than all: of the older ones its peer may
-    /// have forgotten more than the one that it replaces.
+    /// A Child SA that comes with an IKE SA of its own is newer than all others: its peer may have
+    /// forgotten more of the older ones than the one that it replaces.
     pub(crate) fn new_place(&self, spi: Spi, replaces: Option<Spi>) -> u64 {
         let old = replaces.and_then(|spi| self.child(spi));
         let number = self.last_place.saturating_add(1).min(MAX_PLACE_NUMBER);
@@ -229,7 +229,7 @@ impl Replicas {
         self.children.len()
     }
 
-    /// All are to be named again.
+    /// All SAs are stale until they are named again.
     pub(crate) fn doubt(&mut self) {
         for ike in self.ikes.values_mut() {
             if ike.here.take().is_some() {
@@ -238,12 +238,12 @@ impl Replicas {
             (ike.stale, ike.contact) = (true, None);
         }
         for child in self.children.values_mut() {
-            // How fast it is now nobody has told.
+            // Its current rate is unknown.
             (child.stale, child.outdated, child.rate) = (true, true, 0);
         }
     }
 
-    /// What was not named again.
+    /// The SAs that were not named again.
     pub(crate) fn stale(&self) -> (Vec<IkeSpi>, Vec<Spi>) {
         let ikes = self.ikes.iter().filter(|(_, ike)| ike.stale).map(|(spi, _)| *spi).collect();
         let children = self.children.iter().filter(|(_, child)| child.stale).map(|(spi, _)| *spi).collect();
@@ -252,7 +252,7 @@ impl Replicas {
 }
 
 impl ChildReplica {
-    /// As others are told of it.
+    /// The state for an update.
     pub(crate) fn state(&self) -> ChildState {
         ChildState {
             ike: self.ike,
@@ -269,7 +269,7 @@ impl ChildReplica {
     }
 }
 
-/// Two peers that are hashed alike are told apart by who reads their IKE SAs.
+/// Peers with equal hashes are told apart when their IKE SAs are decoded.
 fn hash_peer(peer: &Identity) -> u64 {
     hash(&peer.canonical())
 }
@@ -280,7 +280,7 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The SPIs of a shard: its number is their first octet.
+/// The SPIs of a shard: the shard's number is their first octet.
 fn ikes(shard: Shard) -> RangeInclusive<IkeSpi> {
     let first = u64::from(shard.0) << 56;
     IkeSpi(first)..=IkeSpi(first | ((1 << 56) - 1))

@@ -1,5 +1,5 @@
-//! A node that comes is brought up to date: each owner tells it all that it owns, between its other
-//! updates.
+//! A joining node is brought up to date: each owner sends it the state of all its SAs, between its
+//! other updates.
 
 use super::Replication;
 use crate::group::{Ticket, ViewStart};
@@ -14,42 +14,43 @@ use testudo_base::spi::{Shard, Spi};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 
-/// Octets that are told in one go, about.
+/// Approximate size of the state sent in one chunk, in octets.
 pub(in crate::member) const CHUNK_OCTETS: usize = 48 << 10;
-/// Chunks are told by the burst: the engine rests while the fresh nodes take one in. What else
-/// there is to say waits behind it.
+/// The pace of chunks. They are sent in bursts: the engine rests while the fresh nodes take one in,
+/// and other messages wait behind it.
 struct Pace {
-    /// The next burst is longer by one where one has reached everybody within that, and half as
-    /// long where it has taken longer.
+    /// A burst that reaches every node within this time makes the next one longer by one chunk. One
+    /// that takes longer than `slow_after` halves it.
     quick_within: Duration,
     slow_after: Duration,
-    /// No burst is longer.
+    /// Bound on the chunks of a burst.
     max_chunks: usize,
 }
 
-/// Beside the engine; and where all goes by it, and holds up what else it has to carry.
+/// The pace beside the engine, and the pace when all chunks go through the engine and delay its
+/// other messages.
 const BULK_PACE: Pace =
     Pace { quick_within: Duration::from_millis(40), slow_after: Duration::from_millis(100), max_chunks: 32 };
 const ENGINE_PACE: Pace =
     Pace { quick_within: Duration::from_millis(15), slow_after: Duration::from_millis(60), max_chunks: 8 };
 
-/// How far it is.
+/// The progress of bringing nodes up to date.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Resync {
-    /// Who is brought up to date.
+    /// Nodes that are brought up to date.
     fresh: Vec<NodeId>,
-    /// Who has not said all.
+    /// Owners that have not sent everything yet.
     awaited: BTreeSet<NodeId>,
-    /// What this node has still to say, one shard after the other.
+    /// What this node still has to send, shard by shard.
     queue: VecDeque<Item>,
-    /// The shards of which it has something to say.
+    /// The shards with something left to send.
     untold: ShardSet,
-    /// It has not said its last word.
+    /// True if this node has not sent its end mark.
     telling: bool,
-    /// Chunks of the burst that have not reached everybody, as far as is known, and when it began.
+    /// Chunks of the burst that may not have reached every node, and when it began.
     under_way: VecDeque<Ticket>,
     since: Time,
-    /// How many may follow in this burst, and how many there may be in one beside the first.
+    /// Chunks that may follow in this burst, and chunks that a burst may have beside the first.
     left: usize,
     room: usize,
 }
@@ -58,7 +59,7 @@ pub(in crate::member) struct Resync {
 #[derive(Clone, Debug)]
 enum Item {
     Piece(PieceName),
-    /// Behind the last piece.
+    /// Marks the end of the pieces.
     LastPiece,
     Child(Spi),
     Ike(IkeSpi),
@@ -70,7 +71,7 @@ impl Resync {
         *self = Self::default();
     }
 
-    /// A chunk has been told.
+    /// A chunk has been published.
     fn told(&mut self, now: Time, ticket: Option<Ticket>) {
         if self.under_way.is_empty() {
             (self.since, self.left) = (now, self.room);
@@ -80,7 +81,7 @@ impl Resync {
         self.under_way.extend(ticket);
     }
 
-    /// All chunks of a burst have reached everybody, after so long.
+    /// All chunks of a burst have reached every node, after this time.
     fn arrived(&mut self, after: Duration, pace: &Pace) {
         if after <= pace.quick_within {
             self.room += 1;
@@ -99,23 +100,24 @@ impl Resync {
         &self.fresh
     }
 
-    /// SAs that this node has still to tell.
+    /// Number of SAs that this node still has to send.
     pub(in crate::member) fn untold_sas(&self) -> usize {
         self.queue.iter().filter(|item| item.shard().is_some()).count()
     }
 
-    /// Owners that have not told all.
+    /// Owners that have not sent everything yet.
     pub(in crate::member) fn awaited(&self) -> Vec<NodeId> {
         self.awaited.iter().copied().collect()
     }
 
-    /// An owner has told all. Gives the nodes that are up to date now, once all owners have.
+    /// An owner has sent everything. Once all owners have, returns the nodes that are up to date
+    /// now.
     pub(in crate::member) fn ended(&mut self, owner: NodeId) -> Option<Vec<NodeId>> {
         let last = self.awaited.remove(&owner) && self.awaited.is_empty();
         last.then(|| std::mem::take(&mut self.fresh))
     }
 
-    /// Shards of which this node has still to tell something.
+    /// Shards of which this node still has something to send.
     pub(in crate::member) fn untold(&self) -> ShardSet {
         self.untold
     }
@@ -123,7 +125,7 @@ impl Resync {
     fn next(&mut self) -> Option<Item> {
         let item = self.queue.pop_front()?;
         let next = self.queue.front().and_then(Item::shard);
-        // One shard is told after the other.
+        // Shards are sent one after the other.
         if let Some(told) = item.shard().filter(|shard| next != Some(*shard)) {
             self.untold.remove(told);
         }
@@ -158,14 +160,14 @@ impl Replication {
         if !start.current.contains(&core.node) {
             return;
         }
-        // Before the SAs, whose policies are as the connections say.
+        // Before the SAs, because their policies depend on the connections.
         if let Some(names) = configuration.pieces_to_tell(core) {
             self.resync.queue.extend(names.into_iter().map(Item::Piece).chain([Item::LastPiece]));
         }
         let owned = core.table.owned_by(core.node);
-        // One shard after the other: those that have been told may change hands.
+        // One shard after the other: a shard that was sent may change hands.
         for shard in owned.iter() {
-            // The order in which they came: what takes another's place comes behind it.
+            // In the order of their arrival: an SA that replaces another comes after it.
             let children = self.replicas.children_of(shard);
             let mut children: Vec<(u64, Spi)> = children.map(|(spi, child)| (child.order, *spi)).collect();
             children.sort_unstable();
@@ -186,7 +188,7 @@ impl Replication {
         self.tell_next(core, configuration, now);
     }
 
-    /// Chunks may have reached everybody.
+    /// Checks whether chunks have reached every node.
     pub(in crate::member) fn chunks_arrived(&mut self, core: &Core, now: Time) {
         let commits = &core.commits;
         while self.resync.under_way.pop_front_if(|at| commits.is_stable(*at)).is_some() {
@@ -197,15 +199,15 @@ impl Replication {
         }
     }
 
-    /// There is more to tell, at once.
+    /// True if there is more to send at once.
     pub(in crate::member) fn tells_more(&self, core: &Core) -> bool {
         core.view.running && self.resync.may_tell()
     }
 
     pub(in crate::member) fn tell_next(&mut self, core: &mut Core, configuration: &Configuration, now: Time) {
-        // What has changed is told first: what follows is the state as it is now.
+        // Changes are published first, because a chunk holds the state as it is now.
         self.turn(core, now);
-        // What all but the fresh nodes know, and what is new to all.
+        // Updates that all but the fresh nodes know, and updates that are new to all.
         let (mut ops, mut size) = (Vec::new(), 0);
         let mut new = Vec::new();
         while size < CHUNK_OCTETS
@@ -251,8 +253,8 @@ impl Replication {
         }
     }
 
-    /// With the octets that all others have. None: it has not been told in a version that all of
-    /// this view read.
+    /// The IKE SA with the octets that all others have. `None` if it was published in a version
+    /// that not every node of this view reads.
     fn ike_as_told(&self, core: &Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get(&spi)?;
         let (at, state) = ike.told.as_ref()?;
@@ -263,7 +265,7 @@ impl Replication {
         Some(Op::Ike(Box::new(IkeState { outline, age, state, contact: None })))
     }
 
-    /// As the endpoint has it; or, where this node has not read it yet, as it came.
+    /// The IKE SA as the endpoint has it; if this node has not read it yet, as it came.
     pub(in crate::member) fn ike_again(&mut self, core: &mut Core, now: Time, spi: IkeSpi) -> Option<Op> {
         let ike = self.replicas.ikes.get_mut(&spi)?;
         if ike.here.is_some() {
@@ -272,7 +274,7 @@ impl Replication {
             return self.tell_whole_ike(core, now, id, outline);
         }
         let (at, state) = ike.told.as_mut()?;
-        // It may have come in another version, and all go on from the same octets.
+        // It may have come in another version, and all nodes must go on from the same octets.
         if let Some(again) = core.endpoint.replication().exported_again(state.octets()) {
             *state = Secret::new(again);
         }
@@ -289,7 +291,8 @@ mod tests {
         Item::Child(Spi(u32::from(shard) << 24 | slot << 10))
     }
 
-    /// Bursts arrive one after another, each after so long. Gives how many chunks the next one has.
+    /// Lets bursts arrive one after another, each after one of these times. Returns the number of
+    /// chunks of the next one.
     fn burst_after(resync: &mut Resync, took: &[u64], pace: &Pace) -> usize {
         took.iter().for_each(|millis| resync.arrived(Duration::from_millis(*millis), pace));
         resync.under_way.clear();

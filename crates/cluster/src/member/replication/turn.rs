@@ -1,4 +1,5 @@
-//! What this node's IKE has changed is told to the others, and its messages wait until they know.
+//! Publishing the changes of this node's IKE, and holding its messages until the other nodes have
+//! them.
 
 use super::Replication;
 use super::replicas::ChildReplica;
@@ -13,25 +14,25 @@ use testudo_base::spi::Spi;
 use testudo_ike::output::{ChildSaId, IkeSaId, Output, Time};
 use testudo_planted::{Plant, planted};
 
-/// What one event has led to, in the order in which others are to be told.
+/// The updates of one turn, in the order in which they are published.
 #[derive(Default)]
 struct TurnUpdates {
-    /// What makes or changes Child SAs.
+    /// Updates that make or change Child SAs.
     children: Vec<Op>,
     ikes: Vec<Op>,
-    /// What is going to happen to SAs, and what has happened.
+    /// Events of SAs, before and after the states that they refer to.
     before: Vec<Op>,
     behind: Vec<Op>,
-    /// Child SAs that this turn has taken away.
+    /// Child SAs that this turn has removed.
     removed: BTreeMap<ChildSaId, Spi>,
-    /// What takes them away: last, so that no IKE SA names what is not there.
+    /// Updates that remove Child SAs: last, so that no IKE SA names a missing one.
     gone: Vec<Op>,
     sends: Vec<Message>,
 }
 
 impl Replication {
-    /// After every call of the endpoint: tells the others what it has changed, and keeps its
-    /// messages until they know.
+    /// Called after every call of the endpoint: publishes its changes, and holds its messages until
+    /// the other nodes have these.
     pub(in crate::member) fn turn(&mut self, core: &mut Core, now: Time) {
         let mut turn = TurnUpdates::default();
         while let Some(output) = core.endpoint.poll_output() {
@@ -52,7 +53,7 @@ impl Replication {
         for message in sends {
             core.hold(now, message);
         }
-        // Who is gone changes no more.
+        // An IKE SA that is gone does not change any more.
         for id in changed {
             if self.replicas.spi_of_ike(id).is_none() {
                 core.commits.forget(id);
@@ -60,7 +61,7 @@ impl Replication {
         }
     }
 
-    /// The state of an IKE SA of this node has changed, or it is gone.
+    /// The state of an IKE SA of this node has changed, or the IKE SA is gone.
     fn changed_ike(&mut self, core: &mut Core, now: Time, id: IkeSaId) -> Vec<Op> {
         let outline = core.endpoint.replication().outline(id);
         let before = self.replicas.spi_of_ike(id);
@@ -145,7 +146,7 @@ impl Replication {
                 turn.children.extend(self.numbers.skip_numbers(core, &mut self.replicas, now, child, by))
             }
             Output::RemoveChild { child, spi_in } => {
-                // What was to follow it does so now.
+                // A switch that waits for this Child SA takes place now.
                 self.numbers.switch_those(core, |switch| switch.from == child || switch.to == child);
                 // The endpoint has given the SPI back already.
                 self.replicas.remove_child(spi_in);
@@ -169,7 +170,8 @@ impl Replication {
         }
     }
 
-    /// CHILD_ADD of a Child SA that this node has made, with its first numbers and its standby's.
+    /// The CHILD_ADD of a Child SA that this node has made, with the first numbers of this node and
+    /// of the standby.
     fn added(&mut self, core: &Core, mut replica: ChildReplica) -> Op {
         let spi = replica.params.spi_in;
         let grant = replica.ledger.grant(spi, replica.params.esn);
@@ -180,7 +182,7 @@ impl Replication {
         Op::Child(Box::new(state))
     }
 
-    /// It carries by itself: it waits for nobody's place.
+    /// A Child SA sends by now: it does not replace another one any more.
     pub(in crate::member) fn started(&mut self, spi: testudo_base::spi::Spi) {
         if let Some(child) = self.replicas.child_mut(spi) {
             child.replaces = None;

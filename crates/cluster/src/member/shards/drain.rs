@@ -1,8 +1,8 @@
-//! A node that is to go for a time gives its shards away first: what is planned costs no packet.
+//! Draining: a node that will be away for a time gives its shards away first, so that planned work
+//! costs no packet.
 //!
-//! Any node may ask for it. All agree on it at its place in the total order; shards then change
-//! hands as they always do among the living. A node that leaves the view and comes back is drained
-//! no more.
+//! Any node may order it. All nodes agree on it at its position in the total order; then its shards
+//! are handed over as usual. A node that leaves the view and comes back is not drained any more.
 
 use super::Shards;
 use crate::member::Member;
@@ -13,15 +13,15 @@ use crate::update::Op;
 use std::time::Duration;
 use testudo_ike::output::{LogLevel, Time};
 
-/// Whoever gets the last shard needs this node's word that it knows: an acknowledgement, and once
-/// more, should it be lost.
+/// How long a leaving node stays after its last shard has gone: the new owner needs its
+/// acknowledgement, and once more if that is lost.
 const LEAVE_DELAY: Duration = Duration::from_millis(300);
 
 /// Why a node is not drained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrainError {
     /// This node is in no quorate view.
-    #[error("there is no quorum, and so nobody to agree with")]
+    #[error("there is no quorum: the nodes cannot agree on it")]
     NoView,
     /// The node is not in the view.
     #[error("found node {node}, expected one that is in the view: {}", names(.members))]
@@ -43,15 +43,15 @@ pub enum DrainError {
 }
 
 impl Member {
-    /// Has a node give its shards away, or lets it own again.
+    /// Drains a node, or lets it own shards again.
     pub fn drain(&mut self, now: Time, node: NodeId, drained: bool) -> Result<(), DrainError> {
         self.shards.ask_to_drain(&mut self.core, node, drained)?;
         self.pump(now);
         Ok(())
     }
 
-    /// Has this node give its shards away before it ends. If a view is beginning it does so in that
-    /// one, in which it can be agreed on.
+    /// Drains this node before it ends. If a view is beginning, the node does so in that view, in
+    /// which the others can agree to it.
     pub fn leave(&mut self, now: Time) -> Result<(), DrainError> {
         self.shards.leaves = true;
         if self.core.group.is_forming() { Ok(()) } else { self.drain(now, self.core.node, true) }
@@ -73,7 +73,8 @@ impl Shards {
         Ok(())
     }
 
-    /// A view has begun: who was told to leave before, and is not known to do so, says it here.
+    /// A view has begun: a node that was told to leave, and is not known to be drained, publishes
+    /// it again.
     pub(in crate::member) fn leave_anew(&self, core: &mut Core) {
         let known = core.table.drained().contains(&core.node);
         if self.leaves && !known && !self.nobody_could_follow(core, core.node) {
@@ -85,7 +86,7 @@ impl Shards {
         !core.table.synced().iter().any(|other| *other != node && !core.table.is_last(*other))
     }
 
-    /// An operator has spoken, through that node.
+    /// An operator's drain order has been delivered, given on node `from`.
     pub(in crate::member) fn told_drain(
         &mut self,
         core: &mut Core,
@@ -100,23 +101,23 @@ impl Shards {
             return;
         }
         let what = if drained { "gives its shards away" } else { "may own shards again" };
-        core.log(LogLevel::Notice, format!("node {node} {what}: node {from} was told so"));
+        core.log(LogLevel::Notice, format!("node {node} {what}, as ordered on node {from}"));
         let changes = core.table.set_drained(node, drained);
         self.ranks_changed(core, replication, now, changes);
         self.hand_over(core, replication, now);
     }
 
-    /// True if this node, which leaves, has nothing left to give away, and the others know; or if
-    /// nobody could take it. While a view begins, because another node leaves too, that is not
-    /// known yet.
+    /// True if this leaving node has nothing left to give away and the others know it, or if no
+    /// node could take its shards. While a view begins, because another node leaves too, this is
+    /// not known yet.
     pub(in crate::member) fn is_empty_handed(&mut self, core: &mut Core, now: Time) -> bool {
         if !core.view.running {
             self.empty_since = None;
             return !core.group.is_forming();
         }
         let drained = core.table.drained().contains(&core.node);
-        // Who is being brought up to date owns nothing, and is given nothing before it has told all
-        // that it holds the state.
+        // A node that is being brought up to date owns nothing, and receives nothing before it has
+        // published that it holds the state.
         let has_none = !core.table.synced().contains(&core.node);
         if has_none || !drained && self.nobody_could_follow(core, core.node) {
             return true;

@@ -1,8 +1,8 @@
-//! A node that has lost a port carries no packet through: it gives its shards up to those who have
-//! all of theirs, and gets them back when it has again.
+//! Fitness: a node that has lost a port cannot forward. It gives its shards to nodes with all of
+//! their ports, and gets them back when its ports work again.
 //!
-//! Each node says of itself in the total order how it is, so that all agree on who should own what;
-//! shards then change hands as they always do among the living.
+//! Each node publishes its own fitness in the total order, so that all nodes agree on the best
+//! owner of each shard. Shards are then handed over as usual.
 
 use super::Shards;
 use super::ownership::Changes;
@@ -12,11 +12,11 @@ use crate::node::NodeId;
 use crate::update::Op;
 use testudo_ike::output::{LogLevel, Time};
 
-/// How this node is.
+/// The fitness of this node.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::member) struct Fitness {
     fit: bool,
-    /// What it has said last in this view.
+    /// The fitness last published in this view.
     said: Option<bool>,
 }
 
@@ -31,17 +31,17 @@ impl Shards {
     pub(in crate::member) fn ports(&mut self, core: &mut Core, well: bool) {
         self.fitness.fit = well;
         let (level, line) = match well {
-            true => (LogLevel::Notice, "all ports work: this node's shards may come back"),
+            true => (LogLevel::Notice, "all ports work: this node may own its shards again"),
             false => (
                 LogLevel::Warning,
-                "a port does not work: this node gives its shards up to those whose ports do",
+                "a port does not work: this node gives its shards to nodes whose ports all work",
             ),
         };
         core.log(level, line.to_owned());
         self.tell_fitness(core);
     }
 
-    /// A view begins: what was said in another may not have come to all.
+    /// A view begins: what was published in another one may not have reached all nodes.
     pub(in crate::member) fn tell_fitness_anew(&mut self, core: &mut Core) {
         self.fitness.said = None;
         self.tell_fitness(core);
@@ -52,7 +52,7 @@ impl Shards {
         self.say_fitness_unless(core, known);
     }
 
-    /// A node has said how it is.
+    /// A node has published its fitness.
     pub(in crate::member) fn told_fitness(
         &mut self,
         core: &mut Core,
@@ -73,7 +73,8 @@ impl Shards {
         self.hand_over(core, replication, now);
     }
 
-    /// Others may be standbys now of what this node owns, and it of what they do.
+    /// The ranks have changed: this node's shards may have other standbys, and it may be the
+    /// standby of other shards.
     pub(in crate::member) fn ranks_changed(
         &mut self,
         core: &mut Core,
@@ -87,15 +88,15 @@ impl Shards {
         self.provide(core, replication, now);
     }
 
-    /// What this node said before a view ended may be delivered in the next one, when it is no
-    /// longer so. Unless what is so has been said in this view, and comes behind it, all would go
-    /// on believing it.
+    /// A fitness that this node published before a view ended may be delivered in the next one,
+    /// when it does not hold any more. All nodes would then go on believing it, unless the present
+    /// one has been published in this view and comes after it.
     fn contradict(&mut self, core: &mut Core) {
         self.say_fitness_unless(core, !self.fitness.fit);
     }
 
-    /// Says how this node is, unless it has said so in this view or, where it has said nothing,
-    /// that is what all believe.
+    /// Publishes this node's fitness, unless it has done so in this view, or has published nothing
+    /// and the others believe the right thing.
     fn say_fitness_unless(&mut self, core: &mut Core, believed: bool) {
         let Fitness { fit, said } = self.fitness;
         if core.view.running && said.unwrap_or(believed) != fit {

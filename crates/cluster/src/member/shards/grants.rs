@@ -1,5 +1,5 @@
-//! Numbers for the shards of this node: those that it has given up are their next owners' to
-//! number.
+//! Grants for the shards of this node. A shard that has been given up gets its numbers from its
+//! next owner.
 
 use super::Shards;
 use crate::group::Ticket;
@@ -11,7 +11,7 @@ use testudo_base::spi::Spi;
 use testudo_ike::output::Time;
 
 impl Shards {
-    /// Half of the last block of a Child SA is used, or there is none: at so many packets a second.
+    /// A Child SA has used half of its last block, or has none, at this rate in packets a second.
     pub(in crate::member) fn numbers_low(
         &self,
         core: &mut Core,
@@ -22,7 +22,7 @@ impl Shards {
     ) {
         let shard = spi_in.shard();
         let asked = replication.numbers.own.is_asked(spi_in);
-        // A shard that has been given up is its next owner's to number, from when all know of it.
+        // The next owner grants the numbers of a given-up shard, once all nodes know of it.
         let given_up = self.handover.held().contains(shard);
         if !core.view.running || asked || given_up || core.table.owner(shard) != Some(core.node) {
             return;
@@ -46,9 +46,9 @@ impl Shards {
         }
     }
 
-    /// Grants the owner and the standby of shards that this node owns new blocks of all SAs.
-    /// `at_once`: another may have used the numbers behind our own, so ours are over. Those that it
-    /// has given up are their next owners' to number: nobody else would count what is granted here.
+    /// Grants new blocks of all SAs to the owner and the standby of shards that this node owns.
+    /// `at_once`: another node may have used the numbers above ours, so ours must not be used any
+    /// more. Given-up shards are left out: their next owners would not count these grants.
     pub(in crate::member) fn grant_all(
         &self,
         core: &mut Core,

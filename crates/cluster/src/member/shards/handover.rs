@@ -1,16 +1,16 @@
-//! A shard goes from its owner to another node that should have it, with both of them alive: no
-//! packet is lost, and none goes twice.
+//! Handover: a shard goes from its owner to another node that should have it, while both are alive.
+//! No packet is lost, and none goes twice.
 //!
-//! 1. SEG_OFFER: when all know of it, the other node keeps back what comes for the shard; the owner
-//!    notes which clear packets it works on.
-//! 2. The owner stops: IKE rests, and what comes for the shard is only kept back there.
-//! 3. The last is told: up to where packets were taken in, and the notes. SEG_DROP makes the other
-//!    node the owner.
-//! 4. When all know of that, it begins with what it has kept back and the notes do not name. Of
-//!    packets that come in the high-water marks say that.
+//! 1. SEG_OFFER. When all nodes know of it, the receiver keeps back packets that come for the
+//!    shard, and the owner notes the clear packets that it works on.
+//! 2. The owner stops: IKE rests, and packets for the shard are only kept back at the receiver.
+//! 3. The owner publishes the last state: the inbound high-water marks, and the notes. SEG_DROP
+//!    makes the receiver the owner.
+//! 4. When all nodes know of that, the receiver starts with the packets that it kept back and the
+//!    notes do not name. For inbound protected packets the high-water marks decide that.
 //!
-//! What a view that begins meanwhile cuts short goes on where it was, and may lose what came during
-//! steps 2 to 4.
+//! A handover that a new view interrupts goes on with the former owner, and may lose packets that
+//! came during steps 2 to 4.
 
 use super::Shards;
 use crate::group::Ticket;
@@ -27,18 +27,18 @@ use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 use testudo_planted::{Plant, planted};
 
-/// Shards whose IKE rests at a time: the others go on meanwhile.
+/// Bound on the shards whose IKE rests at a time: the others go on meanwhile.
 const MAX_SHARDS_AT_ONCE: usize = 16;
-/// Fewer, where they have so many Child SAs: packets wait while all of them are given away and
-/// taken in.
+/// Bound on the Child SAs of these shards, which may lower their number: packets wait while all of
+/// them are given away and taken in.
 const MAX_SAS_AT_ONCE: usize = 512;
-/// Packets that are named of a shard, the latest: more than several workers of the other node keep
-/// back.
+/// Bound on the notes of a shard; the latest are kept. It is more than several workers of the
+/// receiver keep back.
 const MAX_HANDLED_DIGESTS: usize = 32 << 10;
-/// The owner goes on for so long after all know of its offer: a packet may reach it so much later
-/// than the node that keeps it back, where a processor of either is busy.
+/// How long the owner goes on after all nodes know of its offer: a packet may reach it this much
+/// later than the node that keeps it back, if a processor of either is busy.
 const FREEZE_DELAY: Duration = Duration::from_millis(10);
-/// An offer of which nothing more is heard is forgotten after this.
+/// An offer is forgotten if nothing more is heard of it for this time.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Shards on their way out.
@@ -47,20 +47,20 @@ pub(in crate::member) struct Handover(BTreeMap<Shard, Departure>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Departure {
-    /// SEG_OFFER has been said. All goes on until everybody knows.
+    /// SEG_OFFER is published. The owner goes on until all nodes know of it.
     Offered(NodeId, Ticket),
-    /// Everybody does. All goes on until then.
+    /// All nodes know of the offer. The owner goes on until this time.
     Known(NodeId, Time),
-    /// Packets and IKE rest until it is told up to where packets have been taken in.
+    /// Packets and IKE rest until the inbound high-water marks are published.
     Frozen(NodeId),
-    /// SEG_DROP has been said, in the view of that epoch.
+    /// SEG_DROP is published, in the view of this epoch.
     Dropped(u64),
-    /// The same, but a view has begun since: it is void, and packets go on here until that is
+    /// SEG_DROP was published in an earlier view and is void. Packets go on here once that is
     /// certain.
     Void,
 }
 
-/// Shards on their way here.
+/// Shards on their way to this node.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Arrivals(BTreeMap<Shard, Arrival>);
 
@@ -68,22 +68,22 @@ pub(in crate::member) struct Arrivals(BTreeMap<Shard, Arrival>);
 struct Arrival {
     until: Time,
     left: Left,
-    /// Its next owner here has been told what was left.
+    /// This node is the next owner, and has received the last state.
     has_come: bool,
 }
 
-/// How far a shard is on its way to another node, and what it waits for.
+/// How far the handover of a shard is, and what it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverStage {
-    /// Until all have heard that it will go to that node, which keeps back what comes.
+    /// Until all nodes know that it will go to this node, which keeps its packets back.
     Offered(NodeId),
-    /// Until the workers are done with what they have of it; it goes to that node.
+    /// Until the workers have finished its packets; it goes to this node.
     Stopped(NodeId),
-    /// Until it is another's in the total order.
+    /// Until the total order gives it to the other node.
     Dropped,
 }
 
-/// How many shards go in one go, that have so many Child SAs each: one at least.
+/// How many shards are stopped at a time, given the number of Child SAs of each: at least one.
 fn at_once(sas: impl Iterator<Item = usize>) -> usize {
     let mut all = 0_usize;
     let fits = |sas: &usize| {
@@ -94,14 +94,14 @@ fn at_once(sas: impl Iterator<Item = usize>) -> usize {
 }
 
 impl Departure {
-    /// Its packets and its IKE are this node's as ever.
+    /// True if its packets and its IKE go on at this node.
     fn goes_on(self) -> bool {
         matches!(self, Self::Offered(..) | Self::Known(..))
     }
 }
 
 impl Handover {
-    /// For operators.
+    /// The stages, for operators.
     pub(in crate::member) fn stages(&self) -> Vec<(Shard, HandoverStage)> {
         let shown = |stage: &Departure| match *stage {
             Departure::Offered(to, _) | Departure::Known(to, _) => HandoverStage::Offered(to),
@@ -111,18 +111,18 @@ impl Handover {
         self.0.iter().map(|(shard, stage)| (*shard, shown(stage))).collect()
     }
 
-    /// Whose IKE is neither here nor there.
+    /// Shards whose IKE rests on both nodes.
     pub(in crate::member) fn held(&self) -> ShardSet {
         self.of(|stage| !stage.goes_on())
     }
 
-    /// Whose packets nobody works on at present.
+    /// Shards whose packets no node works on at present.
     pub(in crate::member) fn stopped(&self) -> ShardSet {
         self.of(|stage| matches!(stage, Departure::Frozen(_) | Departure::Dropped(_)))
     }
 
-    /// Shards that are another's as soon as SEG_DROP is delivered: what this node says of them now
-    /// comes too late. Of an earlier view it is void.
+    /// Shards that get another owner as soon as SEG_DROP is delivered: updates of this node about
+    /// them come too late. A SEG_DROP of an earlier view is void.
     pub(in crate::member) fn given_up(&self, epoch: u64) -> ShardSet {
         self.of(|stage| *stage == Departure::Dropped(epoch))
     }
@@ -150,15 +150,15 @@ impl Arrivals {
         self.0.values().map(|arrival| arrival.until).min()
     }
 
-    /// The shard is this node's as soon as all know of it.
+    /// This node becomes the shard's owner as soon as all nodes know of it.
     pub(in crate::member) fn left(&mut self, now: Time, shard: Shard, left: Left) {
         if let Some(arrival) = self.0.get_mut(&shard) {
             (arrival.until, arrival.left) = (now.plus(OFFER_TIMEOUT), left);
         }
     }
 
-    /// These shards are this node's: those of which something was kept back, and what is not to be
-    /// worked on again of that.
+    /// This node has become the owner of these shards. Returns those whose packets were kept back,
+    /// and the hashes of packets that must not be worked on again.
     pub(in crate::member) fn arrived(&mut self, shards: ShardSet) -> (ShardSet, Vec<u64>) {
         let (mut arrived, mut digests) = (ShardSet::EMPTY, Vec::new());
         for (shard, arrival) in self.0.iter_mut().filter(|(shard, _)| shards.contains(**shard)) {
@@ -169,12 +169,12 @@ impl Arrivals {
         (arrived, digests)
     }
 
-    /// True if the high-water marks that were told of the shard are as far as its former owner got.
+    /// True if the reported high-water marks of the shard are as far as its former owner got.
     pub(in crate::member) fn is_exact(&self, shard: Shard) -> bool {
         self.0.get(&shard).is_some_and(|arrival| arrival.has_come && arrival.left.is_exact)
     }
 
-    /// Packets of these shards are taken in here.
+    /// Packets of these shards are accepted here.
     pub(in crate::member) fn taken(&mut self, shards: ShardSet) {
         self.0.retain(|shard, _| !shards.contains(*shard));
     }
@@ -186,8 +186,8 @@ impl Shards {
         if !core.view.running || !self.handover.0.is_empty() {
             return;
         }
-        // While a node is being brought up to date a shard changes hands once all of it has been
-        // told: what one owner has begun to tell, no other would end.
+        // While a node is being brought up to date, a shard changes hands only once all of it has
+        // been sent: no other owner would finish what one has begun to send.
         let ready = self.active.without(self.imported).without(replication.resync.untold());
         let misplaced = core.table.misplaced(core.node).filter(|(shard, _)| ready.contains(*shard));
         let mut misplaced: Vec<(Shard, NodeId)> = misplaced.take(MAX_SHARDS_AT_ONCE).collect();
@@ -206,7 +206,8 @@ impl Shards {
         self.freeze(core, replication, now);
     }
 
-    /// Another node will give shards up: what comes for this one's is kept back from now on.
+    /// Another node offers shards: packets for those that are to come here are kept back from now
+    /// on.
     pub(in crate::member) fn offered(
         &mut self,
         core: &mut Core,
@@ -224,7 +225,7 @@ impl Shards {
         if ours.is_empty() {
             return;
         }
-        // They take longer to find than the shard takes to come.
+        // Neighbours take longer to resolve than the shard takes to come.
         core.outputs.push_back(MemberOutput::Neighbours(offer.neighbours));
         for shard in ours {
             let arrival = Arrival { until: now.plus(OFFER_TIMEOUT), left: Left::default(), has_come: false };
@@ -247,7 +248,7 @@ impl Shards {
         }
     }
 
-    /// When shards that all know of may be stopped.
+    /// When shards whose offers all nodes know of may be stopped.
     pub(in crate::member) fn next_freeze(&self, core: &Core) -> Option<Time> {
         let known = |stage: &Departure| match *stage {
             Departure::Known(_, until) => Some(until),
@@ -256,8 +257,8 @@ impl Shards {
         self.handover.0.values().filter(|_| core.view.running).filter_map(known).min()
     }
 
-    /// Lets packets and IKE rest in shards whose offers all know of: who is to have them keeps back
-    /// what comes.
+    /// Stops packets and IKE in shards whose offers all nodes know of: the receiver keeps their
+    /// packets back.
     pub(in crate::member) fn freeze(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         if !core.view.running {
             return;
@@ -283,8 +284,8 @@ impl Shards {
         }
     }
 
-    /// A view begins, of which those who were to have shards may not be members. What was offered
-    /// is void; what was stopped goes on.
+    /// A view begins, whose members may not include the receivers of shards. Offers are void, and
+    /// stopped shards go on.
     pub(in crate::member) fn stop_handover(&mut self, core: &mut Core) {
         self.arrivals.0.clear();
         let offered = self.handover.0.len();
@@ -299,7 +300,7 @@ impl Shards {
         }
     }
 
-    /// Nothing of these shards is being worked on any more.
+    /// No packet of these shards is being worked on any more.
     pub(in crate::member) fn flushed(
         &mut self,
         core: &mut Core,
@@ -323,8 +324,8 @@ impl Shards {
         replication.turn(core, now);
         for shard in flushed.shards.iter() {
             let Some(Departure::Frozen(to)) = self.handover.0.get(&shard).copied() else { continue };
-            // Who was to have it may have gone meanwhile, and somebody else come who must hear of
-            // it first.
+            // The receiver may have gone meanwhile, or a new node may have come that must learn of
+            // the shard first.
             let untold = replication.resync.untold().contains(shard);
             if !core.view.running || untold || !core.table.synced().contains(&to) {
                 self.not_dropped(core, replication, now, shard);
@@ -345,8 +346,8 @@ impl Shards {
         }
     }
 
-    /// The IKE SAs of a shard leave the endpoint, and are kept as those of others are. All has been
-    /// told that there is to tell.
+    /// Moves the IKE SAs of a shard out of the endpoint, to be kept like those of other nodes. All
+    /// of their changes have been published.
     fn put_away(&self, core: &mut Core, replication: &mut Replication, now: Time, shard: Shard) {
         let spis: Vec<IkeSpi> = replication.replicas.ikes_of(shard).map(|(spi, _)| *spi).collect();
         for spi in spis {

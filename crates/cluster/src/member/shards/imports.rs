@@ -1,4 +1,4 @@
-//! States of IKE SAs that this node has become the owner of: read one after the other, so that
+//! Decoding the states of IKE SAs that this node has become the owner of, a few at a time, so that
 //! heartbeats do not wait.
 
 use super::Shards;
@@ -10,12 +10,12 @@ use testudo_base::spi::Spi;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{ChildSaId, LogLevel, Time};
 
-/// IKE SAs whose states are read in one go. A node that was busy with more would be late with its
+/// Bound on the IKE SAs whose states are decoded in one turn. More would delay this node's
 /// heartbeats.
 const MAX_IMPORTS_AT_ONCE: usize = 64;
 
 impl Shards {
-    /// Reads some of the states of the IKE SAs that this node has become the owner of.
+    /// Decodes some of the states of the IKE SAs that this node has become the owner of.
     pub(in crate::member) fn import_some(
         &mut self,
         core: &mut Core,
@@ -40,7 +40,7 @@ impl Shards {
         }
     }
 
-    /// Goes on with an IKE SA. From now on its owner here makes its IVs, under its own sender ID.
+    /// Goes on with an IKE SA. From now on its IVs come from this node's sender ID.
     pub(in crate::member) fn import(
         &mut self,
         core: &mut Core,
@@ -63,19 +63,19 @@ impl Shards {
                 });
                 if let Some((contact, older)) = contact.as_deref() {
                     core.endpoint.replication_mut().contacted_before(now, id, contact, *older);
-                    // Its Child SAs are no orphans.
+                    // After this its Child SAs are not orphans.
                     replication.turn(core, now);
                 }
             }
             Err(error) => {
-                core.log(LogLevel::Error, format!("cannot go on with IKE_SA {spi}: {error}"));
+                core.log(LogLevel::Error, format!("cannot load the state of IKE_SA {spi}: {error}"));
                 replication.ike_gone(core, spi);
                 core.publish(vec![Op::IkeDelete { spi }]);
             }
         }
     }
 
-    /// New keys where the floor of a Child SA may be too high, as far as this node speaks for it.
+    /// Rekeys Child SAs whose floor may be too high, if this node speaks for them.
     pub(in crate::member) fn renew_what_is_doubtful(
         &self,
         core: &mut Core,
@@ -86,8 +86,8 @@ impl Shards {
         replication.numbers.renew_doubtful(core, &replication.replicas, now, carried, spoken);
     }
 
-    /// Connections start, and addresses are leased, where IKE is spoken and all is known that there
-    /// is.
+    /// Updates the homes: connections start, and addresses are leased, on the nodes that speak
+    /// their IKE and know all SAs.
     pub(in crate::member) fn update_homes(&mut self, core: &mut Core, now: Time) {
         let owned = self.ike.without(self.imported).without(self.handover.held());
         if self.homes != Some(owned) {

@@ -1,5 +1,5 @@
-//! Who owns each shard, and who is its standby: a function of the total order alone, so that all
-//! members of a view agree at every place in it. What a node suspects has no say here.
+//! The owner and the standby of each shard: a function of the total order alone, so that all
+//! members of a view agree at every position. Suspicion has no influence here.
 
 use crate::node::NodeId;
 use crate::shard::rank;
@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use testudo_base::shard::{SHARDS, ShardSet};
 use testudo_base::spi::Shard;
 
-/// The table.
+/// The owner table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerTable {
-    /// Nodes of the view that hold the state, sorted: only they can own.
+    /// Nodes of the view that hold the state, sorted. Only these can own shards.
     synced: Vec<NodeId>,
-    /// Those of them that have lost a port: they own only what nobody else can.
+    /// Those of them that have lost a port: they own only shards that no other node can own.
     unfit: BTreeSet<NodeId>,
-    /// Those that an operator wants to own nothing: no more than those.
+    /// Those of them that an operator has drained: they own only shards that no other node can own.
     drained: BTreeSet<NodeId>,
     owner: [Option<NodeId>; SHARDS],
     standby: [Option<NodeId>; SHARDS],
-    /// Which node should own each shard: the first rank.
+    /// The node that should own each shard: the first rank.
     first: [Option<NodeId>; SHARDS],
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct OwnerTable {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     node: NodeId,
-    /// It owns only what nobody else can.
+    /// It owns only shards that no other node can own.
     last: bool,
 }
 
-/// Shards where something is different now.
+/// Shards whose owner or standby has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) owner: ShardSet,
@@ -38,7 +38,7 @@ pub(crate) struct Changes {
 }
 
 impl OwnerTable {
-    /// Nobody owns anything.
+    /// A table without owners.
     pub(crate) fn new() -> Self {
         Self {
             synced: Vec::new(),
@@ -66,30 +66,29 @@ impl OwnerTable {
         all().filter(|shard| self.owner(*shard) == Some(node)).collect()
     }
 
-    /// Of which shards this node is the standby.
+    /// The shards whose standby is this node.
     pub(crate) fn standby_of(&self, node: NodeId) -> ShardSet {
         all().filter(|shard| self.standby(*shard) == Some(node)).collect()
     }
 
-    /// Of which shards the standby is none of these nodes.
+    /// The shards whose standby is none of these nodes.
     pub(crate) fn standby_not_of(&self, nodes: &[NodeId]) -> ShardSet {
         all().filter(|shard| self.standby(*shard).is_some_and(|standby| !nodes.contains(&standby))).collect()
     }
 
-    /// A view begins, and these of its members hold the state. An owner that is not one of them has
-    /// lost its shards to the first rank of those who are: the standby, unless that one is gone
-    /// too.
+    /// A view begins, in which these members hold the state. The shards of an owner that is not
+    /// among them go to their first rank among them: the standby, unless it is gone too.
     pub(crate) fn view(&mut self, synced: &[NodeId]) -> Changes {
         self.synced = synced.to_vec();
         self.synced.sort_unstable();
         self.unfit.retain(|node| synced.contains(node));
-        // Who comes back does so to work.
+        // A node that comes back is not drained any more.
         self.drained.retain(|node| synced.contains(node));
         self.update()
     }
 
-    /// A node is to own nothing that another can, or may own again. Its shards become another's
-    /// only once it has handed them over.
+    /// Drains a node, or ends its draining. Its shards get another owner only once it has handed
+    /// them over.
     pub(crate) fn set_drained(&mut self, node: NodeId, drained: bool) -> Changes {
         match drained && self.synced.contains(&node) {
             true => self.drained.insert(node),
@@ -98,17 +97,17 @@ impl OwnerTable {
         self.update()
     }
 
-    /// Nodes that are to own nothing.
+    /// The drained nodes.
     pub(crate) fn drained(&self) -> &BTreeSet<NodeId> {
         &self.drained
     }
 
-    /// True if the node owns only what nobody else can.
+    /// True if the node owns only shards that no other node can own.
     pub(crate) fn is_last(&self, node: NodeId) -> bool {
         self.unfit.contains(&node) || self.drained.contains(&node)
     }
 
-    /// A node has lost a port, or has all of them again. Its shards become another's only once it
+    /// A node has lost a port, or has all of them again. Its shards get another owner only once it
     /// has handed them over.
     pub(crate) fn set_fit(&mut self, node: NodeId, fit: bool) -> Changes {
         match fit {
@@ -123,13 +122,12 @@ impl OwnerTable {
         &self.unfit
     }
 
-    /// The nodes that may own shards. A node that has lost a port, or is drained, ranks behind all
-    /// others.
+    /// The nodes that may own shards. An unfit or drained node ranks behind all others.
     fn candidates(&self) -> Vec<Candidate> {
         self.synced.iter().map(|node| Candidate { node: *node, last: self.is_last(*node) }).collect()
     }
 
-    /// Further members hold the state now. They become standbys; shards are theirs only once their
+    /// More members hold the state now. They become standbys; shards are theirs only once their
     /// owners have handed them over.
     pub(crate) fn synced_too(&mut self, nodes: &[NodeId]) -> Changes {
         self.synced.extend(nodes);
@@ -138,12 +136,13 @@ impl OwnerTable {
         self.update()
     }
 
-    /// Whose each shard is, by the numbers of the nodes; 0 for nobody's.
+    /// The owner's number of each shard; 0 if it has none.
     pub(crate) fn owners(&self) -> Vec<u8> {
         self.owner.iter().map(|owner| owner.map_or(0, NodeId::get)).collect()
     }
 
-    /// As those have it who hold the state. What this node made of the table by itself is void.
+    /// Adopts the table of the nodes that hold the state, and discards what this node derived by
+    /// itself.
     pub(crate) fn adopt(&mut self, owners: &[u8], unfit: &[NodeId], drained: &[NodeId]) {
         self.unfit = unfit.iter().copied().collect();
         self.drained = drained.iter().copied().collect();
@@ -153,13 +152,13 @@ impl OwnerTable {
         self.update();
     }
 
-    /// Nobody holds anything any more: who owns what is drawn anew.
+    /// No node holds any state: all shards get their owners anew.
     pub(crate) fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// SEG_DROP. `None` if it was not the sender's to give, or that node cannot have it (any more):
-    /// then nothing changes.
+    /// Applies a SEG_DROP. `None`, and no change, if the shard was not the sender's, or the
+    /// receiver cannot own it (any more).
     pub(crate) fn drop(&mut self, from: NodeId, shard: Shard, to: NodeId) -> Option<Changes> {
         let owner = self.owner.get_mut(usize::from(shard.0))?;
         if *owner != Some(from) || !self.synced.contains(&to) {
@@ -172,7 +171,7 @@ impl OwnerTable {
         Some(changes)
     }
 
-    /// What this node owns and another should: the node at the first rank.
+    /// The shards of `owner` that another node should own, each with that node: the first rank.
     pub(crate) fn misplaced(&self, owner: NodeId) -> impl Iterator<Item = (Shard, NodeId)> + '_ {
         all().zip(&self.first).filter_map(move |(shard, first)| {
             let first = (*first)?;
@@ -249,7 +248,7 @@ mod tests {
         let changes = table.view(&nodes(&[1, 2]));
         assert_eq!(changes.owner, before.owned_by(node(3)));
         assert!(changes.owner.iter().all(|shard| table.owner(shard) == before.standby(shard)));
-        // Back, at first with nothing.
+        // The node is back, without shards at first.
         let table_of_two = table.clone();
         assert_eq!(table.view(&nodes(&[1, 2])), Changes::default());
         let changes = table.synced_too(&[node(3)]);
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_lost_a_port_gives_its_shards_up_and_gets_them_back() {
+    fn a_node_that_lost_a_port_gives_its_shards_away_and_gets_them_back() {
         let mut table = OwnerTable::new();
         table.view(&nodes(&[1, 2, 3]));
         let before = table.clone();
@@ -298,7 +297,8 @@ mod tests {
         };
         hand_over(&mut table);
         assert!(table.owned_by(node(2)).is_empty());
-        // It is remembered over views that it is in, and it takes what nobody else is left for.
+        // The loss of a port is remembered over views that include the node. It still takes shards
+        // for which no other node is left.
         table.view(&nodes(&[1, 2]));
         assert!(
             table.owned_by(node(2)).is_empty() && all().all(|shard| table.standby(shard) == Some(node(2)))
@@ -309,7 +309,7 @@ mod tests {
         table.set_fit(node(2), true);
         hand_over(&mut table);
         assert_eq!(table, before);
-        // Who comes back says anew how it is.
+        // A node that comes back publishes its fitness again.
         table.set_fit(node(3), false);
         table.view(&nodes(&[1, 2]));
         assert!(table.unfit().is_empty());
@@ -323,8 +323,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, each shard has one owner of the synced, and a standby that is another
-        /// of them as long as there is one.
+        /// Whatever happens, each shard has one owner among the synced nodes, and a standby that is
+        /// another of them if there is one.
         #[test]
         fn every_shard_has_an_owner_and_another_as_standby(
             views in prop::collection::vec((prop::collection::btree_set(1_u32..8, 1..7), any::<bool>()), 1..12),

@@ -1,5 +1,5 @@
-//! Packets of a suspect are carried by its standby at once. Should the suspicion be wrong, the
-//! owner moves its numbers behind those that the standby has sent with.
+//! Provisional carrying: the standby of a suspect carries its packets at once. If the suspicion is
+//! wrong, the owner moves its numbers above those with which the standby has sent.
 
 use super::Shards;
 use crate::member::core::Core;
@@ -11,12 +11,12 @@ use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
 use testudo_planted::{Plant, planted};
 
-/// While a standby goes on with a shard, its owner moves its numbers this often.
+/// How often an owner moves its numbers while a standby goes on with its shard.
 const BUMP_INTERVAL: Duration = Duration::from_millis(300);
 
 impl Shards {
-    /// Carries the packets of those whom it suspects and whose standby it is, and of those whose
-    /// standby it was until they left; no others.
+    /// Carries exactly the packets of these shards: those of suspects whose standby this node is,
+    /// and those of departed owners whose standby it was.
     pub(in crate::member) fn provide(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         let mut provisional = ShardSet::EMPTY;
         if core.view.quorate {
@@ -30,24 +30,24 @@ impl Shards {
         let before =
             std::mem::replace(&mut self.provisional, provisional.without(self.active).without(self.yielded));
         self.log_provisional(core, before);
-        // The owner, should it live, learns of it by the next heartbeat that it hears: it is told
-        // until the owner has moved its numbers, however short the suspicion was. The peer's window
-        // has moved on with the first packet.
+        // The owner, if alive, learns of it by the next heartbeat that it hears. It is told until
+        // it has moved its numbers, however short the suspicion was: the peer's window has moved on
+        // with the first packet.
         self.used = self.used.union(self.provisional).without(self.active);
         self.tell_used(core);
         self.show(core, replication, now);
     }
 
-    /// What came and went since that was carried for suspects.
+    /// Logs the shards that were taken from suspects and given back since.
     fn log_provisional(&self, core: &mut Core, before: ShardSet) {
         let (came, went) = (self.provisional.without(before), before.without(self.provisional));
-        // Those that it has taken for good are told of where it takes them.
+        // Shards that it has taken over for good are logged where it takes them.
         let back = went.without(self.active).len();
         if !came.is_empty() {
             core.log(LogLevel::Info, format!("carries {} shards of suspects provisionally", came.len()));
         }
         if back > 0 {
-            core.log(LogLevel::Info, format!("gives {back} shards of former suspects back"));
+            core.log(LogLevel::Info, format!("returns {back} shards to former suspects"));
         }
     }
 
@@ -55,17 +55,17 @@ impl Shards {
         core.group.set_load(self.load, self.used);
     }
 
-    /// The owner has moved its numbers behind all that this node may have sent with as its standby.
+    /// The owner has moved its numbers above all with which this node may have sent as its standby.
     pub(in crate::member) fn owner_bumped(&mut self, core: &mut Core, shard: Shard) {
-        // One that still carries the shard has more to tell.
+        // A node that still carries the shard has more to report.
         if !self.provisional.contains(shard) {
             self.used.remove(shard);
             self.tell_used(core);
         }
     }
 
-    /// The standby is who the view says. Two nodes that suspect different ones would both be the
-    /// next in line otherwise.
+    /// The view alone names the standby. By suspicion, two nodes with different suspects would both
+    /// be next in line.
     fn is_standby(&self, core: &Core, shard: Shard) -> bool {
         if planted(Plant::StandbyBySuspicion) {
             let ranked = crate::shard::ranks(shard, core.table.synced());
@@ -75,9 +75,9 @@ impl Shards {
         core.table.standby(shard) == Some(core.node)
     }
 
-    /// What another node says that it carries provisionally, or has carried. If that is ours, it
-    /// suspects us, or did, and has sent with higher numbers than we do: nothing leaves until ours
-    /// are behind them again.
+    /// Another node reports the shards that it carries or has carried provisionally. If one is
+    /// ours, that node suspects or suspected us and has sent with higher numbers than ours: nothing
+    /// leaves until ours are above them again.
     pub(in crate::member) fn told(
         &mut self,
         core: &mut Core,
@@ -90,14 +90,14 @@ impl Shards {
         self.bump(core, replication, now);
     }
 
-    /// Moves the numbers of shards that others have sent for; again and again while they go on, and
-    /// once more when they are done.
+    /// Moves the numbers of shards with which others have sent: again and again while these go on,
+    /// and once more when they have stopped.
     pub(in crate::member) fn bump(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
-        // The group tells only what has changed: what a node had said before it left the view still
+        // The group passes on only changes: what a node reported before it left the view still
         // holds when it is back.
         let told = self.told.iter().filter(|(node, _)| core.view.members.contains(node));
         let told = told.fold(ShardSet::EMPTY, |all, (_, told)| all.union(*told));
-        // One that has been given up is the next owner's to number.
+        // The next owner grants the numbers of a given-up shard.
         let told = told.intersection(self.active.without(self.handover.held()));
         if told.is_empty() || !core.view.running {
             return;
@@ -116,8 +116,8 @@ impl Shards {
         self.show(core, replication, now);
     }
 
-    /// The owner has bumped a shard: it lives, and knows of what we carry. Our next block lies
-    /// behind its own, so we must not begin with it.
+    /// The owner has bumped a shard: it is alive, and knows what we carry. Our next block lies
+    /// above its own, so we must not begin with it.
     pub(in crate::member) fn yield_to_owner(
         &mut self,
         core: &mut Core,
@@ -131,7 +131,7 @@ impl Shards {
         }
     }
 
-    /// Blocks of bumped shards are stable.
+    /// Ends the pause of shards whose bump is stable.
     pub(in crate::member) fn bumped(&mut self, core: &Core) {
         let commits = &core.commits;
         self.bumping.retain(|_, ticket| !commits.is_stable(*ticket));

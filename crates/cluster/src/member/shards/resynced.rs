@@ -1,4 +1,4 @@
-//! A node that has been brought up to date becomes a standby, and is handed shards.
+//! A node that has been brought up to date becomes a standby, and receives shards.
 
 use super::Shards;
 use crate::member::core::Core;
@@ -8,7 +8,7 @@ use testudo_base::shard::ShardSet;
 use testudo_ike::output::{LogLevel, Time};
 
 impl Shards {
-    /// An owner has told all.
+    /// An owner has sent everything.
     pub(in crate::member) fn resynced(
         &mut self,
         core: &mut Core,
@@ -17,17 +17,17 @@ impl Shards {
         from: NodeId,
         epoch: u64,
     ) {
-        // One of a view that is over says nothing of this one.
+        // The end mark of an earlier view means nothing for this one.
         if epoch != core.view.epoch {
             return;
         }
-        // All owners have told all, at the same place for everybody: who was fresh is one of us
-        // now.
+        // All owners have sent everything, at the same position for all nodes: the fresh nodes hold
+        // the state now.
         let Some(fresh) = replication.resync.ended(from) else { return };
         if fresh.contains(&core.node) {
             replication.forget_stale(core, now);
             core.group.synced();
-            core.log(LogLevel::Info, "this node holds all that the cluster knows".to_owned());
+            core.log(LogLevel::Info, "this node holds the whole state of the cluster".to_owned());
         }
         let changes = core.table.synced_too(&fresh);
         replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);

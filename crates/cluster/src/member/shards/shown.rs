@@ -1,4 +1,4 @@
-//! What this node shows its host: which packets and whose IKE are kept here.
+//! What the host is shown: whose packets and whose IKE this node keeps.
 
 use super::Shards;
 use crate::dispatch::Ownership;
@@ -11,7 +11,7 @@ use testudo_base::shard::ShardSet;
 use testudo_ike::output::Time;
 
 impl Shards {
-    /// Tells the host what is kept here, if that has changed.
+    /// Informs the host of what this node keeps, if that has changed.
     pub(in crate::member) fn show(&mut self, core: &mut Core, replication: &mut Replication, now: Time) {
         let carries = core.view.quorate || core.config.group.no_quorum == NoQuorum::Forward;
         let bumping: ShardSet = self.bumping.keys().copied().collect();
@@ -25,8 +25,8 @@ impl Shards {
         }
         let default_host = match core.view.running {
             true => self.next_host(core) == Some(core.node),
-            // Nobody knows better; but the part of the cluster that has a quorum has one of its
-            // own.
+            // No node knows better now; but if a part of the cluster has a quorum, that part has a
+            // default host of its own.
             false => self.shown.default_host && carries,
         };
         let held = if core.view.quorate { self.arrivals.shards().without(packets) } else { ShardSet::EMPTY };
@@ -36,7 +36,7 @@ impl Shards {
         }
         let new = packets.without(self.shown.packets);
         if !new.is_empty() {
-            // Their packets leave with them.
+            // Packets of these shards leave with these blocks.
             replication.numbers.use_blocks_of(core, &mut replication.replicas, new);
         }
         self.take_in(core, replication, now, new);
@@ -47,10 +47,10 @@ impl Shards {
         core.outputs.push_back(MemberOutput::Shards(shown));
     }
 
-    /// Packets of these shards are taken in here from now on.
+    /// Packets of these shards are accepted here from now on.
     fn take_in(&mut self, core: &mut Core, replication: &Replication, now: Time, shards: ShardSet) {
         let of = |shard| replication.replicas.children_of(shard);
-        // Where the former owner has told how far it got, nobody need guess.
+        // Where the former owner has reported its last mark, no estimate is needed.
         let reach = |shard, child| match self.arrivals.is_exact(shard) {
             true => 0,
             false => replication.numbers.reach(core, now, shard, child),
@@ -68,8 +68,8 @@ impl Shards {
         }
     }
 
-    /// Who answers for the addresses of all: the first that is heard, and has all of its ports if
-    /// any has.
+    /// The default host: the first node that is heard, among those with all of their ports if there
+    /// are any.
     fn next_host(&self, core: &Core) -> Option<NodeId> {
         let heard = || core.view.members.iter().copied().filter(|node| !self.suspects.contains(node));
         heard().find(|node| !core.table.is_last(*node)).or_else(|| heard().next())

@@ -1,9 +1,9 @@
-//! Message IDs of IKE SAs that were taken over from a node that died (RFC 6311).
+//! Synchronising Message IDs of IKE SAs that were taken over from a dead node (RFC 6311).
 //!
-//! By the commit rule the windows of a survivor are those of the node before it, so that nothing
-//! depends on this: it is for operators who want the peer's word for it. Each IKE SA asks once for
-//! a takeover, and what it asks is told to the other nodes like any request before it leaves:
-//! whoever takes over next asks for more.
+//! By the commit rule the windows of a survivor equal those of the dead node, so nothing depends on
+//! this: it is for operators who want the peer's confirmation. Each IKE SA asks once for a
+//! takeover. Like any request, this one is published to the other nodes before it leaves, so that
+//! the next takeover asks for more.
 
 use super::Shards;
 use crate::member::core::Core;
@@ -13,33 +13,33 @@ use testudo_base::shard::ShardSet;
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::Time;
 
-/// IKE SAs that ask at once, and after how long the next may.
+/// Bound on the IKE SAs that ask at a time, and the pause before the next ones ask.
 const MAX_SYNCS_AT_ONCE: usize = 16;
 const SYNC_INTERVAL: Duration = Duration::from_millis(20);
 
 /// IKE SAs that are to ask.
 #[derive(Debug, Default)]
 pub(in crate::member) struct Syncs {
-    /// Shards of nodes that died whose IKE SAs are still being read.
+    /// Shards of dead nodes whose IKE SAs are still being decoded.
     departed: ShardSet,
     waiting: BTreeSet<IkeSpi>,
     next: Time,
 }
 
 impl Syncs {
-    /// These shards come from nodes that died.
+    /// These shards come from dead nodes.
     pub(in crate::member) fn departed(&mut self, shards: ShardSet) {
         self.departed = self.departed.union(shards);
     }
 
-    /// An IKE SA has been read.
+    /// An IKE SA has been decoded.
     pub(in crate::member) fn imported(&mut self, spi: IkeSpi) {
         if self.departed.contains(spi.shard()) {
             self.waiting.insert(spi);
         }
     }
 
-    /// All of the IKE SAs of these shards have been read.
+    /// All IKE SAs of these shards have been decoded.
     pub(in crate::member) fn all_imported(&mut self, shards: ShardSet) {
         self.departed = self.departed.without(shards);
     }
@@ -50,7 +50,7 @@ impl Syncs {
 }
 
 impl Shards {
-    /// Some of those that are to ask do, if it is time.
+    /// Has some of the IKE SAs ask, if it is time.
     pub(in crate::member) fn sync_some(&mut self, core: &mut Core, now: Time) {
         if now < self.syncs.next || self.syncs.waiting.is_empty() || !core.may_speak(now) {
             return;

@@ -1,8 +1,8 @@
-//! Shards come and go: with views, with suspicion, and from hand to hand.
+//! Shards that come and go: with views, with suspicion, and by handover.
 //!
-//! Packets and IKE are two things. Packets of a suspect are carried by its standby at once: should
-//! the suspicion be wrong, a packet is delivered twice and no number is used twice. IKE has one
-//! owner, whom the view names, and whom nobody doubts.
+//! Packets and IKE are treated differently. The standby carries a suspect's packets at once: if the
+//! suspicion is wrong, a packet is delivered twice, but no number is used twice. IKE has one owner,
+//! whom the view names and no suspicion replaces.
 
 use super::Shards;
 use crate::group::Position;
@@ -15,7 +15,7 @@ use testudo_base::shard::ShardSet;
 use testudo_base::spi::Shard;
 use testudo_ike::output::{LogLevel, Time};
 
-/// Shards that this node is to take.
+/// Shards that this node is about to take.
 #[derive(Debug)]
 pub(in crate::member) struct Take {
     pub(in crate::member) when: When,
@@ -25,9 +25,9 @@ pub(in crate::member) struct Take {
 /// When it takes them.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::member) enum When {
-    /// What a departed owner may still send has run out by then.
+    /// At this time: the departed owner's fence has run out by then.
     At(Time),
-    /// All know that they were handed over.
+    /// Once all nodes know of the handover at this position.
     Stable(Position),
 }
 
@@ -36,7 +36,7 @@ impl Take {
         self.shards
     }
 
-    /// When time brings it.
+    /// The time of the take, if it depends on time.
     pub(in crate::member) fn at(&self) -> Option<Time> {
         match self.when {
             When::At(at) => Some(at),
@@ -57,7 +57,7 @@ pub(in crate::member) struct Handed {
 }
 
 impl Shards {
-    /// SEG_DROP has been delivered: the shard is another's.
+    /// A SEG_DROP has been delivered: the shard has another owner.
     pub(in crate::member) fn dropped(
         &mut self,
         core: &mut Core,
@@ -87,11 +87,11 @@ impl Shards {
         if to == core.node {
             self.arrivals.left(now, shard, left);
             let shards: ShardSet = [shard].into_iter().collect();
-            // Until all know of it, a view without those who do would leave the shard with its
-            // former owner.
+            // Until all nodes know of the handover, a view without those that do would leave the
+            // shard with its former owner.
             self.takes.push(Take { when: When::Stable(at), shards });
-            // Another may have become its standby meanwhile, whom its former owner could not grant
-            // anything any more.
+            // Another node may have become its standby meanwhile, and the former owner could not
+            // grant it anything.
             standbys.insert(shard);
         }
         replication.numbers.became_standby(core, &mut replication.replicas, changes.standby);
@@ -100,7 +100,7 @@ impl Shards {
         self.provide(core, replication, now);
     }
 
-    /// Takes what is due.
+    /// Takes the shards that are due.
     pub(in crate::member) fn take_what_is_due(
         &mut self,
         core: &mut Core,
@@ -121,7 +121,8 @@ impl Shards {
         if taken.is_empty() {
             return self.show(core, replication, now);
         }
-        // What it has carried as their standby goes on behind all that their owners have had.
+        // The numbers of shards that this node carried as standby lie above all that their owners
+        // had.
         replication.numbers.use_blocks_of(
             core,
             &mut replication.replicas,

@@ -1,4 +1,4 @@
-//! What must hold of all that is sent, of the world at rest, and what tests ask it.
+//! Invariants of sent messages and of the world at rest, and queries for tests.
 
 use super::{Node, World};
 use crate::config::peer_addr;
@@ -47,7 +47,7 @@ impl World {
         both.inspect(|(spi, next, had)| assert!(next > had, "{spi}: {next} behind {had}")).count()
     }
 
-    /// No number is anybody else's, unless two have been quorate at once.
+    /// No number is granted twice, unless two partitions have been quorate at once.
     pub(super) fn check_block(&mut self, node: usize, spi: Spi, block: SequenceBlock) {
         if self.split {
             return;

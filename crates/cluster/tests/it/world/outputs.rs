@@ -106,7 +106,7 @@ impl World {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));
                 state.sender = Some(sender);
             }
-            // What a data plane does without a sender ID is its own matter; the node is out of the
+            // A data plane without a sender ID is not the subject here; the node is out of the
             // engine's group.
             MemberOutput::Rejoin => state.ring = None,
             MemberOutput::PathMtu { remote, mtu, age } => {
