@@ -1,4 +1,4 @@
-//! What the other crates name alike: identifiers with a layout, shards, the keyed hash that gives
+//! Types that all crates share: identifiers with a layout, shards, the keyed hash that gives
 //! packets a home, address prefixes, reasons of counters, and time.
 #![forbid(unsafe_code)]
 // Packets and operators reach all of this: a panic would be an outage.

@@ -12,8 +12,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of `len` bits that holds `addr`. `None` if the family's addresses are shorter
-    /// than `len`.
+    /// The prefix of `len` bits that holds `addr`. `None` if an address of the family has fewer
+    /// than `len` bits.
     pub fn new(addr: IpAddr, len: u8) -> Option<Self> {
         let host_bits = u32::from(width(addr).checked_sub(len)?);
         let addr = match addr {
@@ -76,7 +76,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// A text that is no prefix.
+/// The text is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no prefix, expected ADDRESS/LENGTH or ADDRESS")]
 pub struct PrefixError {
@@ -86,7 +86,8 @@ pub struct PrefixError {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// Host bits that are not zero are cleared, as `ip route` does not, but a traffic selector may.
+    /// Clears host bits that are not zero. `ip route` refuses them, but a traffic selector may have
+    /// them.
     fn from_str(text: &str) -> Result<Self, PrefixError> {
         let parsed = match text.split_once('/') {
             Some((addr, len)) => addr.parse().ok().zip(len.parse().ok()).and_then(|(a, l)| Self::new(a, l)),
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_refused() {
+    fn malformed_prefixes_are_refused() {
         for text in ["", "/", "10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0/8", "10.0.0.0/8/8", "x/8"] {
             let error = text.parse::<Prefix>().expect_err(text);
             assert!(error.to_string().contains("expected ADDRESS/LENGTH"), "{error}");

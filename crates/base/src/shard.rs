@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 /// How many shards there are.
 pub const SHARDS: usize = 256;
 
-/// Some of the shards.
+/// A set of shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ShardSet([u64; SHARDS / 64]);
 
 impl ShardSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; SHARDS / 64]);
     /// Every shard.
     pub const ALL: Self = Self([u64::MAX; SHARDS / 64]);
 
-    /// True if the shard is one of them.
+    /// True if the shard is in the set.
     #[inline]
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a shard is below 256"))]
     pub fn contains(&self, shard: Shard) -> bool {
@@ -29,51 +29,51 @@ impl ShardSet {
         self.0[usize::from(shard.0) / 64] |= 1 << (shard.0 % 64);
     }
 
-    /// Takes a shard away.
+    /// Removes a shard.
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a shard is below 256"))]
     pub fn remove(&mut self, shard: Shard) {
         self.0[usize::from(shard.0) / 64] &= !(1 << (shard.0 % 64));
     }
 
-    /// Those of either.
+    /// The shards of either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         self.zip(other, |a, b| a | b)
     }
 
-    /// Those that `other` lacks.
+    /// The shards that `other` lacks.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         self.zip(other, |a, b| a & !b)
     }
 
-    /// Those of both.
+    /// The shards of both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         self.zip(other, |a, b| a & b)
     }
 
-    /// How many they are.
+    /// Number of shards.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// True if there is none.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::EMPTY
     }
 
-    /// In ascending order.
+    /// The shards in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Shard> + '_ {
         (0..=u8::MAX).map(Shard).filter(|shard| self.contains(*shard))
     }
 
-    /// What [`Self::words`] gave.
+    /// The set from its words ([`Self::words`]).
     pub fn from_words(words: [u64; SHARDS / 64]) -> Self {
         Self(words)
     }
 
-    /// As words of 64 bits, shard 0 first.
+    /// The set as words of 64 bits, shard 0 first.
     pub fn words(&self) -> &[u64; SHARDS / 64] {
         &self.0
     }

@@ -1,10 +1,10 @@
-//! SipHash-2-4 (Aumasson and Bernstein, 2012): a hash by which strangers cannot choose a home for
-//! their packets. `crates/fastpath/bpf/siphash.h` computes the same.
+//! SipHash-2-4 (Aumasson and Bernstein, 2012): a keyed hash, so that strangers cannot choose a home
+//! for their packets. `crates/fastpath/bpf/siphash.h` computes the same.
 
 use crate::spi::Shard;
 use std::net::IpAddr;
 
-/// The key by which packets without a home of their own find one. The same on all nodes.
+/// The key by which packets without an SPI of ours find their homes. All nodes have the same key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SipKey {
     k0: u64,
@@ -12,28 +12,28 @@ pub struct SipKey {
 }
 
 impl SipKey {
-    /// From 16 octets that nobody outside the cluster knows.
+    /// A key from 16 octets that nobody outside the cluster knows.
     pub fn new(octets: [u8; 16]) -> Self {
         let words = u128::from_le_bytes(octets);
         Self { k0: words as u64, k1: (words >> 64) as u64 }
     }
 
-    /// Both halves, as the filter has them.
+    /// Both halves, in the filter's form.
     pub fn words(self) -> [u64; 2] {
         [self.k0, self.k1]
     }
 
-    /// The home of an IKE SA that a peer begins, by the SPI that the peer chose.
+    /// The home of an IKE SA that a peer begins, by the peer's SPI.
     pub fn initiator(self, spi: [u8; 8]) -> Shard {
         self.shard(&spi)
     }
 
-    /// The home of what we begin by a name.
+    /// The home of an initiation, by its name.
     pub fn name(self, name: &str) -> Shard {
         self.shard(name.as_bytes())
     }
 
-    /// The home of what two addresses send each other, the same in both directions.
+    /// The home of the traffic between two addresses, equal in both directions.
     pub fn pair(self, a: IpAddr, b: IpAddr) -> Shard {
         let (low, high) = if a <= b { (a, b) } else { (b, a) };
         match (low, high) {
@@ -108,8 +108,8 @@ impl SipState {
 mod tests {
     use super::*;
 
-    /// Of the paper's appendix A, and of the reference implementation's list: message 00 01 02 ...,
-    /// key 00 .. 0f.
+    /// The vector of the paper's appendix A, and those of the reference implementation: message 00
+    /// 01 02 ..., key 00 .. 0f.
     #[test]
     fn the_published_vectors() {
         let key = SipKey::new(std::array::from_fn(|i| i as u8));
@@ -127,7 +127,7 @@ mod tests {
             assert_eq!(key.pair(a, b), key.pair(b, a));
         }
         let host = |net: u8, host: u8| IpAddr::from([10, net, 0, host]);
-        // Also where both ends count up alike.
+        // Even if both ends count up in step.
         let homes: std::collections::BTreeSet<_> =
             (0..=255).map(|n| key.pair(host(1, n), host(2, n))).collect();
         assert!(homes.len() > 128, "{}", homes.len());

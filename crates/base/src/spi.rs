@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// One of the 256 parts of the tunnel space; a node owns some of them. A single node owns all.
+/// One of 256 parts of all tunnels. A node owns some of them; a lone node owns all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shard(pub u8);
 
@@ -12,7 +12,7 @@ pub struct Shard(pub u8);
 pub struct Spi(pub u32);
 
 impl Shard {
-    /// The SPIs of Child SAs of the shard: its number is their first octet.
+    /// The SPIs of a shard's Child SAs: the shard's number is their first octet.
     pub fn spis(self) -> RangeInclusive<Spi> {
         let first = u32::from(self.0) << 24;
         Spi(first)..=Spi(first | ((1 << 24) - 1))
@@ -23,8 +23,8 @@ impl Spi {
     /// Slots of a shard.
     pub const SLOTS: usize = 1 << 14;
 
-    /// Lays out an SPI. `None` where the result is below 256, which is reserved (RFC 4303 §2.1), or
-    /// a field is too wide.
+    /// Lays out an SPI. `None` if the result is below 256, which is reserved (RFC 4303 §2.1), or a
+    /// field is too wide.
     pub fn from_parts(shard: Shard, slot: u16, tag: u16) -> Option<Self> {
         if usize::from(slot) >= Self::SLOTS || tag >= 1 << 10 {
             return None;
@@ -56,7 +56,7 @@ impl std::fmt::Display for Spi {
     }
 }
 
-/// Sender ID of RFC 6054: the leftmost 16 bits of every IV that this sender makes, node slot:5 |
+/// Sender ID of RFC 6054: the leftmost 16 bits of all IVs of one sender, node slot:5 |
 /// incarnation:11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SenderId(pub u16);
@@ -66,21 +66,21 @@ impl SenderId {
     /// The highest slot of a node.
     pub const LAST_NODE: u8 = (u16::MAX >> Self::INCARNATION_BITS) as u8;
     /// The last incarnation of a node. After it every SA must get new keys before the node may
-    /// begin again.
+    /// start over.
     pub const LAST_INCARNATION: u16 = (1 << Self::INCARNATION_BITS) - 1;
 
-    /// Lays out a sender ID. `None` where a field is too wide.
+    /// Lays out a sender ID. `None` if a field is too wide.
     pub fn from_parts(node: u8, incarnation: u16) -> Option<Self> {
         (node <= Self::LAST_NODE && incarnation <= Self::LAST_INCARNATION)
             .then(|| Self(u16::from(node) << Self::INCARNATION_BITS | incarnation))
     }
 
-    /// The slot of the node that sends.
+    /// The node slot of the sender.
     pub fn node(self) -> u8 {
         (self.0 >> Self::INCARNATION_BITS) as u8
     }
 
-    /// How often that node has begun to count anew.
+    /// How often that node has been granted a sender ID.
     pub fn incarnation(self) -> u16 {
         self.0 & Self::LAST_INCARNATION
     }

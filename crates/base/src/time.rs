@@ -1,4 +1,4 @@
-//! Time of the parts that have no clock.
+//! Time for code without a clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Time(pub std::time::Duration);
 
 impl Time {
-    /// This much later.
+    /// This time, later by `wait`.
     #[must_use]
     pub fn plus(self, wait: std::time::Duration) -> Self {
         Self(self.0.saturating_add(wait))

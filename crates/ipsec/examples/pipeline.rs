@@ -1,6 +1,6 @@
-//! Bursts through the pipeline of two gateways, for `tests/it/instructions.rs` to count what it
-//! takes: `pipeline DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after
-//! another. `forged` is what a fragment costs that waits for others in vain, among as many as may.
+//! Bursts through the pipeline of two gateways, counted by `tests/it/instructions.rs`: `pipeline
+//! DIRECTION OCTETS TRAIN BURSTS`, with `TRAIN` packets of a flow one after another. `forged` is
+//! the cost of a fragment that waits for others that never come, among as many as possible.
 
 #![allow(missing_docs)]
 
@@ -29,7 +29,7 @@ use testudo_wire::{ipv4, udp};
 const POLICY: PolicyId = PolicyId(0);
 const FRAME: usize = 2048;
 const START: usize = 256;
-/// Of a fragment: nobody looks at them before the packet is whole.
+/// Of a fragment: no flow is looked up before the packet is reassembled.
 struct Octets;
 
 impl AsRef<[u8]> for Octets {
@@ -67,13 +67,13 @@ fn main() {
     }
 }
 
-/// What is counted out.
+/// Outbound counts.
 #[inline(never)]
 fn counted_outbound(dataplane: &mut Dataplane, items: &mut [Item<'_>]) {
     dataplane.outbound(items, &SOURCES);
 }
 
-/// What is counted in.
+/// Inbound counts.
 #[inline(never)]
 fn counted_inbound(dataplane: &mut Dataplane, items: &mut [Item<'_>]) {
     dataplane.inbound(items);
@@ -109,7 +109,7 @@ fn flood(octets: usize, train: usize, bursts: usize) {
     assert_eq!(reassembler.held(), limits.datagrams.min(limits.per_source * BURST.div_ceil(train)));
 }
 
-/// What is counted of fragments.
+/// Counts of fragments.
 #[inline(never)]
 fn counted_forged(reassembler: &mut Reassembler<Octets>, packet: &[u8]) {
     give(reassembler, packet);

@@ -1,4 +1,4 @@
-//! AH around packets and out of them, in both modes (RFC 4302 §3.1).
+//! AH in both modes: adding it to packets, verifying and removing it (RFC 4302 §3.1).
 
 use crate::demux::FoundEsp;
 use crate::drops::DropReason;
@@ -11,10 +11,10 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 
-/// Puts AH before a packet that has grown by [`Outer::prefix_len`] at its front: behind an outer
-/// header, or in transport mode behind the headers that matter on the way. `high`: of an extended
-/// sequence number (§3.3.3.2.2). `None` if it is no packet that AH covers, which the planner has
-/// ruled out.
+/// Adds AH to a packet that has grown by [`Outer::prefix_len`] at its front: behind an outer
+/// header, or in transport mode behind the headers that routers read. `high`: upper half of an
+/// extended sequence number (§3.3.3.2.2). `None` if AH cannot cover the packet, which the planner
+/// has ruled out.
 pub(crate) fn protect(
     packet: &mut [u8],
     outer: &Outer,
@@ -48,7 +48,7 @@ pub(crate) fn protect(
     message.seal(packet.get_mut(icv_at..icv_at + icv_len)?).then_some(())
 }
 
-/// Whether a packet in which AH was found is what the key's owner sent. `Ok(false)` if it is not.
+/// Verifies a packet in which AH was found. `Ok(false)` if it is not authentic.
 pub(crate) fn is_authentic(
     packet: &[u8],
     arrived: &FoundEsp,
@@ -67,8 +67,8 @@ pub(crate) fn is_authentic(
     Ok(message.verify(icv))
 }
 
-/// Takes AH out of an authentic packet, so that it is again what its sender protected; answers its
-/// version, or what else the header says that follows.
+/// Removes AH from an authentic packet, which becomes again what its sender protected. Returns its
+/// version, or another next header.
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
     arrived: &FoundEsp,

@@ -1,8 +1,8 @@
-//! One worker's packet pipeline. Bursts in, verdicts out; no allocation, lock or system call.
+//! The packet pipeline of one worker. Bursts in, verdicts out; no allocation, lock or system call.
 //!
 //! The worker owns its [`Dataplane`]. Control changes it by [`Command`]s, which the worker applies
-//! between bursts; what a change puts out of use goes back as [`Garbage`], to be freed by control.
-//! Control may read the [`Counters`], and those inside the SAs, at any time.
+//! between bursts. What a command displaces goes back as [`Garbage`], and control frees it. Control
+//! may read the [`Counters`], and those inside the SAs, at any time.
 
 mod burst;
 mod clear;
@@ -48,28 +48,28 @@ use testudo_base::spi::SenderId;
 use testudo_planted::{Plant, planted};
 use transit::Transit;
 
-/// What a worker's pipeline is built from.
+/// The settings of a worker's pipeline.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which worker of the node.
+    /// Number of the worker on its node.
     pub worker: WorkerId,
-    /// How many there are.
+    /// Number of workers of the node.
     pub workers: u8,
-    /// The sender ID of its IVs: never used before under any key that is still in use. Without one
-    /// it cannot send until [`Command::SetSenderId`] brings it.
+    /// The sender ID of its IVs, which must never have been used under any key that is still in
+    /// use. Without one the worker cannot send until [`Command::SetSenderId`] brings it.
     pub sender: Option<SenderId>,
-    /// Our port of UDP-encapsulated ESP, 4500 as a rule.
+    /// Our port of UDP-encapsulated ESP, usually 4500.
     pub udp_port: u16,
     /// A random number, so that outsiders cannot choose flows that collide in the cache.
     pub seed: u64,
     /// The flow cache holds `2^flow_bits` sets of two flows of 64 octets each; at most 20.
     pub flow_bits: u32,
-    /// ICMP errors that the worker sends in a second at most.
+    /// Bound on the ICMP errors that the worker sends in a second.
     pub icmp_per_second: u32,
 }
 
 impl Config {
-    /// The usual settings of an only worker.
+    /// The usual settings of a single worker.
     pub fn new(worker: WorkerId, sender: impl Into<Option<SenderId>>, seed: u64) -> Self {
         Self {
             worker,
@@ -90,20 +90,20 @@ pub struct Dataplane {
     outbound: OutboundTable,
     flows: FlowCache,
     ivs: IvAllocator,
-    /// When control was last told that they run low.
+    /// When control was last told that the IVs run low.
     iv_low_told: Option<u64>,
     sad: Sad,
     local: Arc<LocalAddrs>,
-    /// What this node carries.
+    /// Shards that this node carries.
     shards: ShardSet,
-    /// What comes and goes.
+    /// Shards that come or go.
     transit: Transit,
-    /// By which it keeps what no SA says the shard of.
+    /// Key of the hash by which this node keeps packets whose shard no SA shows.
     pairs: SipKey,
     open: bool,
     udp_port: u16,
     icmp_limit: TokenBucket,
-    /// Identification of outer IPv4 headers.
+    /// Identifications of outer IPv4 headers.
     ids: Identifications,
     now: u64,
     counters: Arc<Counters>,
@@ -111,7 +111,7 @@ pub struct Dataplane {
 }
 
 impl Dataplane {
-    /// A pipeline without policies and SAs: it discards everything.
+    /// A pipeline without policies and SAs: it drops everything.
     pub fn new(config: &Config) -> Self {
         Self {
             spd: Arc::new(Spd::empty()),
@@ -134,7 +134,7 @@ impl Dataplane {
         }
     }
 
-    /// Tells the time, in milliseconds since any origin. To be called once per turn of the worker's
+    /// Sets the time, in milliseconds since any origin. To be called once per turn of the worker's
     /// loop.
     #[inline]
     pub fn set_now(&mut self, milliseconds: u64) {
@@ -142,9 +142,9 @@ impl Dataplane {
         self.icmp_limit.refill(milliseconds);
     }
 
-    /// Shut, it drops whatever it is given, both ways, until it is opened again: a node of a
-    /// cluster must not touch a packet once others may have taken its shards. To be told before
-    /// each burst, or turn of the worker's loop.
+    /// Opens or shuts the pipeline. While shut it drops all packets in both directions: a node of a
+    /// cluster must not touch a packet once others may have taken its shards. To be called before
+    /// each burst, or once per turn of the worker's loop.
     #[inline]
     pub fn set_open(&mut self, open: bool) {
         self.open = open || planted(Plant::NoFence);
@@ -155,18 +155,18 @@ impl Dataplane {
         &self.spd
     }
 
-    /// The outer address of the peer whom packets of that policy go to. `None` while the policy has
+    /// The outer address of the peer to whom the policy's packets go. `None` while the policy has
     /// no SA.
     pub fn peer(&self, policy: PolicyId) -> Option<IpAddr> {
         self.outbound.sa(policy).map(OutboundSa::remote)
     }
 
-    /// The counters, to be read by anybody.
+    /// The counters. Any thread may read them.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// Takes the events that have come up since the last call, oldest first.
+    /// Takes the events since the last call, oldest first.
     pub fn drain_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.events.drain()
     }

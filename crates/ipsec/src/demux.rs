@@ -1,4 +1,4 @@
-//! Sorts what arrives for us: ESP, ESP in UDP, AH, IKE, keepalives (RFC 3948 §2, §4.2).
+//! Sorts packets to our addresses: ESP, ESP in UDP, AH, IKE, keepalives (RFC 3948 §2, §4.2).
 
 use crate::dataplane::LocalAddrs;
 use crate::drops::DropReason;
@@ -16,7 +16,7 @@ const MIN_ESP: usize = esp::HEADER + 4 + Mac::HmacSha1_96.icv_len();
 const KEEPALIVE: [u8; 1] = [0xff];
 const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
-/// What is found in an outer packet.
+/// The kind of an outer packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
     #[default]
@@ -25,45 +25,44 @@ pub(crate) enum Form {
     Ah,
 }
 
-/// An ESP packet found in an outer packet, or AH.
+/// The place of ESP or AH in an outer packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FoundEsp {
     pub(crate) spi: u32,
     /// The low 32 bits of the sequence number.
     pub(crate) sequence: u32,
-    /// Where the header of ESP or AH stands in the outer packet.
+    /// Offset of the header of ESP or AH in the outer packet.
     pub(crate) at: u16,
-    /// Octets of ESP, from header to ICV; of AH and all that follows.
+    /// Octets of ESP, from header to ICV; or of AH and everything that follows it.
     pub(crate) len: u16,
     /// Outer DSCP and ECN.
     pub(crate) class: u8,
     pub(crate) form: Form,
-    /// Outer source port, 0 without UDP. The address stays in the packet until somebody asks for
-    /// the [`source`].
+    /// Outer source port, 0 without UDP. The address stays in the packet until [`source`] reads it.
     pub(crate) source_port: u16,
 }
 
 impl FoundEsp {
-    /// Where ESP ends in the outer packet.
+    /// Offset of the end of ESP in the outer packet.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         usize::from(self.at) + usize::from(self.len)
     }
 }
 
-/// What an outer packet is.
+/// The kind of an outer packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OuterKind {
     Esp,
-    /// Should not have come here; the kernel has the socket.
+    /// IKE, which should not have come here: the kernel has the socket.
     Ike,
     /// ESP and AH see no fragments (RFC 4303 §3.4.1, RFC 4302 §3.4.1).
     Fragment,
 }
 
-/// Reads the outer headers, and notes in `arrived` what they say about an ESP packet: in the place
-/// where it is to stay, because to move it takes longer than to find it out. The UDP checksum is
-/// not looked at: the ICV says more, and over IPv4 it may be zero (RFC 3948 §2.1).
+/// Reads the outer headers, and writes the place of an ESP packet to `arrived`, where it is to
+/// stay: moving it takes longer than finding it. The UDP checksum is not verified: the ICV protects
+/// more, and over IPv4 the checksum may be zero (RFC 3948 §2.1).
 #[inline(always)]
 pub(crate) fn sort(
     packet: &[u8],
@@ -111,8 +110,8 @@ pub(crate) fn sort(
     }
 }
 
-/// The next ESP packet of a train: its outer header is like that of the one before, its SPI too,
-/// and it is `total` octets long. `None` if it is too short.
+/// The next ESP packet of a train: outer header and SPI equal those of the packet before, and it is
+/// `total` octets long. `None` if it is too short.
 #[inline]
 pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &FoundEsp) -> Option<FoundEsp> {
     let len = total.checked_sub(before.at).filter(|len| usize::from(*len) >= MIN_ESP)?;
@@ -120,7 +119,7 @@ pub(crate) fn next_of_train(packet: &[u8], total: u16, before: &FoundEsp) -> Opt
     Some(FoundEsp { sequence: found.sequence, len, ..*before })
 }
 
-/// What [`sort`] has found to be for us and not ESP: AH perhaps. It is looked at a second time, so
+/// Reads a packet that [`sort`] has found to be for us and not ESP: perhaps AH. A second pass, so
 /// that ESP pays nothing for it.
 #[cold]
 pub(crate) fn sort_ah(packet: &[u8], arrived: &mut FoundEsp) -> Result<(), DropReason> {
@@ -152,7 +151,7 @@ pub(crate) fn sort_ah(packet: &[u8], arrived: &mut FoundEsp) -> Result<(), DropR
     Ok(())
 }
 
-/// Only what may be ESP or AH is worth putting together.
+/// Only fragments that may be ESP or AH are reassembled.
 #[cold]
 fn fragment(protocol: Protocol) -> Result<OuterKind, DropReason> {
     let may_be_ours =
@@ -160,7 +159,7 @@ fn fragment(protocol: Protocol) -> Result<OuterKind, DropReason> {
     if may_be_ours { Ok(OuterKind::Fragment) } else { Err(DropReason::NotEsp) }
 }
 
-/// Where an outer packet comes from that [`sort`] has found ESP in.
+/// The outer source of a packet in which [`sort`] has found ESP.
 pub(crate) fn source(packet: &[u8], arrived: &FoundEsp) -> Option<SocketAddr> {
     ends(packet).map(|(source, _)| SocketAddr::new(source, arrived.source_port))
 }
@@ -179,7 +178,7 @@ pub(crate) fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     })
 }
 
-/// What both families have in common.
+/// The fields that both families have.
 struct OuterPacket<'a> {
     protocol: Protocol,
     payload: &'a [u8],
@@ -217,7 +216,7 @@ impl OuterPacket<'_> {
         self.esp(datagram.payload, at, Some(datagram.src_port))
     }
 
-    /// `bytes` stand at `at`; `port` is the source port, if they came in UDP.
+    /// `bytes` are the octets at offset `at`; `port` is the source port, if they came in UDP.
     #[inline]
     fn esp(&mut self, bytes: &[u8], at: usize, port: Option<u16>) -> Result<OuterKind, DropReason> {
         if bytes.len() < MIN_ESP {

@@ -1,4 +1,4 @@
-//! Why a packet went no further. Every reason has a name that operators and programs may rely on.
+//! Drop reasons. Every reason has a name that operators and programs may rely on.
 
 testudo_base::reasons! {
     /// Why a packet was dropped.
@@ -10,20 +10,20 @@ testudo_base::reasons! {
         NoPolicy = "no_policy",
         /// A policy says discard.
         PolicyDiscard = "policy_discard",
-        /// A policy says protect and there is no SA yet.
+        /// A policy says protect, and it has no SA yet.
         NoSa = "no_sa",
         /// A policy says protect, and its SA was negotiated for less than the policy covers.
         OutsideSa = "outside_sa",
-        /// Came in clear although a policy says protect (RFC 4301 §5.2).
+        /// It came in clear although a policy says protect (RFC 4301 §5.2).
         ClearButProtected = "clear_but_protected",
         /// The TTL or hop limit ran out here.
         TtlExceeded = "ttl_exceeded",
-        /// Larger than the path takes, and must not be fragmented.
+        /// It is larger than the path MTU, and must not be fragmented.
         TooBig = "too_big",
         /// The policy's SA is one in transport mode, which carries what this host itself sends, and
         /// the packet came by a port.
         NotFromHost = "not_from_host",
-        /// The frame has no room for headers and trailer.
+        /// Its frame has no room for headers and trailer.
         NoRoom = "no_room",
         /// The SA's sequence numbers are used up.
         SequenceExhausted = "sequence_exhausted",
@@ -36,53 +36,54 @@ testudo_base::reasons! {
         NoSender = "no_sender",
         /// Another node of the cluster carries its shard.
         OtherNode = "other_node",
-        /// Another node has worked on it before its shard came here.
+        /// Another node worked on it before its shard came here.
         HandledElsewhere = "handled_elsewhere",
         /// This node has not heard from enough of the cluster: others may have taken its shards.
         Fenced = "fenced",
         /// The outer destination is not ours.
         NotLocal = "not_local",
-        /// Neither ESP nor AH nor our UDP port.
+        /// It is neither ESP nor AH nor for our UDP port.
         NotEsp = "not_esp",
-        /// A UDP header that lies about its length.
+        /// The UDP header's length is wrong.
         MalformedUdp = "malformed_udp",
-        /// A NAT keepalive (RFC 3948 §2.3), which has done its work by arriving.
+        /// A NAT keepalive (RFC 3948 §2.3), which has served its purpose by arriving.
         NatKeepalive = "nat_keepalive",
-        /// Too short for an ESP packet.
+        /// It is too short for an ESP packet.
         EspTooShort = "esp_too_short",
-        /// Too short for AH and the ICV of its SA, or a length field that lies.
+        /// It is too short for AH and the ICV of its SA, or AH's length field is wrong.
         AhTooShort = "ah_too_short",
         /// Headers before AH of which cannot be told what becomes of them on the way, so that it
         /// cannot cover them (RFC 4302 §3.3.3).
         AhNotCovered = "ah_not_covered",
-        /// The SA with this SPI is one of ESP and the packet AH, or the other way round.
+        /// The SA with this SPI is of ESP and the packet of AH, or the other way round.
         OtherProtocol = "other_protocol",
         /// ESP that came bare, or in AH of another peer, although a policy puts AH around it (RFC
         /// 4301 §5.2); or that would leave in UDP, which AH does not cover.
         NotInAh = "not_in_ah",
-        /// No inbound SA has this SPI, and none got it within a moment.
+        /// No inbound SA has this SPI, and none got it in time.
         UnknownSpi = "unknown_spi",
-        /// Sequence number 0, or beyond the last one.
+        /// The sequence number is 0, or beyond the last one.
         SequenceInvalid = "sequence_invalid",
-        /// Left of the replay window; with ESN, not authentic and by its number most likely late.
+        /// It is left of the replay window; with ESN, it is not authentic and by its number most
+        /// likely late.
         ReplayTooOld = "replay_too_old",
-        /// A sequence number that was accepted before.
+        /// Its sequence number was accepted before.
         Replayed = "replayed",
-        /// The ICV does not fit: forged or damaged.
+        /// The ICV does not verify: forged or damaged.
         AuthFailed = "auth_failed",
-        /// A dummy packet (RFC 4303 §2.6); or, on its way out in transport mode, one that would be
-        /// taken for one.
+        /// A dummy packet (RFC 4303 §2.6); or, outbound in transport mode, one that the peer would
+        /// take for a dummy.
         Dummy = "dummy",
-        /// Authentic, but with padding that RFC 4303 §2.4 does not allow.
+        /// It is authentic, but has padding that RFC 4303 §2.4 does not allow.
         BadPadding = "bad_padding",
-        /// Authentic, but neither IPv4 nor IPv6 inside.
+        /// It is authentic, but holds neither IPv4 nor IPv6.
         BadNextHeader = "bad_next_header",
         /// Authentic, but in transport mode a fragment, of which ESP carries none (RFC 4303
         /// §3.1.1).
         FragmentInside = "fragment_inside",
-        /// Authentic, but the inner packet is malformed.
+        /// It is authentic, but the inner packet is malformed.
         MalformedInner = "malformed_inner",
-        /// Authentic, but outside the SA's selectors (RFC 4301 §5.2).
+        /// It is authentic, but outside the SA's selectors (RFC 4301 §5.2).
         SelectorMismatch = "selector_mismatch",
         /// Congestion was marked on the outer header of a packet that cannot carry the mark (RFC
         /// 6040 §4.2).

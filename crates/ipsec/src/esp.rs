@@ -1,5 +1,5 @@
-//! ESP in tunnel mode: the outer header, how much fits, what crosses between inner and outer
-//! header; and in transport mode.
+//! ESP in tunnel mode (outer header, sizes, fields that cross between inner and outer header) and
+//! in transport mode.
 
 mod outer;
 pub(crate) mod transport;

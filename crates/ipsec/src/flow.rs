@@ -1,14 +1,14 @@
 //! A worker's cache from flow to the SPD's decision, so that the SPD is searched once a flow, not
 //! once a packet.
 //!
-//! A flow stands in one of two sets: where it would displace another in the first it goes to the
-//! second, so that few flows lack a place before most are taken.
+//! A flow may stand in two sets: if it would displace another in the first, it goes to the second,
+//! so that few flows lack a place before most places are taken.
 
 use crate::packet_selector::PacketSelector;
 use crate::spd::PolicyId;
 use testudo_crypto::prefetch;
 
-/// What is to happen to a flow.
+/// The decision on a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Through the policy's SA, if there is one.
@@ -17,14 +17,14 @@ pub(crate) enum Path {
     OutsideSa(PolicyId),
     Bypass,
     Discard,
-    /// A fragment of what ports decide about: only the whole datagram tells.
+    /// A fragment on whose flow ports decide: only the whole datagram shows them.
     Join,
-    /// No policy matches; but what goes to that address from elsewhere may be held back: by a range
-    /// of that width.
+    /// No policy matches. The width is that of a range that holds back packets to the address from
+    /// other sources, if there is one.
     NoPolicy(Option<u8>),
 }
 
-/// Two ways a set, in one pair of cache lines.
+/// Two entries a set, in one pair of cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct FlowEntry {
@@ -54,8 +54,8 @@ impl FlowCache {
     pub(crate) fn invalidate(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // Once in four thousand million changes, entries of the first generation would come
-            // back to life.
+            // Once in about four thousand million changes, entries of the first generation would
+            // become valid again.
             for entry in self.sets.as_flattened_mut() {
                 entry.generation = 0;
             }
@@ -80,7 +80,7 @@ impl FlowCache {
         [hash as usize & mask, (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask]
     }
 
-    /// Asks for the place of a flow with that hash: the first of two, where most are.
+    /// Prefetches the place of a flow with this hash: the first of two, where most flows are.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         let [first, _] = self.places(hash);
@@ -89,7 +89,7 @@ impl FlowCache {
         }
     }
 
-    /// The path of a known flow.
+    /// The cached path of a flow.
     #[inline]
     pub(crate) fn get(&self, hash: u64, flow: &PacketSelector) -> Option<Path> {
         let found = |at: usize| {
@@ -100,7 +100,7 @@ impl FlowCache {
         found(first).or_else(|| found(second))
     }
 
-    /// Remembers a flow, in place of the older one of its first set if there is no room in either.
+    /// Stores a flow, in place of the older one of its first set if there is no room in either.
     pub(crate) fn insert(&mut self, hash: u64, flow: &PacketSelector, path: Path) {
         let generation = self.generation;
         let has_room = |at: &usize| self.sets.get(*at).is_some_and(|set| set[1].generation != generation);

@@ -1,4 +1,4 @@
-//! What the pipeline must know about an inner packet, read in one pass over its headers.
+//! The properties of an inner packet, read in one pass over its headers.
 
 use crate::packet_selector::{Direction, PacketSelector};
 use testudo_wire::ip::{self, Protocol};
@@ -7,13 +7,13 @@ use testudo_wire::ipv6::{self, Ipv6, Ipv6Mut};
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, tcp};
 
-/// An inner packet's essentials.
+/// The properties of an inner packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inner {
     pub(crate) flow: PacketSelector,
-    /// Octets as the header says.
+    /// Octets, by the header.
     pub(crate) len: u16,
-    /// Where the TCP header stands; 0 if there is none in this packet.
+    /// Offset of the TCP header; 0 if there is none in this packet.
     tcp_at: u16,
     /// DSCP and ECN.
     pub(crate) class: u8,
@@ -51,10 +51,10 @@ impl Inner {
         let ip = Ipv6::parse(packet)?;
         let upper = ip.upper()?;
         let len = ip.total_len();
-        // The outer length could not tell more.
+        // The outer length has only 16 bits.
         let fits = Error::Length { found: len, expected: usize::from(u16::MAX) };
         let is_tcp = upper.protocol == Protocol::TCP && !upper.is_later_fragment();
-        // One that is the whole datagram is none (RFC 6946).
+        // A fragment that is the whole datagram is none (RFC 6946).
         let is_fragment = upper.fragment.is_some_and(|fragment| fragment.more || fragment.offset != 0);
         Ok(Self {
             flow: PacketSelector::of_ipv6(&ip, &upper, way)?.of_fragment(is_fragment),
@@ -66,14 +66,14 @@ impl Inner {
         })
     }
 
-    /// True if they differ in length alone.
+    /// True if they differ only in length.
     #[inline]
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let small = |inner: &Self| (inner.tcp_at, inner.class, inner.ttl, inner.df);
         self.flow == other.flow && small(self) == small(other)
     }
 
-    /// The same with another length.
+    /// The same packet with another length.
     #[inline]
     pub(crate) fn of_len(&self, len: u16) -> Self {
         Self { len, ..*self }
@@ -84,22 +84,21 @@ impl Inner {
         self.flow.is_ipv6()
     }
 
-    /// The next header that names this packet in ESP's trailer.
+    /// The next header for this packet in ESP's trailer.
     #[inline]
     pub(crate) fn next_header(&self) -> Protocol {
         if self.is_ipv6() { Protocol::IPV6 } else { Protocol::IPV4 }
     }
 
-    /// Cuts off what stands behind the packet's end: Ethernet's padding, or TFC padding (RFC 4303
-    /// §2.7).
+    /// Cuts off octets behind the packet's end: Ethernet's padding, or TFC padding (RFC 4303 §2.7).
     #[inline]
     pub(crate) fn trim(&self, buf: &mut PacketBuf<'_>) {
         let surplus = buf.len().saturating_sub(usize::from(self.len));
-        // The parser has seen that many octets.
+        // The parser has read that many octets.
         let _shrunk = buf.shrink_back(surplus);
     }
 
-    /// One hop less.
+    /// Decrements TTL or hop limit.
     #[inline]
     pub(crate) fn decrement_ttl(&self, packet: &mut [u8]) {
         if self.is_ipv6() {
@@ -124,7 +123,7 @@ impl Inner {
     }
 
     /// Lowers the MSS of a TCP segment that opens a connection, so that packets of `mtu()` octets
-    /// hold the other side's segments. True if it changed.
+    /// hold the other side's segments. Returns true if it changed.
     #[inline]
     pub(crate) fn clamp_mss(&self, packet: &mut [u8], mtu: impl FnOnce() -> u16) -> bool {
         if self.tcp_at == 0 {

@@ -8,7 +8,7 @@ mod tests;
 pub use iv::{IvAllocator, ReservedIvs, WorkerId};
 pub use sequence::{Reserved, SequenceAllocator, SequenceBlock};
 
-/// The upper half of an extended sequence number, which is authenticated and not sent (RFC 4303
+/// The upper half of an extended sequence number, which is authenticated but not sent (RFC 4303
 /// §2.2.1).
 #[inline]
 pub(crate) fn high(esn: bool, sequence: u64) -> Option<u32> {

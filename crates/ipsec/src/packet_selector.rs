@@ -1,4 +1,4 @@
-//! The fields of a packet that selectors look at (RFC 4301 §4.4.1.1), seen from our side of the
+//! The fields of a packet that selectors examine (RFC 4301 §4.4.1.1), seen from our side of the
 //! tunnel.
 
 use crate::selector::addr_bits;
@@ -9,7 +9,7 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::{Ipv6, Upper};
 
-/// Which way a packet goes: it says which of its addresses is the local one.
+/// The direction of a packet, which says which of its addresses is the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From our side to the peer's: the source is local.
@@ -29,16 +29,14 @@ pub struct PacketSelector {
     pub(crate) meta: u64,
 }
 
-/// Selectors do not look at this: it is here so that fragments are flows of their own, with a path
-/// of their own.
+/// Selectors ignore this bit: it makes fragments flows of their own, with a path of their own.
 const FRAGMENT: u64 = 1 << 18;
 const HAS_PORTS: u64 = 1 << 17;
 const IPV6: u64 = 1 << 16;
 
 impl PacketSelector {
-    /// From the fields themselves. `ports` (local, remote) is `None` where the packet has none to
-    /// look at: in later fragments, and with protocols that have none. `protocol` 0 stands for one
-    /// that cannot be known.
+    /// Builds a selector from its fields. `ports` (local, remote) is `None` if the packet has none:
+    /// in later fragments, and in protocols without ports. `protocol` 0 stands for an unknown one.
     ///
     /// `None` if the addresses are of different families.
     pub fn new(local: IpAddr, remote: IpAddr, protocol: Protocol, ports: Option<(u16, u16)>) -> Option<Self> {
@@ -75,7 +73,8 @@ impl PacketSelector {
 
     /// The fields of an IPv4 packet.
     ///
-    /// An error if the packet should have ports, or an ICMP type, and is too short for them.
+    /// # Errors
+    /// The packet should have ports, or an ICMP type, and is too short for them.
     #[inline]
     pub fn of_ipv4(packet: &Ipv4<'_>, way: Direction) -> Result<Self, Error> {
         let protocol = packet.protocol();
@@ -84,9 +83,10 @@ impl PacketSelector {
         Ok(Self::directed(way, src, dst, false, protocol, ports))
     }
 
-    /// The fields of an IPv6 packet and what stands behind its extension headers.
+    /// The fields of an IPv6 packet and of the part behind its extension headers.
     ///
-    /// An error if the packet should have ports, or an ICMP type, and is too short for them.
+    /// # Errors
+    /// The packet should have ports, or an ICMP type, and is too short for them.
     #[inline]
     pub fn of_ipv6(packet: &Ipv6<'_>, upper: &Upper<'_>, way: Direction) -> Result<Self, Error> {
         let (protocol, ports) = if !upper.is_later_fragment() {
@@ -111,8 +111,8 @@ impl PacketSelector {
         }
     }
 
-    /// The same packet with the sides exchanged: what came in through one tunnel, as it would go
-    /// out through another.
+    /// The same packet with the sides exchanged: a packet from one tunnel, as it would go out
+    /// through another.
     #[inline]
     pub(crate) fn reversed(&self) -> Self {
         let (local, remote) = (self.meta >> 48, self.meta >> 32 & 0xffff);
@@ -126,7 +126,7 @@ impl PacketSelector {
         self.meta & IPV6 != 0
     }
 
-    /// The protocol; 0 if it cannot be known.
+    /// The protocol; 0 if it is unknown.
     #[inline]
     pub fn protocol(&self) -> u8 {
         self.meta as u8
@@ -138,19 +138,19 @@ impl PacketSelector {
         self.meta & HAS_PORTS != 0
     }
 
-    /// The same as one of the fragments of a datagram, the first of them too, or as no such.
+    /// The same packet as a fragment of a datagram (the first one too), or as no fragment.
     #[inline]
     pub(crate) fn of_fragment(self, is_fragment: bool) -> Self {
         Self { meta: self.meta & !FRAGMENT | u64::from(is_fragment) << FRAGMENT.trailing_zeros(), ..self }
     }
 
-    /// True for fragments, if it was said.
+    /// True if [`Self::of_fragment`] has marked it as a fragment.
     #[inline]
     pub(crate) fn is_fragment(&self) -> bool {
         self.meta & FRAGMENT != 0
     }
 
-    /// What selectors see of the same packet's later fragments.
+    /// The fields of the same packet's later fragments.
     pub(crate) fn without_ports(&self) -> Self {
         const PORTS: u64 = !(u32::MAX as u64);
         Self { meta: self.meta & !(PORTS | HAS_PORTS | FRAGMENT), ..*self }
@@ -199,7 +199,7 @@ impl fmt::Debug for PacketSelector {
     }
 }
 
-/// Source and destination port, or what stands for them: type and code of ICMP, type of the
+/// Source and destination port, or what takes their place: type and code of ICMP, type of the
 /// mobility header (RFC 4301 §4.4.1.1).
 #[inline]
 fn ports_of(protocol: Protocol, payload: &[u8]) -> Result<Option<(u16, u16)>, Error> {

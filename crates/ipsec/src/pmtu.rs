@@ -1,9 +1,9 @@
-//! Path MTUs, as routers tell them: what may be believed of an ICMP error, and for how long.
+//! Path MTUs from routers: which ICMP errors are believed, and for how long.
 //!
-//! Nobody signs these messages (RFC 4301 §6.1.1, §8.2). They quote a packet of ours, and whoever
-//! has not seen one has to guess: both addresses, the SPI that the peer chose, and a sequence
-//! number that was sent lately. A path is never taken for less than any must bear, and what was
-//! learned grows old.
+//! These messages are not signed (RFC 4301 §6.1.1, §8.2). They quote a packet of ours, and a sender
+//! that has not seen one has to guess both addresses, the SPI that the peer chose, and a sequence
+//! number that was sent recently. A path MTU is never taken to be less than every path must allow,
+//! and what was learned expires.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,17 +11,17 @@ use std::ops::Range;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// A path may have become better after this long (RFC 1191 §6.3, RFC 8201 §4).
+/// After this time a path may have improved (RFC 1191 §6.3, RFC 8201 §4).
 pub const LIFETIME: Duration = Duration::from_secs(600);
-/// An IPv4 path that is said to take less is taken for this (RFC 1122 §3.3.3): less would only
-/// multiply packets.
+/// The least IPv4 path MTU (RFC 1122 §3.3.3). A smaller report is taken as this, because less would
+/// only multiply packets.
 pub(crate) const MIN_IPV4_MTU: u16 = 576;
-/// A packet too big for less than this is an error of the router's (RFC 8201 §4).
+/// The least IPv6 path MTU. A smaller report is a router's error (RFC 8201 §4).
 const MIN_IPV6_MTU: u16 = 1280;
-/// So many sequence numbers may have been sent since the quoted one: a second's worth of a fast
-/// line.
+/// Bound on the sequence numbers sent since the quoted one: a second's worth of a fast line.
 const MAX_NUMBERS_SINCE_QUOTED: u64 = 1 << 21;
-/// Paths that are remembered at most. Behind the last a large packet is lost now and then, no more.
+/// Bound on the remembered paths. On a path that is not remembered a large packet is lost now and
+/// then, no more.
 const MAX_PATHS: usize = 1 << 16;
 
 const ESP: u8 = 50;
@@ -30,20 +30,20 @@ const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
 const NAT_PORT: [u8; 2] = 4500_u16.to_be_bytes();
 
-/// A packet of ours was larger than a link on its way takes.
+/// A report that a packet of ours was larger than a link on its way takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {
-    /// From where we sent it.
+    /// Our address.
     pub local: IpAddr,
-    /// To where.
+    /// The destination.
     pub remote: IpAddr,
-    /// The SPI in it, which the peer chose.
+    /// SPI of the quoted packet, which the peer chose.
     pub spi: Spi,
-    /// The sequence number in it, its low half.
+    /// Low half of its sequence number.
     pub sequence: u32,
-    /// Whether there is a UDP header before it.
+    /// True if a UDP header precedes it.
     pub udp: bool,
-    /// What the link takes.
+    /// MTU of the link.
     pub mtu: u16,
 }
 
@@ -59,7 +59,7 @@ impl TooBig {
         }
         let mtu = u16::from_be_bytes([high, low]);
         let [_, _, length @ ..] = *quoted.first_chunk::<4>()?;
-        // Routers from before RFC 1191 say zero. A packet that fits was not refused.
+        // Routers from before RFC 1191 report zero. A packet that fits was not refused.
         if mtu == 0 || u16::from_be_bytes(length) <= mtu {
             return None;
         }
@@ -71,8 +71,8 @@ impl TooBig {
         Some(Self { local: local.into(), remote: remote.into(), spi, sequence, udp, mtu })
     }
 
-    /// Reads an ICMPv6 message without its IPv6 header, its checksum already proven: packet too big
-    /// (RFC 4443 §3.2).
+    /// Reads an ICMPv6 message without its IPv6 header, whose checksum was verified already: packet
+    /// too big (RFC 4443 §3.2).
     pub fn read_ipv6(icmp: &[u8]) -> Option<Self> {
         let (header, quoted) = icmp.split_first_chunk::<8>()?;
         let [2, _, _, _, mtu @ ..] = *header else { return None };
@@ -89,16 +89,16 @@ impl TooBig {
         Some(Self { local: addr(8)?.into(), remote: addr(24)?.into(), spi, sequence, udp, mtu })
     }
 
-    /// Whether the quoted number was sent lately, these being the numbers that were used.
+    /// True if the quoted number was sent recently; `used` are the used numbers.
     pub(crate) fn is_recent(&self, used: &Range<u64>) -> bool {
         let behind = (used.end as u32).wrapping_sub(self.sequence);
-        // The first has number 1: zero, which anyone can guess, was never sent.
+        // The first number is 1: zero, which anyone can guess, was never sent.
         behind != 0 && u64::from(behind) <= MAX_NUMBERS_SINCE_QUOTED.min(used.end.saturating_sub(used.start))
     }
 }
 
-/// Addresses and payload of an IPv4 packet with that protocol, not a later fragment. It may be cut
-/// off.
+/// Addresses and payload of an IPv4 packet with this protocol that is no later fragment. It may be
+/// cut off.
 fn ipv4(packet: &[u8], protocol: u8) -> Option<([Ipv4Addr; 2], &[u8])> {
     let header = packet.first_chunk::<20>()?;
     let length = usize::from(header[0] & 0x0f) * 4;
@@ -110,8 +110,8 @@ fn ipv4(packet: &[u8], protocol: u8) -> Option<([Ipv4Addr; 2], &[u8])> {
     Some(([addr(12)?, addr(16)?], packet.get(length..)?))
 }
 
-/// What is behind a Fragment header (RFC 8200 §4.5), and its protocol: of the first fragment, which
-/// has the ESP header.
+/// The payload and protocol behind a Fragment header (RFC 8200 §4.5), if it is the first fragment,
+/// which has the ESP header.
 fn first_fragment(payload: &[u8]) -> Option<(u8, &[u8])> {
     let (header, rest) = payload.split_first_chunk::<8>()?;
     let offset = u16::from_be_bytes([header[2], header[3]]) >> 3;
@@ -122,8 +122,8 @@ fn first_fragment(payload: &[u8]) -> Option<(u8, &[u8])> {
 fn esp(protocol: u8, payload: &[u8]) -> Option<(Spi, u32)> {
     let header = match protocol {
         ESP => payload,
-        // Of which routers that quote no more than RFC 792 asks for show no number: they are not
-        // believed.
+        // Routers that quote no more than RFC 792 requires show no sequence number of AH: they are
+        // not believed.
         AH => payload.get(4..)?,
         UDP if payload.starts_with(&NAT_PORT) => payload.get(8..)?,
         _ => return None,
@@ -134,7 +134,7 @@ fn esp(protocol: u8, payload: &[u8]) -> Option<(Spi, u32)> {
     (spi != 0).then(|| (Spi(spi), u32::from_be_bytes(sequence)))
 }
 
-/// The Internet checksum (RFC 1071): all ones over what bears its own.
+/// The Internet checksum (RFC 1071): all ones over octets that include their own checksum.
 #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a chunk has one octet at least"))]
 fn sum(octets: &[u8]) -> u16 {
     let words = octets.chunks(2).map(|word| u16::from_be_bytes([word[0], word.get(1).copied().unwrap_or(0)]));
@@ -145,7 +145,7 @@ fn sum(octets: &[u8]) -> u16 {
     sum as u16
 }
 
-/// What was learned of paths, by their other ends.
+/// Learned path MTUs, by remote address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathMtus(BTreeMap<IpAddr, Learned>);
 
@@ -156,8 +156,8 @@ struct Learned {
 }
 
 impl PathMtus {
-    /// A path was found to take so much, at that time. More than is known tells nothing: another
-    /// router, or an old message. The same again, and it stays known for longer.
+    /// Learns a path MTU at time `at`. A larger one than the known one means nothing: another
+    /// router, or an old message. The same one again prolongs its life.
     pub fn learn(&mut self, at: Duration, remote: IpAddr, mtu: u16) {
         let mtu = mtu.max(if remote.is_ipv6() { MIN_IPV6_MTU } else { MIN_IPV4_MTU });
         let known = self.0.get(&remote).copied().filter(|known| known.is_fresh(at));
@@ -167,8 +167,8 @@ impl PathMtus {
         }
     }
 
-    /// Whether those who know this much should hear that a path takes no more than that: it is
-    /// less, or they would forget it much earlier than who hears it now.
+    /// True if a path MTU should be published to nodes that have this table: it is less than they
+    /// know, or they would forget theirs much earlier.
     pub fn is_worth_telling(&self, now: Duration, remote: IpAddr, mtu: u16) -> bool {
         let known = self.0.get(&remote).filter(|known| known.is_fresh(now));
         known.is_none_or(|known| {
@@ -183,17 +183,17 @@ impl PathMtus {
         self.0.len() < MAX_PATHS || self.0.contains_key(&remote)
     }
 
-    /// What a path takes, if that was learned lately.
+    /// The MTU of a path, if it was learned recently.
     pub fn get(&self, now: Duration, remote: IpAddr) -> Option<u16> {
         self.0.get(&remote).filter(|learned| learned.is_fresh(now)).map(|learned| learned.mtu)
     }
 
-    /// Forgets what is too old, and names it.
+    /// Forgets expired path MTUs, and returns their addresses.
     pub fn expire(&mut self, now: Duration) -> Vec<IpAddr> {
         self.0.extract_if(.., |_, learned| !learned.is_fresh(now)).map(|(remote, _)| remote).collect()
     }
 
-    /// All of it, and how long ago it was learned.
+    /// All path MTUs, with the time since each was learned.
     pub fn all(&self, now: Duration) -> impl Iterator<Item = (IpAddr, u16, Duration)> + '_ {
         let fresh = self.0.iter().filter(move |(_, learned)| learned.is_fresh(now));
         fresh.map(move |(remote, learned)| (*remote, learned.mtu, now.saturating_sub(learned.at)))

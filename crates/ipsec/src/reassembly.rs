@@ -1,12 +1,12 @@
-//! Fragments put together, whole or not at all.
+//! Reassembly of fragments: all of a datagram or nothing.
 //!
-//! ESP never sees a fragment (RFC 4303 §3.4.1), and policies that ask for ports have to see those
-//! of all fragments or of none (RFC 4301 §7). What anybody on the way can send is kept here, so all
-//! of it is bounded: datagrams, those of one source, fragments, octets, and time. The oldest
-//! datagram has to go first. Fragments that overlap end their datagram, and all that comes of it
-//! later (RFC 5722, RFC 8200 §4.5; here for IPv4 too): nobody can show a filter other octets than
-//! us. The buffers that hold the fragments are the caller's. A fragment costs the same however many
-//! others there are.
+//! ESP never sees a fragment (RFC 4303 §3.4.1), and policies with ports must see the ports of all
+//! fragments or of none (RFC 4301 §7). Anybody on the way can send fragments, so all that is kept
+//! is bounded: datagrams, those of one source, fragments, octets, and time. The oldest datagram is
+//! dropped first. Overlapping fragments end their datagram, together with all fragments of it that
+//! come later (RFC 5722, RFC 8200 §4.5; here for IPv4 too), so nobody can show a filter other
+//! octets than us. The caller owns the buffers of the fragments. A fragment costs the same however
+//! many others there are.
 #![cfg_attr(
     not(test),
     expect(
@@ -25,13 +25,13 @@ use testudo_base::siphash::SipKey;
 use testudo_wire::fragment::{Datagram, Fragment, joined_ecn};
 use testudo_wire::ip::Ecn;
 
-/// Fragments of one datagram at most: one of 16 KiB over links that take 576 octets.
+/// Bound on the fragments of one datagram: one of 16 KiB over links with an MTU of 576 octets.
 pub const MAX_FRAGMENTS: usize = 32;
-/// A fragment that is not the last one has as much payload at least: what the smallest IPv4 link
-/// takes (RFC 791 §3.2). Smaller ones are made to hide a header, or to keep us busy (RFC 1858).
+/// The least payload of a fragment that is not the last one: what the smallest IPv4 link takes (RFC
+/// 791 §3.2). Smaller ones are made to hide a header, or to cost us time (RFC 1858).
 const MIN_FRAGMENT_LEN: u16 = 48;
 
-/// What is kept at most.
+/// Bounds on what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Datagrams.
@@ -46,27 +46,27 @@ pub struct Limits {
     pub octets: usize,
     /// Milliseconds that a datagram's fragments wait for the others.
     pub patience: u64,
-    /// Milliseconds after which another beginning of an IPv4 datagram is that of another datagram.
+    /// Milliseconds after which another first fragment with the same IPv4 identification begins
+    /// another datagram.
     pub stale: u64,
 }
 
-/// Why a fragment was lost, and with it, but for the first three, its datagram.
+/// Why a fragment was lost. In all cases but the first three its datagram is lost too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It is there already.
+    /// It has come before.
     Duplicate,
     /// Its lengths contradict each other, or it has no payload.
     Invalid,
-    /// Smaller than any link asks for.
+    /// Smaller than any link requires.
     Tiny,
-    /// It overlaps another, or contradicts it about the datagram's end.
+    /// It overlaps another, or disagrees with it about the datagram's end.
     Overlap,
-    /// The datagram is larger than may be, or in too many fragments.
+    /// The datagram is too large, or has too many fragments.
     TooLarge,
-    /// Congestion was marked on some fragments of a datagram that cannot carry the mark (RFC 3168
-    /// §5.3).
+    /// Some fragments of a datagram carry a congestion mark that others cannot (RFC 3168 §5.3).
     Ecn,
-    /// It had to make room for a later one.
+    /// It was displaced by a later one.
     Displaced,
     /// The others did not come in time.
     Timeout,
@@ -84,7 +84,7 @@ impl<F, S: FnMut(F, Loss)> Sink<F> for S {
     }
 }
 
-/// What tells a datagram from all others: only fragments that came the same way belong together.
+/// The identity of a datagram: only fragments that came the same way belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DatagramKey {
     way: u32,
@@ -104,7 +104,7 @@ impl TableKey for DatagramKey {
     }
 }
 
-/// Who sends fragments.
+/// A source of fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SourceKey {
     addr: u128,
@@ -126,10 +126,10 @@ struct PendingDatagram<F> {
     pieces: StoredFragments<F>,
 }
 
-/// What there is of one source.
+/// What is kept of one source.
 #[derive(Clone, Copy, Debug)]
 struct SourceUse {
-    /// Oldest first.
+    /// Its datagrams, oldest first.
     list: PlaceList,
     datagrams: usize,
     fragments: usize,
@@ -139,24 +139,24 @@ impl SourceUse {
     const NOTHING: Self = Self { list: PlaceList::EMPTY, datagrams: 0, fragments: 0 };
 }
 
-/// Datagrams that are not whole yet.
+/// Incomplete datagrams.
 #[derive(Debug)]
 pub struct Reassembler<F> {
     limits: Limits,
     names: KeyTable<DatagramKey>,
-    /// By the places of names.
+    /// By the places of the datagrams' keys.
     entries: Vec<PendingDatagram<F>>,
-    /// All of them, oldest first.
+    /// All datagrams, oldest first.
     ages: PlaceList,
     ages_chain: Chain,
     sources: KeyTable<SourceKey>,
-    /// By the places of sources.
+    /// By the places of the sources.
     shares: Vec<SourceUse>,
     shares_chain: Chain,
     held: usize,
 }
 
-/// A datagram of which all fragments are there.
+/// A datagram with all of its fragments.
 #[derive(Debug)]
 pub struct Whole<F> {
     list: ArrayVec<StoredFragment<F>, MAX_FRAGMENTS>,
@@ -175,7 +175,7 @@ impl<F: AsRef<[u8]>> Whole<F> {
         self.list.len()
     }
 
-    /// Writes the packet. False if there is no room for it.
+    /// Writes the packet. Returns false if it does not fit.
     #[must_use]
     pub fn write(&self, out: &mut [u8]) -> bool {
         let Some(first) = self.list.first() else { return false };
@@ -195,8 +195,8 @@ impl<F: AsRef<[u8]>> Whole<F> {
 }
 
 impl<F: AsRef<[u8]>> Reassembler<F> {
-    /// Nothing is kept yet; all memory is there already. Places are found by the key, which
-    /// strangers must not know.
+    /// An empty reassembler, with all of its memory. The key of the hash must be unknown to
+    /// strangers.
     pub fn new(limits: Limits, key: SipKey) -> Self {
         let places = limits.datagrams;
         let entry = || PendingDatagram { since: 0, source: 0, pieces: StoredFragments::new() };
@@ -213,17 +213,17 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         }
     }
 
-    /// Fragments that are kept.
+    /// The number of kept fragments.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// True if there is nothing to [`Self::expire`] in time.
+    /// True if there is nothing to [`Self::expire`].
     pub fn is_empty(&self) -> bool {
         self.ages.first().is_none()
     }
 
-    /// Takes a fragment that came some way. Answers the datagram if that was all that it lacked.
+    /// Adds a fragment that came in a certain way. Returns the datagram if it is whole now.
     pub fn add(
         &mut self,
         packet: F,
@@ -245,7 +245,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
             .or_else(|| self.begin(name, source, now, sink))
             .filter(|place| self.make_room(*place, sink));
         let Some(place) = place else {
-            // It was the oldest, and had to make room for itself.
+            // The datagram was the oldest, and was displaced by its own fragment.
             sink.lose(packet, Loss::Displaced);
             return None;
         };
@@ -266,7 +266,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         }
     }
 
-    /// Lets go of what has waited for too long.
+    /// Drops datagrams that have waited for too long.
     pub fn expire(&mut self, now: u64, sink: &mut impl Sink<F>) {
         while let Some(oldest) = self.ages.first() {
             if now.saturating_sub(self.entries[usize::from(oldest)].since) < self.limits.patience {
@@ -276,15 +276,15 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         }
     }
 
-    /// Lets go of everything.
+    /// Drops all datagrams.
     pub fn clear(&mut self, sink: &mut impl Sink<F>) {
         while let Some(oldest) = self.ages.first() {
             self.remove(oldest, Loss::Timeout, sink);
         }
     }
 
-    /// Lets go of half a datagram whose identification has come again: IPv4 has few (RFC 4963).
-    /// True if it has.
+    /// Drops an incomplete datagram whose identification is used again: IPv4 has few (RFC 4963).
+    /// Returns true if it has.
     fn replace(
         &mut self,
         place: PlaceIndex,
@@ -302,7 +302,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         is_stale
     }
 
-    /// A place for a datagram of which nothing is there.
+    /// Makes a place for a new datagram.
     fn begin(
         &mut self,
         name: Hashed<DatagramKey>,
@@ -323,7 +323,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         {
             self.remove(oldest, Loss::Displaced, sink);
         }
-        // A source that has lost its only datagram is gone too.
+        // A source whose only datagram was dropped is gone too.
         let source = self.sources.find(&source).or_else(|| self.sources.insert(source))?;
         let place = self.names.insert(name)?;
         self.entries[usize::from(place)] =
@@ -335,12 +335,12 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         Some(place)
     }
 
-    /// Makes room for one more fragment of a datagram. False if to make room was to give up this
-    /// datagram.
+    /// Makes room for one more fragment of a datagram. Returns false if this datagram had to be
+    /// dropped for it.
     fn make_room(&mut self, place: PlaceIndex, sink: &mut impl Sink<F>) -> bool {
         let source = usize::from(self.entries[usize::from(place)].source);
         let mut is_there = true;
-        // What is spoilt has no fragments, and goes on the way.
+        // A spoilt datagram has no fragments, and is removed on the way.
         while is_there && self.shares[source].fragments >= self.limits.fragments_per_source {
             let Some(oldest) = self.shares[source].list.first() else { break };
             self.remove(oldest, Loss::Displaced, sink);
@@ -354,7 +354,7 @@ impl<F: AsRef<[u8]>> Reassembler<F> {
         is_there
     }
 
-    /// Lets go of a datagram's fragments, and of those that are still to come.
+    /// Drops a datagram's fragments, and those that are still to come.
     fn spoil(&mut self, place: PlaceIndex, why: Loss, sink: &mut impl Sink<F>) {
         let entry = &mut self.entries[usize::from(place)];
         entry.pieces.spoilt = Some(why);

@@ -1,5 +1,5 @@
-//! Security associations: what IKE hands to the packet pipeline when it establishes a Child SA, and
-//! what the pipeline makes of it.
+//! Security associations: the parameters that IKE hands over when it establishes a Child SA, and
+//! the SAs that the pipeline builds from them.
 
 mod algorithm;
 mod counters;
@@ -32,7 +32,7 @@ impl std::fmt::Debug for KeyMaterial {
     }
 }
 
-/// Encapsulation of ESP between the two gateways.
+/// How ESP is encapsulated between the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encapsulation {
     /// ESP right behind the outer IP header.
@@ -41,18 +41,17 @@ pub enum Encapsulation {
     Udp,
 }
 
-/// What of a packet is protected (RFC 4301 §4.1).
+/// The protected part of a packet (RFC 4301 §4.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// All of it, inside another packet between the gateways.
     #[default]
     Tunnel,
-    /// What its IP header carries: for packets that the two ends of the SA themselves exchange.
+    /// The payload of its IP header: for packets between the two ends of the SA themselves.
     Transport,
 }
 
-/// Whether copying of DSCP and ECN between the headers is wanted (strongSwan: copy_dscp, copy_ecn,
-/// copy_df).
+/// Which header fields are copied (strongSwan: copy_dscp, copy_ecn, copy_df).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderCopy {
     /// Copy DSCP from the inner to the outer header.
@@ -71,14 +70,14 @@ impl Default for HeaderCopy {
     }
 }
 
-/// A Child SA pair: everything that the data plane needs, and nothing else.
+/// A Child SA pair: all parameters of the data plane, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildSaParams {
-    /// SPI that we chose; arrives in packets to us.
+    /// The SPI that we chose, in packets to us.
     pub spi_in: Spi,
-    /// SPI that the peer chose; stands in packets that we send.
+    /// The SPI that the peer chose, in packets from us.
     pub spi_out: Spi,
-    /// The same both ways.
+    /// The algorithm of both directions.
     pub algorithm: EspAlgorithm,
     /// Key of packets to us.
     pub key_in: KeyMaterial,
@@ -96,16 +95,16 @@ pub struct ChildSaParams {
     pub local: SocketAddr,
     /// The peer's outer address; the port counts with [`Encapsulation::Udp`].
     pub remote: SocketAddr,
-    /// How ESP crosses.
+    /// Encapsulation of ESP.
     pub encapsulation: Encapsulation,
-    /// What is protected. With [`Mode::Transport`] both sides' selectors are the outer addresses.
+    /// The protected part. With [`Mode::Transport`] both sides' selectors are the outer addresses.
     pub mode: Mode,
     /// Header fields that cross the tunnel.
     pub copy: HeaderCopy,
 }
 
 impl ChildSaParams {
-    /// The same Child SA as the other end sees it, if that wants the same of it.
+    /// The same Child SA as the other end sees it, if that end is configured alike.
     pub fn mirrored(&self) -> Self {
         Self {
             spi_in: self.spi_out,
@@ -120,7 +119,7 @@ impl ChildSaParams {
         }
     }
 
-    /// The selectors, ready for comparing.
+    /// The selectors, prepared for comparing.
     fn selectors(&self) -> Result<SelectorPair, Error> {
         for (list, side) in [(&self.local_ts, "local"), (&self.remote_ts, "remote")] {
             if list.is_empty() {

@@ -1,8 +1,8 @@
-//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), in two steps, block of slots and
-//! slot.
+//! The inbound half of the SAD: SAs by SPI (RFC 4301 §4.4.2), found in two steps, block of slots
+//! and slot.
 //!
-//! Blocks are allocated by control and handed in, so that workers never allocate. Slots are taken
-//! out of as few blocks as will do, but in each shard.
+//! Control allocates blocks and hands them in, so that workers never allocate. Slots are taken from
+//! as few blocks as possible, but in each shard.
 
 use crate::sa::InboundSa;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SLOTS_PER_BLOCK_BITS: u32 = 6;
 const SLOTS_PER_BLOCK: usize = 1 << SLOTS_PER_BLOCK_BITS;
 const BLOCKS: usize = 1 << (u32::BITS - TAG_BITS - SLOTS_PER_BLOCK_BITS);
 
-/// Neighbouring slots of one shard, all empty at first.
+/// Adjacent slots of one shard, all empty at first.
 #[derive(Clone, Debug)]
 pub struct SlotBlock {
     number: usize,
@@ -24,17 +24,17 @@ pub struct SlotBlock {
 }
 
 impl SlotBlock {
-    /// The empty block that has the slot of that SPI.
+    /// The empty block with the slot of this SPI.
     pub fn of(spi: Spi) -> Self {
         Self { number: Self::number_of(spi), slots: [const { None }; SLOTS_PER_BLOCK] }
     }
 
-    /// Which block has the slot of an SPI.
+    /// Number of the block with the slot of this SPI.
     pub fn number_of(spi: Spi) -> usize {
         (spi.0 >> (TAG_BITS + SLOTS_PER_BLOCK_BITS)) as usize
     }
 
-    /// Which block it is.
+    /// Number of the block.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -59,7 +59,7 @@ impl Sad {
         self.blocks.get_mut(SlotBlock::number_of(spi))?.as_mut()?.slots.get_mut(slot(spi))
     }
 
-    /// Adds a block. Gives it back if it is there already.
+    /// Adds a block. Returns it if it exists already.
     pub(crate) fn add_slots(&mut self, block: Box<SlotBlock>) -> Option<Box<SlotBlock>> {
         match self.blocks.get_mut(block.number) {
             Some(place) if place.is_none() => {
@@ -70,8 +70,8 @@ impl Sad {
         }
     }
 
-    /// Puts an SA into its slot and returns what was there. Gives the SA back if its block is not
-    /// there.
+    /// Puts an SA into its slot and returns the former one. Returns the SA as an error if its block
+    /// does not exist.
     pub(crate) fn insert(&mut self, sa: Arc<InboundSa>) -> Result<Option<Arc<InboundSa>>, Arc<InboundSa>> {
         match self.slot_mut(sa.spi()) {
             Some(slot) => Ok(slot.replace(sa)),
@@ -79,13 +79,13 @@ impl Sad {
         }
     }
 
-    /// Takes the SA with exactly this SPI out.
+    /// Removes the SA with exactly this SPI.
     pub(crate) fn remove(&mut self, spi: Spi) -> Option<Arc<InboundSa>> {
         self.slot_mut(spi)?.take_if(|sa| sa.spi() == spi)
     }
 
-    /// Asks for SAs, step by step: what the next step reads is on its way before the first of it is
-    /// needed. The SPIs may be anybody's; beside each stand the octets of its packet.
+    /// Prefetches SAs, step by step: what the next step reads is on its way before the first of it
+    /// is needed. The SPIs may be from any sender; each comes with the octets of its packet.
     #[inline]
     pub(crate) fn prefetch(&self, wanted: &[(Spi, u16)]) {
         let slot_of =

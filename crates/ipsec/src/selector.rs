@@ -36,8 +36,8 @@ impl AddrRange {
     }
 }
 
-/// What one side of an SA may carry. Ports are those of that side; for ICMP the "port" is type:8 |
-/// code:8.
+/// The packets that one side of an SA may carry. Ports are those of that side; for ICMP the "port"
+/// is type:8 | code:8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TrafficSelector {
     /// Addresses of that side.
@@ -56,12 +56,12 @@ impl TrafficSelector {
         Self { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
     }
 
-    /// True if the selector takes every port, and packets without one.
+    /// True if the selector accepts every port, and packets without one.
     pub fn is_any_port(&self) -> bool {
         self.port_start == 0 && self.port_end == u16::MAX
     }
 
-    /// What both take; `None` if that is nothing.
+    /// The packets that both accept; `None` if there are none.
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let (a, b) = (&self.addrs, &other.addrs);
         let addrs = AddrRange::new(a.start.max(b.start), a.end.min(b.end))
@@ -85,13 +85,13 @@ impl TrafficSelector {
         (start <= end).then_some((start, end))
     }
 
-    /// True if the selector takes only packets that have no port to look at (RFC 4301 §4.4.1.1).
+    /// True if the selector accepts only packets that show no port (RFC 4301 §4.4.1.1).
     pub fn is_opaque(&self) -> bool {
         self.port_start > self.port_end
     }
 }
 
-/// An address as a number; the family is kept beside it.
+/// An address as a number; the family is kept separately.
 pub(crate) fn addr_bits(addr: IpAddr) -> u128 {
     match addr {
         IpAddr::V4(addr) => u128::from(addr.to_bits()),
@@ -99,7 +99,7 @@ pub(crate) fn addr_bits(addr: IpAddr) -> u128 {
     }
 }
 
-/// A traffic selector ready for comparing.
+/// A traffic selector prepared for comparing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SideSelector {
     start: u128,
@@ -160,11 +160,11 @@ impl SideSelector {
     }
 }
 
-/// The selectors of a policy or an SA: what both sides may be. Every combination of a local and a
-/// remote one is meant (RFC 7296 §2.9). Clones share them.
+/// The selectors of a policy or an SA, of both sides. Every combination of a local and a remote one
+/// is meant (RFC 7296 §2.9). Clones share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorPair {
-    /// Those of our side, then those of the peer's: in one piece, because there are very many.
+    /// Those of our side, then those of the peer's: in one allocation, because there are very many.
     sides: Arc<[SideSelector]>,
     local: u32,
 }
@@ -176,7 +176,7 @@ impl SelectorPair {
         Self { sides, local: local.len() as u32 }
     }
 
-    /// True if both name the same, in whatever order.
+    /// True if both contain the same selectors, in any order.
     pub fn is_same_set(&self, other: &Self) -> bool {
         let sides = |pair: &Self| {
             let sorted = |mut side: Vec<TrafficSelector>| {
@@ -191,7 +191,7 @@ impl SelectorPair {
         self == other || sides(self) == sides(other)
     }
 
-    /// Lets go of its own memory for that of an equal pair.
+    /// Frees its own memory and shares that of an equal pair.
     pub(crate) fn share(&mut self, other: &Self) {
         if self == other {
             self.clone_from(other);
@@ -208,7 +208,7 @@ impl SelectorPair {
         self.remote().iter().filter_map(SideSelector::selector)
     }
 
-    /// Asks for the first of each side, where they are few: what most SAs have.
+    /// Prefetches the first selector of each side, if there are few, as in most SAs.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(side) = self.sides.first() {
@@ -229,13 +229,13 @@ impl SelectorPair {
         self.sides.get(self.local as usize..).unwrap_or_default()
     }
 
-    /// How wide the narrowest range of our side that has the packet's local address is: the number
-    /// of bits of the distance between its ends.
+    /// The width of the narrowest local range that holds the packet's local address: the number of
+    /// bits of the distance between its ends.
     pub(crate) fn local_width(&self, packet: &PacketSelector) -> Option<u8> {
         width(self.local(), packet.local, packet.is_ipv6())
     }
 
-    /// The same for the peer's side.
+    /// The width of the narrowest remote range that holds the packet's remote address.
     pub(crate) fn remote_width(&self, packet: &PacketSelector) -> Option<u8> {
         width(self.remote(), packet.remote, packet.is_ipv6())
     }
@@ -246,7 +246,7 @@ impl SelectorPair {
         let family = self.local().iter().filter(|side| side.v6 == v6);
         let mut ranges: Vec<(u128, u128)> = family.map(|side| (side.start, side.end)).collect();
         ranges.sort_unstable();
-        // The first address that no range so far has.
+        // The first address that no range so far holds.
         let mut next = 0;
         for (start, end) in ranges {
             if start > next || end == last {
@@ -257,12 +257,12 @@ impl SelectorPair {
         false
     }
 
-    /// True if they take nothing but ESP.
+    /// True if they accept only ESP.
     pub fn take_esp_alone(&self) -> bool {
         self.sides.iter().all(|side| side.protocol == Protocol::ESP.0)
     }
 
-    /// True if something asks for more than addresses.
+    /// True if a selector examines more than addresses.
     pub(crate) fn asks_for_ports(&self) -> bool {
         self.sides.iter().any(|side| side.protocol != 0 || side.ports != Ports::Any)
     }
@@ -271,7 +271,7 @@ impl SelectorPair {
     /// with certain ports.
     pub(crate) fn accepts_but_for_ports(&self, packet: &PacketSelector) -> bool {
         let accepts = |side: &SideSelector, addr| {
-            // Of IPv6 another extension header may hide it.
+            // In IPv6 another extension header may hide it.
             let unknown = packet.protocol() == 0 && packet.is_ipv6();
             side.is_around(packet, addr) && (unknown || [0, packet.protocol()].contains(&side.protocol))
         };
@@ -279,7 +279,7 @@ impl SelectorPair {
             && self.remote().iter().any(|side| accepts(side, packet.remote))
     }
 
-    /// True if the packet is accepted because it is one that has no ports to look at.
+    /// True if the packet is accepted only because it shows no ports.
     pub(crate) fn wants_no_ports(&self, packet: &PacketSelector) -> bool {
         let opaque = |side: &SideSelector, addr| side.ports == Ports::Opaque && side.accepts(packet, addr, 0);
         self.accepts(packet)
@@ -287,7 +287,7 @@ impl SelectorPair {
                 || self.remote().iter().any(|side| opaque(side, packet.remote)))
     }
 
-    /// True if the packet lies inside on both sides.
+    /// True if the packet is inside on both sides.
     #[inline]
     pub fn accepts(&self, packet: &PacketSelector) -> bool {
         self.local().iter().any(|side| side.accepts(packet, packet.local, packet.local_port()))

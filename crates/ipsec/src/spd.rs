@@ -1,7 +1,7 @@
 //! The security policy database (RFC 4301 §4.4.1): ordered policies.
 //!
-//! Changes reach workers as a whole new SPD, which shares with the former one what has not changed.
-//! Neither a change nor a look-up walks all policies: see the module `index`.
+//! Workers receive changes as a whole new SPD, which shares its unchanged parts with the former
+//! one. Neither a change nor a look-up walks all policies: see the module `index`.
 
 mod index;
 mod trie;
@@ -16,16 +16,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use testudo_wire::ip::Protocol;
 
-/// The most policies that an SPD holds.
+/// Bound on the policies of an SPD.
 pub const MAX_POLICIES: usize = 1 << 20;
 
-/// Number of a protecting policy. Tables are indexed by it: hand out small numbers, and reuse those
-/// that are free.
+/// Number of a protecting policy. Tables are indexed by it: allot small numbers, and reuse free
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyId(pub u32);
 
 impl PolicyId {
-    /// Numbers are less than this.
+    /// All numbers are below this.
     pub const LIMIT: u32 = MAX_POLICIES as u32;
 
     #[inline]
@@ -34,68 +34,68 @@ impl PolicyId {
     }
 }
 
-/// What happens to matching traffic.
+/// The action on matching traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Only through the SA of this policy.
+    /// Send it only through the SA of this policy.
     Protect(PolicyId),
-    /// In clear.
+    /// Pass it in clear.
     Bypass,
-    /// Not at all.
+    /// Drop it.
     Discard,
 }
 
 /// An entry of the SPD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Lower is looked at first; among equals, the one that was given first.
+    /// Lower is examined first; among equals, the policy that was given first.
     pub priority: u32,
     /// Our side.
     pub local: Vec<TrafficSelector>,
     /// The peer's side.
     pub remote: Vec<TrafficSelector>,
-    /// What happens.
+    /// The action.
     pub action: Action,
 }
 
-/// What the SPD says about an outbound packet.
+/// The SPD's decision on an outbound packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A policy matches.
     Act(Action),
-    /// None does; the default is to discard (RFC 4301 §5.1).
+    /// No policy matches; the default is to discard (RFC 4301 §5.1).
     NoPolicy,
 }
 
-/// What the SPD says about a packet that came in without protection (RFC 4301 §5.2).
+/// The SPD's decision on a packet that came in without protection (RFC 4301 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboundClear {
     /// It may pass.
     Bypass,
     /// It must be dropped: it should have been protected, or should not have come at all.
     Drop(DropReason),
-    /// No policy knows it.
+    /// No policy matches.
     NoPolicy,
 }
 
-/// Where a policy stands: the lower one is looked at first.
+/// The precedence of a policy: the lowest one is examined first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// What counts first.
+    /// Compared first.
     pub priority: u32,
-    /// What counts among equals.
+    /// Compared among equal priorities.
     pub place: u64,
-    /// What counts among the parts of a policy that stands in several places.
+    /// Compared among the parts of a policy that stands in several places.
     pub part: u32,
 }
 
-/// The policies, ready for look-up. A clone costs nothing: it shares with the original what is
-/// equal in both, so that one can be changed in a few steps while a worker uses the other.
+/// The policies, ready for look-up. A clone costs nothing: it shares all equal parts with the
+/// original, so that one can be changed in a few steps while a worker uses the other.
 #[derive(Clone, Debug, Default)]
 pub struct Spd {
     index: Index,
     len: usize,
-    /// Policies that ask for more than addresses.
+    /// Number of policies that examine more than addresses.
     with_ports: usize,
     /// Policies for ESP of our own: see [`Spd::insert_around`].
     around: Index,
@@ -132,7 +132,7 @@ impl Spd {
         Self::default()
     }
 
-    /// Adds a policy. No two have rank or, if they protect, number in common.
+    /// Adds a policy. No two may share a rank or, if they protect, a number.
     pub fn insert(&mut self, rank: Rank, selectors: &SelectorPair, action: Action) -> Result<(), Error> {
         self.check_one_more(selectors, action)?;
         self.index.insert(&Arc::new(RankedPolicy { rank, selectors: selectors.clone(), action }));
@@ -141,8 +141,7 @@ impl Spd {
         Ok(())
     }
 
-    /// Takes out the policy that was added with that rank and these selectors. False if there is
-    /// none.
+    /// Removes the policy with this rank and these selectors. Returns false if there is none.
     pub fn remove(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
         let removed = self.index.remove(selectors, rank);
         self.len -= usize::from(removed);
@@ -158,9 +157,9 @@ impl Spd {
         }
     }
 
-    /// Adds a policy of AH for ESP of our own: what SAs of ESP between these ends have made goes
-    /// through the policy's SA too, and what comes for them must have come through one such (a
-    /// bundle: RFC 4301 §4.3, appendix E). No other packet is its concern.
+    /// Adds a policy of AH for ESP of our own (a bundle: RFC 4301 §4.3, appendix E). Packets of ESP
+    /// SAs between these ends go through the policy's SA too, and ESP packets for those SAs must
+    /// have come through such an SA. The policy concerns no other packet.
     pub fn insert_around(&mut self, rank: Rank, selectors: &SelectorPair, id: PolicyId) -> Result<(), Error> {
         let action = Action::Protect(id);
         self.check_one_more(selectors, action)?;
@@ -170,7 +169,7 @@ impl Spd {
         Ok(())
     }
 
-    /// Takes out the policy that was added like that. False if there is none.
+    /// Removes a policy that [`Self::insert_around`] added. Returns false if there is none.
     pub fn remove_around(&mut self, rank: Rank, selectors: &SelectorPair) -> bool {
         let removed = self.around.remove(selectors, rank);
         self.len -= usize::from(removed);
@@ -220,14 +219,13 @@ impl Spd {
         self.index.first(packet).map_or(Decision::NoPolicy, |entry| Decision::Act(entry.action))
     }
 
-    /// True if a packet without ports, a later fragment, might have been meant by a policy that
-    /// stands before the one that it matches. Not if that one wants such packets itself (OPAQUE:
-    /// RFC 4301 §7.2).
+    /// True if a packet without ports, a later fragment, might match a policy before the one that
+    /// it matches. False if that policy itself asks for such packets (OPAQUE: RFC 4301 §7.2).
     pub fn needs_ports(&self, later: &PacketSelector) -> bool {
         self.with_ports > 0 && self.index.needs_ports(later, |_| true)
     }
 
-    /// The same for policies that would not let it pass in clear.
+    /// [`Self::needs_ports`], counting only policies that would not let it pass in clear.
     pub(crate) fn may_hold_back(&self, later: &PacketSelector) -> bool {
         self.with_ports > 0 && self.index.needs_ports(later, RankedPolicy::holds_back)
     }
@@ -239,7 +237,7 @@ impl Spd {
         self.index.held_back(packet)
     }
 
-    /// Judges a packet that came in clear; `packet` is seen from our side ([`Direction::In`]).
+    /// Decides on a packet that came in clear. `packet` is seen from our side ([`Direction::In`]).
     ///
     /// [`Direction::In`]: crate::packet_selector::Direction::In
     pub fn inbound_clear(&self, packet: &PacketSelector) -> InboundClear {
@@ -252,7 +250,7 @@ impl Spd {
     }
 }
 
-/// True if that many bits are all that an address of the packet's family has.
+/// True if this many bits are all bits of an address of the packet's family.
 pub(crate) fn is_everything(packet: &PacketSelector, width: Option<u8>) -> bool {
     width == Some(if packet.is_ipv6() { 128 } else { 32 })
 }

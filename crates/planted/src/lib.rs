@@ -1,10 +1,10 @@
-//! Bugs on purpose. Checks that never fail prove nothing, so the simulator plants one bug after the
+//! Planted bugs. Checks that never fail prove nothing, so the simulator plants one bug after the
 //! other and must find each.
 //!
-//! A place that can be planted asks [`planted`]. In a build for use the answer is a constant
-//! `false` and the place vanishes. With debug assertions a switch of the thread decides, which only
-//! the simulator sets: so that the tests need no build of their own. A gateway without debug
-//! assertions refuses to compile with a switch.
+//! Code that can contain a bug asks [`planted`]. In a production build the answer is the constant
+//! `false` and the code vanishes. With debug assertions a thread-local switch decides, which only
+//! the simulator sets, so that the tests need no build of their own. A gateway without debug
+//! assertions refuses to compile with the switch.
 #![forbid(unsafe_code)]
 
 /// True if bugs are compiled in.
@@ -33,14 +33,14 @@ macro_rules! plants {
 }
 
 plants! {
-    /// The end of one block of sequence numbers and the beginning of the next are taken for one
+    /// The end of one block of sequence numbers and the beginning of the next are treated as one
     /// block.
     BlockGap = "block-gap",
-    /// Who takes an SA over begins with an empty replay window.
+    /// A node that takes an SA over begins with an empty replay window.
     NoFloor = "no-floor",
-    /// A node sends and accepts however long nobody has heard it.
+    /// A node sends and accepts however long no other node has heard it.
     NoFence = "no-fence",
-    /// An owner does not hear that its standby has sent for it, and goes on with lower numbers.
+    /// An owner does not learn that its standby has sent for it, and goes on with lower numbers.
     OwnerNotTold = "owner-not-told",
     /// A node carries the packets of shards that are not its own.
     ShardNotChecked = "shard-not-checked",
@@ -50,34 +50,34 @@ plants! {
     LeaseWithoutMajority = "lease-without-majority",
     /// Shards are taken over at once, while their old owner may still rely on having been heard.
     PromiseIgnored = "promise-ignored",
-    /// Each node takes the members of a view in the order in which its engine tells them.
+    /// Each node uses the members of a view in the order in which its engine reports them.
     UnsortedView = "unsorted-view",
-    /// An IKE message leaves before anybody else holds what it depends on.
+    /// An IKE message leaves before any other node holds the state that it depends on.
     AnswerBeforeStable = "answer-before-stable",
-    /// An IKE SA is told to the others once, and not what changes in it: who takes it over encrypts
+    /// An IKE SA is published once, and its changes are not: the node that takes it over encrypts
     /// answers again.
     UpdatesNotReplicated = "updates-not-replicated",
     /// A block of sequence numbers is used before all know that it was granted.
     BlockBeforeStable = "block-before-stable",
     /// Owner and standby are granted the same sequence numbers.
     SameBlock = "same-block",
-    /// The standby is whoever comes next among those whom a node does not suspect.
+    /// The standby is the next rank among the nodes that this node does not suspect.
     StandbyBySuspicion = "standby-by-suspicion",
     /// All nodes make IVs under the same sender ID.
     NoSenderId = "no-sender-id",
     /// The slot of an SPI does not rest after use.
     SpiReusedAtOnce = "spi-reused-at-once",
-    /// Who gives a shard away does not tell up to where it took packets in last.
+    /// A node that gives a shard away does not publish its last high-water marks.
     LastEdgesNotTold = "last-edges-not-told",
-    /// A node that hears what the others are configured with forgets what was changed meanwhile.
+    /// A node that receives the others' configuration forgets changes made meanwhile.
     CommandsMissed = "commands-missed",
-    /// A fresh node counts what it is told beside the engine as heard when its place has come.
+    /// A fresh node counts a bulk transfer as received when its position in the order has come.
     RestNotAwaited = "rest-not-awaited",
-    /// A peer that comes anew at one node keeps the IKE SAs that others have with it.
+    /// A peer that connects again to one node keeps its IKE SAs on others.
     OlderStay = "older-stay",
 }
 
-/// True while that bug is planted here.
+/// True while this bug is planted here.
 #[inline(always)]
 pub fn planted(plant: Plant) -> bool {
     switch::is_on(plant)

@@ -1,5 +1,5 @@
-//! AH's own header, and what of a packet its integrity check covers (RFC 4302). The check itself is
-//! not known here.
+//! AH's header, and the part of a packet that its integrity check covers (RFC 4302). The check
+//! itself is made elsewhere.
 
 use crate::Error;
 use crate::ip::{self, Protocol};
@@ -17,7 +17,7 @@ const ZEROS: [u8; 256] = [0; 256];
 /// An AH header whose length has been checked against the octets that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ah<'a> {
-    /// What follows.
+    /// The next header.
     pub next: Protocol,
     /// Security Parameters Index.
     pub spi: u32,
@@ -25,7 +25,7 @@ pub struct Ah<'a> {
     pub sequence: u32,
     /// The ICV with its padding.
     pub icv: &'a [u8],
-    /// What follows.
+    /// The octets after the header.
     pub payload: &'a [u8],
 }
 
@@ -44,14 +44,14 @@ impl<'a> Ah<'a> {
     }
 }
 
-/// Octets of a header with an ICV of so many: a multiple of four, and of eight in IPv6 (RFC 4302
-/// §2.6).
+/// Octets of a header with an ICV of `icv` octets: a multiple of four, and of eight in IPv6 (RFC
+/// 4302 §2.6).
 pub const fn header_len(icv: usize, v6: bool) -> usize {
     (HEADER + icv).next_multiple_of(if v6 { 8 } else { 4 })
 }
 
-/// Fills `header`, whose octets say how long it is, with an ICV of zeros. False, and nothing
-/// changed, if no header is as long.
+/// Fills `header` with an ICV of zeros. Returns false, and changes nothing, if no header has its
+/// length.
 #[must_use]
 pub fn write(header: &mut [u8], next: Protocol, spi: u32, sequence: u32) -> bool {
     let len = header.len();
@@ -65,14 +65,14 @@ pub fn write(header: &mut [u8], next: Protocol, spi: u32, sequence: u32) -> bool
     true
 }
 
-/// Tells `covered`, piece by piece, the octets of a packet that the ICV covers (RFC 4302 §3.3.3):
-/// all that does not change on the way as it is, what changes predictably as its receiver sees it,
-/// and zeros for the rest. AH stands at `at`, and its ICV has `icv` octets. The high half of an
-/// extended sequence number is the caller's to add.
+/// Calls `covered`, piece by piece, with the octets of a packet that the ICV covers (RFC 4302
+/// §3.3.3): immutable fields as they are, predictable ones as the receiver sees them, and zeros for
+/// the rest. AH is at offset `at`, and its ICV has `icv` octets. The caller adds the high half of
+/// an extended sequence number.
 ///
-/// Refused: a packet that is none, or whose headers cannot be told ahead: a source route of IPv4
-/// that does not end here, a routing header of IPv6 of another type than 0 and 2, a fragment header
-/// before AH.
+/// # Errors
+/// The octets are no packet, or its headers cannot be predicted: an IPv4 source route that does not
+/// end here, an IPv6 routing header of a type other than 0 and 2, or a fragment header before AH.
 pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8])) -> Result<(), Error> {
     let total = match ip::version(packet) {
         Some(4) => {
@@ -100,7 +100,7 @@ pub fn cover(packet: &[u8], at: usize, icv: usize, mut covered: impl FnMut(&[u8]
     Ok(())
 }
 
-/// Whether [`cover`] will take the headers of a packet before `at`, where AH is to stand.
+/// Whether [`cover`] accepts the headers of a packet before `at`, where AH will be.
 pub fn check_headers(packet: &[u8], at: usize) -> Result<(), Error> {
     match ip::version(packet) {
         Some(4) => cover_v4(&Ipv4::parse(packet)?, at, &mut |_| ()),
@@ -133,7 +133,7 @@ fn cover_v4(ip: &Ipv4<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
         covered(if is_kept { option } else { ZEROS.get(..option.len()).unwrap_or_default() });
         options = rest;
     }
-    // The end of the list, and what fills the last word.
+    // The end of the list, and the padding of the last word.
     covered(options);
     Ok(())
 }
@@ -171,12 +171,12 @@ fn cover_v6(ip: &Ipv6<'_>, at: usize, covered: &mut impl FnMut(&[u8])) -> Result
             Ok(())
         }
         Protocol::HOP_BY_HOP | Protocol::DEST_OPTIONS => cover_options(header, covered),
-        // It is not seen by AH.
+        // AH does not see it.
         _ => Err(Error::Options),
     })
 }
 
-/// Options of IPv6: a bit of the type says that routers change what is inside (RFC 8200 §4.2).
+/// Options of IPv6: a bit of the type says that routers change the value (RFC 8200 §4.2).
 fn cover_options(header: &[u8], covered: &mut impl FnMut(&[u8])) -> Result<(), Error> {
     const PAD1: u8 = 0;
     const CHANGES: u8 = 0x20;
@@ -197,12 +197,12 @@ fn cover_options(header: &[u8], covered: &mut impl FnMut(&[u8])) -> Result<(), E
     Ok(())
 }
 
-/// A routing header whose end can be told: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4),
+/// A routing header with a predictable end: type 0 (RFC 2460 §4.4), and type 2 (RFC 6275 §6.4),
 /// which has one address.
 struct RoutingHeader<'a> {
     head: [u8; 8],
     addresses: &'a [[u8; 16]],
-    /// Addresses that are still to be visited.
+    /// Number of addresses still to be visited.
     left: usize,
 }
 
@@ -217,12 +217,12 @@ impl<'a> RoutingHeader<'a> {
         Ok(Self { head: *head, addresses, left })
     }
 
-    /// Where the packet ends up, if it is not there.
+    /// The last destination, if it is not reached.
     fn last(&self) -> Option<Ipv6Addr> {
         self.addresses.last().filter(|_| self.left > 0).map(|last| Ipv6Addr::from(*last))
     }
 
-    /// As its receiver sees it: each hop has put its own address into the place of the next one.
+    /// As the receiver sees it: each hop has replaced the next address by its own.
     fn cover(&self, dst: Ipv6Addr, covered: &mut impl FnMut(&[u8])) {
         let mut head = self.head;
         head[3] = 0;

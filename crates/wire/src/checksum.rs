@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A one's complement sum in progress. Kept in native byte order: the sum does not care (RFC 1071
+/// A one's complement sum in progress. Kept in native byte order, which does not matter (RFC 1071
 /// §2(B)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
@@ -90,7 +90,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// The same for UDP, whose zero means "no checksum" (RFC 768).
+    /// The checksum field for UDP, whose zero means "no checksum" (RFC 768).
     #[inline]
     pub fn finish_udp(self) -> u16 {
         match self.finish() {
@@ -99,14 +99,14 @@ impl Sum {
         }
     }
 
-    /// True if what was summed, its checksum field included, fits.
+    /// True if the sum, including its checksum field, is valid.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.folded() == 0xffff
     }
 }
 
-/// Brings the carries above 32 bits down, so that further additions cannot overflow.
+/// Folds the carries above 32 bits, so that further additions cannot overflow.
 #[inline]
 const fn fold32(sum: u64) -> u64 {
     (sum >> 32) + (sum & 0xffff_ffff)
@@ -195,8 +195,8 @@ mod tests {
 
         #[test]
         fn incremental_update_stays_valid(mut bytes in prop::collection::vec(any::<u8>(), 20), at in 1usize..9, new in any::<u16>()) {
-            // The field at 0 is the checksum; the all-zero message is the one case where RFC 1624
-            // cannot know which of the two zeros is meant.
+            // The field at 0 is the checksum. The all-zero message is the one case in which RFC
+            // 1624 cannot know which of the two zeros is meant.
             bytes[19] |= 1;
             bytes[0] = 0;
             bytes[1] = 0;

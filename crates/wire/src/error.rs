@@ -1,46 +1,46 @@
-//! Why bytes are not what they claim to be.
+//! Errors of headers.
 
 use std::fmt;
 
-/// Why a header was refused, or could not be written.
+/// Why a header is refused, or cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Fewer octets than the header takes.
+    /// There are fewer octets than the header needs.
     Truncated {
         /// Octets that are there.
         found: usize,
         /// Octets that must be there.
         expected: usize,
     },
-    /// Another version of IP.
+    /// The packet has another version of IP.
     Version {
         /// Version field of the packet.
         found: u8,
         /// Version that this parser reads.
         expected: u8,
     },
-    /// A length field that contradicts the rest of the header.
+    /// A length field contradicts the rest of the header.
     Length {
-        /// What the field says.
+        /// Value of the field.
         found: usize,
-        /// The least that it may say.
+        /// The least valid value.
         expected: usize,
     },
-    /// An option or extension header that runs past its end.
+    /// An option or extension header extends past its end.
     Options,
-    /// More extension headers than a sane packet has.
+    /// There are more extension headers than any real packet has.
     TooManyHeaders,
-    /// The header's checksum does not fit.
+    /// The header's checksum is wrong.
     Checksum,
-    /// ESP padding that is not 1, 2, 3, ... (RFC 4303 §2.4).
+    /// The ESP padding is not 1, 2, 3, ... (RFC 4303 §2.4).
     Padding,
     /// The packet must not be fragmented, or not into pieces that small.
     Unfragmentable,
     /// The caller's buffer is too small.
     NoRoom {
-        /// Octets that the buffer has.
+        /// Octets of the buffer.
         found: usize,
-        /// Octets that are needed.
+        /// Octets needed.
         expected: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! ESP's own fields: header and trailer (RFC 4303 §2). The cipher between them is not known here.
+//! ESP's header and trailer (RFC 4303 §2). The cipher between them is applied elsewhere.
 
 use crate::Error;
 use crate::ip::Protocol;
@@ -7,7 +7,7 @@ use crate::ip::Protocol;
 pub const HEADER: usize = 8;
 /// Octets of pad length and next header.
 pub const TRAILER: usize = 2;
-/// The most padding that the pad length can tell.
+/// The most padding that the pad length can express.
 pub const MAX_PAD: usize = 255;
 
 /// 1, 2, 3, ... (RFC 4303 §2.4).
@@ -22,7 +22,7 @@ const PADDING: [u8; MAX_PAD] = {
     padding
 };
 
-/// SPI and low sequence number, and what follows them.
+/// SPI, low sequence number, and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Esp<'a> {
     /// Security Parameters Index.
@@ -51,9 +51,8 @@ pub const fn pad_len(payload: usize, align: usize) -> usize {
     payload.wrapping_add(TRAILER).wrapping_neg() & align.wrapping_sub(1)
 }
 
-/// Fills `trailer`, whose last two octets become pad length and next header and the others padding.
-/// False, and nothing changed, if it is shorter than two octets or has more padding than can be
-/// told.
+/// Fills `trailer`: its last two octets become pad length and next header, the others padding.
+/// Returns false, and changes nothing, if it is shorter than two octets or has too much padding.
 #[inline]
 #[must_use]
 pub fn write_trailer(trailer: &mut [u8], next_header: Protocol) -> bool {

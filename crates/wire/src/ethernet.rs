@@ -34,7 +34,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// What an Ethernet frame carries.
+/// The payload type of an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EtherType(pub u16);
 
@@ -48,7 +48,7 @@ impl EtherType {
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
 
-    /// The type for a packet that begins with these octets; `None` if it is no IP.
+    /// The type for a packet with this first octet; `None` if it is no IP.
     #[inline]
     pub fn of_packet(packet: &[u8]) -> Option<Self> {
         match crate::ip::version(packet)? {
@@ -62,16 +62,16 @@ impl EtherType {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ethernet {
-    /// To whom.
+    /// Destination.
     pub dst: MacAddr,
-    /// From whom.
+    /// Source.
     pub src: MacAddr,
-    /// What follows.
+    /// Type of the payload.
     pub ethertype: EtherType,
 }
 
 impl Ethernet {
-    /// Reads the header and returns what follows it.
+    /// Reads the header. Returns it and the payload.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Self, &[u8]), Error> {
         let truncated = Error::Truncated { found: frame.len(), expected: HEADER };

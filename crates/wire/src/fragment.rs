@@ -1,5 +1,5 @@
-//! Fragments as their receiver sees them: which datagram they are of, and what part of it (RFC 791
-//! §3.2, RFC 8200 §4.5).
+//! Fragments from the receiver's view: their datagram, and their part of it (RFC 791 §3.2, RFC 8200
+//! §4.5).
 
 use crate::Error;
 use crate::checksum::Sum;
@@ -7,8 +7,8 @@ use crate::ip::{self, Ecn, Protocol};
 use crate::ipv4::Ipv4;
 use crate::ipv6::{self, FRAGMENT_HEADER, Ipv6};
 
-/// What tells the fragments of one datagram from those of others. Of IPv6 the protocol is none of
-/// it (RFC 8200 §4.5): zero.
+/// The identity of a datagram, which its fragments share. For IPv6 it does not include the protocol
+/// (RFC 8200 §4.5), which is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Datagram {
     /// Source address.
@@ -17,29 +17,29 @@ pub struct Datagram {
     pub dst: u128,
     /// Identification.
     pub id: u32,
-    /// Protocol of IPv4.
+    /// Protocol; IPv4 only.
     pub protocol: u8,
-    /// IPv6.
+    /// True for IPv6.
     pub v6: bool,
 }
 
 /// A fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Of which datagram.
+    /// The fragment's datagram.
     pub datagram: Datagram,
-    /// Where its part of the datagram begins in the packet.
+    /// Offset in the packet of its part of the datagram.
     pub at: u16,
-    /// Where that stands in the datagram.
+    /// Offset of that part in the datagram.
     pub offset: u16,
-    /// Octets of it.
+    /// Octets of that part.
     pub len: u16,
-    /// Others follow.
+    /// True if more fragments follow.
     pub more: bool,
     /// DSCP and ECN.
     pub class: u8,
-    /// What follows the headers that IPv6 does not fragment, and where the octet stands that says
-    /// so.
+    /// The protocol after the headers that IPv6 does not fragment, and the offset of the octet that
+    /// names it.
     next: (Protocol, u16),
 }
 
@@ -99,18 +99,18 @@ impl Fragment {
         }))
     }
 
-    /// Where its part of the datagram ends in that.
+    /// End of its part of the datagram.
     pub fn end(&self) -> usize {
         usize::from(self.offset) + usize::from(self.len)
     }
 
-    /// Octets that the whole datagram has before its payload, if this is its first fragment.
+    /// Octets of the whole datagram before its payload, if this is its first fragment.
     pub fn header_len(&self) -> usize {
         usize::from(self.at) - if self.datagram.v6 { FRAGMENT_HEADER } else { 0 }
     }
 
-    /// Writes the header of the whole datagram, with a payload of so many octets, as it follows
-    /// from the first fragment: that is this one, of `packet`. Answers its octets.
+    /// Writes the header of the whole datagram with a payload of `payload` octets. This must be the
+    /// first fragment, in `packet`. Returns the header's octets.
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`out` is a header that was parsed"))]
     pub fn write_header(
         &self,
@@ -139,7 +139,7 @@ impl Fragment {
         let total = u16::try_from(len + payload).map_err(|_| too_long(len + payload))?;
         out[1] = out[1] & 0xfc | ecn.bits();
         out[2..4].copy_from_slice(&total.to_be_bytes());
-        // Whoever made fragments of it will not mind others.
+        // A packet that its sender has fragmented may be fragmented again.
         out[6..8].fill(0);
         out[10..12].fill(0);
         let checksum = Sum::new().bytes(out).finish();
@@ -148,8 +148,8 @@ impl Fragment {
     }
 }
 
-/// The mark of a datagram whose fragments have these (RFC 3168 §5.3). `None` if it must be dropped:
-/// congestion was marked on some of them, and others cannot carry the mark.
+/// The mark of a datagram whose fragments have these marks (RFC 3168 §5.3). `None` if it must be
+/// dropped: some fragments were marked for congestion, and others cannot carry the mark.
 pub fn joined_ecn(marks: impl IntoIterator<Item = Ecn>) -> Option<Ecn> {
     let (mut first, mut ce, mut incapable) = (None, false, false);
     for mark in marks {

@@ -21,7 +21,7 @@ const MAX_V6_LEN: usize = ipv6::MIN_MTU as usize;
 const TOS: u8 = 0xc0;
 const TTL: u8 = 64;
 
-/// What went wrong.
+/// The kind of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// "Fragmentation needed and DF set" (RFC 1191 §4) or "packet too big" (RFC 4443 §3.2), with
@@ -56,11 +56,11 @@ impl Kind {
     }
 }
 
-/// Where the error comes from, by family; where there is none, it comes from the offending packet's
+/// Source addresses of the error, by family. Without one, the source is the offending packet's
 /// destination.
 ///
-/// The destination always lies inside the selectors through which the offending packet came, so
-/// that the error may take the same way back.
+/// The destination is always inside the selectors through which the offending packet came, so that
+/// the error can go back the same way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Source of ICMP errors.
@@ -81,8 +81,8 @@ pub fn may_answer(packet: &[u8], kind: Kind) -> bool {
 
 /// Turns the packet in the buffer into an ICMP error about itself, addressed to its sender.
 ///
-/// Needs 28 octets of headroom for IPv4 and 48 for IPv6. On an error the buffer is as it was.
-/// Whether the packet may be answered at all is for [`may_answer`] to say.
+/// Needs 28 octets of headroom for IPv4 and 48 for IPv6. On an error the buffer is unchanged.
+/// [`may_answer`] decides whether the packet may be answered at all.
 pub fn answer(buf: &mut PacketBuf<'_>, kind: Kind, sources: &Sources) -> Result<(), Error> {
     match ip::version(buf.data()) {
         Some(4) => answer_v4(buf, kind, sources.v4),
@@ -113,7 +113,7 @@ fn answer_v4(buf: &mut PacketBuf<'_>, kind: Kind, source: Option<Ipv4Addr>) -> R
     let fields = ipv4::Fields {
         tos: TOS,
         total_len: len as u16,
-        // Never fragmented on its way, so that the identification may be anything (RFC 6864 §4.1).
+        // Never fragmented on its way, so any identification will do (RFC 6864 §4.1).
         id: 0,
         df: true,
         ttl: TTL,

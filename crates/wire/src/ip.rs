@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 share: protocol numbers, the TTL's and the traffic class's bits.
+//! Common parts of IPv4 and IPv6: protocol numbers, the bits of TTL and traffic class.
 
 /// An IP protocol number, or next header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

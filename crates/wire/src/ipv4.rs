@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 
 /// Octets of a header without options.
 pub const HEADER: usize = 20;
-/// The smallest MTU that IPv4 knows (RFC 791 §3.2).
+/// The least MTU of IPv4 (RFC 791 §3.2).
 pub const MIN_MTU: u16 = 68;
 /// A header without options and the ports behind it.
 const MIN_COMPARED: usize = HEADER + 4;
@@ -35,7 +35,7 @@ pub struct Ipv4<'a> {
 
 impl<'a> Ipv4<'a> {
     /// Checks version, header length, total length and options. Octets behind the total length are
-    /// left out.
+    /// ignored.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
@@ -67,11 +67,11 @@ impl<'a> Ipv4<'a> {
         if parsed.has_valid_checksum() { Ok(parsed) } else { Err(Error::Checksum) }
     }
 
-    /// True if the header's checksum fits.
+    /// True if the header's checksum is valid.
     #[inline]
     pub fn has_valid_checksum(&self) -> bool {
         let sum = Sum::new().words(self.fixed);
-        // Options are rare, and summing even none of them costs.
+        // Options are rare, and summing even zero of them costs time.
         let sum = if self.options.is_empty() { sum } else { sum.bytes(self.options) };
         sum.is_valid()
     }
@@ -95,7 +95,7 @@ impl<'a> Ipv4<'a> {
         HEADER + self.options.len()
     }
 
-    /// Octets of the packet as its header says.
+    /// Octets of the packet, by its header.
     #[inline]
     pub fn total_len(&self) -> usize {
         self.header_len() + self.payload.len()
@@ -119,7 +119,7 @@ impl<'a> Ipv4<'a> {
         self.u16_at::<6>() & MF != 0
     }
 
-    /// Where this fragment's payload stands in the whole, in octets.
+    /// Offset of this fragment's payload in the whole, in octets.
     #[inline]
     pub fn fragment_offset(&self) -> usize {
         usize::from(self.u16_at::<6>() & OFFSET) * 8
@@ -163,14 +163,14 @@ impl<'a> Ipv4<'a> {
         self.options
     }
 
-    /// What the packet carries.
+    /// The payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// The fixed part of a header, to be changed in place; each setter keeps the checksum right (RFC
+/// The fixed part of a header, to be changed in place; each setter keeps the checksum valid (RFC
 /// 1624).
 #[derive(Debug)]
 pub struct Ipv4Mut<'a>(&'a mut [u8; HEADER]);
@@ -209,7 +209,7 @@ impl<'a> Ipv4Mut<'a> {
         self.replace::<2>(|_| total.to_be_bytes());
     }
 
-    /// Sets what follows.
+    /// Sets the protocol.
     #[inline]
     pub fn set_protocol(&mut self, protocol: Protocol) {
         self.replace::<8>(|[ttl, _]| [ttl, protocol.0]);
@@ -221,14 +221,14 @@ impl<'a> Ipv4Mut<'a> {
         self.replace::<8>(|[_, protocol]| [ttl, protocol]);
     }
 
-    /// One hop less; stays zero at zero.
+    /// Decrements the TTL; zero stays zero.
     #[inline]
     pub fn decrement_ttl(&mut self) {
         self.replace::<8>(|[ttl, protocol]| [ttl.saturating_sub(1), protocol]);
     }
 }
 
-/// All that is needed to write a header without options.
+/// The fields of a header without options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// DSCP and ECN.
@@ -241,7 +241,7 @@ pub struct Fields {
     pub df: bool,
     /// Time to live.
     pub ttl: u8,
-    /// What follows.
+    /// The protocol.
     pub protocol: Protocol,
     /// Source address.
     pub src: Ipv4Addr,

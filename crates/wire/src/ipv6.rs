@@ -13,7 +13,7 @@ use std::net::Ipv6Addr;
 pub const HEADER: usize = 40;
 /// The smallest MTU of a link (RFC 8200 §5).
 pub const MIN_MTU: u16 = 1280;
-/// How many extension headers a packet may have; more are refused, not walked.
+/// Bound on the extension headers of a packet; more are refused.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// A packet whose header has been checked against the octets that are there.
@@ -26,7 +26,7 @@ pub struct Ipv6<'a> {
 /// The fragment header (RFC 8200 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentHeader {
-    /// Where this fragment's payload stands in the whole, in octets.
+    /// Offset of this fragment's payload in the whole, in octets.
     pub offset: usize,
     /// More fragments follow.
     pub more: bool,
@@ -38,19 +38,19 @@ pub struct FragmentHeader {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) fragment: FragmentHeader,
-    /// Where it stands.
+    /// Its offset.
     pub(crate) at: usize,
-    /// Where the octet stands that names it.
+    /// Offset of the octet that names it.
     pub(crate) named_at: usize,
-    /// What it names.
+    /// The next header that it names.
     pub(crate) next: Protocol,
 }
 
-/// What stands behind the extension headers.
+/// The part behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper<'a> {
-    /// The upper protocol. In fragments other than the first, what the fragment header names: it
-    /// may be another extension header, and the upper protocol is then unknown.
+    /// The upper protocol. In fragments other than the first, the next header of the fragment
+    /// header: it may be another extension header, and the upper protocol is then unknown.
     pub protocol: Protocol,
     /// The octets behind the last extension header.
     pub payload: &'a [u8],
@@ -75,8 +75,8 @@ impl Upper<'_> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// Checks version and payload length. Octets behind the payload length are left out. Jumbograms
-    /// are not known.
+    /// Checks version and payload length. Octets behind the payload length are ignored. Jumbograms
+    /// are not supported.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Result<Self, Error> {
         let truncated = Error::Truncated { found: packet.len(), expected: HEADER };
@@ -95,7 +95,7 @@ impl<'a> Ipv6<'a> {
         self.fixed[0] << 4 | self.fixed[1] >> 4
     }
 
-    /// Octets of the packet as its header says.
+    /// Octets of the packet, by its header.
     #[inline]
     pub fn total_len(&self) -> usize {
         HEADER + self.payload.len()
@@ -126,7 +126,7 @@ impl<'a> Ipv6<'a> {
         self.fixed.last_chunk().map_or(Ipv6Addr::UNSPECIFIED, |dst: &[u8; 16]| Ipv6Addr::from(*dst))
     }
 
-    /// What follows the fixed header.
+    /// The octets after the fixed header.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
@@ -244,21 +244,21 @@ impl<'a> Ipv6Mut<'a> {
         self.0[4..6].copy_from_slice(&payload.to_be_bytes());
     }
 
-    /// One hop less; stays zero at zero.
+    /// Decrements the hop limit; zero stays zero.
     #[inline]
     pub fn decrement_hop_limit(&mut self) {
         self.0[7] = self.0[7].saturating_sub(1);
     }
 }
 
-/// All that is needed to write a fixed header; the flow label is zero.
+/// The fields of a fixed header; the flow label is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// DSCP and ECN.
     pub traffic_class: u8,
     /// Octets behind the fixed header.
     pub payload_len: u16,
-    /// What follows.
+    /// The next header.
     pub next_header: Protocol,
     /// Hop limit.
     pub hop_limit: u8,

@@ -1,8 +1,8 @@
 //! Headers read and written in place: Ethernet, IPv4, IPv6, UDP, TCP, ICMP, ESP and AH.
 //!
-//! Everything here works on borrowed bytes: no allocation, no I/O, no panic on any input. A parser
-//! answers with an [`Error`] where the bytes do not hold what they claim; what it returns borrows
-//! the bytes that it has checked.
+//! Everything here works on borrowed octets: no allocation, no I/O, no panic on any input. A parser
+//! returns an [`Error`] if the octets contradict themselves; its result borrows the octets that it
+//! has checked.
 #![forbid(unsafe_code)]
 // The wire reaches all of this: a panic would be an outage.
 #![cfg_attr(

@@ -1,10 +1,10 @@
-//! What a kernel and whoever reads its TUN leave each other to do: checksums that are still to be
-//! filled in, and TCP segments of up to 64 kB that are cut late on the way out ([`Cutter`]) and
-//! merged early on the way in ([`Train`]). What a kernel leaves to its neighbour on a virtual link
-//! is told by the packet alone: [`fill_open`].
+//! Offloads: work on a packet that a kernel and a reader of its TUN leave to each other. These are
+//! checksums to fill in, and TCP segments of up to 64 kB that are cut late on the way out
+//! ([`Cutter`]) and merged early on the way in ([`Train`]). Work that a kernel leaves to its
+//! neighbour on a virtual link shows only in the packet: [`fill_open`].
 //!
 //! The header before each packet is virtio's (Virtual I/O Device 1.2, §5.1.6) without its count of
-//! buffers, in the machine's own byte order, as the TUN driver speaks it.
+//! buffers, in the machine's own byte order, as the TUN driver uses it.
 
 mod cut;
 mod merge;
@@ -27,32 +27,33 @@ const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
-/// Says of a large segment that it carries CWR: so do its own flags.
+/// Flag of a large segment with CWR, which its own flags show too.
 const GSO_ECN: u8 = 0x80;
-/// Where the checksum stands in a TCP header.
+/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
-/// What is still to be done to a packet.
+/// Work that is left to do on a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// Nothing: it is as it will be on the wire.
+    /// None: the packet is in its final form.
     #[default]
     None,
-    /// The checksum over all from `start` on is to be put `offset` octets behind it, where the sum
-    /// of the pseudo-header stands.
+    /// The checksum over everything from `start` on must be written `offset` octets behind it,
+    /// where the sum of the pseudo-header is now.
     Checksum {
-        /// Where the upper protocol begins in the packet.
+        /// Offset of the upper protocol in the packet.
         start: u16,
-        /// Where its checksum stands in it.
+        /// Offset of the checksum in it.
         offset: u16,
     },
-    /// To be cut into TCP segments with `size` octets of payload each, the last with what is left.
+    /// The packet must be cut into TCP segments with `size` octets of payload each, the last with
+    /// the rest.
     Tcp {
         /// Over IPv6.
         v6: bool,
         /// Octets of payload.
         size: u16,
-        /// Where the TCP header begins in the packet.
+        /// Offset of the TCP header in the packet.
         start: u16,
         /// Octets of all headers.
         headers: u16,
@@ -94,13 +95,14 @@ fn words([a, b, c, d, e, f, g, h]: [u8; 8]) -> [u16; 4] {
     [[a, b], [c, d], [e, f], [g, h]].map(u16::from_ne_bytes)
 }
 
-/// Fills in a checksum that was left open ([`Offload::Checksum`]).
+/// Fills in an open checksum ([`Offload::Checksum`]).
 #[inline]
 pub fn complete(packet: &mut [u8], start: u16, offset: u16) -> Result<(), Error> {
     let expected = usize::from(start) + usize::from(offset) + 2;
     let truncated = Error::Truncated { found: packet.len(), expected };
     let covered = packet.get_mut(usize::from(start)..).ok_or(truncated)?;
-    // Of TCP and ICMP both zeroes stand for the same sum; UDP may send one of them only (RFC 768).
+    // For TCP and ICMP both zeroes stand for the same sum; UDP must send only one of them (RFC
+    // 768).
     let checksum = Sum::new().bytes(covered).finish_udp();
     let field = covered.get_mut(usize::from(offset)..).and_then(<[u8]>::first_chunk_mut).ok_or(truncated)?;
     *field = checksum.to_be_bytes();

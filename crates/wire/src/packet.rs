@@ -1,5 +1,4 @@
-//! A packet inside a larger frame, so that headers can be put before it and a trailer behind it in
-//! place.
+//! A packet inside a larger frame, so that headers and a trailer can be added in place.
 #![cfg_attr(
     not(test),
     expect(
@@ -8,7 +7,7 @@
     )
 )]
 
-/// Bytes of a packet with room on both sides; the frame belongs to someone else (an AF_XDP UMEM, a
+/// Octets of a packet with room on both sides; the frame belongs to its owner (an AF_XDP UMEM, a
 /// test).
 #[derive(Debug)]
 pub struct PacketBuf<'a> {
@@ -66,8 +65,8 @@ impl<'a> PacketBuf<'a> {
         self.frame.len() - self.end
     }
 
-    /// Grows the packet by `n` octets at its front. False, and nothing changed, if the headroom is
-    /// too small.
+    /// Grows the packet by `n` octets at its front. Returns false, and changes nothing, if the
+    /// headroom is too small.
     #[inline]
     #[must_use]
     pub fn grow_front(&mut self, n: usize) -> bool {
@@ -78,8 +77,8 @@ impl<'a> PacketBuf<'a> {
         fits
     }
 
-    /// Grows the packet by `n` octets at its end. False, and nothing changed, if the tailroom is
-    /// too small.
+    /// Grows the packet by `n` octets at its end. Returns false, and changes nothing, if the
+    /// tailroom is too small.
     #[inline]
     #[must_use]
     pub fn grow_back(&mut self, n: usize) -> bool {
@@ -90,7 +89,8 @@ impl<'a> PacketBuf<'a> {
         fits
     }
 
-    /// Removes `n` octets from the front. False, and nothing changed, if the packet is shorter.
+    /// Removes `n` octets from the front. Returns false, and changes nothing, if the packet is
+    /// shorter.
     #[inline]
     #[must_use]
     pub fn shrink_front(&mut self, n: usize) -> bool {
@@ -101,7 +101,8 @@ impl<'a> PacketBuf<'a> {
         fits
     }
 
-    /// Removes `n` octets from the end. False, and nothing changed, if the packet is shorter.
+    /// Removes `n` octets from the end. Returns false, and changes nothing, if the packet is
+    /// shorter.
     #[inline]
     #[must_use]
     pub fn shrink_back(&mut self, n: usize) -> bool {

@@ -1,4 +1,4 @@
-//! Where IPsec stands in a packet that keeps its own header: transport mode (RFC 4303 §3.1.1, RFC
+//! The place of IPsec in a packet that keeps its own header: transport mode (RFC 4303 §3.1.1, RFC
 //! 4302 §3.1.1).
 
 use crate::Error;
@@ -6,13 +6,13 @@ use crate::ip::{self, Protocol};
 use crate::ipv4::{self, Ipv4, Ipv4Mut};
 use crate::ipv6::{self, Ipv6, Ipv6Mut, MAX_EXTENSIONS};
 
-/// Where the protocol stands in an IPv4 header.
+/// Offset of the protocol in an IPv4 header.
 const PROTOCOL_AT: usize = 9;
-/// Where the next header stands in an IPv6 header.
+/// Offset of the next header in an IPv6 header.
 const NEXT_HEADER_AT: usize = 6;
 
-/// A place between two headers of a packet: behind the headers that stay in clear, before what is
-/// protected.
+/// A place between two headers of a packet: behind the headers that stay in clear, before the
+/// protected ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seam {
     at: u16,
@@ -20,9 +20,9 @@ pub struct Seam {
 }
 
 impl Seam {
-    /// Where the IPsec header of a packet goes that has none: behind the IPv4 header, or behind
-    /// those of IPv6 that matter on the way (hop-by-hop options, routing, fragment, and options
-    /// before a routing header). What the destination alone reads is protected.
+    /// The place for the IPsec header of a packet that has none: behind the IPv4 header, or behind
+    /// the IPv6 headers that routers read (hop-by-hop options, routing, fragment, and options
+    /// before a routing header). Headers that only the destination reads are protected.
     pub fn find(packet: &[u8]) -> Result<Self, Error> {
         match ip::version(packet) {
             Some(4) => Ok(Self::behind_v4(&Ipv4::parse(packet)?)),
@@ -30,7 +30,7 @@ impl Seam {
         }
     }
 
-    /// The seam at which a header begins that stands at `at`. `None` if none begins there.
+    /// The seam with a header at offset `at`. `None` if no header begins there.
     pub fn at(packet: &[u8], at: usize) -> Option<Self> {
         match ip::version(packet) {
             Some(4) => Some(Self::behind_v4(&Ipv4::parse(packet).ok()?)).filter(|seam| seam.offset() == at),
@@ -65,14 +65,14 @@ impl Seam {
         self.at.into()
     }
 
-    /// What the headers before it say that follows.
+    /// The protocol that the headers before it name.
     #[inline]
     pub fn protocol(&self, packet: &[u8]) -> Option<Protocol> {
         packet.get(usize::from(self.named_at)).copied().map(Protocol)
     }
 
-    /// Has the headers before it say that `next` follows, in a packet of `total` octets. False, and
-    /// nothing changed, if these are not the headers that it was found in.
+    /// Makes the headers before it name `next`, in a packet of `total` octets. Returns false, and
+    /// changes nothing, if these are not the headers in which it was found.
     #[inline]
     #[must_use]
     pub fn name(&self, headers: &mut [u8], next: Protocol, total: u16) -> bool {
@@ -99,8 +99,8 @@ impl Seam {
     }
 }
 
-/// The seams of an IPv6 packet, each with the header that stands behind it, up to the first that is
-/// no extension header.
+/// The seams of an IPv6 packet, each with the header behind it, up to the first one that is no
+/// extension header.
 struct Seams<'a> {
     packet: Ipv6<'a>,
     next: Option<(Seam, Protocol)>,
@@ -113,7 +113,7 @@ impl<'a> Seams<'a> {
         Self { packet: *packet, next: Some((first, packet.next_header())), left: MAX_EXTENSIONS }
     }
 
-    /// Behind the extension header at `seam`.
+    /// The seam behind the extension header at `seam`.
     fn behind(&mut self, seam: Seam, header: Protocol) -> Result<(Seam, Protocol), Error> {
         self.left = self.left.checked_sub(1).ok_or(Error::TooManyHeaders)?;
         let left = self.packet.payload().get(seam.offset() - ipv6::HEADER..).unwrap_or_default();
@@ -123,7 +123,7 @@ impl<'a> Seams<'a> {
         if left.len() < len {
             return Err(truncated(len));
         }
-        // Within the payload, whose length has 16 bits; only a packet of more octets than that ends
+        // Inside the payload, whose length has 16 bits; only a packet of more octets than that ends
         // beyond.
         let at = u16::try_from(seam.offset() + len).map_err(|_| Error::TooManyHeaders)?;
         Ok((Seam { at, named_at: seam.at }, Protocol(next)))

@@ -1,4 +1,4 @@
-//! TCP headers (RFC 9293), as far as a gateway looks at them: ports, flags, the MSS option.
+//! TCP headers (RFC 9293), as far as a gateway reads them: ports, flags, the MSS option.
 
 use crate::Error;
 use crate::checksum::update_u16;
@@ -68,11 +68,11 @@ pub(crate) fn header_len(segment: &[u8]) -> Result<usize, Error> {
     Tcp::parse(segment).map(|tcp| HEADER + tcp.options.len())
 }
 
-/// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. True if the
-/// segment changed.
+/// Lowers the MSS option of a segment with SYN to `limit`, and corrects the checksum. Returns true
+/// if the segment changed.
 ///
-/// A segment without the option is left alone: its sender is held to 536 or 1220 octets (RFC 9293
-/// §3.7.1).
+/// A segment without the option is not changed: its sender is limited to 536 or 1220 octets (RFC
+/// 9293 §3.7.1).
 #[inline]
 pub fn clamp_mss(segment: &mut [u8], limit: u16) -> bool {
     if segment.get(13).is_none_or(|flags| flags & SYN == 0) {
@@ -100,8 +100,8 @@ fn clamp_syn(segment: &mut [u8], limit: u16) -> Option<()> {
     Some(())
 }
 
-/// Where the value of the MSS option stands in the options. `None` if there is none, or the options
-/// are malformed before it.
+/// Offset of the MSS option's value in the options. `None` if there is none, or the options are
+/// malformed before it.
 fn mss_offset(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -193,7 +193,7 @@ mod tests {
             prop_assert_eq!(changed, bytes != before);
             if changed {
                 prop_assert_eq!(Tcp::parse(&bytes).unwrap().mss(), Some(limit));
-                // Whatever the checksum was off by, it is off by the same.
+                // Whatever error the checksum had, it still has.
                 let off = |bytes: &[u8]| Sum::new().bytes(bytes).finish() % 0xffff;
                 prop_assert_eq!(off(&before), off(&bytes));
             }

@@ -9,14 +9,14 @@ use std::net::Ipv6Addr;
 pub const HEADER: usize = 8;
 
 /// A datagram whose length has been checked against the octets that are there. The checksum is not
-/// looked at.
+/// verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Udp<'a> {
     /// Source port.
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// What the datagram carries; octets behind the length field's end are left out.
+    /// The payload; octets behind the length field's end are ignored.
     pub payload: &'a [u8],
 }
 
@@ -44,8 +44,8 @@ pub fn header(src_port: u16, dst_port: u16, len: u16) -> [u8; HEADER] {
 }
 
 /// Computes the checksum of `datagram` (header and payload) over IPv6 and writes it, as RFC 8200
-/// §8.1 demands. False, and nothing changed, if there is no header or the datagram is too long for
-/// one.
+/// §8.1 requires. Returns false, and changes nothing, if there is no header or the datagram is too
+/// long for one.
 #[inline]
 #[must_use]
 pub fn fill_checksum_v6(src: Ipv6Addr, dst: Ipv6Addr, datagram: &mut [u8]) -> bool {

@@ -1,4 +1,4 @@
-//! What goes into the pipeline and what comes out.
+//! Input and output of the pipeline.
 
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
@@ -6,7 +6,7 @@ use crate::spd::PolicyId;
 use testudo_base::spi::Spi;
 use testudo_wire::packet::PacketBuf;
 
-/// The most packets of one call.
+/// Bound on the packets of one call.
 pub const BURST: usize = 64;
 
 /// How a packet reached us.
@@ -14,32 +14,32 @@ pub const BURST: usize = 64;
 pub enum Ingress {
     /// Through a port: we are a hop on its way.
     Port,
-    /// The same, and it has reached every node of the cluster, because only the policies tell whose
-    /// it is: one node keeps it.
+    /// Through a port, and it has reached every node of the cluster, because only the policies show
+    /// its home: one node keeps it.
     Flooded,
-    /// As [`Ingress::Port`], and it came in fragments that were put together: its sender cannot
-    /// make it smaller than they were.
+    /// As [`Ingress::Port`], in fragments that were reassembled: its sender cannot make it smaller
+    /// than they were.
     PortJoined,
-    /// As [`Ingress::Flooded`], in such fragments.
+    /// As [`Ingress::Flooded`], in fragments that were reassembled.
     FloodedJoined,
-    /// From our own kernel, through the TUN, or made here: the TTL is left alone.
+    /// From our own kernel, through the TUN, or made here: the TTL is unchanged.
     Host,
-    /// As [`Ingress::Host`], in such fragments.
+    /// As [`Ingress::Host`], in fragments that were reassembled.
     HostJoined,
-    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), what comes behind such
-    /// ([`Verdict::Behind`]), or an ICMP error that was made here: as [`Ingress::Host`], but what
-    /// becomes of its fragments has been decided.
+    /// A piece of a packet that had to be split ([`Verdict::Fragment`]), a packet behind such
+    /// pieces ([`Verdict::Behind`]), or an ICMP error that was made here: as [`Ingress::Host`], but
+    /// it is decided how its fragments go.
     Piece,
 }
 
 impl Ingress {
-    /// True if it was sent here.
+    /// True if this host sends it.
     #[inline]
     pub(super) fn is_host(self) -> bool {
         matches!(self, Self::Host | Self::HostJoined | Self::Piece)
     }
 
-    /// True if all nodes of the cluster have it.
+    /// True if all nodes of the cluster have received it.
     #[inline]
     pub(super) fn is_flooded(self) -> bool {
         matches!(self, Self::Flooded | Self::FloodedJoined)
@@ -52,7 +52,7 @@ impl Ingress {
     }
 }
 
-/// What is to be done with a packet.
+/// The decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Not decided yet.
@@ -60,11 +60,11 @@ pub enum Verdict {
     /// Route it by the IP destination now in the buffer: the outer one after encryption, the inner
     /// one after decryption.
     Forward,
-    /// The same with an IPv6 packet of our own, or with one that came to a gateway in fragments,
-    /// that is larger than its path takes, in fragments (`wire::ipv6::fragment`): nobody else on
-    /// its way would make them (RFC 8200 §4.5).
+    /// Forward it in fragments (`wire::ipv6::fragment`): an IPv6 packet of our own, or one that
+    /// came to a gateway in fragments, that is larger than its path's MTU. No other node on its way
+    /// would fragment it (RFC 8200 §4.5).
     ForwardInPieces {
-        /// The largest piece, if the link takes that.
+        /// The largest piece, if the link takes it.
         mtu: u16,
     },
     /// Give it to the kernel, through the TUN.
@@ -74,46 +74,45 @@ pub enum Verdict {
     /// [`Ingress::Host`].
     Reply,
     /// Decrypted, and a policy wants it protected on its way on: we are the hub between two
-    /// tunnels. Give it to `outbound`, as [`Ingress::Host`], because the TTL has been taken care
-    /// of.
+    /// tunnels. Give it to `outbound`, as [`Ingress::Host`], because its TTL was decremented.
     Onward,
-    /// Too big, and its pieces may go: split it (`wire::ipv4::fragment`) and give the pieces to
+    /// Too big, and it may be split: split it (`wire::ipv4::fragment`) and give the pieces to
     /// `outbound` again, as [`Ingress::Piece`].
     Fragment {
         /// The largest piece.
         mtu: u16,
     },
-    /// Is to leave behind the pieces of packets before it, which are [`Verdict::Fragment`]: give it
-    /// to `outbound` again behind them, as [`Ingress::Piece`]. A datagram whose last fragment came
-    /// long before the others would not be put together.
+    /// It must leave behind the pieces of earlier packets with [`Verdict::Fragment`]: give it to
+    /// `outbound` again behind them, as [`Ingress::Piece`]. A datagram whose last fragment arrives
+    /// long before the others would not be reassembled.
     Behind,
-    /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it for a
-    /// moment, and give it to the pipeline again, the same way, once the shard has come.
+    /// Its shard is about to come from another node ([`super::Command::Hold`]): keep it, and give
+    /// it to the pipeline again, the same way, once the shard has come.
     Held,
-    /// A fragment, of which nothing can be said before the others are there: put them together
+    /// A fragment on which nothing can be decided without the others: reassemble the datagram
     /// ([`crate::reassembly`]), and give the whole packet back the same way, as
     /// [`Ingress::PortJoined`] and the like.
     Reassemble,
-    /// No inbound SA has this SPI. It may be that its peer has the SA already and we do not yet:
-    /// keep it for a moment, and give it to `inbound` again if the SA comes, or else say so by
+    /// No inbound SA has this SPI. Its peer may have the SA already while we do not: keep the
+    /// packet for a moment, and give it to `inbound` again if the SA comes, or else call
     /// `Dataplane::give_up_early`.
     Early(Spi),
-    /// Let it go. It has been counted.
+    /// Drop it. It has been counted.
     Drop(DropReason),
 }
 
 /// A packet on its way through the pipeline.
 #[derive(Debug)]
 pub struct Item<'a> {
-    /// From the IP header on; the Ethernet header is stripped. Octets behind the IP packet's end
-    /// are cut off.
+    /// The packet from the IP header on, without the Ethernet header. Octets behind the IP packet's
+    /// end are cut off.
     pub buf: PacketBuf<'a>,
     /// How it reached us.
     pub ingress: Ingress,
-    /// The result.
+    /// The decision.
     pub verdict: Verdict,
-    /// Set for a decrypted packet that is to be routed and whose SA has a local side that is not
-    /// everything: the SA's policy. Such a packet must not go back towards the peer in clear
+    /// The SA's policy, set for a decrypted packet that is to be routed and whose SA has a local
+    /// side that is not all addresses. Such a packet must not go back towards the peer in clear
     /// ([`Dataplane::peer`](super::Dataplane::peer)).
     pub inside: Option<PolicyId>,
 }

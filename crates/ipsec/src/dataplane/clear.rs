@@ -1,8 +1,8 @@
-//! Packets that came in clear from where a peer's packets come protected: the policies say whether
-//! they may pass (RFC 4301 §5.2).
+//! Packets that came in clear from where a peer's packets come protected: the policies decide
+//! whether they may pass (RFC 4301 §5.2).
 //!
-//! Each is looked up by itself, beside the flow cache: whoever sends such packets must not push the
-//! flows of tunnels out of it.
+//! Each is looked up without the flow cache: the sender of such packets must not push the flows of
+//! tunnels out of it.
 
 use super::Dataplane;
 use super::burst::{Item, Verdict};
@@ -16,20 +16,20 @@ use crate::spd::{InboundClear, Spd};
 use testudo_wire::icmp::{Kind, Sources};
 use testudo_wire::ipv6;
 
-/// What becomes of a clear packet.
+/// The decision on a clear packet.
 enum Judgement {
     /// It is for this host, and may pass.
     ToHost,
     /// It is for another, and may pass.
     Forward,
-    /// Its ports decide, and it is a fragment.
+    /// Its ports decide, and it is a fragment: it must be reassembled.
     Join,
     Drop(DropReason),
 }
 
 impl Dataplane {
-    /// Judges packets that came by a port in clear, from prefixes that policies hold back. ICMP
-    /// errors about those that may pass come from `sources`.
+    /// Decides on packets that a port received in clear, from prefixes that policies hold back.
+    /// ICMP errors about those that may pass come from `sources`.
     pub fn judge(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         if !self.open {
             return fence::refuse(burst, &self.counters.inbound);
@@ -70,14 +70,14 @@ fn judge(inner: &Inner, spd: &Spd, local: &LocalAddrs) -> Judgement {
         InboundClear::Bypass if !is_for_us => Judgement::Forward,
         InboundClear::Bypass => Judgement::ToHost,
         InboundClear::Drop(reason) => Judgement::Drop(reason),
-        // Not to this host either: it would come to the kernel by the TUN, as if it had been
-        // protected, and a firewall that trusts what comes by tunnels would let it in. What the
-        // host may have beside a tunnel for everything the filter leaves to the kernel at once.
+        // It must not reach this host either: it would come to the kernel by the TUN, as if it had
+        // been protected, and a firewall that trusts tunnel traffic would let it in. Packets that
+        // the host may have beside a tunnel for everything are passed to the kernel by the filter.
         InboundClear::NoPolicy => Judgement::Drop(DropReason::NoPolicy),
     }
 }
 
-/// Routes a packet on, one hop further.
+/// Routes a packet on, with its TTL decremented.
 fn forward(item: &mut Item<'_>, inner: &Inner, replier: &mut Replier<'_>) {
     let counters = &replier.counters.inbound;
     if inner.ttl <= 1 {
@@ -87,8 +87,8 @@ fn forward(item: &mut Item<'_>, inner: &Inner, replier: &mut Replier<'_>) {
     inner.decrement_ttl(item.buf.data_mut());
     counters.forwarded.add(1);
     counters.forwarded_bytes.add(u64::from(inner.len));
-    // What came in fragments of IPv6 goes on in such as every link takes, as what is bypassed
-    // outbound.
+    // An IPv6 packet that came in fragments goes on in fragments that fit every link, like bypassed
+    // outbound packets.
     let in_pieces = item.ingress.is_joined() && inner.is_ipv6() && inner.len > ipv6::MIN_MTU;
     item.verdict = if in_pieces { Verdict::ForwardInPieces { mtu: ipv6::MIN_MTU } } else { Verdict::Forward };
 }

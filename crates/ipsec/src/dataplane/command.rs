@@ -1,4 +1,4 @@
-//! What control asks of a worker, and what comes back.
+//! Commands of control to a worker, and what they displace.
 
 use super::table::Sample;
 use super::{Dataplane, LocalAddrs, Note, PolicyBlock};
@@ -10,11 +10,11 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::{SenderId, Shard, Spi};
 
-/// A change, applied between two bursts. Everything that needs memory brings it along: where there
-/// are several workers, control makes a copy for each.
+/// A change, applied between two bursts. A command brings all memory that it needs: with several
+/// workers, control makes a copy for each.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Adds slots for inbound SAs. Needed once, before the first SA of one of them.
+    /// Adds slots for inbound SAs. Needed once, before the first SA in one of them.
     AddSlots(Box<SlotBlock>),
     /// Begins to accept packets of an SA.
     AddInbound(Arc<InboundSa>),
@@ -22,86 +22,85 @@ pub enum Command {
     RemoveInbound(Spi),
     /// Sends a policy's traffic through this SA from now on.
     SetOutbound(PolicyId, Arc<OutboundSa>),
-    /// Leaves a policy without SA, if it still uses the one whose inbound half has this SPI: a
-    /// rekeyed SA may have taken its place. Of the outbound SPI, which the peer chose, there may be
-    /// two for a moment: the answer to its request was lost with the node that made the first.
+    /// Removes a policy's SA, if the inbound half of that SA has this SPI: a rekeyed SA may have
+    /// taken its place. The outbound SPI, which the peer chose, may be that of two SAs for a
+    /// moment: after the answer to the peer's request was lost with the node that made the first.
     ClearOutbound(PolicyId, Spi),
-    /// Gives policies their places for outbound SAs. Needed once, before the first SA of one of
-    /// them.
+    /// Adds places for policies' outbound SAs. Needed once, before the first SA in one of them.
     AddPolicies(Box<PolicyBlock>),
-    /// Changes the policies. Those that keep their number keep their SA; that of one that goes must
-    /// be cleared.
+    /// Sets the policies. Those that keep their number keep their SA; the SA of a removed policy
+    /// must be cleared.
     SetSpd(Arc<Spd>),
-    /// Goes on with a sender ID that was never used before under the present keys.
+    /// Sets a sender ID that was never used under the present keys.
     SetSenderId(SenderId),
-    /// Stops sending what needs an IV, until there is a sender ID later than any before: the
+    /// Stops sending packets that need an IV, until there is a sender ID later than any before: the
     /// present one may be in use elsewhere.
     ForgetSenderId,
-    /// Changes the gateway's own addresses.
+    /// Sets the gateway's own addresses.
     SetLocalAddrs(Arc<LocalAddrs>),
-    /// From now on this node carries these shards and no others.
+    /// Sets the shards that this node carries.
     SetShards(ShardSet),
-    /// Packets of these shards, which another node still carries, come back as
+    /// Has packets of these shards, which another node still carries, come back as
     /// [`super::Verdict::Held`].
     Hold(ShardSet),
-    /// Of these shards, which are to go to another node, clear packets that are worked on are noted
-    /// in the list: the latest, as many as there is room for.
+    /// Notes in the list the clear packets of these shards that are worked on, because the shards
+    /// are about to go to another node: the latest, as many as there is room for.
     Note(ShardSet, Box<[Note]>),
-    /// Ends that; the notes come back.
+    /// Ends noting. The notes come back as garbage.
     TakeNotes,
     /// Clear packets of these shards that others have worked on, by the hashes that they noted,
-    /// false for each: the shards come here with the next [`Command::SetShards`]. None of the
-    /// packets is worked on again.
+    /// with false for each. The shards come here with the next [`Command::SetShards`]. Each of
+    /// these packets is dropped once.
     Handled(ShardSet, Box<[(u64, bool)]>),
-    /// By which a packet that reaches all nodes and meets no SA is one node's. The same key on all
-    /// of them; one that strangers know lets them choose the node, no more.
+    /// Key of the hash by which one node keeps a packet that reaches all nodes and meets no SA. All
+    /// nodes have the same key. A stranger who knows it can choose the node, but nothing more.
     SetHashKey(SipKey),
-    /// SAs that another node has received for: all numbers up to these count as seen. To be applied
-    /// before their shards are added.
+    /// SAs for which another node has received: all numbers up to these count as seen. To be
+    /// applied before their shards are added.
     TakeIn(Box<[(Spi, u64)]>),
-    /// In which shard packets of a policy are at home while it has no SA; only the node that
-    /// carries it asks for one. `None`: here.
+    /// Sets the home shard of a policy's packets while it has no SA; only the node that carries it
+    /// asks for an SA. `None`: this node.
     SetHome(PolicyId, Option<Shard>),
 }
 
-/// What a command has put out of use, to be freed by control.
+/// What a command has displaced; control frees it.
 #[derive(Debug)]
 pub enum Garbage {
-    /// The slots were not needed: they are there.
+    /// The slots exist already.
     Slots(Box<SlotBlock>),
-    /// An SA that has been removed, or whose slot another has taken.
+    /// An SA that has been removed, or whose slot another SA has taken.
     Inbound(Arc<InboundSa>),
-    /// An SA that was not added, because its slot is not there: [`Command::AddSlots`] was
+    /// An SA that was not added because its slot does not exist: [`Command::AddSlots`] was
     /// forgotten.
     NotAdded(Arc<InboundSa>),
     /// An SA that its policy no longer uses.
     Outbound(Arc<OutboundSa>),
-    /// The places were not needed: the policies have some.
+    /// The policies have places already.
     Policies(Box<PolicyBlock>),
-    /// An SA that was not taken, because its policy has no place: [`Command::AddPolicies`] was
+    /// An SA that was not set because its policy has no place: [`Command::AddPolicies`] was
     /// forgotten.
     NotSet(Arc<OutboundSa>),
     /// The former policies.
     Spd(Arc<Spd>),
-    /// The sender ID is the present one; it was not set again.
+    /// The sender ID was the present one; it was not set again.
     SenderId(SenderId),
     /// The former addresses.
     LocalAddrs(Arc<LocalAddrs>),
-    /// The list has been worked off.
+    /// The list has been applied.
     TakenIn(Box<[(Spi, u64)]>),
     /// A former list for notes.
     Notes(Box<[Note]>),
-    /// What was noted: so many at the front.
+    /// The notes: this many at the front of the list.
     Noted(Box<[Note]>, usize),
-    /// What others have worked on has been put out of use by what is told later.
+    /// A list of handled packets that was replaced.
     Handled(Box<[(u64, bool)]>),
-    /// The home was not set, because its policy has no place: [`Command::AddPolicies`] was
+    /// The home was not set because its policy has no place: [`Command::AddPolicies`] was
     /// forgotten.
     Home(PolicyId),
 }
 
 impl Dataplane {
-    /// Applies a command; returns what is no longer needed.
+    /// Applies a command. Returns what it has displaced.
     pub fn apply(&mut self, command: Command) -> Option<Garbage> {
         match command {
             Command::AddSlots(block) => self.sad.add_slots(block).map(Garbage::Slots),
@@ -165,7 +164,7 @@ impl Dataplane {
 
     fn take_in(&self, floors: &[(Spi, u64)]) {
         for (spi, floor) in floors {
-            // One that is not there has been deleted meanwhile.
+            // An SA that does not exist has been deleted meanwhile.
             if let Some(sa) = self.sad.get(*spi) {
                 sa.window.raise(*floor);
             }

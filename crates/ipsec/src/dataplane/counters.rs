@@ -1,4 +1,4 @@
-//! What a worker counts. One writer, any number of readers.
+//! The counters of a pipeline. One writer, any number of readers.
 
 use crate::drops::DropReason;
 use std::sync::atomic::AtomicU64;
@@ -106,37 +106,37 @@ pub struct Counters {
 /// One direction at one moment, in packets unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionTotals {
-    /// Given to the pipeline; pieces of a split packet count again, as do what comes behind them,
-    /// packets made of fragments, and early ones that their SA has come for.
+    /// Packets given to the pipeline. Pieces of a split packet, packets behind such pieces,
+    /// reassembled packets, and early packets whose SA has come count again.
     pub received: u64,
-    /// Octets of these, as they came.
+    /// Octets of the received packets.
     pub received_bytes: u64,
     /// ICMP errors made in place of packets that count as dropped.
     pub generated: u64,
     /// To be routed on.
     pub forwarded: u64,
-    /// Octets of these, as they leave.
+    /// Octets of the forwarded packets.
     pub forwarded_bytes: u64,
     /// For the kernel.
     pub to_host: u64,
     /// ICMP errors given back.
     pub replies: u64,
-    /// Given back to be fragmented, or to come behind pieces.
+    /// Given back to be split, or to be sent behind pieces.
     pub to_split: u64,
     /// Given back to wait for their shard.
     pub to_wait: u64,
-    /// Fragments given back to be put together.
+    /// Fragments given back to be reassembled.
     pub to_join: u64,
-    /// Given back to be protected again, on the way from one tunnel into another.
+    /// Given back to be protected again, from one tunnel into another.
     pub onward: u64,
-    /// Given back to wait for their SA, and not given up.
+    /// Given back to wait for their SA, and not given up since.
     pub early: u64,
     /// Dropped, for all reasons.
     pub dropped: u64,
 }
 
 impl DirectionTotals {
-    /// True if every packet is accounted for. Holds between two bursts.
+    /// True if every packet is accounted for. It holds between two bursts.
     pub fn is_balanced(&self) -> bool {
         self.received + self.generated
             == self.forwarded
@@ -154,17 +154,17 @@ impl DirectionTotals {
 /// All totals at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// What `outbound` did.
+    /// The packets of `outbound`.
     pub outbound: DirectionTotals,
-    /// What `inbound` did.
+    /// The packets of `inbound`.
     pub inbound: DirectionTotals,
-    /// ICMP errors not sent, because the packet may not be answered or the rate is reached.
+    /// ICMP errors not sent, because the packet must not be answered or the rate is reached.
     pub icmp_suppressed: u64,
     /// TCP segments whose MSS was lowered.
     pub mss_clamped: u64,
-    /// SAs that packets can come in through.
+    /// Inbound SAs.
     pub inbound_sas: u64,
-    /// SAs that packets can go out through.
+    /// Outbound SAs.
     pub outbound_sas: u64,
 }
 
@@ -180,7 +180,7 @@ impl Counters {
         }
     }
 
-    /// The totals now. Read while the worker is at work, they may be a burst apart from each other.
+    /// The totals now. Those of a busy worker may be a burst apart from each other.
     pub fn totals(&self) -> Totals {
         Totals {
             outbound: self.outbound.totals(),

@@ -1,4 +1,4 @@
-//! What a worker tells control.
+//! Events of a worker, for control.
 
 use crate::packet_selector::PacketSelector;
 use crate::sa::SaCounters;
@@ -7,17 +7,17 @@ use arrayvec::ArrayVec;
 use std::net::SocketAddr;
 use testudo_base::spi::Spi;
 
-/// How often control hears about one missing SA, in milliseconds.
+/// How often one missing SA is reported, in milliseconds.
 pub(super) const NO_SA_INTERVAL_MS: u64 = 1000;
-/// How often control hears that the same numbers run low, in milliseconds.
+/// How often it is reported that the same numbers run low, in milliseconds.
 pub(super) const LOW_INTERVAL_MS: u64 = 30_000;
-/// How often control hears that an SA waits for its next block, in milliseconds.
+/// How often it is reported that an SA waits for its next block, in milliseconds.
 pub(super) const NO_BLOCK_INTERVAL_MS: u64 = 1000;
-/// Events kept until control takes them. All of them are raised again or can be seen in counters,
-/// so that losing one does no harm.
+/// Bound on the events kept until control takes them. All of them are raised again or show in
+/// counters, so that the loss of one does no harm.
 const MAX_EVENTS: usize = 64;
 
-/// Something that control should know, and perhaps act upon.
+/// Something that control should know, and may have to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Traffic matches a policy that has no SA: initiate, if the policy is a trap. At most once a
@@ -29,35 +29,36 @@ pub enum Event {
         packet: PacketSelector,
     },
     /// An authentic UDP-encapsulated packet came from another outer address than the SA's: a NAT
-    /// has changed its mapping (RFC 7296 §2.23). Once a second and SA until control says that it
-    /// knows ([`crate::sa::InboundSa::set_known_source`]).
+    /// has changed its mapping (RFC 7296 §2.23). Once a second and SA until control knows the
+    /// address ([`crate::sa::InboundSa::set_known_source`]).
     AddressChanged {
         /// The inbound SA.
         spi: Spi,
-        /// Where the peer is now.
+        /// The peer's new address.
         remote: SocketAddr,
     },
-    /// Half of an outbound SA's last block of sequence numbers is used. Once a block; twice a
-    /// minute as long as the SA sends, and once a second when it cannot for want of a block.
+    /// Half of an outbound SA's last block of sequence numbers is used. Raised once a block, then
+    /// twice a minute as long as the SA sends, and once a second while it lacks a block.
     SequenceLow {
-        /// The inbound half, by which control finds the outbound one.
+        /// SPI of the inbound half, by which control finds the outbound one.
         spi: Spi,
-        /// Packets a second since it was told last, or since the SA is there.
+        /// Packets a second since the last event, or since the SA was set.
         rate: u64,
     },
-    /// Packets use an SA whose key has no schedule yet: until control has made it, each packet
-    /// costs one of its own. Once a tick of the clock as long as that is so.
+    /// Packets use an SA whose key has no schedule yet. Until control makes one, each packet costs
+    /// a schedule of its own. Raised once a tick of the clock as long as that is so.
     KeyWanted {
-        /// The inbound half; the outbound one will soon be used too, or is.
+        /// SPI of the inbound half; the outbound half is in use too, or soon will be.
         spi: Spi,
     },
-    /// A half of a Child SA has carried as much as control wants to hear of. Until control sets
-    /// another mark, once more with each eighth on top of that.
+    /// A half of a Child SA has carried as much as control asked for. Until control sets another
+    /// mark, it is raised once more with each eighth on top of that.
     Carried {
-        /// The inbound half.
+        /// SPI of the inbound half.
         spi: Spi,
     },
-    /// Seven eighths of the sender ID's IVs are used. Twice a minute until there is a new one.
+    /// Seven eighths of the sender ID's IVs are used. Raised twice a minute until there is a new
+    /// sender ID.
     IvLow,
 }
 
@@ -66,7 +67,7 @@ pub enum Event {
 pub(super) struct Events(ArrayVec<Event, MAX_EVENTS>);
 
 impl Events {
-    /// Tells control if the SA with these counters has carried what it wants to hear of.
+    /// Raises [`Event::Carried`] if the SA with these counters has reached its mark.
     #[inline]
     pub(super) fn note_mark(&mut self, counters: &SaCounters, spi: Spi) {
         if counters.is_at_mark() && self.raise(Event::Carried { spi }) {
@@ -78,8 +79,8 @@ impl Events {
         Self(ArrayVec::new())
     }
 
-    /// False if there is no room; the event should then be raised again when its cause comes up
-    /// again.
+    /// Returns false if there is no room; the event should then be raised again when its cause
+    /// recurs.
     #[cold]
     pub(super) fn raise(&mut self, event: Event) -> bool {
         self.0.try_push(event).is_ok()

@@ -1,10 +1,10 @@
-//! What a shut pipeline does.
+//! A shut pipeline.
 
 use super::burst::Item;
 use super::counters::DirectionCounters;
 use crate::drops::DropReason;
 
-/// Drops a burst, unseen but counted.
+/// Drops a burst unread, but counted.
 #[cold]
 pub(super) fn refuse(burst: &mut [Item<'_>], counters: &DirectionCounters) {
     for item in burst {

@@ -1,11 +1,12 @@
-//! Identifications of outer IPv4 headers. Fragments of two packets under one would not be told
-//! apart: each worker has some that no other has, and comes to one again as late as can be.
+//! Identifications of outer IPv4 headers. Fragments of two packets with one identification could
+//! not be told apart. So each worker has identifications of its own, and reuses one as late as
+//! possible.
 
 use super::BURST;
 
-/// As many as a burst needs come one after the other.
+/// As many consecutive ones as a burst needs.
 const SPAN_LEN: u16 = BURST as u16;
-/// Of so many spans a worker has every n-th.
+/// Number of spans. A worker has every n-th of them.
 const SPANS: u16 = (u16::MAX / SPAN_LEN) + 1;
 
 /// The identifications of one worker.
@@ -18,14 +19,14 @@ pub(super) struct Identifications {
 }
 
 impl Identifications {
-    /// Those of a worker among so many.
+    /// The identifications of one worker of `workers`.
     pub(super) fn new(worker: u8, workers: u8) -> Self {
-        // A worker has a number below 64, and so many are the most.
+        // A worker's number is below 64, which is also the bound on workers.
         let step = u16::from(workers.max(worker + 1));
         Self { first: worker.into(), step, span: worker.into(), used: 0 }
     }
 
-    /// So many more, at most a burst's: they follow the answer.
+    /// Takes this many more, at most a burst's: they follow the returned one.
     #[inline]
     pub(super) fn take(&mut self, count: u16) -> u16 {
         if self.used + count > SPAN_LEN {
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// All that comes before one comes again.
+    /// Takes identifications until one comes again.
     fn round(mut ids: Identifications, counts: &[u16]) -> HashSet<u16> {
         let mut seen = HashSet::new();
         for count in counts.iter().cycle() {

@@ -1,5 +1,5 @@
-//! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and all that RFC 4301
-//! §5.2 and RFC 4303 §3.4 ask of the packet inside. Stage by stage over the whole burst, as in
+//! Packets addressed to us: demultiplexing, look-up, replay check, cipher, and the checks of RFC
+//! 4301 §5.2 and RFC 4303 §3.4 on the inner packet. Each stage goes over the whole burst, as in
 //! `outbound`.
 
 mod ah;
@@ -32,7 +32,7 @@ use testudo_wire::ipv4::Likeness;
 
 /// Octets of ESP before the ciphertext of an AEAD.
 const TEXT_OFFSET: usize = esp::HEADER + IV_LEN;
-/// Padding and trailer take a word at least.
+/// Padding and trailer take at least a word.
 const MIN_TEXT_LEN: usize = 4;
 
 /// An ESP packet whose SA is known and whose number may be accepted.
@@ -41,17 +41,17 @@ struct InboundPlan<'s> {
     arrived: &'s FoundEsp,
     sequence: u64,
     at: u8,
-    /// What cipher and replay window have said.
+    /// The result of cipher and replay window.
     verdict: Result<(), DropReason>,
-    /// Its number was the highest of all when the window took it in. Asked for SAs that follow a
-    /// NAT alone.
+    /// True if its number was the highest of all when the window accepted it. Set only for SAs that
+    /// follow a NAT.
     is_newest: bool,
 }
 
 type Burst<T> = ArrayVec<T, BURST>;
 
 impl Dataplane {
-    /// Works on a burst of packets addressed to us. Bursts longer than [`BURST`] are worked off in
+    /// Processes a burst of packets addressed to us. A burst longer than [`BURST`] is processed in
     /// parts.
     pub fn inbound(&mut self, burst: &mut [Item<'_>]) {
         if !self.open {
@@ -62,8 +62,8 @@ impl Dataplane {
         }
     }
 
-    /// The same while other workers have bursts in hand that came before and after: what depends on
-    /// their order comes in turn.
+    /// [`Self::inbound`] while other workers have earlier and later bursts in hand: the steps that
+    /// depend on the order wait for `turn`.
     pub fn inbound_in_turn(&mut self, burst: &mut [Item<'_>], turn: &mut dyn Turn) {
         if !self.open {
             return fence::refuse(burst, &self.counters.inbound);
@@ -73,15 +73,14 @@ impl Dataplane {
         }
     }
 
-    /// So many packets with the verdict [`Verdict::Early`] do not wait any longer: nobody has their
-    /// SPI.
+    /// Packets with the verdict [`Verdict::Early`] do not wait any longer: no SA has got their SPI.
     pub fn give_up_early(&mut self, packets: u64) {
         self.counters.inbound.early.subtract(packets);
         self.counters.inbound.drop_many(DropReason::UnknownSpi, packets);
     }
 
-    /// So many packets with the verdict [`Verdict::Early`], of so many octets, go through another
-    /// worker's data plane instead.
+    /// Packets with the verdict [`Verdict::Early`], and their octets, go through another worker's
+    /// data plane instead.
     pub fn pass_early(&mut self, packets: u64, octets: u64) {
         let counters = &self.counters.inbound;
         counters.early.subtract(packets);
@@ -100,7 +99,7 @@ impl Dataplane {
         self.pass(burst, &arrived, Pass { any_ah, is_inside: false, within: None }, turn);
     }
 
-    /// What has been sorted, to its end; and once more, if there is ESP inside AH.
+    /// Processes the sorted packets to their end, and once more if there is ESP inside AH.
     fn pass(
         &mut self,
         burst: &mut [Item<'_>],
@@ -126,8 +125,8 @@ impl Dataplane {
             flows: &mut self.flows,
             spd: &self.spd,
             outbound: &self.outbound,
-            // From the offending packet's destination, so that the errors fit the tunnel that it
-            // came through.
+            // ICMP errors come from the offending packet's destination, so that they fit the tunnel
+            // through which it came.
             replier: Replier {
                 sources: &Sources { v4: None, v6: None },
                 limit: &mut self.icmp_limit,
@@ -166,18 +165,18 @@ impl Dataplane {
     }
 }
 
-/// What is known of packets before their SAs are.
+/// The properties of packets before their SAs are known.
 #[derive(Clone, Copy, Debug)]
 struct Pass {
-    /// There are packets with AH.
+    /// True if there are packets with AH.
     any_ah: bool,
-    /// All have come inside AH.
+    /// True if all packets came inside AH.
     is_inside: bool,
     /// The largest packet that the SAs of AH around them take.
     within: Option<u16>,
 }
 
-/// Finds the packets of the burst with ESP, and with AH: if there are such, `any_ah` is set.
+/// Finds the packets with ESP, and with AH: if there are any of AH, `any_ah` is set.
 fn sort(
     burst: &mut [Item<'_>],
     local: &LocalAddrs,
@@ -200,7 +199,7 @@ fn sort(
         };
         match demux::sort(packet, local, udp_port, arrived) {
             Ok(OuterKind::Esp) => {
-                // From the second on: where each packet is of another SA, to compare them would be
+                // From the second packet on: if each packet is of another SA, a comparison would be
                 // in vain.
                 let is_train = arrived.form == Form::Esp && spi == Some(arrived.spi);
                 spi = Some(arrived.spi);
@@ -229,14 +228,14 @@ fn sort(
     found
 }
 
-/// Packets of one SA come in trains too. What the outer header of ESP over IPv4 is followed by is
-/// the SPI.
+/// The next packet of a train: packets of one SA come in trains too. The SPI follows the outer
+/// header of ESP over IPv4.
 #[inline]
 fn next_of_train(packet: &[u8], like: &Likeness, before: &FoundEsp) -> Option<FoundEsp> {
     demux::next_of_train(packet, like.accepts(packet)?, before)
 }
 
-/// Finds the SA of each packet that is carried here, and asks its replay window.
+/// Finds the SA of each packet that is carried here, and checks its replay window.
 fn admit<'s>(
     burst: &mut [Item<'_>],
     arrived: &'s [(u8, FoundEsp)],
@@ -280,7 +279,7 @@ fn admit<'s>(
     plans
 }
 
-/// Asks for the SAs of a burst, where they are several.
+/// Prefetches the SAs of a burst, if there are several.
 #[inline]
 fn fetch(arrived: &[(u8, FoundEsp)], sad: &Sad) {
     let mut spis: Burst<(Spi, u16)> = Burst::new();
@@ -294,8 +293,9 @@ fn fetch(arrived: &[(u8, FoundEsp)], sad: &Sad) {
     }
 }
 
-/// Both sides have the keys of an SA at different times: the one that answers has them first, and
-/// may send before its answer has been worked on here (RFC 7296 §2.8).
+/// Puts a packet off whose SA is unknown. The two sides get the keys of an SA at different times:
+/// the responder has them first, and may send before its response has been processed here (RFC 7296
+/// §2.8).
 #[cold]
 fn put_off(item: &mut Item<'_>, spi: Spi, counters: &DirectionCounters) {
     counters.early.add(1);
@@ -346,7 +346,8 @@ fn accept(run: &mut [InboundPlan<'_>]) {
     }
 }
 
-/// To be found while nobody else takes numbers in: other workers do as soon as the turn is over.
+/// Finds the newest packet. To be called while no other worker accepts numbers: others do as soon
+/// as the turn is over.
 fn find_newest(run: &mut [InboundPlan<'_>], top: u64) {
     let is_newest = |plan: &&mut InboundPlan<'_>| plan.sequence == top && plan.verdict.is_ok();
     if let Some(newest) = run.iter_mut().rfind(is_newest) {
@@ -354,14 +355,14 @@ fn find_newest(run: &mut [InboundPlan<'_>], top: u64) {
     }
 }
 
-/// The same with packets of any SAs.
+/// Takes the authentic packets of all SAs into their windows.
 #[cold]
 fn accept_all(plans: &mut [InboundPlan<'_>]) {
     plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)).for_each(accept);
 }
 
-/// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out what is
-/// so for all algorithms.
+/// The cipher's job. `None` if the packet is too short: demultiplexing has only ruled out lengths
+/// that are too short for all algorithms.
 #[inline]
 fn job<'a>(packet: &'a mut [u8], plan: &InboundPlan<'a>, key: &'a AeadKey) -> Option<OpenJob<'a>> {
     let InboundPlan { sa, sequence, arrived, .. } = plan;

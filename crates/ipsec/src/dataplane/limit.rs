@@ -1,6 +1,6 @@
 //! A token bucket without a division.
 
-/// Allows so many events a second, up to a second's worth at once.
+/// Allows `per_second` events a second, up to a second's worth at once.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     per_second: u64,
@@ -15,7 +15,7 @@ impl TokenBucket {
         Self { per_second, thousandths: per_second * 1000, filled: 0 }
     }
 
-    /// Adds what the time since the last call brings.
+    /// Adds the tokens for the time since the last call.
     #[inline]
     pub(super) fn refill(&mut self, now: u64) {
         // More than a second fills the bucket anyway.
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(take_all(&mut bucket), 50);
         bucket.refill(519);
         assert_eq!(take_all(&mut bucket), 0);
-        // Half a token was left before and comes to its own.
+        // Half a token was left, and is completed now.
         bucket.refill(520);
         assert_eq!(take_all(&mut bucket), 1);
     }

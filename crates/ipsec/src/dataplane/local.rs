@@ -55,7 +55,7 @@ mod tests {
             ["10.0.0.9", "10.0.0.1", "2001:db8::2", "fe80::1"].iter().map(|a| a.parse().unwrap()).collect();
         let addrs: LocalAddrs = own.iter().copied().collect();
         assert!(own.into_iter().all(|addr| addrs.contains(addr)));
-        // Neither an unknown one, nor a known one in the other family's clothes.
+        // Neither an unknown one, nor a known one mapped to the other family.
         for other in ["10.0.0.2", "2001:db8::1", "::a00:1"] {
             assert!(!addrs.contains(other.parse().unwrap()), "{other}");
         }

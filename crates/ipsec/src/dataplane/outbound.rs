@@ -30,9 +30,9 @@ use train::{fetch, look_up, parse};
 type Burst<T> = ArrayVec<T, BURST>;
 
 impl Dataplane {
-    /// Protects a burst of clear packets. Bursts longer than [`BURST`] are worked off in parts.
-    /// ICMP errors about them come from `sources`: addresses of the interface that they came in by
-    /// (RFC 1812 §4.3.2.4).
+    /// Protects a burst of clear packets. A burst longer than [`BURST`] is processed in parts. ICMP
+    /// errors about them come from `sources`: addresses of the interface by which they came in (RFC
+    /// 1812 §4.3.2.4).
     pub fn outbound(&mut self, burst: &mut [Item<'_>], sources: &Sources) {
         if !self.open {
             return fence::refuse(burst, &self.counters.outbound);
@@ -42,8 +42,8 @@ impl Dataplane {
         }
     }
 
-    /// The same while other workers have bursts in hand that came before and after: what depends on
-    /// their order comes in turn.
+    /// [`Self::outbound`] while other workers have earlier and later bursts in hand: the steps that
+    /// depend on the order wait for `turn`.
     pub fn outbound_in_turn(&mut self, burst: &mut [Item<'_>], sources: &Sources, turn: &mut dyn Turn) {
         if !self.open {
             return fence::refuse(burst, &self.counters.outbound);
@@ -112,8 +112,8 @@ impl Dataplane {
     }
 }
 
-/// What becomes of a flow: from the cache, or from the SPD and then the cache. `hash` is that of
-/// the flow.
+/// The path of a flow: from the cache, or from the SPD and then stored in the cache. `hash` is that
+/// of the flow.
 #[inline]
 pub(super) fn path(
     hash: u64,
@@ -129,10 +129,10 @@ pub(super) fn path(
     })
 }
 
-/// A fragment's datagram is put together first if a policy asks for ports, and what it takes may
-/// not be told from what comes behind it: the other fragments would go another way, in clear
-/// perhaps, or through another tunnel (RFC 4301 §7.3, §7.4). The same goes for an SA that was
-/// negotiated for certain ports.
+/// True if a fragment's datagram must be reassembled first: a policy needs ports, and a fragment
+/// without ports may not be told from what a later policy takes. The other fragments would go
+/// another way, perhaps in clear or through another tunnel (RFC 4301 §7.3, §7.4). The same holds
+/// for an SA that was negotiated for certain ports.
 fn must_be_joined(flow: &PacketSelector, spd: &Spd, table: &OutboundTable) -> bool {
     let later = flow.without_ports();
     let is_outside = || match spd.lookup(&later) {

@@ -6,7 +6,7 @@ use super::limit::TokenBucket;
 use crate::drops::DropReason;
 use testudo_wire::icmp::{self, Kind, Sources};
 
-/// What it takes to answer.
+/// The means to send an ICMP error.
 pub(super) struct Replier<'a> {
     pub(super) sources: &'a Sources,
     pub(super) limit: &'a mut TokenBucket,
@@ -14,8 +14,8 @@ pub(super) struct Replier<'a> {
 }
 
 impl Replier<'_> {
-    /// Drops the packet, counted under `reason`, and puts an ICMP error about it into its place,
-    /// where that is allowed (RFC 1122 §3.2.2, RFC 4443 §2.4) and not too often.
+    /// Drops the packet, counted under `reason`, and replaces it by an ICMP error about it, if that
+    /// is allowed (RFC 1122 §3.2.2, RFC 4443 §2.4) and within the rate.
     #[cold]
     pub(super) fn refuse(
         &mut self,

@@ -11,8 +11,9 @@ use testudo_crypto::prefetch;
 const POLICIES_PER_BLOCK: usize = 1024;
 const BLOCKS: usize = PolicyId::LIMIT as usize / POLICIES_PER_BLOCK;
 
-/// Places for the outbound SAs of policies with consecutive numbers. Allocated by control, used by
-/// a worker: a worker has as many blocks as the numbers in use need, and never all of them moves.
+/// Places for the outbound SAs of policies with consecutive numbers. Control allocates a block, and
+/// a worker uses it: a worker has as many blocks as the used numbers need, and never moves all of
+/// them.
 #[derive(Clone, Debug)]
 pub struct PolicyBlock {
     number: usize,
@@ -23,16 +24,15 @@ pub struct PolicyBlock {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PolicyPlace {
     pub(super) sa: Option<Arc<OutboundSa>>,
-    /// When control was last told that the SA is missing, or, if it is there, that its sequence
-    /// numbers run low.
+    /// When control was last told that the SA is missing, or that its sequence numbers run low.
     pub(super) told: Cell<Option<u64>>,
-    /// What the SA's rate is counted from.
+    /// The start of the measurement of the SA's rate.
     pub(super) sampled: Cell<Sample>,
-    /// Where packets that find no SA are at home.
+    /// Home shard of packets that find no SA.
     pub(super) home: Option<Shard>,
 }
 
-/// What an SA had sent at some time.
+/// The numbers that an SA had used at some time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sample {
     at: u64,
@@ -40,12 +40,12 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// At the time `now`, in milliseconds.
+    /// The sample at the time `now`, in milliseconds.
     pub(super) fn now(sa: &OutboundSa, now: u64) -> Self {
         Self { at: now, packets: sa.counters().totals().packets }
     }
 
-    /// Packets a second since then. Less than a millisecond counts as one.
+    /// Packets a second from this sample to `later`. Less than a millisecond counts as one.
     pub(super) fn rate(self, later: Self) -> u64 {
         let milliseconds = later.at.saturating_sub(self.at).max(1);
         later.packets.saturating_sub(self.packets).saturating_mul(1000) / milliseconds
@@ -53,13 +53,13 @@ impl Sample {
 }
 
 impl PolicyBlock {
-    /// The empty block that has the place of that policy.
+    /// The empty block with the place of this policy.
     pub fn of(policy: PolicyId) -> Self {
         let places = (0..POLICIES_PER_BLOCK).map(|_| PolicyPlace::default()).collect();
         Self { number: policy.index() / POLICIES_PER_BLOCK, places }
     }
 
-    /// Policies of a block: the first of each has a number that is divisible by it.
+    /// Policies of a block: the first one's number is a multiple of it.
     pub const LENGTH: u32 = POLICIES_PER_BLOCK as u32;
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct OutboundTable {
 }
 
 impl OutboundTable {
-    /// Without any place.
+    /// A table without places.
     pub(super) fn new() -> Self {
         Self { blocks: (0..BLOCKS).map(|_| None).collect() }
     }
 
-    /// Adds places. Gives them back if they are there already.
+    /// Adds places. Returns the block if its places exist already.
     pub(super) fn add(&mut self, block: Box<PolicyBlock>) -> Option<Box<PolicyBlock>> {
         match self.blocks.get_mut(block.number) {
             Some(place) if place.is_none() => {
@@ -92,8 +92,8 @@ impl OutboundTable {
         block.places.get(policy.index() % POLICIES_PER_BLOCK)
     }
 
-    /// Asks for the SAs of policies, step by step: what the next step reads is on its way before
-    /// the first of it is needed. Beside each stand the octets of its packet.
+    /// Prefetches the SAs of policies, step by step: what the next step reads is on its way before
+    /// the first of it is needed. Each policy comes with the octets of its packet.
     #[inline]
     pub(super) fn prefetch(&self, policies: &[(PolicyId, u16)]) {
         policies

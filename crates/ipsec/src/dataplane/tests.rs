@@ -1,4 +1,4 @@
-//! What cannot be reached from outside: the end of the IVs.
+//! The end of the IVs, which cannot be reached from outside.
 
 use super::*;
 use crate::drops::DropReason;

@@ -1,8 +1,8 @@
-//! Shards on their way from one node of a cluster to another, with both of them alive. Both have
-//! every packet: the new node keeps those back that come before the shard does, and the old one
-//! notes which it has worked on, so that none is lost and none goes twice.
+//! Shards on their way from one node of a cluster to another, while both are alive. Both nodes
+//! receive every packet. The new owner keeps back packets that come before the shard does, and the
+//! former one notes which packets it has worked on, so that none is lost and none goes twice.
 //!
-//! Of what comes in, the replay window says that already. So only clear packets are noted, by a
+//! For inbound ESP the replay window ensures this already. So only clear packets are noted, by a
 //! keyed hash of their octets.
 
 use super::burst::{Ingress, Item, Verdict};
@@ -12,40 +12,41 @@ use testudo_base::shard::ShardSet;
 use testudo_base::siphash::SipKey;
 use testudo_base::spi::Shard;
 
-/// For so many milliseconds after a shard has come a packet may still lie before the worker that
-/// came when the old node had the shard.
+/// For this many milliseconds after a shard has come, a packet may wait at the worker that was
+/// received while the former owner had the shard.
 const FORMER_OWNER_MS: u64 = 300;
 
 /// A clear packet that a node has worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Of the SA that it took.
+    /// The shard of the SA that it took.
     pub shard: Shard,
     /// The keyed hash of its octets.
     pub digest: u64,
 }
 
-/// What is under way.
+/// State of shards that come and go.
 #[derive(Debug, Default)]
 pub(super) struct Transit {
     /// Shards that come: their packets wait.
     held: ShardSet,
-    /// Shards that go: what is worked on is noted.
+    /// Shards that go: their packets are noted.
     leaving: ShardSet,
-    /// The latest, from `count` on around.
+    /// The latest notes, a ring whose next place is at `count`.
     notes: Box<[Note]>,
-    /// How many have been written since the list was made.
+    /// Number of notes since the list was made.
     count: usize,
     /// Shards that have come.
     came: ShardSet,
-    /// What other nodes have worked on of them, sorted; true for what has been met.
+    /// Hashes of packets of these shards that other nodes have worked on, sorted; true for those
+    /// that were met here.
     handled: Box<[(u64, bool)]>,
-    /// Until when that counts.
+    /// When they stop counting.
     until: u64,
 }
 
 impl Transit {
-    /// True if it has nothing to say of any packet.
+    /// True if no shard comes or goes.
     #[inline]
     pub(super) fn is_idle(&self, now: u64) -> bool {
         self.held.is_empty() && self.leaving.is_empty() && (self.handled.is_empty() || now >= self.until)
@@ -59,13 +60,13 @@ impl Transit {
         self.held.contains(shard)
     }
 
-    /// Notes what is worked on of these shards, into that list. Gives the former one back.
+    /// Notes packets of these shards in this list. Returns the former list.
     pub(super) fn note(&mut self, shards: ShardSet, list: Box<[Note]>) -> Box<[Note]> {
         (self.leaving, self.count) = (shards, 0);
         std::mem::replace(&mut self.notes, list)
     }
 
-    /// Ends that. Gives the notes, oldest first, and how many they are.
+    /// Ends noting. Returns the notes, oldest first, and their number.
     pub(super) fn take_notes(&mut self) -> (Box<[Note]>, usize) {
         self.leaving = ShardSet::EMPTY;
         let mut notes = std::mem::take(&mut self.notes);
@@ -77,7 +78,8 @@ impl Transit {
         (notes, count)
     }
 
-    /// What others have worked on of shards that come here. Gives the former list back.
+    /// Sets the packets that others have worked on, of shards that come here. Returns the former
+    /// list.
     pub(super) fn handled(
         &mut self,
         shards: ShardSet,
@@ -89,9 +91,9 @@ impl Transit {
         std::mem::replace(&mut self.handled, digests)
     }
 
-    /// True if a clear packet of that shard is to be worked on now; else it has its verdict.
-    /// `here`: this node carries the shard, so that it will be. What is noted and not worked on
-    /// would be lost.
+    /// True if a clear packet of this shard is to be worked on now; otherwise it has its verdict.
+    /// `here`: this node carries the shard, so that the packet will be worked on. A packet that is
+    /// noted and not worked on would be lost.
     #[cold]
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`at` is below the number of notes"))]
     pub(super) fn lets_pass(
@@ -103,7 +105,7 @@ impl Transit {
         key: SipKey,
         counters: &DirectionCounters,
     ) -> bool {
-        // What this was asked of before.
+        // The whole packet was checked before.
         if item.ingress == Ingress::Piece {
             return true;
         }
@@ -130,7 +132,7 @@ impl Transit {
         true
     }
 
-    /// True once for each time that another node has had a packet like that.
+    /// True once for each time that another node has worked on a packet like this.
     fn is_handled(&mut self, digest: u64) -> bool {
         let first = self.handled.partition_point(|(other, _)| *other < digest);
         let alike = self.handled.iter_mut().skip(first).take_while(|(other, _)| *other == digest);

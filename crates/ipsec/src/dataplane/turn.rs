@@ -1,16 +1,16 @@
-//! Bursts in several hands at once, so that one SA gets more than one core.
+//! Bursts in several workers' hands at once, so that one SA gets more than one core.
 //!
-//! Each worker has a data plane of its own, and all have the same SAs; so any of them may take any
-//! burst. Two things depend on the order in which bursts came: their sequence numbers, and what
-//! replay windows say of them. Where several workers have bursts of one queue in hand, each does
-//! these at its turn, and all else, the look-ups and the cipher among it, whenever it comes to it.
-//! Both are short, so that nobody waits for long. Who sends the packets on restores their order.
+//! Each worker has a data plane of its own, and all have the same SAs, so any of them may take any
+//! burst. Two things depend on the order in which bursts came: their sequence numbers, and the
+//! replay checks. If several workers have bursts of one queue in hand, each does these two at the
+//! burst's turn, and everything else, the look-ups and the cipher among it, at any time. Both are
+//! short, so that no worker waits for long. The owner that sends the packets restores their order.
 
-/// When it is a burst's turn.
+/// The turn of a burst.
 pub trait Turn {
-    /// Waits until all bursts that came earlier have had theirs.
+    /// Waits until all earlier bursts have had their turn.
     fn begin(&mut self);
 
-    /// It is the next one's turn. Whatever is called from then on does nothing.
+    /// Ends the turn: the next burst has its turn. Later calls do nothing.
     fn end(&mut self);
 }

@@ -1,4 +1,4 @@
-//! The outer header, prepared once per SA and patched per packet; and the arithmetic of sizes that
+//! The outer header, prepared once per SA and patched per packet, and the size arithmetic that
 //! follows from it.
 
 use crate::error::Error;
@@ -14,13 +14,13 @@ use testudo_wire::{esp, ipv4, ipv6, udp};
 const OUTER_TTL: u8 = 64;
 /// The longest prefix with an IV of an AEAD: IPv6, UDP, ESP header, IV.
 const MAX_AEAD_PREFIX: usize = ipv6::HEADER + udp::HEADER + esp::HEADER + IV_LEN;
-/// The longest prefix, with a block for the IV.
+/// The longest prefix of any algorithm, with a block for the IV.
 const MAX_PREFIX: usize = MAX_AEAD_PREFIX + 8;
-/// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path that
-/// a router is believed, so that none makes an SA impossible, whatever its algorithms.
+/// The smallest inner packet worth a tunnel: what ESP in UDP leaves of the smallest IPv4 path MTU
+/// that is believed of a router. So no router can make an SA impossible, whatever its algorithms.
 const MIN_INNER_MTU: u16 = 478;
 
-/// What each packet puts into its outer header.
+/// The fields of the outer header that differ from packet to packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
     /// DSCP and ECN.
@@ -43,7 +43,7 @@ enum Family {
 #[derive(Debug)]
 pub(crate) struct Outer {
     bytes: [u8; MAX_AEAD_PREFIX],
-    /// Of the IPv4 header without TOS, length, identification, flags.
+    /// Checksum of the IPv4 header without TOS, length, identification, flags.
     sum: Sum,
     /// Octets before the ciphertext.
     prefix: u8,
@@ -61,7 +61,7 @@ impl Outer {
         Self::between(params.local, params.remote, udp, params.mode, sizes, spi)
     }
 
-    /// The same between other ends; `mac` is that of AH, whose header is longer between some.
+    /// The same header between other ends. `mac` is that of AH, whose header is longer over IPv6.
     pub(crate) fn moved(
         &self,
         local: SocketAddr,
@@ -120,30 +120,29 @@ impl Outer {
         self.mode == Mode::Transport
     }
 
-    /// Octets that it puts before the ciphertext: outer header (not in transport mode), UDP, ESP
-    /// header, IV.
+    /// Octets before the ciphertext: outer header (not in transport mode), UDP, ESP header, IV.
     #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
         usize::from(self.prefix)
     }
 
-    /// What the algorithms add.
+    /// The sizes that the algorithms add.
     #[inline(always)]
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
     }
 
-    /// Where it begins.
+    /// The outer source address.
     pub(crate) fn local(&self) -> IpAddr {
         self.ends().0
     }
 
-    /// Where it leads.
+    /// The outer destination address.
     pub(crate) fn remote(&self) -> IpAddr {
         self.ends().1
     }
 
-    /// Source and destination, as the header has them.
+    /// Source and destination of the outer header.
     fn ends(&self) -> (IpAddr, IpAddr) {
         #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the header has both addresses"))]
         fn addr<const LEN: usize>(bytes: &[u8; MAX_AEAD_PREFIX], at: usize) -> [u8; LEN] {
@@ -155,7 +154,7 @@ impl Outer {
         }
     }
 
-    /// Octets that it adds, beside padding.
+    /// Octets that the SA adds, without padding.
     pub(crate) fn overhead(&self) -> Overhead {
         let Sizes { icv, align, behind, .. } = self.sizes;
         let trailer = u16::from(behind - icv);
@@ -163,14 +162,13 @@ impl Outer {
         Overhead { octets, clear: self.clear_len() as u16, align: align.into(), trailer }
     }
 
-    /// Octets of a packet that stay as they are, and so are not padded: in transport mode an IP
-    /// header without options.
+    /// Octets of a packet that are not encrypted, and so not padded: in transport mode an IP header
+    /// without options.
     fn clear_len(&self) -> usize {
         if self.is_transport() { self.header_len() } else { 0 }
     }
 
-    /// The largest packet of which so many octets stay in clear, where `mtu` is the largest one
-    /// without options.
+    /// The largest packet with this many clear octets, if `mtu` is the largest one without options.
     pub(crate) fn mtu_behind(&self, clear: usize, mtu: u16) -> u16 {
         let trailer = usize::from(self.sizes.behind - self.sizes.icv);
         let room = usize::from(mtu) + trailer;
@@ -189,15 +187,15 @@ impl Outer {
         self.family == Family::V6
     }
 
-    /// True if the outer header is IPv6 and there is a UDP header whose checksum is to be computed
-    /// at the end.
+    /// True if the outer header is IPv6 and has a UDP header, whose checksum must be computed at
+    /// the end.
     #[inline]
     pub(crate) fn needs_checksum(&self) -> bool {
         self.udp && self.is_ipv6()
     }
 
-    /// What stands behind the IP header in transport mode: writes [`Self::prefix_len`] octets for a
-    /// payload that makes the datagram `len` octets long.
+    /// Writes the [`Self::prefix_len`] octets behind the IP header in transport mode, for a payload
+    /// that makes the datagram `len` octets long.
     pub(crate) fn write_behind_header(&self, prefix: &mut [u8], len: u16, marks: &Marks) {
         let own = self.bytes.get(self.header_len()..).unwrap_or_default();
         prefix.fill(0);
@@ -211,12 +209,12 @@ impl Outer {
         prefix.iter_mut().skip(sequence_at).zip(own).for_each(|(to, from)| *to = *from);
     }
 
-    /// True if it has AH in ESP's place.
+    /// True if it has AH in place of ESP.
     pub(crate) fn is_ah(&self) -> bool {
         self.sizes.is_ah()
     }
 
-    /// What follows the IP header.
+    /// The protocol in the IP header.
     pub(crate) fn protocol(&self) -> Protocol {
         match (self.udp, self.is_ah()) {
             (true, _) => Protocol::UDP,
@@ -237,15 +235,15 @@ impl Outer {
         }
     }
 
-    /// The same whatever the IV: where it is longer than an AEAD's, it ends with zeros, and where
-    /// it is shorter, it is cut off.
+    /// Writes the prefix of any algorithm: an IV longer than an AEAD's ends with zeros, and a
+    /// shorter one is cut.
     pub(crate) fn write_any(&self, prefix: &mut [u8], total: u16, marks: &Marks) {
         let mut bytes = [0; MAX_PREFIX];
         self.write(&mut bytes, total, marks);
         prefix.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
     }
 
-    /// The prepared octets with sequence number and IV at their end.
+    /// The prepared octets, ending with sequence number and IV.
     #[inline]
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "the compiler has checked `LEN`"))]
     fn patched<const LEN: usize>(&self, marks: &Marks) -> [u8; LEN] {
@@ -286,10 +284,10 @@ impl Outer {
         copy(prefix, &bytes);
     }
 
-    /// Computes the UDP checksum of a finished outer packet, where IPv6 demands it.
+    /// Computes the UDP checksum of a finished outer packet, if IPv6 requires it.
     #[inline]
     pub(crate) fn fill_checksum(&self, packet: &mut [u8]) {
-        // In transport mode extension headers may stand before it.
+        // In transport mode extension headers may precede it.
         let at = match self.mode {
             Mode::Tunnel => Some(ipv6::HEADER),
             Mode::Transport => udp_at(packet),
@@ -297,13 +295,13 @@ impl Outer {
         if let (IpAddr::V6(src), IpAddr::V6(dst)) = self.ends()
             && let Some(datagram) = at.and_then(|at| packet.get_mut(at..))
         {
-            // The datagram fits: its length has been written into 16 bits before.
+            // The datagram fits: its length was written into 16 bits before.
             let _fits = udp::fill_checksum_v6(src, dst, datagram);
         }
     }
 }
 
-/// Octets that an outer packet has around the inner one, beside padding and trailer.
+/// Octets that an outer packet has around the inner one, without padding and trailer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overhead {
     octets: u16,
@@ -313,8 +311,8 @@ pub(crate) struct Overhead {
 }
 
 impl Overhead {
-    /// The same where less is left than any path leaves, because other headers stand around it: the
-    /// least that is worth it.
+    /// The largest inner packet if other headers stand around the SA's: never less than the
+    /// smallest that is worth a tunnel.
     pub(crate) fn inner_mtu_within(self, path_mtu: u16) -> u16 {
         self.inner_mtu(path_mtu).unwrap_or(MIN_INNER_MTU)
     }
@@ -333,7 +331,7 @@ impl Overhead {
     }
 }
 
-/// What follows the IP header.
+/// The protocol in the IP header.
 fn carried(udp: bool, sizes: Sizes) -> Result<Protocol, Error> {
     match (udp, sizes.is_ah()) {
         (true, true) => Err(Error::AhInUdp),
@@ -343,7 +341,7 @@ fn carried(udp: bool, sizes: Sizes) -> Result<Protocol, Error> {
     }
 }
 
-/// Where the datagram of an IPv6 packet begins.
+/// Offset of the UDP datagram in an IPv6 packet.
 fn udp_at(packet: &[u8]) -> Option<usize> {
     let ip = Ipv6::parse(packet).ok()?;
     Some(ip.total_len() - ip.upper().ok()?.payload.len())
@@ -363,7 +361,7 @@ fn copy<const LEN: usize>(to: &mut [u8], from: &[u8; LEN]) {
     }
 }
 
-/// The header with every field zero that changes from packet to packet.
+/// The header, with zero in every field that changes from packet to packet.
 fn header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol) -> [u8; ipv4::HEADER] {
     let fields = ipv4::Fields { tos: 0, total_len: 0, id: 0, df: false, ttl: OUTER_TTL, protocol, src, dst };
     let mut bytes = fields.to_bytes();

@@ -1,5 +1,5 @@
-//! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and what that carries
-//! is encrypted.
+//! ESP in transport mode (RFC 4303 §3.1.1): the packet keeps its IP header, and that header's
+//! payload is encrypted.
 
 use super::{Marks, Outer};
 use crate::demux::{Form, FoundEsp};
@@ -11,8 +11,8 @@ use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 use testudo_wire::{esp, udp};
 
-/// Puts ESP behind the IP header of a packet that has grown for it, at both ends, to `total`
-/// octets; answers where what is encrypted begins. `None` if it is no packet, which the planner has
+/// Puts ESP behind the IP header of a packet that has grown at both ends, to `total` octets.
+/// Returns the offset of the part to encrypt. `None` if it is no IP packet, which the planner has
 /// ruled out.
 #[cold]
 pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &Marks) -> Option<usize> {
@@ -28,8 +28,8 @@ pub(crate) fn encapsulate(packet: &mut [u8], outer: &Outer, total: u16, marks: &
     Some(head + own)
 }
 
-/// Takes ESP out of a decrypted packet, so that it is again what its sender protected; answers its
-/// version as in a tunnel's trailer.
+/// Removes ESP from a decrypted packet, which becomes again what its sender protected. Returns its
+/// version, as in a tunnel's trailer.
 #[cold]
 pub(crate) fn decapsulate(
     buf: &mut PacketBuf<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn join(buf: &mut PacketBuf<'_>, next: Protocol, gap: Gap) -> Result<
     let seam = Seam::at(buf.data(), gap.at).ok_or(DropReason::MalformedInner)?;
     buf.data_mut().copy_within(..gap.at, gap.len);
     let fits = buf.shrink_back(gap.behind) && buf.shrink_front(gap.len);
-    // As many as before at most.
+    // At most as many as before.
     let total = buf.len() as u16;
     if !fits || !seam.name(buf.data_mut(), next, total) {
         return Err(DropReason::MalformedInner);

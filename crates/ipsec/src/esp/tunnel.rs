@@ -14,8 +14,8 @@ pub(crate) fn outer_class(copy: HeaderCopy, inner: u8) -> u8 {
     dscp | ecn
 }
 
-/// Traffic class of the inner header after decapsulation. `None`: drop the packet, because
-/// congestion was marked and the inner packet cannot tell it on (RFC 6040 §4.2).
+/// Traffic class of the inner header after decapsulation. `None`: drop the packet, because it was
+/// marked for congestion and the inner header cannot carry the mark (RFC 6040 §4.2).
 #[inline]
 pub(crate) fn inner_class(copy: HeaderCopy, outer: u8, inner: u8) -> Option<u8> {
     let dscp = if copy.dscp_in { outer & DSCP_MASK } else { inner & DSCP_MASK };
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn every_combination_of_rfc_6040_figure_4() {
         let table = [
-            // inner, then the result for an outer Not-ECT, ECT(0), ECT(1), CE
+            // The inner field, then the result for an outer Not-ECT, ECT(0), ECT(1), CE.
             (NotEct, [Some(NotEct), Some(NotEct), Some(NotEct), None]),
             (Ect0, [Some(Ect0), Some(Ect0), Some(Ect1), Some(Ce)]),
             (Ect1, [Some(Ect1), Some(Ect1), Some(Ect1), Some(Ce)]),

@@ -96,7 +96,7 @@ proptest! {
                 Some(number) => {
                     let path = Path::Protect(PolicyId(value));
                     let hash = cache.hash(&flow(number));
-                    // As the pipeline does: only what is not there is put in.
+                    // As in the pipeline: only missing entries are inserted.
                     match cache.get(hash, &flow(number)) {
                         Some(found) => prop_assert_eq!(Some(&found), model.get(&number)),
                         None => {

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use testudo_base::spi::SenderId;
 
-/// Which of the workers of a node: six bits of the IV.
+/// Number of a worker on its node: six bits of the IV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WorkerId(u8);
 
 impl WorkerId {
-    /// `None` from 64 on: the IV has no room.
+    /// `None` from 64 on: the IV has no room for it.
     pub fn new(number: u8) -> Option<Self> {
         (number < 64).then_some(Self(number))
     }
@@ -22,14 +22,14 @@ impl WorkerId {
 const COUNTER_BITS: u32 = 42;
 const WORKER_BITS: u32 = 6;
 const COUNTER_END: u64 = 1 << COUNTER_BITS;
-/// When seven eighths of the counter are used, control should ask for a new sender ID.
+/// Seven eighths of the counter: from here on control should request a new sender ID.
 const COUNTER_LOW: u64 = COUNTER_END / 8 * 7;
 
-/// Hands out the IVs of one worker (RFC 6054): sender ID:16 | worker:6 | counter:42, for all SAs
+/// Allots the IVs of one worker (RFC 6054): sender ID:16 | worker:6 | counter:42, for all SAs
 /// together.
 #[derive(Debug)]
 pub struct IvAllocator {
-    /// The latest, also if it has been given up: no earlier one is taken again.
+    /// The latest sender ID, even if it has been given up: no earlier one is accepted again.
     sender: Option<SenderId>,
     worker: WorkerId,
     next: u64,
@@ -38,20 +38,20 @@ pub struct IvAllocator {
 /// Consecutive IVs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedIvs {
-    /// The first of them; the others follow by adding one.
+    /// The first of them; each next one is higher by one.
     pub first: u64,
-    /// How many there are; fewer than asked for at the end of the counter.
+    /// Their number; fewer than requested at the end of the counter.
     pub count: u64,
     /// True from the low-water mark on.
     pub low: bool,
 }
 
-/// Where the counter stands while there is no sender ID: nothing is left.
+/// Value of the counter while there is no sender ID: no IVs are left.
 const NO_SENDER: u64 = u64::MAX;
 
 impl IvAllocator {
-    /// Begins at counter 0 of a sender ID that no one, not even this worker, has used before under
-    /// the present keys. Without one there are no IVs.
+    /// Starts at counter 0 of a sender ID that has never been used under the present keys, not even
+    /// by this worker. Without one there are no IVs.
     pub fn new(sender: Option<SenderId>, worker: WorkerId) -> Self {
         Self { sender, worker, next: if sender.is_some() { 0 } else { NO_SENDER } }
     }
@@ -67,14 +67,14 @@ impl IvAllocator {
         ReservedIvs { first: prefix << COUNTER_BITS | first, count, low: self.next >= COUNTER_LOW }
     }
 
-    /// How many of so many IVs there are.
+    /// The number of available IVs, up to `count`.
     #[inline]
     pub fn left(&self, count: u32) -> u32 {
         u64::from(count).min(COUNTER_END.saturating_sub(self.next)) as u32
     }
 
-    /// Goes on with a new sender ID. False, and nothing changed, if it is not later than the last:
-    /// its counter must not begin again.
+    /// Goes on with a new sender ID. Returns false, and changes nothing, if it is not later than
+    /// the last one: its counter must not begin again.
     #[must_use]
     pub fn set_sender(&mut self, sender: SenderId) -> bool {
         let fresh = self.sender.is_none_or(|last| sender.0 > last.0);
@@ -85,7 +85,7 @@ impl IvAllocator {
         fresh
     }
 
-    /// Gives the sender ID up: somebody else may be using it, since the machine was set back to an
+    /// Gives the sender ID up: another node may be using it, because the machine was set back to an
     /// earlier state.
     pub fn forget_sender(&mut self) {
         self.next = NO_SENDER;

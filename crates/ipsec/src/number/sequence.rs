@@ -1,8 +1,8 @@
 //! Sequence numbers of an outbound SA, block by block.
 //!
-//! A gateway that stands alone has them all in one block. In a cluster each node has blocks of its
-//! own, which no other may use: an owner goes from one to the next, over those in between that were
-//! given to others.
+//! A lone gateway has all numbers in one block. In a cluster each node has blocks of its own, which
+//! no other node may use: an owner goes from one block to the next, over those in between that were
+//! granted to others.
 
 use crate::atomics::Ordering::{Acquire, Relaxed, Release};
 use crate::atomics::{AtomicBool, AtomicU64};
@@ -21,7 +21,7 @@ pub struct SequenceBlock {
 }
 
 impl SequenceBlock {
-    /// No number at all: what an SA begins with that must not send before it is given a block.
+    /// No number: for an SA that must not send before it is given a block.
     pub const EMPTY: Self = Self { next: 1, end: 1 };
 
     /// All numbers of a fresh SA: 1 to 2^32 - 1, or nearly to 2^64 with ESN (RFC 4303 §3.3.3).
@@ -38,7 +38,7 @@ impl SequenceBlock {
         self.next + self.end.saturating_sub(self.next) / 2
     }
 
-    /// Refuses what an SA cannot send: number 0, which no packet has, and numbers beyond its last.
+    /// Refuses numbers that an SA cannot use: number 0, and numbers beyond its last one.
     fn check(self, esn: bool) -> Result<Self, Error> {
         let limit = limit(esn);
         if self.end > limit || self.next == 0 {
@@ -49,33 +49,33 @@ impl SequenceBlock {
 }
 
 /// The end of an SA's numbers: they must not cycle (RFC 4303 §3.3.3). With ESN some numbers are
-/// left unused, so that a counter that many workers push beyond the end at once does not cycle
-/// either.
+/// left unused, so that the counter does not cycle even if many workers push it beyond the end at
+/// once.
 fn limit(esn: bool) -> u64 {
     if esn { u64::MAX - (1 << 32) } else { 1 << 32 }
 }
 
-/// Hands out the sequence numbers of an SA. Any number of workers may ask at once, while control
+/// Allots the sequence numbers of an SA. Any number of workers may take some at once, while control
 /// adds blocks.
 ///
-/// What keeps two blocks apart from what lies between them is one rule: *whoever sees the end of a
-/// block sees a `next` that is not before its beginning.* All that sets `end` raises `next` first
-/// and then publishes `end` (Release); all that takes numbers looks at `end` first (Acquire) and
-/// then adds to `next`. The numbers that it takes are from that block or beyond its end, where they
-/// do not count. In the other order a worker could see the new end with the old `next`, and send
-/// with the numbers in between. Both only ever grow, so that a block that is late changes nothing.
+/// One rule keeps blocks apart: *a thread that sees the end of a block sees a `next` that is not
+/// before its beginning.* Code that sets `end` raises `next` first and then publishes `end`
+/// (Release). Code that takes numbers reads `end` first (Acquire) and then adds to `next`. The
+/// numbers that it takes are in that block, or beyond its end, where they do not count. In the
+/// other order a worker could see the new end with the old `next`, and send with the numbers in
+/// between. Both only ever grow, so that a late block changes nothing.
 #[derive(Debug)]
 pub struct SequenceAllocator {
     next: AtomicU64,
     end: AtomicU64,
     low_water: AtomicU64,
-    /// Where the present block began.
+    /// Beginning of the present block.
     start: AtomicU64,
-    /// The block to go on with when this one is used up; none if its end is not beyond `end`. The
+    /// The block to use after the present one; there is none if its end is not beyond `end`. The
     /// rule holds here too.
     then_next: AtomicU64,
     then_end: AtomicU64,
-    /// Control has been told that the latest block runs low.
+    /// True if control was told that the latest block runs low.
     told: AtomicBool,
     esn: bool,
 }
@@ -85,15 +85,15 @@ pub struct SequenceAllocator {
 pub struct Reserved {
     /// The first of them.
     pub first: u64,
-    /// How many there are. Fewer than asked for at the end of a block: ask again for the rest,
-    /// there may be another.
+    /// Their number. At the end of a block it is less than requested: ask again for the rest, there
+    /// may be another block.
     pub count: u64,
     /// True from the middle of the last block on: time to get the next.
     pub low: bool,
 }
 
 impl SequenceAllocator {
-    /// Begins with the given block.
+    /// Starts with this block.
     pub fn new(block: SequenceBlock, esn: bool) -> Result<Self, Error> {
         let block = block.check(esn)?;
         Ok(Self {
@@ -123,19 +123,20 @@ impl SequenceAllocator {
                     return Reserved { first: next, count: 0, low: true };
                 }
             }
-            // An addition sees the latest `next` of all, and so one that goes with `end`.
+            // An addition sees the latest `next`, and so one that belongs to `end`.
             let first = self.next.fetch_add(count, Relaxed);
             if first < end {
                 let low = first.saturating_add(count) >= self.low_water.load(Relaxed);
                 return Reserved { first, count: count.min(end - first), low };
             }
-            // Others have taken the last, or a later block has begun meanwhile: this `end` is over.
+            // Others have taken the last number, or a later block has begun meanwhile, which makes
+            // this `end` void.
         }
     }
 
-    /// Leaves the present block for a later one, from the next number on. What is left of the
-    /// present one is never used, unless the two are neighbours. Nothing happens if the block is
-    /// not later, so that numbers never go back.
+    /// Leaves the present block for a later one at once. The rest of the present block is never
+    /// used, unless the two are adjacent. Nothing happens if the block is not later, so that
+    /// numbers never go back.
     pub fn advance(&self, block: SequenceBlock) -> Result<(), Error> {
         let block = block.check(self.esn)?;
         if self.is_later(block) {
@@ -145,8 +146,8 @@ impl SequenceAllocator {
         Ok(())
     }
 
-    /// Goes on with a later block when the present one is used up. One that already waits is passed
-    /// over.
+    /// Goes on with a later block when the present one is used up. A block that already waits is
+    /// replaced.
     pub fn follow(&self, block: SequenceBlock) -> Result<(), Error> {
         let block = block.check(self.esn)?;
         if self.is_later(block) {
@@ -157,8 +158,8 @@ impl SequenceAllocator {
         Ok(())
     }
 
-    /// Leaves so many numbers out: the next one is higher by them. False if there are not as many
-    /// and one more; then nothing happens.
+    /// Skips this many numbers. Returns false, and changes nothing, if the block has no more than
+    /// that.
     pub fn skip(&self, count: u64) -> bool {
         let end = self.end.load(Acquire);
         let skipped = |next: u64| next.checked_add(count).filter(|next| *next < end);
@@ -183,9 +184,9 @@ impl SequenceAllocator {
         self.end.fetch_max(end, Release);
     }
 
-    /// Begins the block that waits, if there is one; returns the end that counts then. If control
-    /// puts another in its place meanwhile, this end may meet that one's beginning: then there is
-    /// no number before it, and the next caller finds the rest.
+    /// Begins the block that waits, if there is one. Returns the end that counts then. If control
+    /// replaces the waiting block meanwhile, this end may be paired with that block's beginning:
+    /// then there is no number before it, and the next caller finds the rest.
     #[cold]
     fn go_on(&self) -> u64 {
         let end = self.then_end.load(Acquire);
@@ -195,12 +196,12 @@ impl SequenceAllocator {
         self.end.load(Acquire)
     }
 
-    /// True once a block: the first who finds that it runs low is to tell control.
+    /// True once a block: the first caller that finds it running low must tell control.
     pub(crate) fn take_news(&self) -> bool {
         !self.told.load(Relaxed) && !self.told.swap(true, Relaxed)
     }
 
-    /// The telling failed.
+    /// Control could not be told.
     pub(crate) fn give_news_back(&self) {
         self.told.store(false, Relaxed);
     }
@@ -210,13 +211,13 @@ impl SequenceAllocator {
         self.end.load(Relaxed) >= limit(self.esn)
     }
 
-    /// The numbers of the present block that were used: those before it are others', or long gone.
+    /// The used numbers of the present block: those before it belong to others, or are long gone.
     pub(crate) fn used(&self) -> Range<u64> {
         let block = self.block();
         self.start.load(Relaxed)..block.next.min(block.end)
     }
 
-    /// The numbers that are left of the present block.
+    /// The rest of the present block.
     pub fn block(&self) -> SequenceBlock {
         SequenceBlock { next: self.next.load(Relaxed), end: self.end.load(Relaxed) }
     }

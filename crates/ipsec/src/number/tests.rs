@@ -189,7 +189,7 @@ fn threads_never_get_the_same_number() {
     assert_eq!(taken.into_iter().collect::<HashSet<_>>().len(), 40_000);
 }
 
-/// What is done to an allocator.
+/// The operations on an allocator.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Reserve(u32),

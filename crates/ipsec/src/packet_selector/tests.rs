@@ -64,7 +64,7 @@ fn families_do_not_mix() {
 }
 
 #[test]
-fn what_stands_for_ports() {
+fn the_port_fields_of_each_protocol() {
     let ports = |packet: &[u8]| {
         let found = PacketSelector::of_packet(packet, Direction::Out).unwrap();
         found.has_ports().then(|| (found.local_port(), found.remote_port()))

@@ -58,7 +58,7 @@ fn a_router_quotes_ah_with_its_number() {
 }
 
 #[test]
-fn what_says_nothing_of_esp_is_not_read() {
+fn icmp_errors_without_esp_are_ignored() {
     let quoted = ipv4_packet(ESP, [LOCAL, REMOTE], &esp_header());
     assert_eq!(TooBig::read_ipv4(&needs(0, &quoted)), None, "a router from before RFC 1191");
     assert!(TooBig::read_ipv4(&needs(1499, &quoted)).is_some());
@@ -110,7 +110,7 @@ fn ipv6_tells_the_same() {
 }
 
 #[test]
-fn only_what_was_sent_lately_is_quoted() {
+fn only_recently_sent_numbers_are_accepted() {
     let quoted = |sequence| TooBig { sequence, ..too_big(1400) };
     assert!(quoted(1).is_recent(&(1..2)) && quoted(1).is_recent(&(1..MAX_NUMBERS_SINCE_QUOTED + 1)));
     assert!(!quoted(1).is_recent(&(1..MAX_NUMBERS_SINCE_QUOTED + 2)), "long ago");
@@ -124,7 +124,7 @@ fn only_what_was_sent_lately_is_quoted() {
 }
 
 #[test]
-fn what_was_learned_is_kept_for_ten_minutes_and_only_becomes_less() {
+fn a_learned_mtu_lasts_ten_minutes_and_only_decreases() {
     let mut paths = PathMtus::default();
     let (one, two): (IpAddr, IpAddr) = (REMOTE.into(), LOCAL.into());
     let at = Duration::from_secs;
@@ -146,7 +146,7 @@ fn what_was_learned_is_kept_for_ten_minutes_and_only_becomes_less() {
 }
 
 #[test]
-fn what_is_heard_again_is_told_when_it_has_grown_half_as_old_as_it_may() {
+fn a_repeated_mtu_is_reported_after_half_its_lifetime() {
     let mut paths = PathMtus::default();
     let (one, at) = (REMOTE.into(), Duration::from_secs);
     assert!(paths.is_worth_telling(at(0), one, 1400));

@@ -15,11 +15,11 @@ pub(super) struct StoredFragment<F> {
 #[derive(Debug)]
 pub(super) struct StoredFragments<F> {
     pub(super) list: ArrayVec<StoredFragment<F>, MAX_FRAGMENTS>,
-    /// Of all payloads.
+    /// Octets of all payloads.
     pub(super) octets: usize,
-    /// Where the datagram ends, once its last fragment is there.
+    /// The end of the datagram, once its last fragment is there.
     end: Option<usize>,
-    /// What comes of it is lost.
+    /// Set if the datagram is spoilt: its remaining fragments will be lost for this reason.
     pub(super) spoilt: Option<Loss>,
 }
 
@@ -29,12 +29,12 @@ impl<F> StoredFragments<F> {
     }
 
     pub(super) fn is_whole(&self) -> bool {
-        // None overlaps another.
+        // No fragment overlaps another.
         self.end == Some(self.octets)
     }
 }
 
-/// What is wrong with a fragment whatever others there are.
+/// The flaw of a fragment, independent of others.
 pub(super) fn flaw(fragment: &Fragment) -> Option<Loss> {
     let beyond = fragment.header_len() + fragment.end() > usize::from(u16::MAX);
     if fragment.len == 0 || beyond || fragment.more && !fragment.len.is_multiple_of(8) {
@@ -46,7 +46,7 @@ pub(super) fn flaw(fragment: &Fragment) -> Option<Loss> {
 }
 
 impl<F: AsRef<[u8]>> StoredFragments<F> {
-    /// Where in the list a fragment belongs, or why it does not.
+    /// The fragment's place in the list, or why it has none.
     fn judge(&self, packet: &F, fragment: &Fragment, limit: usize) -> Result<usize, Loss> {
         if let Some(why) = self.spoilt {
             return Err(why);
@@ -76,12 +76,12 @@ impl<F: AsRef<[u8]>> StoredFragments<F> {
         if self.list.is_full() { Err(Loss::TooLarge) } else { Ok(at) }
     }
 
-    /// The fragment that the datagram begins with.
+    /// The first fragment of the datagram.
     fn first(&self) -> Option<&Fragment> {
         self.list.first().map(|piece| &piece.fragment).filter(|fragment| fragment.offset == 0)
     }
 
-    /// Takes a fragment in. It comes back with the reason why it does not belong here.
+    /// Adds a fragment. Returns it with the reason if it does not belong here.
     pub(super) fn add(&mut self, packet: F, fragment: Fragment, limit: usize) -> Result<(), (F, Loss)> {
         match self.judge(&packet, &fragment, limit) {
             Ok(at) => {
@@ -96,21 +96,21 @@ impl<F: AsRef<[u8]>> StoredFragments<F> {
         }
     }
 
-    /// True if the fragment begins the datagram, and has not come before.
+    /// True if the fragment begins the datagram, and differs from the beginning that came before.
     pub(super) fn is_another_beginning(&self, packet: &F, fragment: &Fragment) -> bool {
         fragment.offset == 0 && !self.list.first().is_some_and(|first| is_same(first, packet, fragment))
     }
 }
 
-/// True if the fragment has come before. A network may double what it carries: that is no attack
-/// (RFC 8200 §4.5).
+/// True if the fragment has come before. A network may duplicate packets: that is no attack (RFC
+/// 8200 §4.5).
 fn is_same<F: AsRef<[u8]>>(piece: &StoredFragment<F>, packet: &F, fragment: &Fragment) -> bool {
     let old = &piece.fragment;
     (old.offset, old.len, old.more) == (fragment.offset, fragment.len, fragment.more)
         && payload(&piece.packet, old) == payload(packet, fragment)
 }
 
-/// What of the datagram a fragment has.
+/// The fragment's part of the datagram.
 pub(super) fn payload<'a, F: AsRef<[u8]>>(packet: &'a F, fragment: &Fragment) -> &'a [u8] {
     let at = usize::from(fragment.at);
     packet.as_ref().get(at..at + usize::from(fragment.len)).unwrap_or_default()

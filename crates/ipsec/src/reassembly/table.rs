@@ -1,27 +1,27 @@
 //! A bounded table whose entries are found by a keyed hash, and lists over its places. Each step
-//! takes the same time however many entries there are, and whoever chose their keys; all memory is
-//! there from the start.
+//! takes the same time however many entries there are, and whoever chose their keys. All memory is
+//! allocated at the start.
 
 use testudo_base::siphash::SipKey;
 
-/// Where an entry is.
+/// Index of an entry.
 pub(super) type PlaceIndex = u16;
 
 /// No place.
 const NONE: PlaceIndex = PlaceIndex::MAX;
 
-/// What is before and behind a place in its list.
+/// The neighbours of a place in its list.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     before: PlaceIndex,
     behind: PlaceIndex,
 }
 
-/// For lists over the places of a table, of which each place is in one at most.
+/// Links for lists over the places of a table. Each place is in at most one list.
 #[derive(Debug)]
 pub(super) struct Chain(Vec<Links>);
 
-/// One list: places in the order in which they came to it.
+/// One list: places in the order of their insertion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlaceList {
     first: PlaceIndex,
@@ -31,7 +31,7 @@ pub(super) struct PlaceList {
 impl PlaceList {
     pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
 
-    /// The place that has been in it for longest.
+    /// The place that has been in the list for longest.
     pub(super) fn first(self) -> Option<PlaceIndex> {
         (self.first != NONE).then_some(self.first)
     }
@@ -45,7 +45,7 @@ impl PlaceList {
         self.last = place;
     }
 
-    /// Takes out a place that is in it.
+    /// Removes a place that is in the list.
     pub(super) fn remove(&mut self, place: PlaceIndex, chain: &mut Chain) {
         let Links { before, behind } = chain.0[usize::from(place)];
         match before {
@@ -71,13 +71,13 @@ impl Chain {
     }
 }
 
-/// What a table is searched for.
+/// A key of a table.
 pub(super) trait TableKey: Copy + Eq {
-    /// Nobody without the key of the hash can choose keys that share one.
+    /// The hash. Nobody without its key can choose colliding keys.
     fn hash(&self, key: SipKey) -> u64;
 }
 
-/// A key and where to look for it: what hashing it came to, which costs more than all the rest.
+/// A key and its hash, which costs more to compute than all the rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hashed<K> {
     key: K,
@@ -95,7 +95,7 @@ pub(super) struct KeyTable<K> {
 }
 
 impl<K: TableKey> KeyTable<K> {
-    /// Room for so many keys, at most 65535 of them.
+    /// A table with room for `places` keys, at most 65535.
     pub(super) fn new(places: usize, hash: SipKey) -> Self {
         let places = places.min(NONE.into());
         Self {
@@ -120,7 +120,7 @@ impl<K: TableKey> KeyTable<K> {
         places.find(|place| self.keys[usize::from(*place)].is_some_and(|found| found.key == wanted.key))
     }
 
-    /// Takes in a key that is not there. `None` if there is no room.
+    /// Inserts a key that is not in the table. `None` if there is no room.
     pub(super) fn insert(&mut self, key: Hashed<K>) -> Option<PlaceIndex> {
         let place = self.free.pop()?;
         self.keys[usize::from(place)] = Some(key);
@@ -142,14 +142,14 @@ mod tests {
     use proptest::prelude::*;
 
     impl TableKey for u32 {
-        // Many share one.
+        // Many keys share a hash.
         fn hash(&self, _: SipKey) -> u64 {
             u64::from(*self) % 3
         }
     }
 
     proptest! {
-        /// As a plain list of keys, oldest first, does.
+        /// Compared with a plain list of keys, oldest first.
         #[test]
         fn it_finds_what_is_there_and_nothing_else(steps in proptest::collection::vec((0..12_u32, any::<bool>()), 0..200)) {
             let mut table = KeyTable::new(7, SipKey::new([5; 16]));

@@ -77,7 +77,7 @@ fn set_checksum(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// What a packet is given to reassembly as.
+/// The form in which a packet is given to reassembly.
 fn read(piece: &[u8]) -> (Vec<u8>, Fragment) {
     (piece.to_vec(), Fragment::parse(piece).unwrap().expect("a fragment"))
 }
@@ -185,7 +185,7 @@ fn forged(offset: u16, more: bool, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_no_link_makes_is_refused() {
+fn fragments_smaller_than_any_link_requires_are_refused() {
     let refused = |piece: Vec<u8>| {
         let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
         assert!(give(&mut reassembler, &[piece], 0, &mut lost).is_empty());
@@ -214,7 +214,7 @@ fn too_many_fragments_are_refused() {
 }
 
 #[test]
-fn what_does_not_become_whole_is_forgotten() {
+fn incomplete_datagrams_expire() {
     let (_, pieces, mut reassembler, mut lost) = begin(true, 4000, 1300);
     give(&mut reassembler, &pieces[1..], 100, &mut lost);
     reassembler.expire(15_099, &mut |_, _| panic!("too early"));
@@ -237,7 +237,7 @@ fn a_beginning_takes_the_place_of_half_an_older_datagram() {
         assert_eq!(reasons(&lost), vec![Loss::Displaced; half.len()]);
         assert!(reassembler.is_empty() && reassembler.held() == 0);
     }
-    // What an attacker has spoilt is another one's when the number comes again.
+    // A datagram that an attacker has spoilt is a new one when its number is reused.
     let (whole, pieces, mut reassembler, mut lost) = begin(false, 4000, 1300);
     let (_, forged) = split(packet(false, 1, &octets(2, 4000)), 7, 1400);
     give(&mut reassembler, &[pieces[0].clone(), forged[1].clone(), pieces[1].clone()], 0, &mut lost);
@@ -247,7 +247,7 @@ fn a_beginning_takes_the_place_of_half_an_older_datagram() {
 /// The same fragment once more is a copy, however late; and IPv6 has identifications enough for RFC
 /// 5722 to hold.
 #[test]
-fn what_is_no_other_beginning_takes_no_place() {
+fn a_repeated_first_fragment_replaces_nothing() {
     let (whole, pieces, mut reassembler, mut lost) = begin(false, 4000, 1300);
     give(&mut reassembler, &pieces[..2], 0, &mut lost);
     assert_eq!(give(&mut reassembler, &pieces, 5000, &mut lost), [whole]);
@@ -320,7 +320,7 @@ fn one_source_does_not_take_all_fragments() {
 }
 
 #[test]
-fn of_many_sources_the_oldest_has_to_go() {
+fn with_many_sources_the_oldest_datagram_is_dropped() {
     let (mut reassembler, mut lost) = (empty(LIMITS), Lost::new());
     for source in 1..=9 {
         give(&mut reassembler, &[first_of(source, 5)], 0, &mut lost);

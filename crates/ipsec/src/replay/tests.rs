@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-/// What RFC 4303 says, with a set, a signed number line, and no cleverness.
+/// RFC 4303's window as a set and a signed number line, as simple as possible.
 struct Model {
     size: i128,
     esn: bool,

@@ -3,17 +3,16 @@
 //!
 //! The bits form a ring of words, a block longer than the window, so that no number inside the
 //! window is forgotten before its word stands for another block (the idea of RFC 6479, but exact).
-//! Any number of workers accept at once, without a lock. A word is 32 bits and the *round* of the
-//! ring that they belong to, in one atomic: a worker accepts a number by setting its bit, or begins
-//! a new round in place of an old one, by one compare-exchange, so that of all that try the same
-//! number one succeeds. Nothing clears words ahead of the high-water mark: a word of an earlier
-//! round counts as clear.
+//! Any number of workers accept at once, without a lock. A word holds 32 bits and the *round* of
+//! the ring to which they belong, in one atomic. A worker accepts a number by setting its bit, or
+//! begins a new round in place of an old one, by one compare-exchange. So of all workers that try
+//! the same number, one succeeds. Nothing clears words ahead of the high-water mark: a word of an
+//! earlier round counts as clear.
 //!
 //! Two rules make that exact. *The high-water mark goes first*: it is raised, and then the word is
 //! changed (Release). So a worker that finds a word of another round (Acquire) can tell by the mark
-//! whether it is of an earlier one, to be taken, or of a later one, which means that its own number
-//! has become too old meanwhile. And *rounds only grow*, so that a bit which was set once is never
-//! found clear.
+//! whether that round is earlier, and may be replaced, or later, and its own number has become too
+//! old meanwhile. *Rounds only grow*, so that a bit which was set once is never found clear.
 //!
 //! Packets of one burst are accepted by the run: those of one block cost two locked instructions
 //! together.
@@ -30,44 +29,44 @@ use testudo_planted::{Plant, planted};
 /// The largest window, in packets.
 pub const MAX_WINDOW: u32 = 8192;
 
-/// How many numbers behind the high-water mark an extended number may lie where no window is kept:
-/// as many as appendix A2 allows.
+/// Without a window, how many numbers behind the high-water mark an extended number may lie: as
+/// many as appendix A2 allows.
 const UNCHECKED_REACH: u64 = 1 << 31;
-/// Numbers of a block: those whose bits share a word.
+/// Numbers of a block, whose bits share a word.
 const NUMBERS_PER_BLOCK: u64 = 32;
 
-/// Which sequence numbers have been accepted.
+/// The sequence numbers that have been accepted.
 #[derive(Debug)]
 pub struct ReplayWindow {
     /// The highest number accepted, or about to be.
     high_water_mark: AtomicU64,
-    /// Numbers that the window spans; for an unchecked SA, how far the inference of high bits
-    /// reaches back.
+    /// Numbers that the window spans; without a check, how far the inference of high bits reaches
+    /// back.
     size: u64,
     esn: bool,
     checked: bool,
-    /// By how many bits a block's number exceeds that of its round.
+    /// How many more bits a block's number has than its round's.
     ring_bits: u32,
-    /// A power of two: round << 32 | bits.
+    /// A power of two of words: round << 32 | bits.
     words: Box<[AtomicU64]>,
-    /// As far as [`Self::raise`] has gone. For snapshots: nobody else needs it, for the words say
-    /// it too.
+    /// The highest floor of [`Self::raise`]. Only snapshots read it, because the words contain it
+    /// too.
     floor: AtomicU64,
 }
 
-/// The window as plain data. Restoring it never makes a number acceptable again that was accepted
-/// before the snapshot.
+/// The window as plain data. Restoring it never makes a number acceptable that was accepted before
+/// the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSnapshot {
     /// The highest number accepted.
     pub high_water_mark: u64,
-    /// The bits of 64 numbers each, as a ring: those of the numbers n are in word n / 64, modulo
-    /// their count.
+    /// The bits of 64 numbers each, as a ring: the bit of number n is in word n / 64, modulo their
+    /// count.
     pub words: Vec<u64>,
 }
 
 impl ReplayWindow {
-    /// A window of `size` packets, rounded up to a multiple of 64; 0 accepts every number, repeated
+    /// A window of `size` packets, rounded up to a multiple of 64. 0 accepts every number, repeated
     /// ones too.
     pub fn new(size: u32, esn: bool) -> Result<Self, Error> {
         if size > MAX_WINDOW {
@@ -100,8 +99,8 @@ impl ReplayWindow {
         self.high_water_mark.load(Acquire)
     }
 
-    /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be asked
-    /// before decryption; nothing changes, because the packet may be forged.
+    /// The whole sequence number of a packet that carries `low`, if it may be accepted. To be
+    /// called before decryption. Nothing changes, because the packet may be forged.
     #[inline]
     pub fn check(&self, low: u32) -> Result<u64, DropReason> {
         let top = self.high_water_mark.load(Relaxed);
@@ -114,17 +113,17 @@ impl ReplayWindow {
         Ok(sequence)
     }
 
-    /// Why a packet whose number could be accepted is not authentic. With ESN a packet that comes
-    /// too late is taken for one that is almost 2^32 numbers ahead (appendix A2), and fails; a real
-    /// leap that long is far less likely.
+    /// The drop reason for a packet that is not authentic although its number could be accepted.
+    /// With ESN a packet that comes too late is taken for one almost 2^32 numbers ahead (appendix
+    /// A2), and fails; a real jump of that length is far less likely.
     #[cold]
     pub fn blame(&self, sequence: u64) -> DropReason {
         let ahead = sequence.saturating_sub(self.high_water_mark.load(Relaxed));
         if self.esn && ahead > 1 << 31 { DropReason::ReplayTooOld } else { DropReason::AuthFailed }
     }
 
-    /// Marks the number of an authentic packet as seen. Asks again first: its double may have come
-    /// in the same burst, or at another worker.
+    /// Marks the number of an authentic packet as seen. Checks it again first: its duplicate may
+    /// have come in the same burst, or at another worker.
     #[inline]
     pub fn accept(&self, sequence: u64) -> Result<(), DropReason> {
         let mut verdict = Ok(());
@@ -132,8 +131,8 @@ impl ReplayWindow {
         verdict
     }
 
-    /// Accepts the numbers of a run of packets, in their order; `refuse` is told of those that
-    /// cannot be. Packets without a number are passed over.
+    /// Accepts the numbers of a run of packets, in their order. `refuse` is called for those that
+    /// cannot be accepted. Packets without a number are skipped.
     #[inline]
     pub fn accept_run<T>(
         &self,
@@ -149,7 +148,7 @@ impl ReplayWindow {
         }
     }
 
-    /// Accepts numbers of one block. As a window is longer than a block, the newest of them puts
+    /// Accepts numbers of one block. A window is longer than a block, so the newest of them puts
     /// none of the others out of it.
     #[inline]
     fn accept_group<T>(
@@ -184,8 +183,8 @@ impl ReplayWindow {
         }
     }
 
-    /// Sets bits of a block: returns those that were set before, or none if a later round has
-    /// begun. The high-water mark has passed all of them.
+    /// Sets bits of a block. Returns those that were set before, or none if a later round has
+    /// begun. The high-water mark must have passed all of them.
     #[inline]
     fn mark(&self, block: u64, wanted: u32) -> Option<u32> {
         let place = self.word(block)?;
@@ -210,21 +209,20 @@ impl ReplayWindow {
         }
     }
 
-    /// All numbers up to `floor` count as seen from now on: once this returns, no worker accepts
-    /// one of them. Whoever takes an SA over does not know which of them another node has accepted.
+    /// Makes all numbers up to `floor` count as seen: once this returns, no worker accepts one of
+    /// them. A node that takes an SA over does not know which of them another node has accepted.
     pub fn raise(&self, floor: u64) {
         if planted(Plant::NoFloor) {
             return;
         }
         let floor = if self.esn { floor } else { floor.min(u32::MAX.into()) };
-        // A snapshot that has the new high-water mark has the floor, though not all words say it
-        // yet.
+        // A snapshot with the new high-water mark has the floor, though not all words show it yet.
         self.floor.fetch_max(floor, Release);
         self.high_water_mark.fetch_max(floor, Release);
         if self.checked {
             let last = floor / NUMBERS_PER_BLOCK;
-            // Every word, so that a worker that has judged a number by the old mark finds its round
-            // over.
+            // Every word, so that a worker that has checked a number against the old mark finds its
+            // round over.
             for block in (last + 1).saturating_sub(self.words.len() as u64)..=last {
                 self.mark(block, seen_up_to(floor, block));
             }
@@ -273,9 +271,9 @@ impl ReplayWindow {
         self.words.get(block as usize & (self.words.len() - 1))
     }
 
-    /// The round of the ring that the block belongs to. One that has the same 32 bits is further
-    /// away than an SA's numbers go without touching the word, and would cost a number, not accept
-    /// one twice.
+    /// The round of the ring to which the block belongs. Another round with the same 32 bits is
+    /// further away than an SA's numbers go without touching the word. It would cost a number, not
+    /// accept one twice.
     #[inline]
     fn round(&self, block: u64) -> u32 {
         (block >> self.ring_bits) as u32
@@ -291,10 +289,10 @@ impl ReplayWindow {
         u64::from(self.round(block)) << 32 | u64::from(bits)
     }
 
-    /// The window now: all that was accepted before this was asked.
+    /// The window now, with everything that was accepted before this call.
     pub fn snapshot(&self) -> WindowSnapshot {
         let words: Vec<u64> = self.words.iter().map(|word| word.load(Acquire)).collect();
-        // Later than the words, so that none of them is of a later round than this mark tells.
+        // Read after the words, so that no word is of a later round than this mark implies.
         let top = self.high_water_mark.load(Acquire);
         let floor = self.floor.load(Relaxed);
         let bits = |block: u64| {
@@ -309,7 +307,7 @@ impl ReplayWindow {
         WindowSnapshot { high_water_mark: top, words: (0..pairs).map(both).collect() }
     }
 
-    /// Puts a snapshot of a window of the same size in place.
+    /// Sets the state from a snapshot of a window of the same size.
     pub fn restore(&mut self, snapshot: &WindowSnapshot) -> Result<(), Error> {
         let (found, expected) = (snapshot.words.len(), self.words.len() / 2);
         if found != expected {
@@ -321,12 +319,13 @@ impl ReplayWindow {
             let bits = if at % 2 == 0 { pair as u32 } else { (pair >> 32) as u32 };
             let value = match latest(top / NUMBERS_PER_BLOCK, at, self.words.len()) {
                 None => 0,
-                // The snapshot may fall between the mark and the bit of its number. Beyond the mark
-                // nothing may be set.
+                // The snapshot may fall between the mark and the bit of its number. No bit beyond
+                // the mark may be set.
                 Some(block) if block == top / NUMBERS_PER_BLOCK => {
                     self.filled(block, (bits | bit(top)) & seen_up_to(top, block))
                 }
-                // The other half of the mark's pair: what it stood for before is behind the window.
+                // The other half of the mark's pair: the numbers that it stood for are behind the
+                // window.
                 Some(block) if latest(top / (2 * NUMBERS_PER_BLOCK), at / 2, found) != Some(block / 2) => {
                     self.filled(block, u32::MAX)
                 }
@@ -340,7 +339,7 @@ impl ReplayWindow {
     }
 }
 
-/// The last one up to `last` of those that have the place in a ring of `len`, a power of two.
+/// The last number up to `last` that has this place in a ring of `len`, a power of two.
 fn latest(last: u64, place: usize, len: usize) -> Option<u64> {
     last.checked_sub(last.wrapping_sub(place as u64) & (len as u64 - 1))
 }
@@ -350,7 +349,7 @@ fn bit(number: u64) -> u32 {
     1 << (number % NUMBERS_PER_BLOCK)
 }
 
-/// The bits of a block for the numbers up to that one. Without a floor there is none, not even 0.
+/// The bits of a block for the numbers up to this one. Without a floor there is none, not even 0.
 fn seen_up_to(number: u64, block: u64) -> u32 {
     match block.cmp(&(number / NUMBERS_PER_BLOCK)) {
         _ if number == 0 => 0,

@@ -1,4 +1,4 @@
-//! The algorithms of ESP, and what they add to a packet.
+//! The algorithms of ESP, and the octets that they add to a packet.
 
 use serde::{Deserialize, Serialize};
 use testudo_crypto::ccm::CCM_SALT_LEN;
@@ -8,18 +8,18 @@ pub use testudo_crypto::separate::{Cipher, Mac, SeparateAlgorithm};
 use testudo_crypto::{AeadAlgorithm, IV_LEN, SALT_LEN, TAG_LEN};
 use testudo_wire::{ah, esp};
 
-/// ESP algorithms (RFC 8221); the name in comments is that of strongSwan's proposals. Stored and
-/// sent by their place: new ones come last.
+/// ESP algorithms (RFC 8221), with the names of strongSwan's proposals in the comments. Stored and
+/// sent by their number: new ones come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EspAlgorithm {
     /// `aes128gcm16` (RFC 4106): 16 octets of key, 4 of salt.
     Aes128Gcm16,
     /// `aes256gcm16` (RFC 4106): 32 octets of key, 4 of salt.
     Aes256Gcm16,
-    /// One for encryption and one for integrity, such as `aes128-sha256` or `null-sha1` (RFC 4303
+    /// An encryption and an integrity algorithm, such as `aes128-sha256` or `null-sha1` (RFC 4303
     /// §2.4).
     Separate(SeparateAlgorithm),
-    /// No ESP but AH, which encrypts nothing (RFC 4302): `sha256` of `ah_proposals`.
+    /// AH instead of ESP, which encrypts nothing (RFC 4302): `sha256` of `ah_proposals`.
     Ah(Mac),
     /// `aes192gcm16` (RFC 4106): 24 octets of key, 4 of salt.
     Aes192Gcm16,
@@ -42,7 +42,7 @@ impl EspAlgorithm {
         Self::Separate(SeparateAlgorithm { cipher, mac })
     }
 
-    /// What protects integrity beside the cipher; none where that is an AEAD.
+    /// The integrity algorithm beside the cipher; none with an AEAD.
     pub fn integrity(self) -> Option<Mac> {
         match self {
             Self::Separate(SeparateAlgorithm { mac, .. }) | Self::Ah(mac) => Some(mac),
@@ -50,8 +50,7 @@ impl EspAlgorithm {
         }
     }
 
-    /// The cipher where it protects integrity too and its ICV has 16 octets, or GMAC, which has the
-    /// same form.
+    /// The AEAD, or GMAC, which has the same form, if the ICV has 16 octets.
     pub fn aead(self) -> Option<AeadAlgorithm> {
         match self {
             Self::Aes128Gcm16 => Some(AeadAlgorithm::Aes128Gcm),
@@ -65,12 +64,12 @@ impl EspAlgorithm {
         }
     }
 
-    /// True if packets have AH in ESP's place.
+    /// True if packets have AH instead of ESP.
     pub fn is_ah(self) -> bool {
         matches!(self, Self::Ah(_))
     }
 
-    /// All of ESP.
+    /// All algorithms of ESP.
     pub fn all() -> impl Iterator<Item = Self> {
         let separate =
             Cipher::ALL.into_iter().flat_map(|cipher| Mac::ALL.map(|mac| Self::separate(cipher, mac)));
@@ -96,7 +95,7 @@ impl EspAlgorithm {
         }
     }
 
-    /// Between ends of that family.
+    /// The sizes between ends of this family.
     pub(crate) fn sizes(self, v6: bool) -> Sizes {
         match self {
             Self::Separate(algorithm) => Sizes {
@@ -118,39 +117,39 @@ impl EspAlgorithm {
     }
 }
 
-/// Payload, padding and trailer end on a multiple of this, whatever the cipher asks for (RFC 4303
+/// Payload, padding and trailer end on a multiple of this, whatever the cipher needs (RFC 4303
 /// §2.4).
 const ALIGN: usize = 4;
 
 /// What an algorithm adds to a packet, in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// ESP's header and the IV, or AH with its ICV.
+    /// ESP's header and IV, or AH with its ICV.
     pub(crate) before_text: u8,
     /// The ICV behind the text.
     pub(crate) icv: u8,
     /// Payload, padding and trailer are a multiple of it: a power of two.
     pub(crate) align: u8,
-    /// Everything behind the text but padding: ESP's trailer and the ICV.
+    /// Everything behind the text except padding: ESP's trailer and the ICV.
     pub(crate) behind: u8,
 }
 
-/// What of it stands around the text of a packet that comes in: an SA has no room for more.
+/// The sizes around the text of an inbound packet: an SA has no room for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Around {
-    /// ESP's header and the IV.
+    /// ESP's header and IV.
     pub(crate) before_text: u8,
     /// The ICV behind the text.
     pub(crate) icv: u8,
 }
 
 impl Sizes {
-    /// Without what the sender alone has to know.
+    /// The sizes for the receiver.
     pub(crate) fn around(self) -> Around {
         Around { before_text: self.before_text, icv: self.icv }
     }
 
-    /// What all AEADs add, but that AES-CCM's ICV may be shorter.
+    /// The sizes of all AEADs, except that AES-CCM's ICV may be shorter.
     pub(crate) const AEAD: Self = {
         assert!(esp::HEADER == HEADER_LEN);
         Self {
@@ -161,7 +160,7 @@ impl Sizes {
         }
     };
 
-    /// True of AH, which alone aligns nothing.
+    /// True for AH, which alone aligns nothing.
     pub(crate) fn is_ah(self) -> bool {
         self.align == 1
     }
@@ -175,7 +174,7 @@ impl Sizes {
     /// Octets of everything behind an inner packet.
     #[inline(always)]
     pub(crate) fn behind(&self, inner: usize) -> usize {
-        // Of AH, which has no trailer, nothing is aligned.
+        // AH has no trailer, and aligns nothing.
         esp::pad_len(inner, usize::from(self.align)) + usize::from(self.behind)
     }
 }

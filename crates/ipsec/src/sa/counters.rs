@@ -1,4 +1,4 @@
-//! What an SA counts.
+//! The counters of an SA.
 
 use crate::drops::DropReason;
 use crate::packet_selector::Direction;
@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// The most reasons that one half counts. The other reasons come before there is an SA to count
-/// for: with tens of thousands of SAs, room for them would be megabytes, and so would be room in
-/// each half for what only the other one meets.
+/// Bound on the reasons that one half counts. The other reasons occur before there is an SA to
+/// count for: with tens of thousands of SAs, room for them would be megabytes, and so would be room
+/// in each half for the reasons of the other half.
 const MAX_REASONS: usize = INBOUND_REASONS.len();
 
-/// Why an SA refuses what has come. What both halves may meet stands first, at one place in both.
+/// Reasons for which an SA refuses an inbound packet. Reasons of both halves come first, at the
+/// same index in both.
 const INBOUND_REASONS: [DropReason; 16] = [
     DropReason::Dummy,
     DropReason::AhNotCovered,
@@ -31,7 +32,7 @@ const INBOUND_REASONS: [DropReason; 16] = [
     DropReason::TtlExceeded,
 ];
 
-/// Why an SA does not take what is to leave.
+/// Reasons for which an SA refuses an outbound packet.
 const OUTBOUND_REASONS: [DropReason; 11] = [
     DropReason::Dummy,
     DropReason::AhNotCovered,
@@ -51,25 +52,25 @@ fn place_in(reasons: &[DropReason], reason: DropReason) -> Option<usize> {
     reasons.iter().position(|counted| *counted == reason)
 }
 
-/// Where the reason is counted, whichever half it is that counts it: so the place is known where
-/// the reason is a constant.
+/// Index of a reason's counter, in whichever half counts it: so the index is known where the reason
+/// is a constant.
 fn place(reason: DropReason) -> Option<usize> {
     place_in(&INBOUND_REASONS, reason).or_else(|| place_in(&OUTBOUND_REASONS, reason))
 }
 
-/// Counters of one SA in one direction, written by workers and read by anybody.
+/// Counters of one SA in one direction. Workers write them, and any thread may read them.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SaCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_use: AtomicU64,
-    /// Control wants to hear when `packets` or `bytes` get there.
+    /// Control wants an event when `packets` or `bytes` reach these.
     mark_packets: AtomicU64,
     mark_bytes: AtomicU64,
-    /// Of packets of this direction.
+    /// The direction whose packets are counted.
     half: Direction,
-    /// Saturating: as large ones would be as much memory as the rest.
+    /// Saturating: counters as large as the others would take as much memory as the rest.
     drops: [AtomicU32; MAX_REASONS],
 }
 
@@ -112,7 +113,7 @@ impl SaCounters {
         at.and_then(|at| self.drops.get(at)).map_or(0, |drops| drops.load(Relaxed).into())
     }
 
-    /// The place of a reason that this half counts.
+    /// Index of a reason that this half counts.
     fn place(&self, reason: DropReason) -> Option<usize> {
         match self.half {
             Direction::In => place_in(&INBOUND_REASONS, reason),
@@ -120,7 +121,7 @@ impl SaCounters {
         }
     }
 
-    /// Control is to hear as soon as the SA has carried so much: [`Event::Carried`].
+    /// Asks for [`Event::Carried`] once the SA has carried this much.
     ///
     /// [`Event::Carried`]: crate::dataplane::Event::Carried
     pub fn set_mark(&self, packets: u64, bytes: u64) {
@@ -128,11 +129,11 @@ impl SaCounters {
         self.mark_bytes.store(bytes, Relaxed);
     }
 
-    /// Control is being told. Should it not hear that, it is told again when some more has passed:
-    /// a limit must not depend on one event.
+    /// Control is being told. In case the event is lost, it is told again when some more has
+    /// passed: a limit must not depend on one event.
     #[cold]
     pub(crate) fn move_mark(&self) {
-        /// Of packets and octets, so that the first few do not each make an event.
+        /// Packets and octets, so that the first few do not each make an event.
         const STEPS: (u64, u64) = (64, 1 << 16);
         let move_on = |mark: &AtomicU64, total: &AtomicU64, step: u64| {
             let total = total.load(Relaxed);
@@ -144,7 +145,7 @@ impl SaCounters {
         move_on(&self.mark_bytes, &self.bytes, STEPS.1);
     }
 
-    /// True once the SA has carried as much as control wants to hear of.
+    /// True once the SA has carried as much as control asked for.
     #[inline]
     pub(crate) fn is_at_mark(&self) -> bool {
         self.packets.load(Relaxed) >= self.mark_packets.load(Relaxed)
@@ -157,14 +158,14 @@ impl SaCounters {
         self.last_use.load(Relaxed) != now
     }
 
-    /// Goes on from a snapshot.
+    /// Sets the counters from a snapshot.
     pub(super) fn restore(&mut self, totals: &SaTotals) {
         *self.packets.get_mut() = totals.packets;
         *self.bytes.get_mut() = totals.bytes;
         *self.last_use.get_mut() = totals.last_use;
     }
 
-    /// Counts packets: those of a burst at once, because the instructions are locked ones.
+    /// Counts packets: all of a burst at once, because the instructions are locked ones.
     #[inline]
     pub(crate) fn add(&self, packets: u64, bytes: u64, now: u64) {
         self.packets.fetch_add(packets, Relaxed);
@@ -181,7 +182,7 @@ impl SaCounters {
             self.half
         );
         if let Some(drops) = at.and_then(|at| self.drops.get(at)) {
-            // At its end it stays there.
+            // At its largest value it stays.
             let _ = drops.fetch_update(Relaxed, Relaxed, |count| count.checked_add(1));
         }
     }

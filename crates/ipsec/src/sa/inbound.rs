@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
 
-/// An inbound SA, shared by workers and control. What every packet touches comes first.
+/// An inbound SA, shared by workers and control. The fields that every packet touches come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct InboundSa {
@@ -24,30 +24,29 @@ pub struct InboundSa {
     pub(crate) copy: HeaderCopy,
     pub(crate) esn: bool,
     pub(crate) mode: Mode,
-    /// By far the most are.
+    /// True for by far the most SAs.
     pub(crate) is_esp_tunnel: bool,
-    /// Our side is every IPv4 address, or every IPv6 address, as it was negotiated or as it is
-    /// configured.
+    /// Our side is every IPv4 address, or every IPv6 address, by negotiation or by configuration.
     is_everything: [bool; 2],
     pub(crate) around: Around,
-    /// The largest packet that fits the way back, for the MSS.
+    /// The largest packet that fits the path back, for the MSS.
     inner_mtu: AtomicU16,
     pub(crate) window: ReplayWindow,
-    /// The window's high-water mark when it was told last.
+    /// The window's high-water mark at the last report.
     told_high_water_mark: AtomicU64,
     pub(crate) key: SaKey,
     pub(crate) selectors: SelectorPair,
     pub(crate) counters: SaCounters,
     /// Digest of the outer source that control knows.
     known_source: AtomicU64,
-    /// When control was last told of another one, in seconds from 1.
+    /// When control was last told of another source, in seconds from 1.
     source_told: AtomicU32,
-    /// Octets that the way back adds.
+    /// Octets that the outbound half adds.
     overhead: Overhead,
     policy: PolicyId,
 }
 
-/// What must outlive a node: window and counters as plain data.
+/// The state that must outlive a node: window and counters as plain data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboundSnapshot {
     /// The replay window.
@@ -94,16 +93,16 @@ impl InboundSa {
         self.spi
     }
 
-    /// The SA with selectors that others hold too: its own are let go if they are equal.
+    /// Shares the memory of equal selectors, and frees its own.
     #[must_use]
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
         self
     }
 
-    /// The SA of a child that is configured with these selectors. Where our side of them is
-    /// everything, what the SA brings goes on by the default route, however little of it the peer
-    /// has asked for.
+    /// Tells the SA the selectors that its child is configured with. If our side of them is all
+    /// addresses, decrypted packets may leave by the default route, however little of it the peer
+    /// has negotiated.
     #[must_use]
     pub fn configured(mut self, child: &SelectorPair) -> Self {
         for (is_everything, v6) in self.is_everything.iter_mut().zip([false, true]) {
@@ -112,14 +111,14 @@ impl InboundSa {
         self
     }
 
-    /// Asks for the SA itself.
+    /// Prefetches the SA itself.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: window, selectors, and the schedule for so many octets of
-    /// text. The SA should have come by now.
+    /// Prefetches window, selectors, and the key's schedule for this many octets of text. The SA
+    /// should be in the cache by now.
     #[inline]
     pub(crate) fn prefetch_state(&self, len: usize) {
         self.window.prefetch();
@@ -127,7 +126,7 @@ impl InboundSa {
         self.key.prefetch(len);
     }
 
-    /// Makes the key's schedule, if there is none yet.
+    /// Makes the key's schedule, unless it exists.
     pub fn expand_key(&self) -> Result<(), Error> {
         self.key.expand()
     }
@@ -137,46 +136,46 @@ impl InboundSa {
         self.policy
     }
 
-    /// True if our side leaves out some addresses of the family: what is routed on has arrived only
-    /// where our own routes lead further inside.
+    /// True if our side leaves out some addresses of the family: a routed packet has then arrived
+    /// only where our own routes lead further inside.
     #[inline]
     #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "a truth value is 0 or 1"))]
     pub(crate) fn has_inside(&self, v6: bool) -> bool {
         !self.is_everything[usize::from(v6)]
     }
 
-    /// The largest packet that fits the way back.
+    /// The largest packet that fits the path back.
     #[inline]
     pub fn inner_mtu(&self) -> u16 {
         self.inner_mtu.load(Relaxed)
     }
 
-    /// The same where another SA goes around it, which takes packets of that size.
+    /// The largest packet that fits the path back, if another SA goes around this one and takes
+    /// packets of `size` octets.
     pub(crate) fn inner_mtu_within(&self, size: u16) -> u16 {
         self.overhead.inner_mtu_within(size)
     }
 
-    /// Learns a new path MTU of the way back.
+    /// Sets a new path MTU of the path back.
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.overhead.inner_mtu(path_mtu)?, Relaxed);
         Ok(())
     }
 
-    /// True if packets come from elsewhere than control thinks, and it has not heard that within
-    /// this second of the clock `now`, in milliseconds. What it was told may be lost, and a peer
-    /// may have a new address each packet.
+    /// True if packets come from another source than control knows, and control was not told within
+    /// this second of the clock `now`, in milliseconds. An event may be lost, and a peer may have a
+    /// new address with each packet.
     #[inline]
     pub(crate) fn is_news(&self, source: SocketAddr, now: u64) -> bool {
         self.known_source.load(Relaxed) != digest(source) && self.source_told.load(Relaxed) != second(now)
     }
 
-    /// Control is being told where packets come from.
+    /// Control is being told the source of packets.
     pub(crate) fn set_source_told(&self, now: u64) {
         self.source_told.store(second(now), Relaxed);
     }
 
-    /// Control knows that packets come from there now, whatever it makes of it: it need not hear it
-    /// again.
+    /// Control knows this source now, whatever it does about it, and need not be told again.
     pub fn set_known_source(&self, source: SocketAddr) {
         self.known_source.store(digest(source), Relaxed);
     }
@@ -186,14 +185,14 @@ impl InboundSa {
         &self.window
     }
 
-    /// The highest number accepted, if it has moved since this was asked last: the owner tells the
-    /// other nodes of a cluster now and then.
+    /// The highest accepted number, if it has moved since the last call: the owner reports it to
+    /// the other nodes of a cluster now and then.
     pub fn take_high_water_mark(&self) -> Option<u64> {
         let mark = self.window.high_water_mark();
         (self.told_high_water_mark.fetch_max(mark, Relaxed) < mark).then_some(mark)
     }
 
-    /// What the SA has counted.
+    /// The SA's counters.
     pub fn counters(&self) -> &SaCounters {
         &self.counters
     }
@@ -203,7 +202,7 @@ impl InboundSa {
         InboundSnapshot { window: self.window.snapshot(), totals: self.counters.totals() }
     }
 
-    /// Builds the SA again from its parameters and a snapshot.
+    /// Rebuilds the SA from its parameters and a snapshot.
     pub fn restore(
         params: &ChildSaParams,
         policy: PolicyId,

@@ -1,4 +1,4 @@
-//! From KEYMAT to a cipher's key. Its schedule is made when the first packet has come: see
+//! From KEYMAT to a cipher's key. Its schedule is made once the first packet has come: see
 //! [`Event::KeyWanted`].
 //!
 //! [`Event::KeyWanted`]: crate::dataplane::Event::KeyWanted
@@ -10,13 +10,13 @@ use testudo_crypto::mac::MacKey;
 use testudo_crypto::separate::SeparateKey;
 use testudo_crypto::{AeadKey, Library, SALT_LEN, prefetch};
 
-/// What an SA protects packets with.
+/// The key of an SA.
 #[derive(Debug)]
 pub(crate) enum SaKey {
     Aead(AeadKey),
     Separate(Box<SeparateKey>),
     Ccm(Box<CcmKey>),
-    /// Of AH.
+    /// The key of AH.
     Mac(Box<MacKey>),
 }
 
@@ -53,7 +53,7 @@ impl SaKey {
         }
     }
 
-    /// The algorithm of AH, if it is for AH.
+    /// The algorithm of AH, if this is a key of AH.
     pub(super) fn mac(&self) -> Option<Mac> {
         match self {
             Self::Mac(key) => Some(key.mac()),

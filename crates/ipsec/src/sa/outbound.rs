@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use testudo_base::spi::Spi;
 use testudo_crypto::{Library, prefetch};
 
-/// An outbound SA, shared by workers and control. What every packet touches comes first.
+/// An outbound SA, shared by workers and control. The fields that every packet touches come first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct OutboundSa {
     shared: Arc<OutboundState>,
-    /// The largest inner packet that the path takes.
+    /// The largest inner packet that fits the path.
     inner_mtu: AtomicU16,
     path_mtu: AtomicU16,
     pub(crate) copy: HeaderCopy,
@@ -36,8 +36,8 @@ pub struct OutboundSa {
     pub(crate) pair: Spi,
 }
 
-/// What an SA has in common with its former self after a move, so that no number is used twice in
-/// between.
+/// The state that an SA shares with its former self after a move, so that no number is used twice
+/// in between.
 #[derive(Debug)]
 #[repr(C)]
 struct OutboundState {
@@ -45,10 +45,10 @@ struct OutboundState {
     counters: SaCounters,
 }
 
-/// What must outlive a node: numbers, path MTU and counters as plain data.
+/// The state that must outlive a node: numbers, path MTU and counters as plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboundSnapshot {
-    /// The numbers that were left.
+    /// The unused numbers.
     pub numbers: SequenceBlock,
     /// The path MTU.
     pub path_mtu: u16,
@@ -94,28 +94,28 @@ impl OutboundSa {
         })
     }
 
-    /// The SA with selectors that others hold too: its own are let go if they are equal.
+    /// Shares the memory of equal selectors, and frees its own.
     #[must_use]
     pub fn sharing(mut self, selectors: &SelectorPair) -> Self {
         self.selectors.share(selectors);
         self
     }
 
-    /// Asks for the SA itself.
+    /// Prefetches the SA itself.
     #[inline]
     pub(crate) fn prefetch(&self) {
         prefetch(self, size_of::<Self>());
     }
 
-    /// Asks for what lies behind it: numbers, counters, and the schedule for so many octets of
-    /// text. The SA should have come by now.
+    /// Prefetches numbers, counters, and the key's schedule for this many octets of text. The SA
+    /// should be in the cache by now.
     #[inline]
     pub(crate) fn prefetch_state(&self, len: usize) {
         prefetch(&*self.shared, size_of::<OutboundState>());
         self.key.prefetch(len);
     }
 
-    /// Makes the key's schedule, if there is none yet.
+    /// Makes the key's schedule, unless it exists.
     pub fn expand_key(&self) -> Result<(), Error> {
         self.key.expand()
     }
@@ -135,8 +135,8 @@ impl OutboundSa {
         self.outer.remote()
     }
 
-    /// Whether what a router quotes was sent here, and lately. What another node has sent, that one
-    /// knows, and tells.
+    /// True if the packet that a router quotes was sent here, and recently. A packet that another
+    /// node has sent is recognised by that node, which then publishes the path MTU.
     pub fn has_sent(&self, told: &TooBig) -> bool {
         let ends = (self.outer.local(), self.outer.remote(), self.outer.is_udp());
         self.spi == told.spi
@@ -144,23 +144,24 @@ impl OutboundSa {
             && told.is_recent(&self.numbers().used())
     }
 
-    /// Octets that fit through the path, outer header included.
+    /// Octets that fit the path, outer header included.
     pub fn path_mtu(&self) -> u16 {
         self.path_mtu.load(Relaxed)
     }
 
-    /// The largest inner packet that the path takes.
+    /// The largest inner packet that fits the path.
     #[inline]
     pub fn inner_mtu(&self) -> u16 {
         self.inner_mtu.load(Relaxed)
     }
 
-    /// The same where another SA goes around it, which takes packets of that size.
+    /// The largest inner packet, if another SA goes around this one and takes packets of `size`
+    /// octets.
     pub(crate) fn inner_mtu_within(&self, size: u16) -> u16 {
         self.outer.overhead().inner_mtu_within(size)
     }
 
-    /// Learns a new path MTU.
+    /// Sets a new path MTU.
     pub fn set_path_mtu(&self, path_mtu: u16) -> Result<(), Error> {
         self.inner_mtu.store(self.outer.overhead().inner_mtu(path_mtu)?, Relaxed);
         self.path_mtu.store(path_mtu, Relaxed);
@@ -173,7 +174,7 @@ impl OutboundSa {
         &self.shared.numbers
     }
 
-    /// What the SA has counted.
+    /// The SA's counters.
     #[inline]
     pub fn counters(&self) -> &SaCounters {
         &self.shared.counters
@@ -188,7 +189,7 @@ impl OutboundSa {
         }
     }
 
-    /// Builds the SA again from its parameters and a snapshot. Whoever takes an SA over passes a
+    /// Rebuilds the SA from its parameters and a snapshot. A node that takes an SA over passes a
     /// snapshot whose numbers are a new block.
     pub fn restore(
         params: &ChildSaParams,
@@ -201,8 +202,8 @@ impl OutboundSa {
         Self::counting(params, policy, snapshot.numbers, snapshot.path_mtu, counters, library)
     }
 
-    /// The same SA with other outer addresses (RFC 7296 §2.23): a worker may still use the former
-    /// one while the new one is on its way, and both draw from the same numbers.
+    /// The same SA with other outer addresses (RFC 7296 §2.23). A worker may still use the former
+    /// one while the new one is on its way; both draw from the same numbers.
     pub fn moved(&self, local: SocketAddr, remote: SocketAddr, path_mtu: u16) -> Result<Self, Error> {
         let outer = self.outer.moved(local, remote, self.key.mac())?;
         let moved = Self {

@@ -1,9 +1,9 @@
-//! Finds the policies that a packet's addresses allow, without walking all.
+//! An index that finds the policies for a packet's addresses, without a walk over all.
 //!
-//! Policies stand in tries under prefixes around their address ranges: on the side where they are
-//! narrower, else in very many look-ups they would all be compared; on the side where fewer stand,
-//! if both are equally narrow. What stands under a prefix is compared whole, so that a prefix may
-//! be wider than the range.
+//! Policies stand in tries under prefixes around their address ranges, on the narrower side:
+//! otherwise very many look-ups would compare all of them. If both sides are equally narrow, they
+//! stand on the side where fewer others stand. The selectors under a prefix are compared in full,
+//! so a prefix may be wider than the range.
 
 use super::trie::{Trie, TriePrefix};
 use super::{Rank, RankedPolicy};
@@ -22,7 +22,7 @@ pub(super) struct Index {
     held: Families<HeldRange>,
 }
 
-/// A side of a policy.
+/// A side of a policy's selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorSide {
     Local,
@@ -42,7 +42,7 @@ struct HeldRange {
     count: usize,
 }
 
-/// First and last address, those of IPv4 in the leftmost 32 bits.
+/// First and last address; IPv4 addresses are in the leftmost 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     v6: bool,
@@ -65,13 +65,13 @@ impl<T: Clone> Families<T> {
         if v6 { &mut self.v6 } else { &mut self.v4 }
     }
 
-    /// What stands under the prefixes of a selector.
+    /// The lists under the prefixes of a selector.
     fn lists_of(&self, selector: TrafficSelector) -> impl Iterator<Item = &[T]> {
         let range = Range::of(&selector.addrs);
         range.prefixes().into_iter().map(move |prefix| self.of(range.v6).list(prefix))
     }
 
-    /// How many stand under one of them at most.
+    /// Length of the longest of these lists.
     fn longest(&self, selectors: impl Iterator<Item = TrafficSelector>) -> usize {
         selectors.flat_map(|selector| self.lists_of(selector).map(<[T]>::len).max()).max().unwrap_or(0)
     }
@@ -93,8 +93,8 @@ impl Range {
         Self { v6, first: bits(addrs.start()), last: bits(addrs.end()) | below }
     }
 
-    /// One prefix or two that have the range, and no more than as much again beside it: where it
-    /// lies across a border, a single one could be everything.
+    /// One or two prefixes that cover the range, and no more than as much again beside it: for a
+    /// range across a border, a single prefix could cover everything.
     fn prefixes(self) -> ArrayVec<TriePrefix, 2> {
         let whole = TriePrefix::around(self.first, self.last);
         // The border in its middle.
@@ -108,7 +108,7 @@ impl Range {
         if is_whole { ArrayVec::from_iter([whole]) } else { ArrayVec::from(halves) }
     }
 
-    /// Bits in which addresses of its widest prefix differ.
+    /// Number of bits in which addresses of its widest prefix differ.
     fn width(self) -> u32 {
         let bits = if self.v6 { 128 } else { 32 };
         self.prefixes().iter().map(|prefix| bits - prefix.length().min(bits)).max().unwrap_or(0)
@@ -138,7 +138,7 @@ impl Index {
         }
     }
 
-    /// Takes out what was added with these selectors under that rank. False if there is nothing.
+    /// Removes the policy with these selectors and this rank. Returns false if there is none.
     pub(super) fn remove(&mut self, selectors: &SelectorPair, rank: Rank) -> bool {
         let mut removed = None;
         let side = self.side_of(selectors, rank);
@@ -173,8 +173,8 @@ impl Index {
         }
     }
 
-    /// Where a new policy stands. Where both sides are equally narrow, fewer others stand: of many
-    /// tunnels to one address, each from another, all but one stand on ours.
+    /// The side for a new policy. If both are equally narrow, it is the one with fewer others: of
+    /// many tunnels to one address, each from another, all but one stand on our side.
     fn side(&self, selectors: &SelectorPair) -> SelectorSide {
         narrower(selectors).unwrap_or_else(|| {
             let local = self.local.longest(selectors.local_selectors());
@@ -186,7 +186,7 @@ impl Index {
         })
     }
 
-    /// Where one stands.
+    /// The side on which a policy stands.
     fn side_of(&self, selectors: &SelectorPair, rank: Rank) -> SelectorSide {
         narrower(selectors).unwrap_or_else(|| {
             let mut lists = selectors.remote_selectors().flat_map(|selector| self.remote.lists_of(selector));
@@ -217,7 +217,7 @@ impl Index {
         }
     }
 
-    /// The first in order of precedence of those that accept the packet.
+    /// The first policy, in order of precedence, that accepts the packet.
     pub(super) fn first(&self, packet: &PacketSelector) -> Option<&RankedPolicy> {
         let v6 = packet.is_ipv6();
         let lists = self.remote.lists(v6, packet.remote).chain(self.local.lists(v6, packet.local));
@@ -230,8 +230,8 @@ impl Index {
         best
     }
 
-    /// True if one of those that stand before the first that accepts the packet would accept it
-    /// with certain ports.
+    /// True if a policy before the first one that accepts the packet would accept it with certain
+    /// ports.
     pub(super) fn needs_ports(&self, later: &PacketSelector, counts: impl Fn(&RankedPolicy) -> bool) -> bool {
         let first = self.first(later);
         if first.is_some_and(|first| first.selectors.wants_no_ports(later)) {
@@ -247,7 +247,7 @@ impl Index {
         })
     }
 
-    /// How narrow the narrowest range is that holds back what goes to the packet's remote address.
+    /// Width of the narrowest range that holds back packets to the packet's remote address.
     pub(super) fn held_back(&self, packet: &PacketSelector) -> Option<u8> {
         let v6 = packet.is_ipv6();
         let entries = self.remote.lists(v6, packet.remote).flatten();
@@ -275,7 +275,7 @@ fn narrower(selectors: &SelectorPair) -> Option<SelectorSide> {
 
 #[cfg(test)]
 impl Index {
-    /// The most policies that a look-up may have to compare.
+    /// Bound on the policies that a look-up has to compare.
     pub(super) fn longest_walk(&self) -> usize {
         let of = |families: &Families<Arc<RankedPolicy>>| {
             families.v4.longest_walk().max(families.v6.longest_walk())

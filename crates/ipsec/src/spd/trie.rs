@@ -1,18 +1,18 @@
-//! A trie of address prefixes whose copies share what is equal in them: to change one costs a few
-//! nodes, however large it is, and who still reads the former one is not disturbed.
+//! A trie of address prefixes whose copies share all equal parts: a change costs a few nodes,
+//! however large the trie is, and readers of the former version are not disturbed.
 
 use std::sync::Arc;
 
-/// Addresses that begin alike. Those of IPv4 stand in the leftmost 32 bits.
+/// Addresses with equal leading bits. IPv4 addresses are in the leftmost 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TriePrefix {
-    /// As octets, which need not be aligned: there are two for each tunnel.
+    /// As octets, which need no alignment: there are two prefixes for each tunnel.
     bits: [u8; 16],
     length: u8,
 }
 
 impl TriePrefix {
-    /// The longest prefix that has both addresses.
+    /// The longest prefix that covers both addresses.
     pub(super) fn around(first: u128, last: u128) -> Self {
         Self::new(first, (first ^ last).leading_zeros())
     }
@@ -26,7 +26,7 @@ impl TriePrefix {
         u128::from_ne_bytes(self.bits)
     }
 
-    /// How many bits are equal.
+    /// Number of equal bits.
     pub(super) fn length(self) -> u32 {
         self.length.into()
     }
@@ -35,7 +35,7 @@ impl TriePrefix {
         (self.bits() ^ addr) & mask(self.length()) == 0
     }
 
-    /// How many leading bits both have in common.
+    /// Number of leading bits that both have in common.
     fn common(self, other: Self) -> u32 {
         (self.bits() ^ other.bits()).leading_zeros().min(self.length()).min(other.length())
     }
@@ -45,12 +45,12 @@ fn mask(length: u32) -> u128 {
     u128::MAX.checked_shl(u128::BITS - length).unwrap_or(0)
 }
 
-/// Which of two ways an address goes behind so many bits.
+/// The branch of an address behind this many bits.
 fn branch(bits: u128, length: u32) -> usize {
     (bits.checked_shl(length).unwrap_or(0) >> 127) as usize
 }
 
-/// Lists by prefix. A clone costs nothing, and shares its nodes until they change.
+/// Lists by prefix. A clone costs nothing: it shares its nodes until they change.
 #[derive(Clone, Debug)]
 pub(super) struct Trie<T> {
     root: NodeLink<T>,
@@ -58,7 +58,7 @@ pub(super) struct Trie<T> {
 
 type NodeLink<T> = Option<Arc<Node<T>>>;
 
-/// A node without a list stands where two ways part.
+/// A node. One without a list stands at a fork.
 #[derive(Clone, Debug)]
 struct Node<T> {
     prefix: TriePrefix,
@@ -66,7 +66,7 @@ struct Node<T> {
     ways: [NodeLink<T>; 2],
 }
 
-/// As a rule there is one entry: it needs no memory of its own.
+/// Usually one entry, which needs no memory of its own.
 #[derive(Clone, Debug)]
 enum ValueList<T> {
     Empty,
@@ -124,7 +124,7 @@ impl<T: Clone> Trie<T> {
         &[]
     }
 
-    /// The lists of all prefixes that have the address, the shortest first.
+    /// The lists of all prefixes that cover the address, the shortest prefix first.
     pub(super) fn lists(&self, addr: u128) -> impl Iterator<Item = &[T]> {
         let mut at = self.root.as_deref();
         std::iter::from_fn(move || {
@@ -134,7 +134,7 @@ impl<T: Clone> Trie<T> {
         })
     }
 
-    /// Entries that a look-up may have to compare, at most.
+    /// Bound on the entries that a look-up has to compare.
     #[cfg(test)]
     pub(super) fn longest_walk(&self) -> usize {
         fn below<T>(link: &NodeLink<T>) -> usize {
@@ -146,7 +146,7 @@ impl<T: Clone> Trie<T> {
     }
 }
 
-/// Goes no deeper than an address has bits.
+/// Recurses no deeper than an address has bits.
 fn change_at<T: Clone, R>(
     link: &mut NodeLink<T>,
     prefix: TriePrefix,
@@ -190,7 +190,7 @@ fn change_at<T: Clone, R>(
     result
 }
 
-/// Takes out a node that has neither a list nor two ways.
+/// Removes a node that has neither a list nor two branches.
 fn prune<T>(link: &mut NodeLink<T>) {
     let Some(node) = link.as_deref() else { return };
     if node.list.as_slice().is_empty()

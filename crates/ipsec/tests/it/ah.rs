@@ -182,7 +182,7 @@ fn behind_the_headers_of_the_way() {
 /// A source route that has not ended, an unknown routing header, a fragment header before AH:
 /// nobody can tell what arrives.
 #[test]
-fn what_cannot_be_covered_is_refused_by_name() {
+fn packets_that_ah_cannot_cover_are_refused_by_name() {
     for (tunnel, packet) in all().map(|tunnel| {
         let inside = datagram(50);
         let packet = if tunnel.outer_v6 {
@@ -274,7 +274,8 @@ fn too_short() {
     }
 }
 
-/// What the SA says that fits does fit, and what is one octet larger does not.
+/// A packet of the size that the SA reports as fitting fits, and one that is an octet larger does
+/// not.
 #[test]
 fn the_largest_packet_fills_the_path() {
     for tunnel in all() {

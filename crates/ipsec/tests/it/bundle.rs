@@ -28,7 +28,7 @@ use testudo_wire::{ipv4, ipv6};
 
 const AROUND: PolicyId = PolicyId(POLICY.0 + 1);
 
-/// What bundle to build.
+/// Options of the bundle.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     esp: Tunnel,
@@ -274,7 +274,7 @@ fn bare_esp_is_refused() {
     }
 }
 
-/// What does not come from a peer with both keys changes neither window.
+/// A packet that does not come from a peer with both keys changes neither window.
 #[test]
 fn a_forged_half_goes_no_further() {
     let kind = Kind::default();
@@ -381,7 +381,8 @@ fn without_a_number_of_ah_it_is_not_sent() {
     a.is_balanced();
 }
 
-/// What fits fills the path, and who sends one octet more learns what fits.
+/// The largest fitting packet fills the path, and a sender of one octet more gets an ICMP error
+/// with the fitting size.
 #[test]
 fn the_largest_packet_fills_the_path() {
     for kind in Kind::all().filter(|kind| kind.esp_mode == Mode::Tunnel) {
@@ -444,10 +445,10 @@ fn without_room_for_both_it_is_dropped() {
     a.is_balanced();
 }
 
-/// Of IPv6, which only its source splits, what is too big and must pass goes in pieces that fit, AH
-/// included.
+/// IPv6 packets that are too large and must pass leave in fragments that fit, AH included, because
+/// only their source may fragment them.
 #[test]
-fn what_must_pass_is_split_outside() {
+fn packets_that_must_pass_are_split_outside() {
     let esp = Tunnel { outer_v6: true, ..Tunnel::default() };
     let (mut a, mut b) = pair(&Kind { esp, ..Kind::default() });
     for half in [1300, 1340] {

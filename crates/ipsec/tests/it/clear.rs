@@ -54,7 +54,7 @@ fn refused(reason: DropReason) -> Verdict {
 }
 
 #[test]
-fn what_should_have_been_protected_is_dropped_and_counted() {
+fn clear_packets_that_should_be_protected_are_dropped_and_counted() {
     let mut gateway = gateway(vec![policy(1, everything(), Action::Protect(POLICY))]);
     for dst in [HOST, INNER] {
         let (verdict, _) = judged(&mut gateway, from_to(FAR, dst));
@@ -67,7 +67,7 @@ fn what_should_have_been_protected_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_policies_let_pass_goes_on_or_to_the_host() {
+fn clear_packets_that_policies_pass_are_forwarded_or_delivered() {
     let far = || net("198.51.100.0", "198.51.100.255");
     let mut gateway = gateway(vec![
         policy(1, far(), Action::Bypass),
@@ -127,8 +127,8 @@ fn fragments_that_ports_decide_about_are_put_together_first() {
     }
 }
 
-/// What this host sends from an address that no policy selects goes out. What comes to it is no
-/// worker's: from here it would look as if the tunnel had brought it.
+/// Packets of this host from an address that no policy selects are sent. Packets to it are not for
+/// a worker: for the kernel they would look as if they came through the tunnel.
 #[test]
 fn beside_a_tunnel_for_everything_the_host_sends_in_clear_and_gets_nothing() {
     let mut gateway = gateway(vec![policy(1, everything(), Action::Protect(POLICY))]);
@@ -150,7 +150,7 @@ fn beside_a_tunnel_for_everything_the_host_sends_in_clear_and_gets_nothing() {
     assert!(totals.outbound.is_balanced(), "{totals:?}");
 }
 
-/// Whoever names a network names what must not be reached in clear.
+/// A policy for a network protects it from clear traffic.
 #[test]
 fn the_gateway_itself_is_held_back_from_a_network_that_policies_name() {
     let network = net("198.51.0.0", "198.51.255.255");

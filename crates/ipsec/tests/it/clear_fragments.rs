@@ -91,7 +91,7 @@ fn wait(gateway: &mut Gateway, is_v6: bool) {
 }
 
 #[test]
-fn what_is_protected_by_its_port_does_not_leave_in_clear_piece_by_piece() {
+fn fragments_protected_by_port_do_not_leave_in_clear() {
     let protected = policy(1, only(PORT), Action::Protect(POLICY));
     for rest in [Some(Action::Bypass), Some(Action::Discard), None] {
         let rest = rest.map(|action| policy(2, all, action));
@@ -110,7 +110,7 @@ fn what_is_protected_by_its_port_does_not_leave_in_clear_piece_by_piece() {
 }
 
 #[test]
-fn what_passes_by_its_port_does_not_go_through_the_tunnel_piece_by_piece() {
+fn fragments_passed_by_port_do_not_enter_the_tunnel() {
     let passes = policy(1, only(PORT), Action::Bypass);
     let mut gateway = gateway(vec![passes, policy(2, all, Action::Protect(POLICY))]);
     for is_v6 in [false, true] {
@@ -119,7 +119,7 @@ fn what_passes_by_its_port_does_not_go_through_the_tunnel_piece_by_piece() {
         let passed = forwarded(outbound(&mut gateway, Ingress::PortJoined, from_ref(&whole)));
         assert_eq!(passed, [one_hop_on(&whole)]);
     }
-    // Nobody on its way would make fragments of it again.
+    // No router on its path would fragment it again.
     let whole = sized(true, 1400);
     let (verdict, passed) = outbound(&mut gateway, Ingress::PortJoined, from_ref(&whole)).remove(0);
     assert_eq!((verdict, passed), (Verdict::ForwardInPieces { mtu: MIN_MTU }, one_hop_on(&whole)));

@@ -1,5 +1,5 @@
-//! What a node of a cluster lets pass: its own shards, in blocks and under a sender ID that it was
-//! granted, unless it is fenced.
+//! Packets that a node of a cluster lets pass: those of its own shards, with granted blocks and
+//! sender ID, unless it is fenced.
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_A, SPI_B, Tunnel, Way, forwarded, net, run, set_spd};
 use crate::packets::{one_hop_on, sized, v4_with};
@@ -81,7 +81,7 @@ fn a_standby_goes_on_where_no_number_can_collide() {
 }
 
 #[test]
-fn who_takes_an_sa_in_accepts_nothing_that_may_have_been_accepted() {
+fn a_new_owner_accepts_no_number_that_may_have_been_accepted() {
     let tunnel = Tunnel { window: 128, ..Tunnel::default() };
     let (mut owner, mut standby) = (node(&tunnel, block(1, 1000)), node(&tunnel, block(1000, 2000)));
     let mut peer = peer(&tunnel);
@@ -121,7 +121,7 @@ fn packets_of_shards_that_others_carry_are_left_to_them() {
         assert!(a.plane.apply(Command::SetShards(without(SPI_A.shard()))).is_none());
         assert_eq!(verdicts(&a.inbound(&sent)), [OTHER_NODE; 3]);
         assert_eq!(a.inbound.window().high_water_mark(), 0);
-        // Nobody answers for them: exactly one node sends an error.
+        // No host answers for them: exactly one node sends an error.
         let last_hop = v4_with(|f| f.ttl = 1, Protocol(99), &[7; 50]);
         let too_big = v4_with(|f| f.df = true, Protocol(99), &[7; 1490]);
         let outside = v4_with(|f| f.src = [10, 9, 0, 1].into(), Protocol(99), &[7; 50]);
@@ -178,7 +178,7 @@ fn the_node_at_home_alone_asks_for_an_sa_that_is_missing() {
 }
 
 #[test]
-fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
+fn exactly_one_node_passes_a_bypassed_packet() {
     let tunnel = Tunnel::default();
     let key = SipKey::new([9; 16]);
     let mut nodes = [[u64::MAX, 0, 0, 0], [0, u64::MAX, 0, u64::MAX], [0, 0, u64::MAX, 0]].map(|shards| {
@@ -200,7 +200,7 @@ fn of_all_nodes_that_a_bypassed_packet_reaches_one_lets_it_pass() {
                 (keepers, *kept) = (keepers + 1, *kept + 1);
                 assert_eq!(found.1, one_hop_on(&packets[0]), "it came through a port");
             }
-            // What came to one node alone is that one's.
+            // A packet to one node only belongs to that node.
             for ingress in [Ingress::Port, Ingress::Host] {
                 assert_eq!(run(&mut node.plane, Way::Outbound, ingress, &packets)[0].0, Verdict::Forward);
             }
@@ -219,7 +219,7 @@ fn a_shut_pipeline_touches_nothing() {
         assert_eq!(verdicts(&a.inbound(&sent)), [FENCED; 3]);
         let found = a.outbound(&burst(70));
         assert_eq!(found, burst(70).into_iter().map(|packet| (FENCED, packet)).collect::<Vec<_>>());
-        // What no policy holds back is not sent either.
+        // A packet that no policy covers is not sent either.
         set_spd(&mut a.plane, vec![Policy { action: Action::Bypass, ..wide() }]);
         assert_eq!(verdicts(&a.outbound(&burst(1))), [FENCED]);
         assert_eq!((a.inbound.window().high_water_mark(), a.outbound.numbers().block().next), (0, 1));
@@ -235,7 +235,7 @@ fn a_shut_pipeline_touches_nothing() {
 /// block, and have not begun with it, have sent nothing; and what they send later makes nothing
 /// below that block theirs.
 #[test]
-fn what_others_have_sent_is_not_taken_for_own() {
+fn numbers_sent_by_other_nodes_are_not_own_ones() {
     let tunnel = Tunnel { esn: false, ..Tunnel::default() };
     let params = tunnel.params();
     let sa = OutboundSa::new(&params, POLICY, SequenceBlock::EMPTY, PATH_MTU, tunnel.library).unwrap();
@@ -281,7 +281,7 @@ fn without_a_sender_id_nothing_is_protected() {
     assert_eq!(sa.numbers().block().next, 1, "no number is used up for nothing");
     assert_eq!(send(Some(Command::SetSenderId(SenderId(0x0805)))), (sent.clone(), false));
     assert_eq!(send(Some(Command::ForgetSenderId)), (no_sender.clone(), false));
-    // What was given up is not taken again, nor anything before it.
+    // A number that was given up is not accepted again, nor any before it.
     for former in [0x0805, 0x0804] {
         assert_eq!(send(Some(Command::SetSenderId(SenderId(former)))), (no_sender.clone(), true));
     }

@@ -55,7 +55,7 @@ fn to_b(subnet: u8) -> Vec<u8> {
     v4_with(|f| (f.src, f.dst) = ends, Protocol(99), &[7; 50])
 }
 
-/// What is known of one of the two SAs.
+/// The model of one of the two SAs.
 struct Known {
     forger: ChildSaParams,
     inbound: Arc<InboundSa>,

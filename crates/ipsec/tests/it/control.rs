@@ -184,7 +184,7 @@ fn inbound_sas_come_and_go() {
 }
 
 #[test]
-fn what_comes_before_its_sa_is_counted_once_it_is_given_up() {
+fn early_packets_are_counted_when_they_expire() {
     let tunnel = Tunnel::default();
     let (mut a, mut b) = pair(&tunnel);
     let outer = forwarded(a.outbound(&vec![sized(false, 100); 5]));
@@ -221,8 +221,8 @@ fn an_sa_is_used_only_for_what_it_was_negotiated_for() {
     assert_eq!(a.outbound.counters().dropped(DropReason::OutsideSa), 4);
 }
 
-/// What may pass between renewal and end is less than a second's traffic at times: control hears
-/// with the packet.
+/// Less than a second's traffic may pass between rekeying and end: control is informed with the
+/// packet.
 #[test]
 fn control_hears_when_an_sa_has_carried_so_much() {
     let (mut a, mut b) = pair(&Tunnel::default());
@@ -242,7 +242,7 @@ fn control_hears_when_an_sa_has_carried_so_much() {
 
 /// Events may be lost on their way to control: its limits hold all the same.
 #[test]
-fn what_control_did_not_hear_it_is_told_again() {
+fn lost_events_are_repeated_to_control() {
     let (mut a, _) = pair(&Tunnel::default());
     let packets = vec![sized(false, 100); 8];
     a.outbound.counters().set_mark(80, u64::MAX);
@@ -388,7 +388,7 @@ fn counters_of_an_sa_and_their_snapshot() {
 }
 
 #[test]
-fn what_cannot_be_built_is_refused() {
+fn impossible_sas_are_refused() {
     let tunnel = Tunnel::default();
     let build = |change: &dyn Fn(&mut ChildSaParams)| {
         let mut params = tunnel.params();

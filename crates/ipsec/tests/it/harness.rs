@@ -27,7 +27,7 @@ pub(crate) const PATH_MTU: u16 = 1500;
 pub(crate) const SPI_A: Spi = Spi(0xa100_0401);
 pub(crate) const SPI_B: Spi = Spi(0xb200_0802);
 
-/// What tunnel to build.
+/// Options of the tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tunnel {
     pub(crate) outer_v6: bool,
@@ -118,7 +118,7 @@ impl Gateway {
         gateway
     }
 
-    /// What control does once packets have come.
+    /// Executes control's task after the first packets.
     pub(crate) fn expand_keys(&self) {
         self.inbound.expand_key().unwrap();
         self.outbound.expand_key().unwrap();

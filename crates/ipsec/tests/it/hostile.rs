@@ -22,7 +22,7 @@ fn refused(gateway: &mut Gateway, packet: &[u8], reason: DropReason) {
 }
 
 #[test]
-fn what_is_no_esp_for_us() {
+fn packets_that_are_not_esp_for_this_gateway() {
     for tunnel in Tunnel::all().filter(|tunnel| tunnel.udp) {
         let (_, mut b) = pair(&tunnel);
         let udp = |payload: &[u8]| outer(&tunnel, Protocol::UDP, &datagram(4500, 4500, payload));
@@ -269,7 +269,7 @@ fn ports_and_protocols_outside_the_selectors() {
     assert_eq!(arrive(&later), mismatch);
 }
 
-/// What an attacker makes of good packets.
+/// Changes of an attacker to good packets.
 #[derive(Clone, Debug)]
 enum Attack {
     Noise(Vec<u8>),
@@ -354,7 +354,7 @@ fn a_tunnel_under_fire_keeps_forwarding() {
             assert!(after.is_balanced());
             assert_eq!(after.received - good_before.received, received as u64);
             hostile += received - passed.len();
-            // What an attack did not deliver in place of the sender arrives now.
+            // The sender's own packets, which the attack has replaced, arrive now.
             let delivered = forwarded_now(&mut b, &fresh);
             assert_eq!(delivered + passed.len(), 2, "{tunnel:?}");
             seen = fresh[0].clone();

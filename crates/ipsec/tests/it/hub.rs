@@ -51,7 +51,7 @@ fn policy(action: Action) -> Policy {
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 2);
 
 #[test]
-fn what_belongs_into_another_tunnel_goes_through_the_outbound_policy() {
+fn decrypted_packets_for_another_tunnel_use_the_outbound_policy() {
     let (mut spoke, mut hub) = spoke_and_hub(vec![policy(Action::Protect(OTHER))]);
     let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
     let results = hub.inbound(&outer);
@@ -64,7 +64,7 @@ fn what_belongs_into_another_tunnel_goes_through_the_outbound_policy() {
 }
 
 #[test]
-fn what_is_to_be_discarded_is_discarded_also_behind_a_tunnel() {
+fn a_discard_policy_applies_to_decrypted_packets() {
     let (mut spoke, mut hub) = spoke_and_hub(vec![policy(Action::Discard)]);
     let outer = forwarded(spoke.outbound(&[to(ELSEWHERE)]));
     let results = hub.inbound(&outer);
@@ -85,7 +85,7 @@ fn bypassed_and_unknown_destinations_are_forwarded() {
 /// The other tunnel takes only what comes from the hub's own network: what another spoke sends
 /// there is nobody's, and must not be routed on in clear.
 #[test]
-fn what_another_tunnel_holds_back_is_not_forwarded_from_elsewhere() {
+fn packets_that_another_tunnel_protects_are_not_forwarded() {
     let own_network =
         Policy { local: vec![net("10.9.0.0", "10.9.255.255")], ..policy(Action::Protect(OTHER)) };
     let (mut spoke, mut hub) = spoke_and_hub(vec![own_network]);
@@ -166,7 +166,7 @@ fn a_packet_does_not_go_back_into_a_tunnel_like_its_own() {
 /// From one host of a spoke to another address of the same spoke: it goes back where it came from,
 /// protected.
 #[test]
-fn what_belongs_to_the_spoke_itself_goes_back_through_its_tunnel() {
+fn packets_for_the_spoke_itself_return_through_its_tunnel() {
     for wide in [net("10.0.0.0", "10.255.255.255"), everything()] {
         let tunnel = Tunnel::default();
         let params = ChildSaParams { remote_ts: vec![wide], ..tunnel.params() };
@@ -255,7 +255,7 @@ fn fragments_from_one_tunnel_that_another_may_want_are_put_together_first() {
         let again = run(&mut hub.plane, Way::Outbound, Ingress::Host, &[results[0].1.clone()]);
         assert_eq!(again[0].0, Verdict::Reassemble);
     }
-    // What no port could hold back arrives as it is.
+    // A packet that no port could protect arrives unchanged.
     let port = TrafficSelector { protocol: 17, port_start: 53, port_end: 53, ..everything() };
     let dns = Policy { remote: vec![port], ..policy(Action::Bypass) };
     let (mut spoke, mut hub) = spoke_and_hub(vec![dns]);

@@ -70,7 +70,7 @@ fn ipv6_packets_of_the_minimum_size_always_pass() {
 
 /// The same over IPv6, where only the source of the outer packet may fragment (RFC 8200 §5).
 #[test]
-fn what_must_pass_whole_leaves_over_ipv6_in_pieces() {
+fn packets_that_must_pass_whole_leave_over_ipv6_in_fragments() {
     for udp in [false, true] {
         let tunnel = Tunnel { outer_v6: true, udp, ..Tunnel::default() };
         let mut params = tunnel.params();
@@ -233,7 +233,7 @@ fn frames_without_room_are_dropped_and_counted() {
 /// Packets of a train are looked up together, but each has room of its own. A packet that has too
 /// little gets no number.
 #[test]
-fn of_a_train_frames_without_room_are_dropped_and_counted() {
+fn frames_without_room_in_a_train_are_dropped_and_counted() {
     let (mut a, _) = pair(&Tunnel::default());
     let packet = sized(false, 101);
     let whole = forwarded(a.outbound(std::slice::from_ref(&packet)))[0].len();
@@ -253,7 +253,7 @@ fn of_a_train_frames_without_room_are_dropped_and_counted() {
 /// Only the source of an IPv6 packet fragments it (RFC 8200 §4.5): of one octet too many nobody
 /// else would take care.
 #[test]
-fn what_just_does_not_fit_an_ipv6_path_is_sent_in_pieces() {
+fn packets_slightly_too_large_for_an_ipv6_path_are_fragmented() {
     for tunnel in Tunnel::all().filter(|tunnel| tunnel.outer_v6) {
         let (mut a, _) = pair(&tunnel);
         let mtu = usize::from(a.outbound.inner_mtu());

@@ -9,8 +9,8 @@ use testudo_ipsec::selector::{SelectorPair, TrafficSelector};
 use testudo_ipsec::spd::PolicyId;
 use testudo_wire::packet::PacketBuf;
 
-/// What the far gateway says of packets from the near one's network, if its own side of the SA is
-/// this, and of the child for which the SA was made that.
+/// The far gateway's verdict on packets from the near one's network, for its side of the SA and
+/// that of the child for which the SA was set up.
 fn inside_of(
     local_ts: Vec<TrafficSelector>,
     configured: &[TrafficSelector],

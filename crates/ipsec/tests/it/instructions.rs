@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the numbers may grow by before somebody has to look, in percent.
+/// Growth of the numbers that needs no attention, in percent.
 const TOLERANCE: f64 = 3.0;
 const BURST: u64 = 64;
 const BURSTS: u64 = 20;
@@ -25,8 +25,8 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What is counted is optimised like a release and lacks the checks of a debug build. All else is
-/// the workspace's own build for tests, which exists already: another profile would compile all
+/// The counted code is optimised like a release and has no debug checks. Everything else is the
+/// workspace's own build for tests, which already exists: another profile would compile all
 /// dependencies again.
 const COUNTED: [&str; 4] = ["testudo-ipsec", "testudo-crypto", "testudo-planted", "testudo-wire"];
 const LIKE_A_RELEASE: [&str; 4] =

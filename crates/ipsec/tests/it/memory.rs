@@ -1,5 +1,4 @@
-//! What a Child SA costs in memory, so that tens of thousands fit (4 kB for an IKE SA with a Child
-//! SA).
+//! The memory of a Child SA, so that tens of thousands fit (4 kB for an IKE SA with a Child SA).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ fn halves(number: u32, selectors: &SelectorPair) -> (Arc<InboundSa>, Arc<Outboun
 
 #[test]
 fn a_child_sa_with_its_policy_takes_little_memory() {
-    // What is made once is not counted.
+    // One-time allocations are not counted.
     drop(halves(0, &SelectorPair::new(&[], &[])));
     let mut kept = Vec::with_capacity(COUNT as usize);
     let mut spd = Spd::empty();

@@ -1,4 +1,4 @@
-//! What goes in at A comes out at B, and only differs where a router changes packets.
+//! Packets that enter at A leave at B, changed only as by a router.
 
 use crate::harness::{Gateway, PATH_MTU, POLICY, SPI_B, Tunnel, forwarded, pair};
 use crate::packets::{datagram, one_hop_on, sized, v4, v6};

@@ -21,14 +21,14 @@ use testudo_ipsec::sa::{
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, ipv6};
 
-/// Nobody reads what is inside.
+/// The content is not readable.
 const NOBODYS: Protocol = Protocol(253);
 /// The path takes the largest frames that there are.
 const PATH: u16 = 9200;
 /// The IP packet of them.
 const LARGEST: usize = 9000;
-/// Of each kind of SA, each way, besides the smallest and the largest, unless
-/// `TESTUDO_RANDOM_SIZES` asks for another number.
+/// Number of packets per kind of SA and direction, besides the smallest and the largest, unless
+/// `TESTUDO_RANDOM_SIZES` sets another number.
 const RANDOM_SIZES: usize = 4;
 
 /// scapy in a process of its own.
@@ -48,7 +48,7 @@ impl Scapy {
         Self { process, stdin, stdout: BufReader::new(stdout) }
     }
 
-    /// What it makes of a packet: `params` are those of the sender.
+    /// Its result for a packet: `params` are those of the sender.
     fn ask(&mut self, what: &str, params: &ChildSaParams, number: u64, packet: &[u8]) -> Vec<u8> {
         let mode = if params.mode == Mode::Transport { "transport" } else { "tunnel" };
         let esn = if params.esn { "esn" } else { "short" };
@@ -73,7 +73,7 @@ impl Drop for Scapy {
     }
 }
 
-/// What scapy calls the algorithms, and how much key is the cipher's.
+/// Scapy's names of the algorithms, and the length of the cipher's part of the key.
 fn names(algorithm: EspAlgorithm) -> (&'static str, &'static str, usize) {
     let (cipher, mac, cipher_key) = match algorithm {
         EspAlgorithm::Separate(SeparateAlgorithm { cipher: Cipher::Null, mac }) => ("NULL", mac, 0),

@@ -79,7 +79,7 @@ fn every_bit_of_a_packet_counts() {
 
 /// Nothing is looked at that cannot be a packet of the SA's algorithms.
 #[test]
-fn what_is_too_short_for_its_algorithm_is_refused() {
+fn packets_too_short_for_their_algorithm_are_refused() {
     for tunnel in tunnels().filter(|tunnel| tunnel.udp && !tunnel.outer_v6) {
         let (mut a, mut b) = pair(&tunnel);
         let good = forwarded(a.outbound(&[sized(false, 100)])).remove(0);
@@ -239,7 +239,7 @@ fn no_packet_costs_an_allocation() {
     for tunnel in tunnels() {
         let (mut a, mut b) = pair(&tunnel);
         let packets: Vec<_> = (40..104).map(|len| sized(false, len)).collect();
-        // What a thread needs is made with its first burst.
+        // A thread's own data is allocated with its first burst.
         forwarded(a.outbound(&packets));
         let mut frames: Vec<Vec<u8>> =
             packets.iter().map(|p| [&[0; HEADROOM][..], p, &[0; TAILROOM]].concat()).collect();

@@ -14,7 +14,7 @@ use testudo_wire::{ipv4, ipv6, tcp, udp};
 /// Another host than `v4_with` lets send.
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
 
-/// What may be different from one packet to the next.
+/// Differences between one packet and the next.
 #[derive(Clone, Debug)]
 struct Sketch {
     kind: u8,
@@ -137,8 +137,9 @@ fn once(gateway: &Gateway) -> Totals {
     totals
 }
 
-/// What crosses: some packets twice, some changed in their outer header or behind it. No change turns
-/// a number into that of another packet of the burst: [`a_forged_number_of_the_same_burst_takes_nothing`].
+/// What crosses: some packets twice, some changed in their outer header or behind it. No change
+/// turns a number into that of another packet of the burst:
+/// [`a_forged_number_of_the_same_burst_takes_nothing`].
 fn across(tunnel: &Tunnel, found: &Found, changes: &[(u8, usize, u8)]) -> Vec<Vec<u8>> {
     let mut crossing = Vec::new();
     let sent = found.iter().filter(|(verdict, _)| *verdict == Verdict::Forward);

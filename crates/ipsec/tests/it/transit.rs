@@ -33,7 +33,7 @@ fn notes(room: usize) -> Box<[Note]> {
     vec![Note { shard: Shard(0), digest: 0 }; room].into()
 }
 
-/// What the owner has noted.
+/// The owner's notes.
 fn take_notes(owner: &mut Gateway) -> Vec<u64> {
     let Some(Garbage::Noted(notes, count)) = owner.plane.apply(Command::TakeNotes) else { panic!("notes") };
     assert!(notes[..count].iter().all(|note| note.shard == shard()));
@@ -97,7 +97,7 @@ proptest! {
         }
     }
 
-    /// Of what comes in the replay window says it.
+    /// For inbound packets the replay window decides.
     #[test]
     fn each_packet_is_taken_in_once(count in 1_usize..60, stop in 0_usize..60, begin in 0_usize..60) {
         let tunnel = Tunnel::default();
@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_noted_is_asked_for_no_longer_than_a_moment() {
+fn notes_are_compared_only_for_a_moment() {
     let [mut owner, mut next] = two(&Tunnel::default());
     let packet = numbered(1);
     out(&mut owner, std::slice::from_ref(&packet));
@@ -138,7 +138,7 @@ fn what_was_noted_is_asked_for_no_longer_than_a_moment() {
 
 /// Another shard is still on its way, so that every packet is asked about.
 #[test]
-fn what_was_noted_ends_while_another_share_still_comes() {
+fn notes_of_one_shard_end_while_another_still_comes() {
     for (now, expected) in [(299, Verdict::Drop(DropReason::HandledElsewhere)), (300, Verdict::Forward)] {
         let [mut owner, mut next] = two(&Tunnel::default());
         let packets = [numbered(1)];

@@ -150,7 +150,7 @@ fn headers_that_routers_read_stay_in_front() {
 }
 
 #[test]
-fn only_what_this_host_sends_itself() {
+fn only_packets_of_this_host_use_transport_mode() {
     for tunnel in Tunnel::all() {
         let (mut a, _) = pair(&tunnel);
         let packet = own(&tunnel, Protocol::UDP, &datagram(50));
@@ -172,7 +172,7 @@ fn fragments_are_put_together_first() {
         assert_eq!(send(&mut a, &[out[..len].to_vec()])[0].0, Verdict::Reassemble);
     }
     assert_eq!(a.plane.counters().totals().outbound.to_join, 2);
-    // What comes out of it may be larger than the path takes: it is fragmented outside.
+    // A decrypted packet may be larger than the path MTU: it is fragmented outside.
     let whole = own(&tunnel, Protocol::UDP, &datagram(3000));
     let refused = send(&mut a, from_ref(&whole));
     assert_eq!(refused[0].0, Verdict::Forward, "without DF the network makes the pieces");
@@ -187,7 +187,8 @@ fn fragments_are_put_together_first() {
     assert_eq!(b.inbound(&[refused[0].1.clone()]), [(Verdict::ToHost, whole)]);
 }
 
-/// What the SA says that fits does fit, and what is one octet larger does not.
+/// A packet of the size that the SA reports as fitting fits, and one that is an octet larger does
+/// not.
 #[test]
 fn the_largest_packet_fills_the_path() {
     for tunnel in with_every_algorithm() {
@@ -226,7 +227,7 @@ fn a_connection_learns_what_fits() {
 
 /// A forged inside: authentic, and not what transport mode may carry.
 #[test]
-fn what_may_not_be_inside() {
+fn contents_refused_in_transport_mode() {
     for tunnel in Tunnel::all().filter(|tunnel| tunnel.outer_v6) {
         let (_, mut b) = pair(&tunnel);
         let fragment = [Protocol::UDP.0, 0, 0, 1, 0, 0, 0, 7];

@@ -19,7 +19,7 @@ const LINKTYPE_RAW: u32 = 101;
 /// Octets of the UDP datagrams inside.
 const SIZES: [usize; 6] = [8, 9, 23, 24, 100, 1300];
 
-/// What tshark is given, and what it must find.
+/// The input of tshark, and the expected output.
 #[derive(Default)]
 struct Trace {
     pcap: Vec<u8>,
@@ -56,7 +56,7 @@ impl Trace {
         self.expected.push(format!("{:#010x}\t{number}\t1\t{}", spi.0, hex(inside)));
     }
 
-    /// What tshark says of each packet.
+    /// The output of tshark for each packet.
     fn read(&self) -> Vec<String> {
         let mut command = Command::new("tshark");
         command.args(["-n", "-r", "-", "-o", "esp.enable_encryption_decode:TRUE"]);
@@ -80,8 +80,8 @@ impl Trace {
     }
 }
 
-/// What tshark calls the algorithms, and how much key is the cipher's; `None` for those that
-/// Debian's does not know.
+/// tshark's names of the algorithms, and the length of the cipher's part of the key; `None` for
+/// those that Debian's does not support.
 fn names(algorithm: EspAlgorithm) -> Option<(&'static str, &'static str, usize)> {
     let SeparateAlgorithm { cipher, mac } = match algorithm {
         EspAlgorithm::Separate(separate) => separate,

@@ -1,4 +1,4 @@
-//! What crosses between inner and outer header, and what a hop changes.
+//! Fields copied between inner and outer header, and fields that a hop changes.
 
 use crate::forge::{authentic, outer, padded, sealed};
 use crate::harness::{Gateway, Tunnel, Way, forwarded, pair, run};
@@ -111,7 +111,7 @@ fn a_hop_is_counted_once_on_each_side() {
         let (mut a, mut b) = pair(&Tunnel::default());
         let outer = forwarded(a.outbound(&[with_ttl(is_v6, 3)]));
         assert_eq!(ttl_of(&forwarded(b.inbound(&outer))[0]), 1);
-        // What our own host sends has made no hop yet.
+        // Packets of our own host have made no hop yet.
         let outer = forwarded(run(&mut a.plane, Way::Outbound, Ingress::Host, &[with_ttl(is_v6, 1)]));
         let (verdict, reply) = b.inbound(&outer).remove(0);
         assert_eq!(verdict, Verdict::Reply, "B has to count it");

@@ -167,7 +167,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_early_for_one_worker_has_not_been_there() {
+fn an_early_packet_is_not_counted_as_received() {
     let (mut near, far) = pair(&Tunnel::default());
     let outer = sent(whole(&mut near, true, &[vec![sized(false, 200), sized(true, 300)]]));
     let octets: usize = outer.iter().map(Vec::len).sum();

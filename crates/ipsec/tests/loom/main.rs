@@ -3,7 +3,7 @@
 //!
 //! A program of its own: those sources stand at its root, and `it` has an allocator that counts.
 
-/// What the sources of the crate find at its root.
+/// The items that the crate's sources expect at its root.
 mod atomics {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 }

@@ -106,7 +106,7 @@ fn headers_are_read_as_written() {
 }
 
 #[test]
-fn what_cannot_be_told_ahead_is_refused() {
+fn unpredictable_headers_are_refused() {
     let edit = |vector: usize, change: fn(&mut Vec<u8>)| {
         let (packet, at, icv, _) = VECTORS[vector];
         let mut packet = octets(packet);

@@ -1,4 +1,4 @@
-//! Packets that must not be answered with an ICMP error, lest errors breed errors.
+//! Packets that must not be answered with an ICMP error, so that errors do not cause errors.
 
 use super::Kind;
 use crate::ip::Protocol;
@@ -7,8 +7,8 @@ use crate::ipv6::Ipv6;
 use std::net::Ipv4Addr;
 
 /// RFC 1122 §3.2.2: no error about an ICMP error, a broadcast or multicast, a fragment other than
-/// the first, or a packet whose source is no single host. (A link-layer broadcast is for the port
-/// to sort out.)
+/// the first, or a packet whose source is no single host. (The port checks for a link-layer
+/// broadcast.)
 pub(super) fn may_answer_v4(packet: &Ipv4<'_>) -> bool {
     is_host_v4(packet.src())
         && !packet.dst().is_multicast()
@@ -23,8 +23,8 @@ fn is_host_v4(addr: Ipv4Addr) -> bool {
     first != 0 && first != 127 && first < 224
 }
 
-/// ICMP messages are errors unless they are known to be queries; what is too short to tell is not
-/// answered.
+/// ICMP messages count as errors unless they are known to be queries; a message that is too short
+/// to tell is not answered.
 fn is_icmp_error(message: &[u8]) -> bool {
     const QUERIES: [u8; 10] = [0, 8, 9, 10, 13, 14, 15, 16, 17, 18];
     message.first().is_none_or(|kind| !QUERIES.contains(kind))

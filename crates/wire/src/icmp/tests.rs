@@ -111,7 +111,7 @@ fn without_headroom_nothing_changes() {
 }
 
 #[test]
-fn who_gets_no_answer_over_ipv4() {
+fn packets_that_get_no_icmp_error_over_ipv4() {
     let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
     let may = |packet: &[u8]| may_answer(packet, Kind::TimeExceeded);
     assert!(may(&v4(a, b, Protocol::UDP, b"x")));
@@ -133,7 +133,7 @@ fn who_gets_no_answer_over_ipv4() {
 }
 
 #[test]
-fn who_gets_no_answer_over_ipv6() {
+fn packets_that_get_no_icmp_error_over_ipv6() {
     let (a, b) = ("2001:db8::1", "2001:db8::2");
     let may = |packet: &[u8]| may_answer(packet, Kind::TimeExceeded);
     assert!(may(&v6(a, b, Protocol::UDP, b"x")));

@@ -26,7 +26,7 @@ pub struct Fragments<'a> {
     mtu: usize,
     /// Octets of payload already written, a multiple of eight.
     done: usize,
-    /// Options of all fragments but the first.
+    /// Options of all fragments after the first.
     repeated: [u8; options::MAX_LEN],
     repeated_len: usize,
 }
@@ -81,7 +81,7 @@ impl Fragments<'_> {
         let mut fixed = *self.packet.fixed;
         let last = self.done + payload_len == self.packet.payload().len();
         // At most 8191 units: offset and length of a whole packet fit 16 bits, but a fragment's may
-        // lie beyond and wrap, which a receiver refuses by itself.
+        // lie beyond and wrap, which a receiver refuses itself.
         let offset = ((self.packet.fragment_offset() + self.done) / 8) as u16 & super::OFFSET;
         let flags = if !last || self.packet.mf() { MF } else { 0 };
         fixed[0] = 0x40 | (header_len / 4) as u8;

@@ -1,21 +1,22 @@
-//! Headers that differ only in what differs from packet to packet: packets of a flow come in
-//! trains, and what has been found out about one of them holds for those behind it.
+//! Headers that differ only in fields that differ from packet to packet. Packets of a flow come in
+//! trains, and the result for one of them holds for the following ones.
 
 use super::{HEADER, MIN_COMPARED, Sum};
 
-/// Length, identification and checksum are its own in each packet; options are not compared, so
-/// there are none.
+/// Length, identification and checksum differ in each packet. Options are not compared, so there
+/// must be none.
 const FIRST_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff]);
 const SECOND_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff]);
 
-/// What the packets of a train have in common: a header without options, but for length,
-/// identification and checksum, and the four octets behind it: ports, where the protocol has them.
+/// The common part of a train's packets: a header without options, except for length,
+/// identification and checksum, and the four octets behind it, which are ports if the protocol has
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Likeness([u64; 3]);
 
 impl Likeness {
-    /// Of a packet that a parser has accepted. `None` if it has options, or less than four octets
-    /// behind its header.
+    /// The likeness of a packet that a parser has accepted. `None` if it has options, or fewer than
+    /// four octets behind its header.
     #[inline]
     pub fn of(packet: &[u8]) -> Option<Self> {
         let compared = packet.first_chunk::<MIN_COMPARED>()?;
@@ -31,8 +32,8 @@ impl Likeness {
         Self([first & FIRST_MASK, second & SECOND_MASK, third])
     }
 
-    /// Total length of a packet that is like this one, if its own length and its checksum are
-    /// right: a parser would accept it, and find the same but for length and identification.
+    /// Total length of a packet that is like this one, if its own length and checksum are valid: a
+    /// parser would accept it, with the same result except for length and identification.
     #[inline]
     pub fn accepts(&self, packet: &[u8]) -> Option<u16> {
         let compared = packet.first_chunk::<MIN_COMPARED>()?;
@@ -70,7 +71,7 @@ mod tests {
         packet
     }
 
-    /// What a parser finds, but for length and identification.
+    /// A parser's result, without length and identification.
     fn found(packet: &[u8]) -> Option<impl PartialEq + std::fmt::Debug + use<>> {
         let ip = Ipv4::parse_verified(packet).ok()?;
         let ports = ip.payload().first_chunk::<4>().copied()?;
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_or_has_options_is_like_nothing() {
+    fn short_packets_and_options_have_no_likeness() {
         let whole = packet(fields(24, 1));
         let like = Likeness::of(&whole).unwrap();
         assert_eq!((Likeness::of(&whole[..23]), like.accepts(&whole[..23])), (None, None));

@@ -1,4 +1,4 @@
-//! IPv4 options: only their framing; what they ask for is not done.
+//! IPv4 options: only their framing is checked; they have no effect here.
 
 use crate::Error;
 
@@ -6,13 +6,13 @@ const END: u8 = 0;
 const NOP: u8 = 1;
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const STRICT_SOURCE_ROUTE: u8 = 137;
-/// The bit of an option's type that puts it into every fragment (RFC 791 §3.1).
+/// The bit of an option's type that copies it into every fragment (RFC 791 §3.1).
 const COPIED: u8 = 0x80;
 
 /// Octets of options that a header has room for.
 pub(super) const MAX_LEN: usize = 40;
 
-/// An option with its type and length octets, and what follows it.
+/// An option with its type and length octets, and the rest.
 pub(crate) type Split<'a> = (&'a [u8], &'a [u8]);
 
 /// The next option. `None` at the end of the list.
@@ -26,13 +26,13 @@ fn next(options: &[u8]) -> Result<Option<Split<'_>>, Error> {
     options.split_at_checked(len).map(Some).ok_or(Error::Options)
 }
 
-/// The first of options that have been checked, and the others. `None` at the end of the list.
+/// Splits valid options into the first one and the rest. `None` at the end of the list.
 pub(crate) fn split(options: &[u8]) -> Option<Split<'_>> {
     next(options).ok().flatten()
 }
 
-/// True if a source route names hops that are still to come: the packet's destination is not its
-/// last (RFC 791 §3.1). The options have been checked.
+/// True if a source route names further hops: the packet's destination is not its last (RFC 791
+/// §3.1). The options must be valid.
 pub(crate) fn is_routed_on(mut options: &[u8]) -> bool {
     while let Some((option, rest)) = split(options) {
         if let [LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE, len, pointer, ..] = option
@@ -54,7 +54,7 @@ pub(super) fn check(mut options: &[u8]) -> Result<(), Error> {
 }
 
 /// Writes the options that later fragments repeat, padded to words; returns their octets. The
-/// options have been checked.
+/// options must be valid.
 #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "`next` gives one octet at least"))]
 pub(super) fn copied(mut options: &[u8], out: &mut [u8; MAX_LEN]) -> usize {
     let mut len = 0;

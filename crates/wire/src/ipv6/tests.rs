@@ -78,7 +78,8 @@ fn a_longer_extension_header_is_skipped_whole() {
 
 #[test]
 fn stops_at_a_later_fragment() {
-    // What follows looks like a truncated extension header, but is the middle of something.
+    // The following octets look like a truncated extension header, but are the middle of
+    // something.
     let bytes = packet(Protocol::FRAGMENT, &[Protocol::DEST_OPTIONS.0, 0, 0x05, 0xc9, 1, 2, 3, 4, 9]);
     let upper = Ipv6::parse(&bytes).unwrap().upper().unwrap();
     assert_eq!(upper.protocol, Protocol::DEST_OPTIONS);

@@ -1,5 +1,5 @@
-//! Cutting a large TCP segment into those that go out (RFC 9293), as its sender would have made
-//! them.
+//! Cutting a large TCP segment into the segments that go out (RFC 9293), as its sender would have
+//! made them.
 #![cfg_attr(
     not(test),
     expect(
@@ -16,12 +16,12 @@ use crate::ipv6::{self, Ipv6};
 use crate::tcp::{self, CWR, FIN, PSH};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What is left of a large segment. It holds no octets: whoever calls keeps the packet as it was
-/// given to [`Cutter::new`].
+/// The rest of a large segment. It holds no octets: the caller keeps the packet that it gave to
+/// [`Cutter::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Cutter {
     addresses: AddressPair,
-    /// Where TCP begins.
+    /// Offset of TCP.
     tcp: usize,
     /// Octets of all headers.
     headers: usize,
@@ -93,7 +93,7 @@ impl Cutter {
         Ok(Some(len))
     }
 
-    /// Lengths; of IPv4 the identification, which counts on, and the checksum.
+    /// Adjusts the lengths; in IPv4 also the identification, which counts on, and the checksum.
     #[inline]
     fn adjust_ip(&self, out: &mut [u8]) {
         // A segment is no longer than the packet, whose own length field held that.

@@ -1,6 +1,6 @@
 //! Merging TCP segments that follow each other into one large one, so that the kernel's stack
-//! handles them as one. Cut again, it gives the same segments: what would be lost by merging is not
-//! merged.
+//! handles them as one. Cut again, it gives the same segments: segments that would lose something
+//! are not merged.
 #![cfg_attr(
     not(test),
     expect(
@@ -17,9 +17,9 @@ use crate::ipv6::{self, Ipv6};
 use crate::tcp::{self, ACK, ECE, FIN, PSH};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Most octets of a merged packet's headers: IPv6, and TCP with all its options.
+/// Bound on the octets of a merged packet's headers: IPv6, and TCP with all its options.
 pub const MERGED_HEADERS: usize = ipv6::HEADER + 60;
-/// Most octets of a merged packet.
+/// Bound on the octets of a merged packet.
 const MAX_MERGED_LEN: usize = 65_535;
 
 /// Addresses and ports of a TCP segment.
@@ -35,18 +35,18 @@ enum FlowAddresses {
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-/// A segment that may be merged with others: it has payload, nothing special, and its checksums are
-/// right. A wrong one stays wrong, because such a segment is not touched.
+/// A segment that may be merged: it has payload and nothing special, and its checksums are valid. A
+/// segment with an invalid one is not touched, so that it stays invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where TCP begins.
+    /// Offset of TCP.
     tcp: usize,
     /// Octets of all headers.
     headers: usize,
     payload: usize,
     seq: u32,
     flags: u8,
-    /// Identification, where it counts: of IPv4 packets that may be fragmented (RFC 6864 §4).
+    /// Identification, if it matters: in IPv4 packets that may be fragmented (RFC 6864 §4).
     id: Option<u16>,
 }
 
@@ -58,19 +58,18 @@ impl Segment {
     }
 }
 
-/// What a packet is to merging.
+/// How a packet can be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// No TCP, or none that can be told from others.
+    /// It is no TCP, or not recognisable as such.
     Other,
-    /// TCP that stays as it is. What follows in its flow must not be merged with what was before
-    /// it.
+    /// TCP that must not change. Later segments of its flow must not be merged with earlier ones.
     Alone(Flow),
     /// TCP that may be merged.
     Mergeable(Flow, Segment),
 }
 
-/// Looks at a packet.
+/// Examines a packet.
 #[inline]
 pub fn look(packet: &[u8]) -> Look {
     match ip::version(packet) {
@@ -123,8 +122,8 @@ fn segment(bytes: &[u8], pseudo: Sum, tcp: usize, id: Option<u16>) -> Option<Seg
     Some(Segment { tcp, headers: tcp + header, payload, seq, flags, id })
 }
 
-/// Segments that go to the kernel as one. It holds no octets: whoever calls keeps the packets, and
-/// shows the first again.
+/// Segments that go to the kernel as one. It holds no octets: the caller keeps the packets, and
+/// passes the first again.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
     flow: Flow,
@@ -162,21 +161,21 @@ impl Train {
         &self.flow
     }
 
-    /// Segments that it has.
+    /// Number of its segments.
     #[inline]
     pub fn segments(&self) -> usize {
         self.segments
     }
 
-    /// Takes no more.
+    /// Closes the train: it takes no more segments.
     #[inline]
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Adds the segment that `packet` is, if it goes on where the train ends and differs from
-    /// `head`, the train's first packet, in nothing that merging would lose. False, and nothing
-    /// changed, if not.
+    /// Adds the segment in `packet`, if it continues the train and differs from `head`, the train's
+    /// first packet, in nothing that merging would lose. Otherwise returns false, and changes
+    /// nothing.
     #[inline]
     #[must_use]
     pub fn append(&mut self, head: &[u8], flow: &Flow, packet: &[u8], segment: &Segment) -> bool {
@@ -204,8 +203,8 @@ impl Train {
         self.closed |= segment.flags & (PSH | FIN) != 0 || segment.payload < self.first.payload;
     }
 
-    /// Headers of the merged packet, made from those of `head`: how many octets of the array they
-    /// have, and what the kernel has to know of it. `None` if `head` is shorter than they are.
+    /// Headers of the merged packet, made from those of `head`: the array, the number of its octets
+    /// in use, and the offload for the kernel. `None` if `head` is too short.
     #[inline]
     pub fn headers(&self, head: &[u8]) -> Option<([u8; MERGED_HEADERS], usize, Offload)> {
         let Segment { tcp, headers, payload, .. } = self.first;
@@ -227,7 +226,7 @@ impl Train {
             }
         };
         out[tcp + 13] = self.flags;
-        // The sum itself, to be gone on with.
+        // The sum itself, to be continued.
         out[tcp + 16..tcp + 18].copy_from_slice(&(!sum.finish()).to_be_bytes());
         let v6 = matches!(self.flow.addresses, FlowAddresses::V6(..));
         let (size, start, headers16) = (payload as u16, tcp as u16, headers as u16);
@@ -235,8 +234,8 @@ impl Train {
     }
 }
 
-/// TOS or traffic class with ECN, flow label, TTL, DF; acknowledgement, window, flags but for those
-/// of the end, and options.
+/// Compares TOS or traffic class with ECN, flow label, TTL, DF; acknowledgement, window, flags
+/// except for those of the end, and options.
 #[inline]
 fn has_same_headers(a: &[u8], b: &[u8], of_a: Segment, of_b: Segment) -> bool {
     if of_a.headers != of_b.headers || of_a.tcp != of_b.tcp {

@@ -1,4 +1,4 @@
-//! Checksums that a sender's kernel has left open, known by the packet's octets alone.
+//! Checksums that a sender's kernel has left open, recognised by the packet's octets alone.
 //!
 //! A kernel leaves the checksum of TCP, UDP and SCTP to a device that has offered to compute it
 //! (CHECKSUM_PARTIAL). Until then the field of TCP and UDP holds the sum of the pseudo-header,
@@ -17,7 +17,7 @@ use crate::ipv4::{self, Ipv4};
 use crate::ipv6::{Ipv6, for_each_header};
 use crate::{tcp, udp};
 
-/// Where the checksum stands in a UDP header.
+/// Offset of the checksum in a UDP header.
 const UDP_CHECKSUM: u16 = 6;
 /// The destination option with a mobile node's own address (RFC 6275 §6.3).
 const HOME_ADDRESS: u8 = 0xc9;
@@ -33,11 +33,11 @@ struct ChecksummedSpan {
 
 /// Fills in the checksum of TCP, UDP or SCTP where it was left open. True if the packet changed.
 ///
-/// Untouched are:
+/// Not touched are:
 /// - other protocols;
 /// - fragments: a kernel fills in the checksum before it makes them;
-/// - UDP without a checksum, or with a length that is not that of what its packet carries;
-/// - packets whose pseudo-header has other addresses than their IP header: a source route goes on
+/// - UDP without a checksum, or with a length that differs from its packet's;
+/// - packets whose pseudo-header has other addresses than their IP header: a source route continues
 ///   from here, or an option has the source's home address.
 #[inline]
 pub fn fill_open(packet: &mut [u8]) -> bool {
@@ -81,7 +81,7 @@ fn fill(packet: &mut [u8], segment: &ChecksummedSpan, checksum: OpenChecksum) ->
     complete(octets, 0, offset).is_ok() && field(octets) != before
 }
 
-/// Where the checksum stands, if there is room for the protocol's header.
+/// Offset of the checksum, if there is room for the protocol's header.
 #[inline]
 fn checksum_offset(protocol: Protocol, segment: &[u8]) -> Option<u16> {
     match protocol {
@@ -120,7 +120,7 @@ fn over_v6(packet: &[u8]) -> Option<ChecksummedSpan> {
     Some(ChecksummedSpan { start, end: ip.total_len(), protocol, pseudo })
 }
 
-/// True for what this module knows the checksum of.
+/// True for the protocols whose checksum this module knows.
 #[inline]
 fn has_checksum(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::TCP | Protocol::UDP | Protocol::SCTP)
@@ -141,7 +141,7 @@ fn is_addressed_plainly(ip: &Ipv6<'_>, upper: usize) -> bool {
     for_each_header(ip, upper, plain).is_ok()
 }
 
-/// True if destination options name a home address, or cannot be read.
+/// True if destination options name a home address, or are malformed.
 fn may_have_home_address(header: &[u8]) -> bool {
     let mut options = header.get(2..).unwrap_or_default();
     loop {

@@ -92,7 +92,7 @@ impl Plain {
         (Sum::new().pseudo_v4(src, dst, 6, len as u16), fields.to_bytes().to_vec())
     }
 
-    /// What a sender without offloads makes of it.
+    /// The packets of a sender without offloads.
     fn segments(&self, size: usize) -> Vec<Vec<u8>> {
         let pieces: Vec<&[u8]> = self.payload.chunks(size).collect();
         let one = |(at, piece): (usize, &&[u8])| {
@@ -160,7 +160,7 @@ fn whole(train: Option<Train>, members: &[&[u8]]) -> (Vec<u8>, Offload) {
     }
 }
 
-/// What the kernel would do with it: complete the sum that was begun, and find it right.
+/// The kernel's completion: adds the rest of the sum, and verifies it.
 fn check_merged(packet: &[u8], offload: Offload) {
     let Offload::Tcp { v6, size, start, headers } = offload else { return };
     assert!(size > 0 && usize::from(headers) < packet.len());

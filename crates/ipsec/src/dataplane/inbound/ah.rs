@@ -9,8 +9,8 @@ use crate::drops::DropReason;
 use crate::number::high;
 use crate::sa::SaKey;
 
-/// Takes out packets with AH whose SPI is that of an SA of ESP. Those of ESP with an SPI of AH's
-/// are refused by [`open`].
+/// Removes packets with AH whose SPI is that of an ESP SA. ESP packets with the SPI of an AH SA are
+/// refused by [`open`].
 #[cold]
 pub(super) fn refuse_others(
     burst: &mut [Item<'_>],
@@ -26,7 +26,7 @@ pub(super) fn refuse_others(
     });
 }
 
-/// Verifies those of the plans that are for AH.
+/// Verifies those plans that use AH.
 #[cold]
 pub(super) fn open(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'_>]) {
     for plan in plans {

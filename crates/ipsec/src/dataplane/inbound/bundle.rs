@@ -1,5 +1,5 @@
-//! ESP of our own that came inside AH (RFC 4301 §5.2): AH is taken off, and what is left goes
-//! through the same stages again.
+//! ESP of our own inside AH (RFC 4301 §5.2): AH is removed, and the rest goes through the same
+//! stages again.
 
 use super::receive::{self, Receiver};
 use super::{Burst, InboundPlan, Pass, ah, put_off};
@@ -17,7 +17,7 @@ use testudo_wire::ah::Ah;
 use testudo_wire::esp::Esp;
 use testudo_wire::ip::Protocol;
 
-/// What is asked about packets before any is opened.
+/// The tables for the checks before any packet is opened.
 pub(super) struct BundleContext<'d> {
     pub(super) sad: &'d Sad,
     pub(super) local: &'d LocalAddrs,
@@ -27,21 +27,22 @@ pub(super) struct BundleContext<'d> {
 }
 
 impl BundleContext<'_> {
-    /// Where an SA's peer is, as ESP between us shows it, if a policy puts AH around what goes back
-    /// there.
+    /// The way back to an SA's peer, as ESP between us shows it, if a policy puts AH around packets
+    /// to it.
     fn way_back(&self, esp: &InboundSa) -> Option<PacketSelector> {
         let out = &self.outbound.sa(esp.policy())?.outer;
         self.spd.around(out.local(), out.remote())?;
         PacketSelector::new(out.local(), out.remote(), Protocol::ESP, None)
     }
 
-    /// True if ESP must come in AH of its own peer, and this one is of somebody else.
+    /// True if ESP must come in AH of its own peer, and this AH is of another peer.
     fn is_of_another(&self, ah: &InboundSa, esp: &InboundSa) -> bool {
         self.spd.has_around() && self.way_back(esp).is_some_and(|ends| !ah.selectors.accepts(&ends))
     }
 }
 
-/// Refuses or puts off, before any is opened, what did not come in the SAs in which it has to.
+/// Refuses or puts off, before any is opened, the packets that did not come in the SAs that they
+/// require.
 #[cold]
 pub(super) fn sort_out(
     burst: &mut [Item<'_>],
@@ -74,16 +75,16 @@ fn spi_inside(packet: &[u8], plan: &InboundPlan<'_>, local: &LocalAddrs, udp_por
     }
 }
 
-/// Where ESP stands in a packet for us that has it, and not in UDP.
+/// The place of ESP in a packet for us that has it directly, not in UDP.
 fn bare_esp(packet: &[u8], local: &LocalAddrs, udp_port: u16) -> Option<FoundEsp> {
     let mut found = FoundEsp::default();
     let sorted = demux::sort(packet, local, udp_port, &mut found);
     (matches!(sorted, Ok(OuterKind::Esp)) && found.form == Form::Esp).then_some(found)
 }
 
-/// Puts off AH around ESP whose SA is not there yet, as ESP alone is put off: of AH's window
-/// nothing has been asked but a look. And refuses ESP in AH of another than its peer (RFC 4301
-/// §5.2), who might have caught it on its way.
+/// Puts off AH around ESP whose SA does not exist yet, as ESP alone is put off: AH's window has
+/// only been checked. Refuses ESP in the AH of another peer (RFC 4301 §5.2), which might have
+/// captured it.
 fn look_inside(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
@@ -102,8 +103,8 @@ fn look_inside(
     });
 }
 
-/// Refuses ESP that came bare, where a policy puts AH around it. Where it says to come from does
-/// not help it past that: what goes back by the same policy shows where its peer is.
+/// Refuses bare ESP if a policy puts AH around it. A forged source does not avoid this: the return
+/// traffic of the same policy shows where the peer is.
 fn refuse_bare(
     burst: &mut [Item<'_>],
     plans: &mut Burst<InboundPlan<'_>>,
@@ -124,8 +125,8 @@ fn refuse_bare(
 }
 
 impl Receiver<'_> {
-    /// Takes AH from around ESP, and these packets out of the plans; finds where ESP stands in them
-    /// now, and the least of what their SAs take.
+    /// Removes AH from around ESP, and these packets from the plans. Finds the place of ESP in
+    /// them, and the least packet size that their SAs take.
     #[cold]
     pub(super) fn unwrap(
         &mut self,

@@ -7,7 +7,7 @@ use testudo_crypto::Aad;
 use testudo_crypto::ccm::{CcmJob, CcmKey, open_ccm_burst};
 use testudo_crypto::separate::HEADER_LEN;
 
-/// Opens those of the plans that are for AES-CCM.
+/// Opens those plans that use AES-CCM.
 #[cold]
 pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'s>]) {
     let of = |key: &'s SaKey| match key {

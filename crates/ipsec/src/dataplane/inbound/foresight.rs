@@ -1,4 +1,4 @@
-//! What packets of many SAs will need once they are open.
+//! Prefetching for packets of many SAs, before they are decrypted.
 
 use super::InboundPlan;
 use super::receive::Receiver;
@@ -7,9 +7,8 @@ use crate::inner::Inner;
 use crate::packet_selector::Direction;
 
 impl Receiver<'_> {
-    /// Asks for the flows of packets that were opened, where they came by several SAs: each is
-    /// looked for when its turn comes. That the first and the last are of one SA is taken for all
-    /// being so.
+    /// Prefetches the flows of opened packets, if they came by several SAs. If the first and the
+    /// last packet are of one SA, all of them are assumed to be.
     #[inline]
     pub(super) fn foresee(&self, burst: &[Item<'_>], plans: &[InboundPlan<'_>]) {
         if let (Some(first), Some(last)) = (plans.first(), plans.last())

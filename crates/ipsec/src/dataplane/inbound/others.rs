@@ -1,13 +1,13 @@
-//! Those packets of a burst that AEADs are not for.
+//! Those packets of a burst that do not use an AEAD.
 
 use super::{Burst, InboundPlan};
 use crate::dataplane::burst::Item;
 use crate::drops::DropReason;
 use crate::sa::SaKey;
 
-/// Verifies and decrypts those of the plans that have a key as `of` finds it. `job` makes one of
-/// the packet from ESP's header to the ICV, unless that is too short; `work` does them all, and
-/// `is_ok` tells which are authentic.
+/// Verifies and decrypts those plans whose key `of` returns. `job` makes a job of the packet from
+/// ESP's header to the ICV, unless that is too short; `work` does them all, and `is_ok` says which
+/// are authentic.
 #[cold]
 pub(super) fn open<'b, 's: 'b, K: 'b, J>(
     burst: &'b mut [Item<'_>],

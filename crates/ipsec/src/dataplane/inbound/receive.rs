@@ -1,5 +1,4 @@
-//! Packets that were opened: into the window, out of what they came in, and on to where they
-//! belong.
+//! Opened packets: the replay window, decapsulation, and the next step of each.
 
 use super::{InboundPlan, accept};
 use crate::dataplane::burst::{Item, Verdict};
@@ -22,35 +21,35 @@ use testudo_wire::ipv6::MIN_MTU;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::{Error, esp, icmp};
 
-/// Where a decrypted packet goes.
+/// The next step of a decrypted packet.
 #[derive(Clone, Copy)]
 enum Way {
     Host,
     Onward,
     Forward,
-    /// The same, and not towards the peer by default.
+    /// It is routed on, and not towards the peer by default.
     Inside,
 }
 
-/// A packet that an SA's selectors take, and where it goes. Packets come in trains: for the next of
-/// the same flow this is known, and of one that is like it in all but length nothing else need be
-/// read.
+/// A packet that an SA's selectors accept, and its next step. Packets come in trains: the next
+/// packet of the same flow takes the same step, and of a packet that is like this one in all but
+/// length nothing else needs to be read.
 #[derive(Clone, Copy)]
 pub(super) struct InboundTrain {
     inside: Inside,
     way: Way,
 }
 
-/// What has been found in an opened packet.
+/// The content of an opened packet.
 #[derive(Clone, Copy)]
 pub(super) struct Inside {
     pub(super) inner: Inner,
     like: Option<Likeness>,
-    /// Of the same flow as the one before.
+    /// True if it is of the same flow as the one before.
     same_flow: bool,
 }
 
-/// Works on decrypted packets.
+/// Processes decrypted packets.
 pub(super) struct Receiver<'d> {
     pub(super) local: &'d LocalAddrs,
     pub(super) flows: &'d mut FlowCache,
@@ -60,14 +59,14 @@ pub(super) struct Receiver<'d> {
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
-    /// The largest packet that the SAs of AH take which are around those of ESP, while these have
-    /// their turn.
+    /// The largest packet that the SAs of AH around these take; set while packets of ESP inside AH
+    /// are processed.
     pub(super) within: Option<u16>,
 }
 
 impl Receiver<'_> {
-    /// Packets that were opened, in order. Their windows are asked about each SA's when it is its
-    /// turn, unless they have all been accepted before.
+    /// Processes opened packets in order. The window of each SA is asked at its turn, unless all
+    /// packets have been accepted before.
     #[inline]
     pub(super) fn receive_all(
         &mut self,
@@ -84,7 +83,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Packets of one SA.
+    /// Processes packets of one SA.
     #[inline]
     fn receive_run(&mut self, burst: &mut [Item<'_>], run: &[InboundPlan<'_>]) {
         let Some(sa) = run.first().map(|plan| plan.sa) else { return };
@@ -112,7 +111,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Octets of the inner packet.
+    /// Returns the octets of the inner packet.
     #[inline]
     fn receive(
         &mut self,
@@ -143,9 +142,9 @@ impl Receiver<'_> {
         Ok(inner.len)
     }
 
-    /// Tells control, once a second until it knows, that the peer sends from a new address. Only
-    /// UDP-encapsulated SAs follow a NAT, and only the newest packet: a late one tells where the
-    /// peer was (RFC 7296 §2.23). Each worker may tell it.
+    /// Tells control that the peer sends from a new address, once a second until control knows.
+    /// Only UDP-encapsulated SAs follow a NAT, and only the newest packet counts: a late one shows
+    /// where the peer was before (RFC 7296 §2.23). Each worker may report it.
     #[inline]
     fn note_source(&mut self, outer: &[u8], plan: &InboundPlan<'_>) {
         let InboundPlan { sa, arrived, is_newest, .. } = plan;
@@ -160,7 +159,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// The largest packet that fits the way back.
+    /// The largest packet that fits the path back.
     #[inline]
     fn way_back(&self, sa: &InboundSa) -> u16 {
         self.within.map_or_else(|| sa.inner_mtu(), |size| sa.inner_mtu_within(size))
@@ -183,7 +182,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// To the kernel, or one hop on.
+    /// Passes a packet to the kernel, or one hop on.
     #[inline]
     fn pass_on(&mut self, item: &mut Item<'_>, plan: &InboundPlan<'_>, inner: &Inner, way: Way) {
         let counters = &self.counters.inbound;
@@ -216,17 +215,17 @@ impl Receiver<'_> {
     }
 
     /// True if the packet is not for this side of the gateway (RFC 4301 §5.1): a policy wants it in
-    /// another tunnel, or nowhere; or the address is one that another policy holds back, and nearer
-    /// than our side of this SA is. What the SA's own policy would carry back has arrived, unless
-    /// the peer's side of it is the nearer one: routed on, it would leave in clear for the peer's
-    /// own network.
+    /// another tunnel, or dropped; or its address is held back by another policy, with a narrower
+    /// range than our side of this SA. A packet that the SA's own policy would send back to the
+    /// peer has arrived, unless the peer's side of the SA is the narrower one: routed on, it would
+    /// leave in clear for the peer's own network.
     #[inline]
     fn goes_onward(&mut self, sa: &InboundSa, inner: &Inner) -> bool {
         let mut onward = inner.flow.reversed();
         let mut undecided = false;
         if inner.flow.is_fragment() {
-            // All of a datagram go one way. Where ports might hold it back, the outbound policies
-            // see the whole of it.
+            // All fragments of a datagram go one way. If ports might hold it back, the outbound
+            // policies see the whole datagram.
             onward = onward.without_ports();
             undecided = self.spd.may_hold_back(&onward);
         }
@@ -245,8 +244,8 @@ impl Receiver<'_> {
     }
 }
 
-/// Of IPv6 an SA for certain ports carries no later fragments: what was sent in such comes whole,
-/// as large as it may be.
+/// An SA for certain ports carries no later fragments of IPv6: packets that were sent in fragments
+/// come whole, at any size.
 #[cold]
 fn large(sa: &InboundSa) -> Verdict {
     match sa.selectors.asks_for_ports() {
@@ -256,14 +255,14 @@ fn large(sa: &InboundSa) -> Verdict {
 }
 
 impl Inside {
-    /// Octets of the next packet, if it is like this one.
+    /// The length of the next packet, if it is like this one.
     #[inline(always)]
     fn len_of_next(&self, payload: &[u8], next_header: Protocol) -> Option<u16> {
         self.like.as_ref().filter(|_| next_header == Protocol::IPV4)?.accepts(payload)
     }
 }
 
-/// Leaves nothing but the inner packet in the buffer, checked and with its traffic class set.
+/// Leaves only the inner packet in the buffer, checked and with its traffic class set.
 pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>) -> Result<Inner, DropReason> {
     let (payload, next_header) = text_of(buf, plan)?;
     let Inside { inner, .. } = look_inside(payload, next_header, plan.sa, None)?;
@@ -271,8 +270,8 @@ pub(super) fn decapsulate(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>) -> Re
     Ok(inner)
 }
 
-/// Leaves what was encrypted, without padding and trailer, and perhaps octets behind it, in the
-/// buffer. Answers it, and what it is.
+/// Leaves the decrypted text in the buffer, without padding and trailer, perhaps with octets behind
+/// it. Returns it, and its next header.
 #[inline(always)]
 fn text_of<'b>(
     buf: &'b mut PacketBuf<'_>,
@@ -291,8 +290,8 @@ fn text_of<'b>(
     esp::split_trailer(buf.data()).map_err(|_| DropReason::BadPadding)
 }
 
-/// Reads the packet inside, and asks the SA's selectors about it, unless it is of the same flow as
-/// the one before.
+/// Reads the inner packet, and checks it against the SA's selectors, unless it is of the same flow
+/// as the one before.
 #[inline(always)]
 fn look_inside(
     payload: &[u8],
@@ -305,16 +304,16 @@ fn look_inside(
     if !same_flow && !sa.selectors.accepts(&inner.flow) {
         return Err(DropReason::SelectorMismatch);
     }
-    // From the second on: where each packet is of another flow, to compare them would be in vain.
+    // From the second packet on: if each packet is of another flow, a comparison would be in vain.
     let like = same_flow.then(|| Likeness::of(payload)).flatten();
     Ok(Inside { inner, like, same_flow })
 }
 
-/// Cuts off what stands behind the packet inside, and sets its traffic class.
+/// Cuts off octets behind the inner packet, and sets its traffic class.
 #[inline(always)]
 fn settle(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>, inner: &Inner) -> Result<(), DropReason> {
     inner.trim(buf);
-    // In transport mode both are one, and stay as they are.
+    // In transport mode both are one, and stay unchanged.
     let class = tunnel::inner_class(plan.sa.copy, plan.arrived.class, inner.class)
         .ok_or(DropReason::EcnNotCapable)?;
     if class != inner.class {
@@ -323,7 +322,7 @@ fn settle(buf: &mut PacketBuf<'_>, plan: &InboundPlan<'_>, inner: &Inner) -> Res
     Ok(())
 }
 
-/// The same up to the packet inside, for what is not ESP in tunnel mode.
+/// Decapsulates a packet that is not ESP in tunnel mode.
 #[cold]
 fn decapsulate_other(
     buf: &mut PacketBuf<'_>,
@@ -338,7 +337,7 @@ fn decapsulate_other(
     }
 }
 
-/// The packet inside. Its version must be what the trailer says.
+/// Parses the inner packet. Its version must match the trailer.
 #[inline]
 fn parse(payload: &[u8], next_header: Protocol) -> Result<Inner, DropReason> {
     let parsed: Result<Inner, Error> = match next_header {

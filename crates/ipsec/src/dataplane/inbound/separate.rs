@@ -6,7 +6,7 @@ use crate::number::high;
 use crate::sa::SaKey;
 use testudo_crypto::separate::{SeparateJob, SeparateKey, open_separate_burst};
 
-/// Opens those of the plans that are for such algorithms.
+/// Opens those plans that use such algorithms.
 #[cold]
 pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'s>]) {
     let of = |key: &'s SaKey| match key {
@@ -16,7 +16,7 @@ pub(super) fn open<'s>(burst: &mut [Item<'_>], plans: &mut [InboundPlan<'s>]) {
     others::open(burst, plans, of, job, open_separate_burst, |job| job.ok);
 }
 
-/// `None` if the packet is too short, or its text fills no blocks.
+/// `None` if the packet is too short, or its text is not a multiple of the block size.
 fn job<'a>(packet: &'a mut [u8], plan: &InboundPlan<'_>, key: &'a SeparateKey) -> Option<SeparateJob<'a>> {
     let around = plan.sa.around;
     let least = usize::from(around.before_text) + MIN_TEXT_LEN + usize::from(around.icv);

@@ -1,4 +1,4 @@
-//! Packets that get AH.
+//! Packets with AH.
 
 use super::plan::OutboundPlan;
 use crate::ah;
@@ -10,8 +10,7 @@ use crate::sa::SaKey;
 use testudo_crypto::mac::MacKey;
 use testudo_wire::packet::PacketBuf;
 
-/// Puts AH into those of the planned packets that are for it: as [`seal`](super::seal::seal) does
-/// with ESP.
+/// Puts AH into those planned packets that use it, as [`seal`](super::seal::seal) does with ESP.
 #[cold]
 pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], id: u16) {
     for (number, plan) in (1_u16..).zip(plans) {
@@ -24,7 +23,7 @@ pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], id: u16) 
     }
 }
 
-/// Puts AH into one. `None` if there is no room for it.
+/// Puts AH into one packet. `None` if there is no room for it.
 pub(super) fn protect(buf: &mut PacketBuf<'_>, plan: &OutboundPlan<'_>, key: &MacKey, id: u16) -> Option<()> {
     let OutboundPlan { sa, sequence, iv, .. } = *plan;
     if !buf.grow_front(sa.outer.prefix_len()) {

@@ -1,6 +1,6 @@
-//! AH around ESP of our own (RFC 4301 §4.3): two SAs, of which the outer one is found by what the
-//! inner one has made, as appendix E has it. Both are planned and numbered before either does
-//! anything, so that a packet goes through both or not at all.
+//! Bundles: AH around ESP of our own (RFC 4301 §4.3). The outer SA is found by the packet that the
+//! inner one has made, as in appendix E. Both SAs are planned and numbered before either does
+//! anything, so that a packet goes through both or neither.
 
 use super::plan::{OutboundPlan, Planner, Room};
 use super::{Burst, ah, number};
@@ -16,21 +16,21 @@ use crate::sa::{OutboundSa, SaKey};
 use crate::spd::{PolicyId, Spd};
 use testudo_wire::ip::Protocol;
 
-/// The policy that puts AH around what an SA sends: ESP in UDP too, which the policy does not let
-/// out without AH, although AH does not go around it.
+/// The policy that puts AH around the packets of an SA. It applies to ESP in UDP too, which the
+/// policy does not let out without AH, although AH does not go around it.
 fn policy_around(sa: &OutboundSa, spd: &Spd) -> Option<PolicyId> {
     let is_esp = !sa.outer.is_ah();
     is_esp.then(|| spd.around(sa.outer.local(), sa.outer.remote())).flatten()
 }
 
-/// Its SA.
+/// The SA of that policy.
 fn cover_of(policy: PolicyId, table: &OutboundTable) -> Option<&OutboundSa> {
     table.sa(policy).filter(|ah| ah.outer.is_ah())
 }
 
 impl<'s> Planner<'s, '_> {
-    /// What an SA leaves for a packet, where there are bundles. Without its AH no ESP is sent; the
-    /// packet is done with then.
+    /// The room that an SA leaves for a packet, with bundles. Without its AH no ESP is sent, and
+    /// the packet has its verdict then.
     #[cold]
     pub(super) fn room_in_bundle(
         &mut self,
@@ -60,8 +60,9 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
-    /// The node that carries ESP asks, wherever the policy is at home: it has the IKE SA by which
-    /// both SAs come, and with it AH gets ESP's shard. Nobody else sees a packet that lacks AH.
+    /// Asks for the missing AH. The node that carries ESP asks, whatever the home of the policy: it
+    /// has the IKE SA from which both SAs come, so that AH gets ESP's shard. No other node sees a
+    /// packet that lacks AH.
     fn ask_for_cover(&mut self, sa: &OutboundSa, policy: PolicyId) {
         let made = PacketSelector::new(sa.outer.local(), sa.outer.remote(), Protocol::ESP, None);
         if let (Some(made), Some(place)) = (made, self.table.get(policy)) {
@@ -70,7 +71,7 @@ impl<'s> Planner<'s, '_> {
     }
 }
 
-/// Plans AH for those of the packets whose ESP gets it, as far as they have their numbers.
+/// Plans AH for those packets whose ESP gets it and that have their numbers.
 #[cold]
 pub(super) fn plan<'s>(
     plans: &[OutboundPlan<'s>],
@@ -97,7 +98,7 @@ fn cover_plan<'s>(plan: &OutboundPlan<'s>, cover: &'s OutboundSa) -> OutboundPla
     OutboundPlan { sa: cover, sequence: 0, iv: 0, class, next_header, ..*plan }
 }
 
-/// Takes out the packets for which AH has no number, also from those that ESP has planned.
+/// Removes the packets for which AH has no number, from the plans of ESP too.
 #[cold]
 pub(super) fn refuse_unnumbered<'s>(
     burst: &mut [Item<'_>],
@@ -110,7 +111,7 @@ pub(super) fn refuse_unnumbered<'s>(
     plans.retain(|plan| burst.get(usize::from(plan.at)).is_some_and(|item| item.verdict == Verdict::Pending));
 }
 
-/// Puts AH around what has been encrypted, and counts it for its SA.
+/// Puts AH around the encrypted packets, and counts them for its SA.
 #[cold]
 pub(super) fn seal(
     burst: &mut [Item<'_>],

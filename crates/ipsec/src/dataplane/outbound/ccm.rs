@@ -8,7 +8,7 @@ use testudo_crypto::Aad;
 use testudo_crypto::ccm::{CcmJob, CcmKey, seal_ccm_burst};
 use testudo_crypto::separate::HEADER_LEN;
 
-/// Seals those of the planned packets that are for AES-CCM.
+/// Seals those planned packets that use AES-CCM.
 #[cold]
 pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>], id: u16) {
     let of = |key: &'b SaKey| match key {
@@ -18,7 +18,7 @@ pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>],
     others::seal(burst, plans, id, of, job, seal_ccm_burst, |job| job.ok);
 }
 
-/// The IV is the number as it is, which no other packet of the key has (RFC 4309 §3.1).
+/// The IV is the unmodified number, which no other packet of the key has (RFC 4309 §3.1).
 fn job<'a>(esp: &'a mut [u8], plan: &OutboundPlan<'_>, key: &'a CcmKey) -> Option<CcmJob<'a>> {
     let (iv, body) = esp.get_mut(HEADER_LEN..)?.split_first_chunk_mut()?;
     let (text, icv) = body.split_at_mut_checked(body.len().checked_sub(key.algorithm().icv.octets())?)?;

@@ -11,7 +11,7 @@ use crate::number::IvAllocator;
 use crate::sa::OutboundSa;
 
 /// Gives each plan its sequence number and IV: one reservation per run of packets of one SA, and
-/// another where a block ends within the run.
+/// another if a block ends within the run.
 #[inline(always)]
 pub(super) fn number(plans: &mut [OutboundPlan<'_>], ivs: &mut IvAllocator, low: &mut Low<'_>) {
     for mut run in plans.chunk_by_mut(|a, b| std::ptr::eq(a.sa, b.sa)) {
@@ -25,7 +25,7 @@ pub(super) fn number(plans: &mut [OutboundPlan<'_>], ivs: &mut IvAllocator, low:
     }
 }
 
-/// Numbers as many packets of an SA as one reservation gives: from the front, none if there are no
+/// Numbers as many packets of an SA as one reservation gives, from the front. None if there are no
 /// numbers.
 #[inline]
 fn number_some(
@@ -34,7 +34,7 @@ fn number_some(
     ivs: &mut IvAllocator,
     low: &mut Low<'_>,
 ) -> usize {
-    // Without IVs no sequence number is used up.
+    // Without IVs no sequence number must be used up.
     let wanted = ivs.left(run.len() as u32);
     if wanted == 0 {
         low.tell_ivs(ivs);
@@ -75,7 +75,7 @@ impl Low<'_> {
         };
         let interval =
             if out && !sa.numbers().is_last_block() { NO_BLOCK_INTERVAL_MS } else { LOW_INTERVAL_MS };
-        // At once for each block; again after a time, because the event may have got lost.
+        // At once for each block; again after a time, because the event may have been lost.
         let news = sa.numbers().take_news();
         if !news && !self.is_due(place.told.get(), interval) {
             return;
@@ -100,7 +100,7 @@ impl Low<'_> {
     }
 }
 
-/// Takes out the packets for which there was no sequence number, or no IV.
+/// Removes the packets for which there was no sequence number, or no IV.
 #[inline]
 pub(super) fn refuse_unnumbered(
     burst: &mut [Item<'_>],

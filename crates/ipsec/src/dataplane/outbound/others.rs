@@ -1,4 +1,4 @@
-//! ESP around those packets of a burst that AEADs are not for.
+//! ESP around those packets of a burst that do not use an AEAD.
 
 use super::Burst;
 use super::plan::OutboundPlan;
@@ -10,9 +10,9 @@ use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 use testudo_wire::seam::Seam;
 
-/// Puts ESP around those of the planned packets that have a key as `of` finds it, and encrypts
-/// them: as [`seal`](super::seal::seal) does with the others. `job` makes one of what is between
-/// outer header and the packet's end, `work` does them all, and `is_ok` tells which are done.
+/// Puts ESP around those planned packets whose key `of` returns, and encrypts them, as
+/// [`seal`](super::seal::seal) does with the others. `job` makes a job of the octets from behind
+/// the outer header to the packet's end, `work` does them all, and `is_ok` says which are done.
 #[cold]
 pub(super) fn seal<'b, K: 'b, J>(
     burst: &'b mut [Item<'_>],
@@ -43,9 +43,9 @@ pub(super) fn seal<'b, K: 'b, J>(
     }
 }
 
-/// Writes outer header and trailer, and gives what is between the outer header and the packet's
+/// Writes outer header and trailer. Returns the octets from behind the outer header to the packet's
 /// end. `None` if there is no room, which the planner has ruled out. The number in the IV's place
-/// is never used twice; a cipher with blocks makes the IV of it.
+/// is never used twice; a block cipher derives the IV from it.
 #[inline]
 fn encapsulate<'a>(buf: &'a mut PacketBuf<'_>, plan: &OutboundPlan<'_>, id: u16) -> Option<&'a mut [u8]> {
     let OutboundPlan { sa, sequence, iv, .. } = *plan;

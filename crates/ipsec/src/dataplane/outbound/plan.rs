@@ -1,4 +1,4 @@
-//! What becomes of each packet, before any is encrypted.
+//! Plans: the decision on each packet, before any is encrypted.
 
 use super::Burst;
 use super::train::{OutboundTrain, TrainMember};
@@ -39,21 +39,21 @@ pub(super) struct OutboundPlan<'s> {
 }
 
 impl OutboundPlan<'_> {
-    /// What becomes of the packet once it is encrypted.
+    /// The verdict on the packet once it is encrypted.
     #[inline]
     pub(super) fn sealed(&self) -> Verdict {
         self.pieces.map_or(Verdict::Forward, |mtu| Verdict::ForwardInPieces { mtu })
     }
 }
 
-/// What an SA leaves for a packet.
+/// The room that an SA leaves for a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room<'s> {
     /// The largest packet.
     pub(super) mtu: u16,
-    /// Octets that come before its text.
+    /// Octets before its text.
     pub(super) prefix: usize,
-    /// Of a bundle, the SA of AH.
+    /// The SA of AH, in a bundle.
     pub(super) cover: Option<&'s OutboundSa>,
 }
 
@@ -62,22 +62,22 @@ pub(super) struct Planner<'s, 'd> {
     pub(super) table: &'s OutboundTable,
     /// Addresses of this host.
     pub(super) local: &'d LocalAddrs,
-    /// If there are bundles.
+    /// Set if there are bundles.
     pub(super) bundles: Option<&'d Spd>,
     pub(super) shards: &'d ShardSet,
-    /// If shards come or go.
+    /// Set if shards come or go.
     pub(super) transit: Option<&'d mut Transit>,
     pub(super) pairs: SipKey,
     pub(super) replier: Replier<'d>,
     pub(super) counters: &'d Counters,
     pub(super) events: &'d mut Events,
     pub(super) now: u64,
-    /// A packet of this burst is to be split: its pieces come before what is behind it.
+    /// True if a packet of this burst is to be split: later packets must stay behind its pieces.
     pub(super) splits: bool,
 }
 
 impl<'s> Planner<'s, '_> {
-    /// Decides about the packets of a train; `plans` gets those that will be encrypted.
+    /// Decides on the packets of a train. `plans` gets those that will be encrypted.
     #[inline]
     pub(super) fn plan_train(
         &mut self,
@@ -110,8 +110,8 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    /// What the plans of a train have in common, if they go through a tunnel that is up and carried
-    /// here, and nothing else stands around it.
+    /// The common plan of a train, if its tunnel is up and carried here, and no other SA stands
+    /// around it.
     #[inline]
     fn template(&self, train: &OutboundTrain) -> Option<(OutboundPlan<'s>, Room<'s>)> {
         let Path::Protect(policy) = train.path else { return None };
@@ -122,7 +122,7 @@ impl<'s> Planner<'s, '_> {
         Some((plan(sa, &train.inner, 0, true, None), Room::of(sa)))
     }
 
-    /// A packet by itself.
+    /// Plans a single packet.
     fn plan(&mut self, item: &mut Item<'_>, inner: &Inner, at: u8, path: Path) -> Option<OutboundPlan<'s>> {
         if self.transit.is_some() && !self.transit_lets_pass(item, inner, path) {
             return None;
@@ -162,7 +162,7 @@ impl<'s> Planner<'s, '_> {
         None
     }
 
-    /// True unless the packet's shard comes or goes, and it must wait or has been worked on
+    /// True unless the packet's shard comes or goes, and the packet must wait or was worked on
     /// elsewhere.
     #[cold]
     fn transit_lets_pass(&mut self, item: &mut Item<'_>, inner: &Inner, path: Path) -> bool {
@@ -180,27 +180,27 @@ impl<'s> Planner<'s, '_> {
         transit.lets_pass(item, shard, here, self.now, self.pairs, &self.counters.outbound)
     }
 
-    /// True if this node carries the SA: what cannot be told apart before the policies are looked
-    /// at comes to all nodes.
+    /// True if this node carries the SA. Packets whose home only the policies show come to all
+    /// nodes.
     #[inline]
     pub(super) fn is_home(&self, sa: &OutboundSa) -> bool {
         is_carried(sa.pair.shard(), self.shards)
     }
 
-    /// True unless the packet has reached all nodes and another one lets it pass.
+    /// True unless the packet has reached all nodes and another node lets it pass.
     fn keeps_pair(&self, item: &Item<'_>, inner: &Inner) -> bool {
         let shard = || self.pairs.pair(inner.flow.local(), inner.flow.remote());
         !item.ingress.is_flooded() || is_carried(shard(), self.shards)
     }
 
-    /// True for what this host itself sends, where policies for whatever address alone hold it back
-    /// and none of them selects it: a tunnel for everything must not cut the gateway off.
+    /// True for a packet of this host that only policies for all addresses hold back and none of
+    /// them selects: a tunnel for everything must not cut the gateway off.
     #[cold]
     fn is_hosts_own(&self, item: &Item<'_>, inner: &Inner, held: Option<u8>) -> bool {
         item.ingress.is_host() && is_everything(&inner.flow, held) && self.local.contains(inner.flow.local())
     }
 
-    /// One node alone asks for the SA that is missing: several would set up several.
+    /// Reports a missing SA. Only one node asks for it: several nodes would set up several.
     #[cold]
     pub(super) fn tell_no_sa(&mut self, policy: PolicyId, packet: PacketSelector) -> DropReason {
         let Some(place) = self.table.get(policy) else {
@@ -221,8 +221,8 @@ impl<'s> Planner<'s, '_> {
         }
     }
 
-    /// Takes a hop off packets that came through a port. False if there was none left; the packet
-    /// is done with then.
+    /// Decrements the TTL of a packet that came through a port. Returns false if it was used up;
+    /// the packet has its verdict then.
     #[inline]
     fn take_hop(&mut self, item: &mut Item<'_>, inner: &Inner) -> bool {
         if item.ingress.is_host() {
@@ -237,8 +237,8 @@ impl<'s> Planner<'s, '_> {
         true
     }
 
-    /// True if a packet is given back, to come behind the pieces of those before it. Of one that
-    /// was joined nobody would know later.
+    /// True if a packet is given back, to be sent behind the pieces of earlier ones. A reassembled
+    /// packet is not: its origin would be lost.
     #[inline(always)]
     fn waits(&self, item: &mut Item<'_>) -> bool {
         let waits = self.splits && !item.ingress.is_joined();
@@ -249,7 +249,7 @@ impl<'s> Planner<'s, '_> {
         waits
     }
 
-    /// Lowers the MSS of a segment that opens a connection to what packets of that size hold.
+    /// Lowers the MSS of a segment that opens a connection, to what packets of this size hold.
     #[inline]
     pub(super) fn clamp(&self, item: &mut Item<'_>, inner: &Inner, mtu: u16) {
         if inner.clamp_mss(item.buf.data_mut(), || mtu) {
@@ -261,8 +261,8 @@ impl<'s> Planner<'s, '_> {
         if self.take_hop(item, inner) {
             self.counters.outbound.forwarded.add(1);
             self.counters.outbound.forwarded_bytes.add(u64::from(inner.len));
-            // What came in fragments of IPv6 goes on in such as every link takes: its sender has
-            // made them already.
+            // An IPv6 packet that came in fragments goes on in fragments that fit every link: its
+            // sender has already chosen that size.
             let in_pieces = item.ingress.is_joined() && inner.is_ipv6() && inner.len > ipv6::MIN_MTU;
             item.verdict =
                 if in_pieces { Verdict::ForwardInPieces { mtu: ipv6::MIN_MTU } } else { Verdict::Forward };
@@ -291,7 +291,7 @@ impl<'s> Planner<'s, '_> {
         let room = self.room(item, sa)?;
         let mtu = room.mtu;
         let too_big = inner.len > mtu;
-        // Whoever has sent fragments has learned the MTU, or does without.
+        // A sender of fragments has learned the MTU, or does without it.
         let may_shrink = || inner.df && !item.ingress.is_joined();
         if too_big && may_shrink() && inner.len > reported_mtu(inner, mtu) {
             let kind = Kind::TooBig { mtu: reported_mtu(inner, mtu) };
@@ -323,8 +323,8 @@ impl<'s> Planner<'s, '_> {
     }
 }
 
-/// A packet in a tunnel. What must pass whole although it is too big is fragmented outside, here or
-/// on its way.
+/// Plans a packet in a tunnel. A packet that must pass whole although it is too big is fragmented
+/// outside, here or on its way.
 #[inline(always)]
 fn plan<'s>(
     sa: &'s OutboundSa,
@@ -346,7 +346,7 @@ fn plan<'s>(
     }
 }
 
-/// True if a packet of that size is small enough, and its frame has room.
+/// True if a packet of this size is small enough, and its frame has room.
 #[inline(always)]
 fn fits(item: &Item<'_>, len: u16, sa: &OutboundSa, room: &Room<'_>) -> bool {
     let behind = sa.outer.sizes().behind(usize::from(len));
@@ -354,15 +354,15 @@ fn fits(item: &Item<'_>, len: u16, sa: &OutboundSa, room: &Room<'_>) -> bool {
 }
 
 impl<'s> Room<'s> {
-    /// Without anything around it.
+    /// The room without another SA around it.
     #[inline(always)]
     pub(super) fn of(sa: &'s OutboundSa) -> Self {
         Self { mtu: sa.inner_mtu(), prefix: sa.outer.prefix_len(), cover: None }
     }
 
-    /// The largest piece of an outer packet that only its source may fragment, because it is IPv6
-    /// (RFC 8200 §5): one that is larger than the path takes, and than every IPv6 link takes.
-    /// `behind_prefix` are its octets behind the prefix.
+    /// The largest piece of an outer IPv6 packet, which only its source may fragment (RFC 8200 §5).
+    /// `None` if the packet fits the path, or every IPv6 link. `behind_prefix`: its octets behind
+    /// the prefix.
     #[cold]
     pub(super) fn pieces(&self, sa: &OutboundSa, behind_prefix: usize) -> Option<u16> {
         let outermost = self.cover.unwrap_or(sa);
@@ -372,15 +372,15 @@ impl<'s> Room<'s> {
     }
 }
 
-/// True if the pieces of a packet may go through the SA too: where its selectors ask for ports, the
-/// later pieces have none to show (RFC 4301 §7), and the packet is encrypted whole.
+/// True if the pieces of a packet may go through the SA too. If its selectors need ports, the later
+/// pieces have none to show (RFC 4301 §7), and the packet is encrypted whole.
 #[cold]
 fn may_split(inner: &Inner, sa: &OutboundSa) -> bool {
     sa.selectors.accepts(&inner.flow.without_ports())
 }
 
-/// The MTU to tell a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so that packets
-/// up to that size must pass whatever the path's MTU is.
+/// The MTU to report to a sender. No IPv6 sender can go below 1280 octets (RFC 8200 §5), so packets
+/// up to that size must pass whatever the path MTU is.
 #[inline]
 pub(super) fn reported_mtu(inner: &Inner, mtu: u16) -> u16 {
     if inner.is_ipv6() { mtu.max(ipv6::MIN_MTU) } else { mtu }

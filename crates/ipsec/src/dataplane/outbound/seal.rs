@@ -12,8 +12,8 @@ use testudo_crypto::{Aad, AeadKey, SealJob, TAG_LEN, seal_burst};
 use testudo_wire::esp;
 use testudo_wire::packet::PacketBuf;
 
-/// Puts ESP around each planned packet and encrypts the burst. Only what is encrypted gets the
-/// verdict to be forwarded. The identifications of the outer headers come after `id`.
+/// Puts ESP around each planned packet and encrypts the burst. Only encrypted packets get a verdict
+/// that sends them on. The identifications of the outer headers follow `id`.
 pub(super) fn seal(burst: &mut [Item<'_>], plans: &[OutboundPlan<'_>], mut id: u16) {
     let mut jobs = Burst::new();
     let (first_id, mut others) = (id, false);
@@ -76,7 +76,7 @@ fn encapsulate<'a>(
     Some(SealJob { key, iv: iv.to_be_bytes(), aad, text, tag })
 }
 
-/// Tells control of SAs that have come into use.
+/// Tells control of SAs that are used and have no key schedule.
 #[inline]
 pub(super) fn want_keys(plans: &[OutboundPlan<'_>], events: &mut Events, now: u64) {
     for run in plans.chunk_by(|a, b| std::ptr::eq(a.sa, b.sa)) {
@@ -89,7 +89,7 @@ pub(super) fn want_keys(plans: &[OutboundPlan<'_>], events: &mut Events, now: u6
     }
 }
 
-/// What remains after encryption: checksums over ciphertext, counters.
+/// The work after encryption: checksums over the ciphertext, counters.
 pub(super) fn finish(
     burst: &mut [Item<'_>],
     plans: &[OutboundPlan<'_>],

@@ -7,8 +7,8 @@ use crate::number::high;
 use crate::sa::SaKey;
 use testudo_crypto::separate::{SeparateJob, seal_separate_burst};
 
-/// Seals those of the planned packets that are for such algorithms. The number in the IV's place is
-/// never used twice; a cipher with blocks makes the IV of it.
+/// Seals those planned packets that use such algorithms. The number in the IV's place is never used
+/// twice; a block cipher derives the IV from it.
 #[cold]
 pub(super) fn seal<'b>(burst: &'b mut [Item<'_>], plans: &'b [OutboundPlan<'b>], id: u16) {
     let of = |key: &'b SaKey| match key {

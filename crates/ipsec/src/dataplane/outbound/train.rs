@@ -1,5 +1,5 @@
-//! Trains: packets of a burst that follow each other and differ in little but their length. What
-//! the first of them has shown is found out once for all.
+//! Trains: packets of a burst that follow each other and differ in little but their length. Headers
+//! and path are found for the first of them only.
 
 use super::{Burst, path};
 use crate::dataplane::burst::{Ingress, Item, Verdict};
@@ -12,15 +12,15 @@ use crate::packet_selector::Direction;
 use crate::spd::{PolicyId, Spd};
 use testudo_wire::ipv4::Likeness;
 
-/// What the packets of a train have in common.
+/// The common fields of a train's packets.
 pub(super) struct OutboundTrain {
-    /// The length is that of the first.
+    /// The headers, with the length of the first packet.
     pub(super) inner: Inner,
-    /// What becomes of it, once it has been looked up.
+    /// Its path, once it has been looked up.
     pub(super) path: Path,
     hash: u64,
     ingress: Ingress,
-    /// Of the same flow as the train before it.
+    /// True if it is of the same flow as the train before it.
     same_flow: bool,
     packets: u8,
 }
@@ -28,13 +28,13 @@ pub(super) struct OutboundTrain {
 /// A packet of a train.
 #[derive(Clone, Copy)]
 pub(super) struct TrainMember {
-    /// Octets as its header says.
+    /// Octets, by the packet's header.
     pub(super) len: u16,
     /// Its place in the burst.
     pub(super) at: u8,
 }
 
-/// The packets of a burst whose headers have been read.
+/// The packets of a burst, parsed.
 pub(super) struct Parsed {
     pub(super) trains: Burst<OutboundTrain>,
     members: Burst<TrainMember>,
@@ -52,7 +52,8 @@ impl Parsed {
         })
     }
 
-    /// A packet as its own headers say. True if it goes on with the train before it.
+    /// Begins a train with a packet, by its own headers. Returns true if the packet continues the
+    /// train before it.
     #[inline]
     fn begin(&mut self, inner: Inner, at: u8, ingress: Ingress, flows: &FlowCache) -> bool {
         let before = self.trains.last().filter(|train| train.inner.flow == inner.flow);
@@ -72,7 +73,7 @@ impl Parsed {
         false
     }
 
-    /// A packet like the one before it.
+    /// Adds a packet that is like the one before it.
     #[inline]
     fn go_on(&mut self, len: u16, at: u8) {
         self.members.push(TrainMember { len, at });
@@ -88,14 +89,15 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
     let mut last: Option<(Likeness, Ingress)> = None;
     for (at, item) in burst.iter_mut().enumerate() {
         item.verdict = Verdict::Pending;
-        // A burst has no more packets than an octet tells.
+        // A burst has fewer packets than an octet can count.
         let at = at as u8;
         let packet = item.buf.data();
         let alike = |(like, ingress): &(Likeness, Ingress)| {
             (*ingress == item.ingress).then(|| like.accepts(packet)).flatten()
         };
         if let Some(len) = last.as_ref().and_then(alike) {
-            // Octets of the link may stand behind the packet; the likeness has seen that many.
+            // Octets of the link layer may follow the packet. The comparison has read as many
+            // octets as the packet has.
             let _shrunk = item.buf.shrink_back(packet.len() - usize::from(len));
             parsed.go_on(len, at);
             continue;
@@ -105,7 +107,7 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
                 if item.ingress == Ingress::Piece {
                     inner.flow = inner.flow.of_fragment(false);
                 }
-                // From the second on: where each packet is of another flow, to compare them would
+                // From the second packet on: if each packet is of another flow, a comparison would
                 // be in vain.
                 let is_train = parsed.begin(inner, at, item.ingress, flows);
                 last = is_train.then(|| Likeness::of(packet)).flatten().map(|like| (like, item.ingress));
@@ -117,7 +119,7 @@ pub(super) fn parse(burst: &mut [Item<'_>], flows: &FlowCache, counters: &Direct
     parsed
 }
 
-/// Looks up what becomes of each train.
+/// Looks up the path of each train.
 pub(super) fn look_up(trains: &mut [OutboundTrain], flows: &mut FlowCache, spd: &Spd, table: &OutboundTable) {
     let mut before = None;
     for train in trains {
@@ -127,7 +129,7 @@ pub(super) fn look_up(trains: &mut [OutboundTrain], flows: &mut FlowCache, spd: 
     }
 }
 
-/// Asks for the SAs of a burst, where they are several.
+/// Prefetches the SAs of a burst, if there are several.
 #[inline]
 pub(super) fn fetch(trains: &[OutboundTrain], table: &OutboundTable) {
     let mut policies: Burst<(PolicyId, u16)> = Burst::new();

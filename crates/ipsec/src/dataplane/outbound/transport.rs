@@ -1,4 +1,4 @@
-//! Transport mode: what becomes of packets that this host itself sends to the other end of an SA.
+//! Transport mode: packets that this host itself sends to the other end of an SA.
 
 use super::plan::{OutboundPlan, Planner, reported_mtu};
 use crate::dataplane::burst::{Item, Verdict};
@@ -12,8 +12,9 @@ use testudo_wire::ip::Protocol;
 use testudo_wire::seam::Seam;
 
 impl<'s> Planner<'s, '_> {
-    /// As in tunnel mode, but that fragments are put together before (RFC 4303 §3.1.1), and nothing
-    /// is split before: what is too big and must not be refused is fragmented outside.
+    /// Plans a packet as in tunnel mode, except that fragments are reassembled first (RFC 4303
+    /// §3.1.1) and nothing is split before. A packet that is too big and must not be refused is
+    /// fragmented outside.
     #[cold]
     pub(super) fn protect_own(
         &mut self,
@@ -46,18 +47,18 @@ impl<'s> Planner<'s, '_> {
         let Some((clear, next_header)) = seam else {
             return refuse(item, DropReason::Malformed);
         };
-        // Its peer takes what has none for a dummy (RFC 4303 §2.6).
+        // The peer takes a packet without a next header for a dummy (RFC 4303 §2.6).
         if next_header == Protocol::NO_NEXT && !sa.outer.is_ah() {
             return refuse(item, DropReason::Dummy);
         }
-        // A bundle's AH in transport mode stands behind the same headers.
+        // The AH of a bundle in transport mode stands behind the same headers.
         let gets_ah = sa.outer.is_ah() || room.cover.is_some_and(|cover| cover.outer.is_transport());
         if gets_ah && ah::check_headers(item.buf.data(), clear).is_err() {
             return refuse(item, DropReason::AhNotCovered);
         }
         let mtu = sa.outer.mtu_behind(clear, room.mtu);
         let too_big = inner.len > mtu;
-        // Whoever has sent fragments has learned the MTU, or does without.
+        // A sender of fragments has learned the MTU, or does without it.
         let may_shrink = inner.df && !item.ingress.is_joined();
         if too_big && may_shrink && inner.len > reported_mtu(inner, mtu) {
             sa.counters().add_drop(DropReason::TooBig);

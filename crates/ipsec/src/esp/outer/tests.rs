@@ -77,7 +77,7 @@ fn the_inner_mtu_is_exact_for_every_path() {
                 Err(other) => panic!("{other}"),
             }
         }
-        // What is refused is below what is accepted, and nothing in between.
+        // All refused values are below all accepted ones.
         assert!(
             outer.overhead().inner_mtu(refused).is_ok() && outer.overhead().inner_mtu(refused - 1).is_err()
         );

@@ -9,7 +9,7 @@ use proptest::sample::Index;
 use testudo_ipsec::dataplane::{Ingress, Verdict};
 use testudo_ipsec::sa::{ChildSaParams, Mode};
 
-/// What becomes of a packet before it comes.
+/// The change to a packet before it arrives.
 #[derive(Clone, Debug)]
 struct Harm {
     of: Index,
@@ -37,7 +37,7 @@ impl Harm {
     fn done(&self, good: &Packets) -> Vec<u8> {
         let mut packet = self.of.get(good).clone();
         for (at, octet) in &self.octets {
-            // By far the most of what can be told apart stands in the headers.
+            // Most of the distinguishable changes are in the headers.
             let at = at.index(packet.len().min(120));
             packet[at] = *octet;
         }

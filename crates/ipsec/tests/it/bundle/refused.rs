@@ -1,4 +1,4 @@
-//! What a bundle's policy keeps back, and what it does not take in.
+//! Packets that a bundle's policy does not send, and those that it does not accept.
 
 use super::{AROUND, End, Kind, bare, one, pair};
 use crate::ah::mend;
@@ -70,7 +70,7 @@ fn third_party(kind: &Kind) -> ChildSaParams {
     third
 }
 
-/// Who catches A's ESP, takes AH off and puts it into AH of its own, is not A (RFC 4301 §5.2).
+/// A node that captures A's ESP, removes AH and adds its own AH is not A (RFC 4301 §5.2).
 #[test]
 fn esp_in_the_ah_of_another_is_refused() {
     let modes = [Mode::Transport, Mode::Tunnel].map(|ah_mode| Kind { ah_mode, ..Kind::default() });
@@ -97,8 +97,8 @@ fn esp_in_the_ah_of_another_is_refused() {
     }
 }
 
-/// What AH in transport mode cannot cover is refused by that name before either SA gives a number;
-/// in a tunnel nothing has to be covered.
+/// Packets that AH in transport mode cannot cover are refused by that name before either SA uses a
+/// number; in a tunnel nothing has to be covered.
 #[test]
 fn headers_that_ah_cannot_cover_are_refused_before_numbering() {
     for (outer_v6, ah_mode) in

@@ -66,7 +66,7 @@ fn pieces_are_as_large_as_they_may_be() {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused() {
+fn packets_that_cannot_be_split_are_refused() {
     let refused = |packet: &[u8], mtu| fragment(packet, mtu, ID).map(|_| ()).unwrap_err();
     let whole = packet(Protocol::ESP, &[7; 1300]);
     assert_eq!(refused(&whole, 55), Error::Unfragmentable);

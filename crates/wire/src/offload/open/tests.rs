@@ -32,7 +32,7 @@ struct Packet {
     fragment: u16,
     /// Options of IPv4, or extension headers of IPv6.
     between: Vec<u8>,
-    /// What the IPv6 header says that follows.
+    /// The next header of the IPv6 header.
     next: u8,
     protocol: u8,
     segment: Vec<u8>,
@@ -65,12 +65,12 @@ impl Packet {
         octets
     }
 
-    /// What the field holds while the checksum is open.
+    /// The value of a partial checksum.
     fn open(&self) -> u16 {
         !plain(&self.pseudo())
     }
 
-    /// What the field holds in the end. Of both zeros it is the one that UDP may send.
+    /// The value of the completed checksum. Of the two zeros it is the one that UDP may send.
     fn finished(&self) -> u16 {
         match plain(&[self.pseudo(), self.segment.clone()].concat()) {
             0 => 0xffff,
@@ -279,7 +279,7 @@ fn udp_of_another_length_is_untouched() {
 }
 
 #[test]
-fn what_is_cut_short_is_untouched() {
+fn truncated_packets_are_not_changed() {
     for whole in all() {
         let octets = whole.with(whole.open());
         (0..octets.len()).for_each(|len| is_untouched(octets[..len].to_vec()));
