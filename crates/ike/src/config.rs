@@ -33,9 +33,9 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 pub struct Connection {
     /// Name of the section.
     pub name: String,
-    /// `local_addrs` without the names. With them: [`Connection::local_hosts`].
+    /// `local_addrs` without the DNS names. With them: [`Connection::local_hosts`].
     pub local_addrs: Vec<AddrRange>,
-    /// `remote_addrs` without the names. With them: [`Connection::remote_hosts`].
+    /// `remote_addrs` without the DNS names. With them: [`Connection::remote_hosts`].
     pub remote_addrs: Vec<AddrRange>,
     /// DNS names in `local_addrs` and `remote_addrs`.
     pub names: HostNames,
@@ -65,8 +65,8 @@ pub struct Connection {
     pub unique: Unique,
     /// `vips`: virtual addresses to ask the peer for; an unspecified one for any of its family.
     pub vips: Vec<IpAddr>,
-    /// `vips_within`: what of virtual addresses the peer may give. Empty: what belongs to nobody
-    /// that we know of.
+    /// `vips_within`: ranges from which the peer may assign virtual addresses. Empty: all that are
+    /// not known to belong to another host.
     pub vips_within: Vec<AddrRange>,
     /// `pools`: names of the pools whose addresses the peer may get.
     pub pools: Vec<String>,
@@ -83,8 +83,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// False for one that has `pass` and `drop` children alone: it makes no IKE SA and answers
-    /// none, and need not say how anybody authenticates.
+    /// False for a connection with only `pass` and `drop` children: it makes and answers no IKE SA,
+    /// and needs no authentication.
     pub fn has_peers(&self) -> bool {
         self.children.is_empty() || self.children.iter().any(|child| child.mode.is_negotiated())
     }
@@ -126,37 +126,37 @@ impl Default for Connection {
 /// Fragmentation of IKE messages (RFC 7383).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fragmentation {
-    /// `yes`: where the peer can, messages that are too large leave in fragments. `force` means the
-    /// same with IKEv2.
+    /// `yes`: if the peer supports it, messages that are too large are sent in fragments. `force`
+    /// means the same with IKEv2.
     #[default]
     Yes,
-    /// `accept`: fragments are taken, but not sent.
+    /// `accept`: fragments are accepted, but not sent.
     Accept,
-    /// `no`: neither.
+    /// `no`: fragments are neither accepted nor sent.
     No,
 }
 
-/// `childless`: IKE SAs without a Child SA of their IKE_AUTH (RFC 6023).
+/// `childless`: IKE SAs whose IKE_AUTH makes no Child SA (RFC 6023).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Childless {
-    /// `allow`: the peer may set one up. We do where no child is asked for.
+    /// `allow`: the peer may set one up. We do if no child is requested.
     #[default]
     Allow,
-    /// `prefer`: the same, and where the peer can, we make every first child by an exchange of its
-    /// own.
+    /// `prefer`: as `allow`, and if the peer supports it, we make every first child by an exchange
+    /// of its own.
     Prefer,
-    /// `force`: on neither side a child comes with IKE_AUTH.
+    /// `force`: neither side makes a child in IKE_AUTH.
     Force,
-    /// `never`: the peer may not. We do where no child is asked for.
+    /// `never`: the peer may not. We do if no child is requested.
     Never,
 }
 
-/// `unique`: what a second IKE SA between the same identities means.
+/// `unique`: the effect of a second IKE SA between the same identities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unique {
-    /// `never`: nothing, whatever the peer says. Nor do we say that we know of no other.
+    /// `never`: none, whatever the peer says. Nor do we send INITIAL_CONTACT.
     Never,
-    /// `no`: nothing, unless the peer says that it knows of no other (INITIAL_CONTACT).
+    /// `no`: none, unless the peer says that it knows of no other (INITIAL_CONTACT).
     #[default]
     No,
     /// `replace`: the older one is deleted.
@@ -168,14 +168,14 @@ pub enum Unique {
 /// Post-quantum pre-shared keys on a connection (RFC 8784).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PpkPolicy {
-    /// `ppk_id`: which PPK we use when we initiate, and the one that the peer must use. Without it
-    /// we use none, and the peer may use any that is loaded.
+    /// `ppk_id`: the PPK that we use when we initiate, and that the peer must use. Without it we
+    /// use none, and the peer may use any loaded one.
     pub id: Option<Identity>,
     /// `ppk_required`: no IKE SA without a PPK.
     pub required: bool,
 }
 
-/// When our certificates are sent.
+/// When we send our certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendCert {
     /// `ifasked`: if the peer has sent a certificate request.
@@ -187,36 +187,37 @@ pub enum SendCert {
     Never,
 }
 
-/// `connections.<name>.local`: how we prove who we are.
+/// `connections.<name>.local`: how we authenticate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalAuth {
-    /// `id`; by default the subject of the first certificate, without one the name that the first
-    /// public key has by itself, and without that our address.
+    /// `id`. The default is the subject of the first certificate, else the identity of the first
+    /// public key, else our address.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
-    /// `certs`: ours; without any, and without `pubkeys`, one that is loaded and has our identity.
+    /// `certs`: our certificates. Without any, and without `pubkeys`, a loaded one that confirms
+    /// our identity is used.
     pub certs: Vec<Certificate>,
-    /// `pubkeys`: keys of ours without a certificate (RFC 7670), behind the certificates.
+    /// `pubkeys`: our keys without a certificate (RFC 7670), after the certificates.
     pub pubkeys: Vec<RawKey>,
 }
 
-/// `connections.<name>.remote`: what we demand from the peer.
+/// `connections.<name>.remote`: how the peer must authenticate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteAuth {
-    /// `id`; `None` or `%any` accepts any identity that authenticates. A `*` stands for any value
-    /// in a distinguished name, and in front of a domain for any name within it.
+    /// `id`. `None` or `%any` accepts any identity that authenticates. A `*` matches any value in a
+    /// distinguished name, and before a domain any name within it.
     pub id: Option<Identity>,
     /// `auth`.
     pub method: AuthMethod,
-    /// `certs`: the peer has one of these; empty allows any that leads to a CA, unless there are
+    /// `certs`: the peer must have one of these. Empty: any that leads to a CA, unless there are
     /// `pubkeys`.
     pub certs: Vec<Certificate>,
     /// `pubkeys`: the peer signs with one of these, or with the key of one of `certs` (RFC 7670).
     pub pubkeys: Vec<RawKey>,
-    /// `cacerts`: its certificate leads to one of these; empty allows all CAs.
+    /// `cacerts`: its certificate must lead to one of these. Empty: to any CA.
     pub cacerts: Vec<Certificate>,
-    /// `ca_id`: a CA between its certificate and a trusted CA, or that CA, has this identity.
+    /// `ca_id`: a CA on its path, or the trusted CA itself, must have this identity.
     pub ca_id: Option<Identity>,
     /// `revocation`.
     pub revocation: Revocation,
@@ -225,13 +226,13 @@ pub struct RemoteAuth {
 }
 
 impl LocalAuth {
-    /// With a shared key.
+    /// Authenticates with a shared key.
     pub fn psk(id: Option<Identity>) -> Self {
         Self { id, method: AuthMethod::Psk, certs: Vec::new(), pubkeys: Vec::new() }
     }
 
-    /// Who we are as far as the section says: by default the subject of our first certificate, or
-    /// the name that our first public key has by itself.
+    /// Our identity by the section: `id`, else the subject of our first certificate, else the
+    /// identity of our first public key.
     pub(crate) fn identity(&self) -> Option<Identity> {
         let by_default = || match (self.certs.first(), self.pubkeys.first()) {
             (Some(certificate), _) => Some(Identity::Dn(certificate.subject().clone())),
@@ -241,34 +242,34 @@ impl LocalAuth {
         self.id.clone().or_else(|| self.method.is_pubkey().then(by_default).flatten())
     }
 
-    /// With the key of one of these certificates.
+    /// Authenticates with the key of one of these certificates.
     pub fn by_certificate(id: Option<Identity>, certs: Vec<Certificate>) -> Self {
         Self { id, method: AuthMethod::PUBKEY, certs, pubkeys: Vec::new() }
     }
 
-    /// With one of these keys, which have no certificate.
+    /// Authenticates with one of these keys without a certificate.
     pub fn by_public_key(id: Option<Identity>, pubkeys: Vec<RawKey>) -> Self {
         Self { id, method: AuthMethod::PUBKEY, certs: Vec::new(), pubkeys }
     }
 }
 
 impl RemoteAuth {
-    /// Who the peer is, if that is configured: a pattern is nobody's name.
+    /// The peer's identity, if it is configured and no pattern.
     pub(crate) fn name(&self) -> Option<&Identity> {
         self.id.as_ref().filter(|id| !id.has_wildcards())
     }
 
-    /// True if a certificate can prove who the peer is.
+    /// True if a certificate can prove the peer's identity.
     pub(crate) fn takes_certificates(&self) -> bool {
         self.method.is_pubkey() && (self.pubkeys.is_empty() || !self.certs.is_empty())
     }
 
-    /// True if a public key without a certificate can.
+    /// True if a public key without a certificate can prove it.
     pub(crate) fn takes_public_keys(&self) -> bool {
         self.method.is_pubkey() && !self.pubkeys.is_empty()
     }
 
-    /// With a shared key.
+    /// The peer authenticates with a shared key.
     pub fn psk(id: Option<Identity>) -> Self {
         Self {
             id,
@@ -288,18 +289,18 @@ impl RemoteAuth {
 pub enum AuthMethod {
     /// `psk`: shared key message integrity code (RFC 7296 §2.15).
     Psk,
-    /// `pubkey` and what narrows it: a digital signature (RFC 7427) with the key of a certificate,
-    /// or with one that has none.
+    /// `pubkey` and its restrictions: a digital signature (RFC 7427) with the key of a certificate,
+    /// or with a key that has none.
     Pubkey {
         /// Signatures that AUTH may have.
         schemes: Schemes,
-        /// Hash algorithms that the signatures of the certificates may have.
+        /// Hash algorithms that the certificates' signatures may use.
         chain: Hashes,
     },
 }
 
 impl AuthMethod {
-    /// `pubkey` alone.
+    /// `pubkey` without restrictions.
     pub const PUBKEY: Self = Self::Pubkey { schemes: Schemes::ALL, chain: Hashes::ALL };
 
     /// True if it needs a signature.
@@ -308,26 +309,26 @@ impl AuthMethod {
     }
 }
 
-/// What happens where no valid list of revoked certificates is at hand.
+/// The action if there is no current CRL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Revocation {
     /// `strict`: the certificate is refused.
     Strict,
-    /// `ifuri`: it is refused if it says where there is a list.
+    /// `ifuri`: it is refused if it names a place for CRLs.
     IfUri,
     /// `relaxed`: it is refused only if it is known to be revoked.
     #[default]
     Relaxed,
 }
 
-/// What an extended key usage in the peer's certificate must allow. One that is critical must allow
-/// IKE in any case.
+/// What an extended key usage in the peer's certificate must allow. A critical one must always
+/// allow IKE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Eku {
-    /// `any`: whatever it likes.
+    /// `any`: anything.
     #[default]
     Any,
-    /// `ike`: IKE, where there is one.
+    /// `ike`: IKE, if there is an extended key usage.
     Ike,
 }
 
@@ -359,33 +360,33 @@ pub struct Child {
     pub copy: HeaderCopy,
     /// `priority`: lower is looked at first; 0 means computed from the selectors.
     pub priority: u32,
-    /// `reqid`: the number that its SAs are shown with; by default the next free one. It is not in
-    /// the state of an IKE SA, which nodes of older builds read.
+    /// `reqid`: the number with which its SAs are shown; the default is the next free one. It is
+    /// not part of an IKE SA's state, which nodes of older builds read.
     #[serde(skip)]
     pub reqid: Option<NonZeroU32>,
-    /// `updown`; not in that state either.
+    /// `updown`; not part of that state either.
     #[serde(skip)]
     pub updown: Option<UpdownScript>,
 }
 
-/// `updown` and `hostaccess`: what the host runs when a Child SA comes up, and when it goes.
+/// `updown` and `hostaccess`: the script that the host runs when a Child SA comes up or goes down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdownScript {
     /// The program, by its absolute path.
     pub program: String,
-    /// What stands behind it.
+    /// Its arguments.
     pub arguments: Vec<String>,
-    /// `hostaccess`: the script is to open the way to the host itself.
+    /// `hostaccess`: the script opens the way to the host itself.
     pub host_access: bool,
 }
 
-/// What a child does with matching traffic.
+/// The action of a child on matching traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChildMode {
     /// `tunnel`: protect.
     #[default]
     Tunnel,
-    /// `transport`: protect what the two hosts themselves exchange, without another IP header where
+    /// `transport`: protect packets between the two hosts themselves, without another IP header if
     /// both sides agree to that.
     Transport,
     /// `pass`: bypass.
@@ -395,13 +396,13 @@ pub enum ChildMode {
 }
 
 impl ChildMode {
-    /// True for those that have SAs.
+    /// True for modes with SAs.
     pub fn is_negotiated(self) -> bool {
         matches!(self, Self::Tunnel | Self::Transport)
     }
 }
 
-/// What is done for a child when its connection is loaded, and when its SA is lost.
+/// When a child is initiated: after its connection is loaded, and after its SA is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartAction {
     /// Wait for the peer or the operator.
@@ -411,7 +412,7 @@ pub enum StartAction {
     Start,
     /// Initiate at the first packet.
     Trap,
-    /// Both: at once, and at the first packet should the SA be lost.
+    /// Both: initiate at once, and at the first packet if the SA is lost.
     TrapStart,
 }
 
@@ -426,7 +427,7 @@ impl StartAction {
         matches!(self, Self::Start | Self::TrapStart)
     }
 
-    /// The same with a trap, or without.
+    /// The same action with a trap, or without.
     #[must_use]
     pub fn with_trap(self, trap: bool) -> Self {
         match (self.starts(), trap) {

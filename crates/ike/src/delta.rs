@@ -1,10 +1,10 @@
-//! What has changed between two exports of an IKE SA.
+//! Deltas: the difference between two exports of an IKE SA.
 //!
-//! Most of what happens to an IKE SA moves a Message ID, a few deadlines and the octets kept for a
-//! repetition; keys, selectors and identities stay. Octets that are in the base too are told by
-//! their place there, whatever they mean: nothing can be forgotten that a later version adds to the
-//! state. Two exports are alike when they were made for the same moment
-//! ([`crate::endpoint::Endpoint::export_sa`]): else every time in them differs.
+//! Most events in an IKE SA move a Message ID, a few deadlines and the octets kept for a
+//! repetition; keys, selectors and identities stay. Octets of the base are copied by their
+//! position, whatever they mean: so a delta forgets nothing that a later version adds to the state.
+//! Two exports are similar if they were made for the same moment
+//! ([`crate::endpoint::Endpoint::export_sa`]): otherwise every time in them differs.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// Fewer octets in common are not worth telling where they are.
+/// The least number of common octets that is worth a copy.
 const BLOCK: usize = 8;
-/// No state is larger.
+/// Bound on the octets of a state.
 const LARGEST: usize = 1 << 20;
-/// Digests, and what a message adds around the pieces.
+/// Octets of the digests, and of a message around the pieces.
 const OVERHEAD: usize = 24;
 
-/// Leads from one export to the other, and from no other octets to anything. Holds keys.
+/// Turns one export into the other. Any other octets are refused. Holds keys.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct Delta {
     base: Digest,
@@ -33,7 +33,7 @@ type Digest = [u8; 8];
 /// A part of the result.
 #[derive(Clone, Debug, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 enum Piece {
-    /// So many octets of the base from there on.
+    /// This many octets of the base from this position.
     Base {
         at: u32,
         length: u32,
@@ -42,19 +42,19 @@ enum Piece {
 }
 
 impl Delta {
-    /// What leads from `base` to `result`.
+    /// The delta from `base` to `result`.
     pub fn between(base: &[u8], result: &[u8]) -> Self {
         Self { base: digest_of(base), result: digest_of(result), pieces: pieces(base, result) }
     }
 
-    /// The result. `None`: this is not the base that it is for, or it is damaged.
+    /// The result. `None` if `base` is another base, or the delta is damaged.
     pub fn apply(&self, base: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if digest_of(base) != self.base {
             return None;
         }
         let parts: Option<Vec<&[u8]>> = self.pieces.iter().map(|piece| piece.octets(base)).collect();
         let parts = parts?;
-        // The buffer never moves: it would leave keys behind.
+        // The buffer must not be reallocated: that would leave keys behind.
         let length = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.len()))?;
         if length > LARGEST {
             return None;
@@ -64,7 +64,7 @@ impl Delta {
         (digest_of(&result) == self.result).then_some(result)
     }
 
-    /// About how many octets it is, as a message.
+    /// Approximate size in octets, as a message.
     pub fn size(&self) -> usize {
         let of = |piece: &Piece| match piece {
             Piece::Base { .. } => 5,
@@ -96,8 +96,8 @@ fn digest_of(octets: &[u8]) -> Digest {
     digest(&SHA256, octets).as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-/// Goes through the result and looks for each place where it goes on as the base does: where it
-/// went on before, if only a few octets have another value; else wherever the base has such a
+/// Walks through the result and finds, for each position, where it continues as the base does: at
+/// the former position, if only a few octets have changed; else wherever the base has the same
 /// block.
 #[cfg_attr(
     not(test),
@@ -110,8 +110,8 @@ fn pieces(base: &[u8], result: &[u8]) -> Vec<Piece> {
     let blocks: HashMap<&[u8], usize> =
         base.chunks_exact(BLOCK).enumerate().map(|(n, block)| (block, n * BLOCK)).rev().collect();
     let mut pieces = Vec::new();
-    // Up to where the result is told, where it is looked at, and what stands there in the base if
-    // no length has changed.
+    // Up to where the result is written, the position in it, and the corresponding position in the
+    // base if no length has changed.
     let (mut told, mut here, mut beside) = (0, 0, 0);
     while let Some(block) = result.get(here..here + BLOCK) {
         let straight = base.get(beside..beside + BLOCK).filter(|other| *other == block).map(|_| beside);
@@ -134,7 +134,7 @@ fn pieces(base: &[u8], result: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// How many octets are the same from there on.
+/// Number of equal octets from this position on.
 fn common<'a>(one: impl Iterator<Item = &'a u8>, other: impl Iterator<Item = &'a u8>) -> usize {
     one.zip(other).take_while(|(a, b)| a == b).count()
 }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_for_its_base_and_no_other() {
+    fn a_delta_applies_to_its_base_only() {
         let base = state();
         let mut result = base.clone();
         result[100] ^= 1;
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(format!("{delta:?}"), "Delta(66 octets)");
     }
 
-    /// Octets with many repetitions, as states have them.
+    /// Octets with many repetitions, as in states.
     fn octets() -> impl Strategy<Value = Vec<u8>> {
         let run = (0_u8..4, 1_usize..30).prop_map(|(octet, length)| vec![octet; length]);
         let noise = prop::collection::vec(any::<u8>(), 0..30);

@@ -1,5 +1,5 @@
-//! What the sessions of an endpoint share: all that an exchange of one IKE SA may use beside that
-//! IKE SA.
+//! The environment that the sessions of an endpoint share: everything that an exchange may use
+//! beside its IKE SA.
 
 mod actions;
 pub(crate) mod begin;
@@ -41,8 +41,8 @@ use crate::output::{ChildSaId, CommitId, Event, IkeSaId, Output, Path, Reason, T
 use crate::sa::{IkeSa, Phase, SnapshotVersion};
 use crate::suite::Entropy;
 
-/// Everything of an endpoint but what its host asks it by. A session has it while it works on an
-/// IKE SA, which is not in the table then.
+/// Everything in an endpoint except the interface to its host. A session holds it while it works on
+/// an IKE SA, which is not in the table meanwhile.
 pub(crate) struct Environment {
     pub(crate) config: EndpointConfig,
     pub(crate) alloc: Box<dyn Allocator + Send>,
@@ -57,7 +57,7 @@ pub(crate) struct Environment {
     pub(crate) effects: Effects,
     pub(crate) numbers: Numbers,
     pub(crate) homes: Option<Box<dyn Homes>>,
-    /// The version of what is exported.
+    /// Version of exported states.
     pub(crate) snapshot: SnapshotVersion,
 }
 
@@ -99,12 +99,12 @@ impl Environment {
         Nonce::new(octets)
     }
 
-    /// The source of randomness by itself.
+    /// The source of randomness alone.
     pub(crate) fn entropy(&mut self) -> &mut dyn Entropy {
         &mut *self.alloc
     }
 
-    /// When something is tried again.
+    /// When a failed attempt is repeated.
     pub(crate) fn retry_at(&mut self, now: Time) -> Time {
         let mut octet = [0];
         self.entropy().fill(&mut octet);
@@ -124,8 +124,8 @@ impl Environment {
         self.homes.as_ref().is_none_or(|homes| homes.owns(homes.shard_of(connection)))
     }
 
-    /// Where an IKE SA for the child is made. What was lost here is brought back here, although the
-    /// peer had chosen the shard. `None`: on another node.
+    /// The home of a new IKE SA for the child. A child that was lost here is made here again, even
+    /// if the peer had chosen the shard. `None` if it is on another node.
     pub(crate) fn home_of<'a>(&self, connection: &'a str, child: &str) -> Option<Home<'a>> {
         if self.is_home(connection) {
             return Some(Home::Initiating(connection));
@@ -169,8 +169,8 @@ impl Environment {
         self.changed(sa.id);
     }
 
-    /// Answers somebody with whom we share no state, if that is no gain to an attacker with a
-    /// forged address: never with more octets than the request had.
+    /// Answers a peer without shared state, with no gain for an attacker with a forged address:
+    /// never with more octets than the request had.
     pub(crate) fn answer_stranger(&mut self, path: Path, request: &[u8], message: &MessageBuilder) {
         let Ok(bytes) = message.finish() else { return };
         if bytes.len() <= request.len() {
@@ -184,14 +184,14 @@ impl Environment {
         }
     }
 
-    /// Octets of an IKE message that leave room in an IP datagram for the headers of IP and UDP,
-    /// and for the non-ESP marker.
+    /// Bound on the octets of an IKE message, leaving room in an IP datagram for the headers of IP
+    /// and UDP and the non-ESP marker.
     pub(crate) fn datagram_limit(&self, path: Path) -> usize {
         let headers = if path.remote.is_ipv4() { 20 + 8 + 4 } else { 40 + 8 + 4 };
         self.config.fragment_size.saturating_sub(headers)
     }
 
-    /// Works on an IKE SA. Where `work` fails, the SA goes, for that reason.
+    /// Works on an IKE SA. If `work` fails, the SA ends for that reason.
     pub(crate) fn with_sa(
         &mut self,
         now: Time,
@@ -222,8 +222,7 @@ impl Environment {
         self.table.of_connection(connection).next().is_some()
     }
 
-    /// An IKE SA of the connection is gone: after the last one, nobody asks what an unloaded
-    /// connection was.
+    /// An IKE SA of the connection is gone. After the last one the former connection is forgotten.
     pub(crate) fn forget_former(&mut self, connection: &str) {
         if !self.loaded.former.is_empty() && !self.has_made_sas(connection) {
             self.loaded.former.remove(connection);

@@ -1,8 +1,8 @@
 //! IKEv2 (RFC 7296) without I/O.
 //!
-//! Bytes and `now` in; bytes, deadlines and events out. No socket, clock, thread or random source
-//! lives here: entropy, SPIs and cookie secrets come from injected allocators, and all SA state is
-//! plain, versioned, serialisable data.
+//! Octets and `now` in; octets, deadlines and events out. There is no socket, clock, thread or
+//! random source here: entropy, SPIs and cookie secrets come from injected allocators, and all SA
+//! state is plain, versioned, serialisable data.
 #![forbid(unsafe_code)]
 // The wire reaches all of this: a panic would be an outage.
 #![cfg_attr(

@@ -1,4 +1,4 @@
-//! What the IKE endpoint asks its host to do, and what it tells.
+//! Outputs of the IKE endpoint: tasks for its host, and events.
 
 pub use testudo_base::time::Time;
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
 
-/// The time of day, in seconds since 1970: what certificates are valid by.
+/// The time of day, in seconds since 1970, by which certificates are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnixTime(pub u64);
 
@@ -21,16 +21,15 @@ impl std::fmt::Display for UnixTime {
     }
 }
 
-/// Local number of an IKE SA: strongSwan's `uniqueid`. Never used twice by one endpoint.
+/// Local number of an IKE SA: strongSwan's `uniqueid`. An endpoint never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct IkeSaId(pub u64);
 
-/// Local number of a Child SA: strongSwan's `uniqueid` of a child. Never used twice by one
-/// endpoint.
+/// Local number of a Child SA: strongSwan's `uniqueid` of a child. An endpoint never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChildSaId(pub u64);
 
-/// Names a state change. An output may leave only once the change it names is stable; a single node
+/// Identifies a state change. An output may leave only once its change is stable; a lone node
 /// commits at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CommitId(pub u64);
@@ -45,7 +44,7 @@ pub struct Path {
     pub remote: SocketAddr,
 }
 
-/// One thing for the host to do, in order.
+/// A task for the host, to be done in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
     /// Send an IKE message (without non-ESP marker) once `after` is stable.
@@ -55,14 +54,14 @@ pub enum Output {
         ike: Option<IkeSaId>,
         /// The state change that the message depends on.
         after: CommitId,
-        /// From where to where.
+        /// The path.
         path: Path,
         /// The message.
         bytes: Vec<u8>,
     },
     /// Send a NAT keepalive, one octet 0xFF (RFC 3948 §2.3).
     Keepalive {
-        /// From where to where.
+        /// The path.
         path: Path,
     },
     /// Give the Child SA to the data plane.
@@ -75,28 +74,28 @@ pub enum Output {
         connection: String,
         /// `children.<name>`.
         name: String,
-        /// All that the data plane needs.
+        /// The parameters for the data plane.
         params: Box<ChildSaParams>,
-        /// The Child SA that it renews: until [`Output::SwitchChild`] it only takes packets in, and
-        /// that one goes on sending. None: both directions are used at once.
+        /// The Child SA that it rekeys: until [`Output::SwitchChild`] the new one is used inbound
+        /// only, and the old one continues to send. `None`: both directions are used at once.
         replaces: Option<ChildSaId>,
     },
-    /// What has gone out through one Child SA goes out through another from the next packet on. The
-    /// first still takes packets in.
+    /// Move outbound traffic from one Child SA to another, from the next packet on. The first one
+    /// is still used inbound.
     SwitchChild {
-        /// The one that is done.
+        /// The former one.
         from: ChildSaId,
-        /// The one that has taken its place.
+        /// Its successor.
         to: ChildSaId,
     },
-    /// What the selectors of a Child SA say goes out through it from the next packet on, although
-    /// it came up beside another, which carries something else too and stays.
+    /// Send the traffic of a Child SA's selectors through it from the next packet on, although it
+    /// came up beside another one that has other traffic too and stays.
     StartChild {
         /// The Child SA.
         child: ChildSaId,
     },
-    /// The peer moved (RFC 7296 §2.23): the Child SA has new outer addresses from now on. Not asked
-    /// for one through which nothing goes out any more.
+    /// The peer has moved (RFC 7296 §2.23): the Child SA has new outer addresses. Not sent for one
+    /// that does not send any more.
     UpdateChild {
         /// The Child SA.
         child: ChildSaId,
@@ -107,37 +106,36 @@ pub enum Output {
         /// The new ends; the ports count with UDP encapsulation.
         path: Path,
     },
-    /// The peer, a cluster, wants numbers left out (RFC 6311 §5.2): the next packet has one at
-    /// least so much higher than it would have had. Where the Child SA has not so many, it needs
-    /// new keys.
+    /// The peer, a cluster, asks to skip numbers (RFC 6311 §5.2): the next packet's number is
+    /// higher by at least this many. If the Child SA has too few numbers left, it must be rekeyed.
     AdvanceSequence {
         /// The Child SA.
         child: ChildSaId,
         /// How many.
         by: u64,
     },
-    /// Take the Child SA away from the data plane; its SPI rests.
+    /// Remove the Child SA from the data plane; its SPI rests.
     RemoveChild {
         /// The Child SA.
         child: ChildSaId,
         /// The SPI that we chose.
         spi_in: Spi,
     },
-    /// The peer has given us a virtual address: it is ours for as long as the IKE SA lives.
+    /// The peer has assigned a virtual address to us: it is ours for as long as the IKE SA lives.
     InstallAddress {
-        /// The IKE SA that it came with.
+        /// The IKE SA that brought it.
         ike: IkeSaId,
         /// The address.
         addr: IpAddr,
     },
-    /// The virtual address is no longer ours, unless another IKE SA has brought it too.
+    /// The virtual address is not ours any more, unless another IKE SA has brought it too.
     RemoveAddress {
-        /// The IKE SA that it came with.
+        /// The IKE SA that brought it.
         ike: IkeSaId,
         /// The address.
         addr: IpAddr,
     },
-    /// Something happened that operators and waiting commands want to know.
+    /// An event for operators and waiting commands.
     Event(Event),
 }
 
@@ -146,11 +144,11 @@ pub enum Output {
 pub enum Event {
     /// A line about an IKE SA as `swanctl` would show it; never holds a secret.
     Log {
-        /// Which IKE SA, if any yet.
+        /// The IKE SA, if there is one yet.
         ike: Option<IkeSaId>,
         /// `connections.<name>`, if known.
         connection: Option<String>,
-        /// How much it matters.
+        /// Its level.
         level: LogLevel,
         /// The line.
         message: String,
@@ -163,24 +161,24 @@ pub enum Event {
     ChildUp(IkeSaId, ChildSaId),
     /// A Child SA is gone.
     ChildDown(IkeSaId, ChildSaId, Reason),
-    /// The second Child SA is installed in the place of the first, which goes soon.
+    /// The second Child SA is installed in place of the first, which will be removed soon.
     ChildRekeyed(IkeSaId, ChildSaId, ChildSaId),
-    /// The second IKE SA is established in the place of the first, which goes soon; the Child SAs
-    /// are the second's now.
+    /// The second IKE SA is established in place of the first, which will end soon, and has its
+    /// Child SAs now.
     IkeRekeyed(IkeSaId, IkeSaId),
-    /// The peer makes no further Child SA on that IKE SA: the initiation goes on with an IKE SA of
+    /// The peer makes no further Child SA on an IKE SA: the initiation continues with an IKE SA of
     /// its own.
     InitiateMoved {
-        /// The IKE SA that tried.
+        /// The former IKE SA.
         from: IkeSaId,
-        /// The one that tries now.
+        /// The new IKE SA.
         to: IkeSaId,
         /// `children.<name>`.
         child: String,
     },
-    /// An initiation asked for by the host came to its end.
+    /// An initiation that the host asked for has ended.
     InitiateDone {
-        /// The IKE SA that tried.
+        /// The last IKE SA that tried.
         ike: IkeSaId,
         /// `children.<name>`.
         child: String,
@@ -189,24 +187,24 @@ pub enum Event {
     },
 }
 
-/// How much a line of the log matters, the most first.
+/// Levels of log lines, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
-    /// This gateway cannot do what it must do.
+    /// This gateway cannot do its job.
     Error,
-    /// Something did not come about that was asked for, a tunnel as a rule, or is about to fail.
+    /// A request has failed, usually for a tunnel, or is about to fail.
     Warning,
-    /// SAs that come up, and what an operator has changed.
+    /// SAs that come up, and changes by an operator.
     Notice,
     /// The ordinary course.
     Info,
-    /// What was offered, what was chosen, and why.
+    /// Offers, choices, and their reasons.
     Detail,
 }
 
 impl LogLevel {
-    /// The level that charon gives such lines, by which clients of VICI ask for them. Failures
-    /// stand among the first.
+    /// charon's level for such lines, by which clients of VICI select them. Failures have the
+    /// lowest.
     pub fn charon(self) -> u8 {
         match self {
             Self::Error | Self::Warning | Self::Notice => 0,
@@ -233,40 +231,40 @@ pub enum Reason {
         /// How often the request was sent.
         transmissions: u32,
     },
-    /// No answer either, and this host is to blame.
+    /// There was no answer, and this host could not send.
     #[error(
         "no answer from {remote} after {transmissions} transmissions, the last of which could not be sent: {error}"
     )]
     Unsent {
         /// The peer that could not be reached.
         remote: SocketAddr,
-        /// How often we tried to send the request.
+        /// How often sending was tried.
         transmissions: u32,
-        /// Why the last was not sent.
+        /// The error of the last attempt.
         error: String,
     },
     /// The peer answered with an error notify (RFC 7296 §3.10.1).
     #[error("the peer answered {0}")]
     Notify(String),
-    /// What the peer sent cannot be accepted, or nothing could be sent; the text says why.
+    /// The peer's message is not acceptable, or nothing could be sent; the text says why.
     #[error("{0}")]
     Refused(String),
     /// Another SA has taken its place.
     #[error("replaced by a new SA")]
     Rekeyed,
     /// An IKE SA that was set up from scratch has taken its place.
-    #[error("reauthenticated: a new IKE_SA has taken its place")]
+    #[error("reauthenticated: a new IKE_SA has replaced it")]
     Reauthenticated,
-    /// It has lived as long as it may, and was not renewed.
+    /// Its lifetime is over, and it was not renewed.
     #[error("its lifetime is over")]
     Expired,
     /// The same peer set up a new IKE SA and said that it knows of no other (INITIAL_CONTACT).
-    #[error("replaced: the peer began anew")]
+    #[error("replaced: the peer started again")]
     Replaced,
 }
 
 impl Reason {
-    /// True if it ended for no good reason: an operator should know.
+    /// True if it ended by a failure that an operator should know.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Timeout { .. }

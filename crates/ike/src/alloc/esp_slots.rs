@@ -1,8 +1,8 @@
-//! The slots of ESP SPIs: at random out of as few blocks as will do, resting after use.
+//! The slots of ESP SPIs: drawn at random from as few blocks as possible, resting after use.
 //!
-//! Where a shard's blocks begin is random, and so is the slot within a block: after a restart, or
-//! on another node, an SPI of before leads to another SA no more often than by chance. That blocks
-//! are filled before another is begun keeps the tables small that are indexed by slots, here and in
+//! The first block of a shard is random, and so is the slot within a block: after a restart, or on
+//! another node, a former SPI leads to another SA no more often than by chance. One block is filled
+//! before the next is begun, which keeps the tables small that are indexed by slots, here and in
 //! the data plane.
 
 use crate::output::Time;
@@ -15,7 +15,7 @@ use testudo_base::spi::{Shard, Spi};
 const BLOCK: u16 = 64;
 const BLOCKS: u16 = Spi::SLOTS as u16 / BLOCK;
 
-/// The used and resting slots of every shard. What has no SPIs costs nothing.
+/// The used and resting slots of every shard. A shard without SPIs takes no memory.
 #[derive(Debug, Default)]
 pub struct EspSlots {
     shards: BTreeMap<u8, ShardSlots>,
@@ -26,21 +26,21 @@ pub struct EspSlots {
 struct ShardSlots {
     /// The block that is filled first, drawn with the first slot.
     start: Option<u8>,
-    /// By number. One that is missing is free.
+    /// Blocks by number. A missing block is free.
     blocks: BTreeMap<u16, SlotBlock>,
 }
 
 /// A bit for each slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotBlock {
-    /// Not free: in use or resting.
+    /// Slots that are not free: in use or resting.
     taken: u64,
     resting: u64,
 }
 
 impl EspSlots {
     /// How long a slot rests after use: packets of the old SA that are still under way must not
-    /// meet a new one.
+    /// meet a new SA.
     pub const REST: Duration = Duration::from_secs(300);
 
     /// Takes a free slot of `shard`. `None` if all are in use or resting.
@@ -57,9 +57,9 @@ impl EspSlots {
         Some(spi)
     }
 
-    /// Marks the slot of an SPI that another node chose as in use. False if it is in use already.
-    /// One that rests does so no longer: another node has completed what this one had given up, and
-    /// the end of the rest must not free it.
+    /// Marks the slot of an SPI that another node chose as in use. Returns false if it is in use
+    /// already. A resting slot stops resting: another node has completed what this one had given
+    /// up, and the end of the rest must not free it.
     pub fn claim(&mut self, spi: Spi) -> bool {
         let block =
             self.shards.entry(spi.shard().0).or_default().blocks.entry(number(spi.slot())).or_default();
@@ -101,8 +101,8 @@ impl EspSlots {
 }
 
 impl ShardSlots {
-    /// A free slot of the first block from `start` on that has one, which one by `choice`. None is
-    /// among the reserved values, whatever the tag (slot 0 of shard 0 reaches below 256).
+    /// A free slot of the first block, from `start` on, that has one; `choice` picks it. No
+    /// reserved value is returned, whatever the tag (slot 0 of shard 0 reaches below 256).
     fn free(&self, shard: Shard, start: u16, choice: u16) -> Option<u16> {
         (0..BLOCKS).map(|n| (start + n) % BLOCKS).find_map(|number| {
             let taken = self.blocks.get(&number).map_or(0, |block| block.taken);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(slots.allocate(rested, Shard(7), &mut Constant).unwrap().slot(), spi.slot());
     }
 
-    /// Draws something else each time.
+    /// Draws a different value each time.
     struct Counter(u8);
 
     impl Entropy for Counter {
@@ -224,7 +224,7 @@ mod tests {
         }
         assert_ne!(drawn.first().map(|slot| number(*slot)), Some(0), "the first block is a random one");
         assert!(!drawn.is_sorted(), "slots come in no order");
-        // What has rested is used again before a further block is.
+        // A rested slot is used again before a further block is.
         let spi = Spi::from_parts(Shard(9), drawn[0], 0).unwrap();
         slots.release(Time::default(), spi);
         assert_eq!(slots.allocate(Time(EspSlots::REST), Shard(9), &mut entropy).unwrap().slot(), drawn[0]);

@@ -1,8 +1,8 @@
-//! Where an [`crate::endpoint::Endpoint`] gets everything that must come from outside: entropy,
-//! SPIs, the sender ID and the secrets of cookies.
+//! The allocator: the source of everything that an [`crate::endpoint::Endpoint`] needs from
+//! outside, namely entropy, SPIs, the sender ID and the secrets of cookies.
 //!
-//! The endpoint makes no such choice itself, so that a cluster can make it for several nodes at
-//! once, a test can repeat it, and a fuzzer can steer it.
+//! The endpoint makes no such choice itself. So a cluster can make it for several nodes at once, a
+//! test can repeat it, and a fuzzer can steer it.
 
 mod esp_slots;
 mod single_node;
@@ -16,11 +16,11 @@ use crate::suite::Entropy;
 use testudo_base::spi::{SenderId, Shard, Spi};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which stands in
-/// the cookie.
+/// A secret from which stateless cookies are made (RFC 7296 §2.6), and its version, which is part
+/// of the cookie.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct CookieSecret {
-    /// Which secret it is.
+    /// Version of the secret.
     pub version: u32,
     /// The secret.
     pub key: [u8; 32],
@@ -32,40 +32,40 @@ impl std::fmt::Debug for CookieSecret {
     }
 }
 
-/// What decides the home shard of a new IKE SA.
+/// What determines the home shard of a new IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home<'a> {
-    /// We respond: the initiator's SPI. Its first request finds the shard by it, before there is an
-    /// SPI of ours.
+    /// We respond: the initiator's SPI. The shard of its first request is found by it, before there
+    /// is an SPI of ours.
     Responding(IkeSpi),
     /// We initiate: the connection's name.
     Initiating(&'a str),
-    /// It takes the place of another, or comes beside it, and stays in its shard: the Child SAs
+    /// It replaces another IKE SA, or comes beside it, and stays in that one's shard: the Child SAs
     /// that move, or the addresses that both have, have one owner.
     Renewing(Shard),
 }
 
-/// Everything that an endpoint must be given.
+/// The inputs of an endpoint.
 pub trait Allocator: Entropy {
-    /// An SPI for a new IKE SA whose home shard is decided by that.
+    /// An SPI for a new IKE SA with this home.
     fn ike_spi(&mut self, home: Home<'_>) -> IkeSpi;
 
-    /// An SPI for a new inbound ESP SA whose home is `home`; `None` when the shard has no free
+    /// An SPI for a new inbound ESP SA with the home shard `home`. `None` if the shard has no free
     /// slot.
     fn esp_spi(&mut self, now: Time, home: Shard) -> Option<Spi>;
 
     /// The SPI is in use: it came with an SA that another node established.
     fn claim_esp_spi(&mut self, spi: Spi);
 
-    /// The SPI is in use no longer. Its slot must rest before it is given out again.
+    /// The SPI is not in use any more. Its slot must rest before it is allotted again.
     fn release_esp_spi(&mut self, now: Time, spi: Spi);
 
-    /// The sender ID of this node: the leftmost 16 bits of every IV that it makes (RFC 6054).
+    /// The sender ID of this node: the leftmost 16 bits of all of its IVs (RFC 6054).
     fn sender_id(&self) -> SenderId;
 
-    /// The secret to make cookies with.
+    /// The secret for new cookies.
     fn cookie_secret(&mut self, now: Time) -> CookieSecret;
 
-    /// The secret that a returned cookie names, as long as it is still good.
+    /// The secret of a returned cookie's version, as long as it is valid.
     fn cookie_secret_of(&mut self, now: Time, version: u32) -> Option<CookieSecret>;
 }

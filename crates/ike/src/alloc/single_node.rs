@@ -1,4 +1,4 @@
-//! The allocator of a gateway that stands alone and owns every shard.
+//! The allocator of a lone gateway, which owns every shard.
 
 use super::{Allocator, CookieSecret, EspSlots, Home};
 use crate::message::IkeSpi;
@@ -17,7 +17,7 @@ pub struct SingleNodeAllocator<E> {
 }
 
 impl<E: Entropy> SingleNodeAllocator<E> {
-    /// How long a cookie secret makes cookies; it is good for checking them for as long again.
+    /// How long a secret makes new cookies. It verifies cookies for as long again.
     pub const COOKIE_SECRET_LIFE: Duration = Duration::from_secs(60);
 
     /// `sender` must differ from that of every other node that ever holds the same keys.
@@ -30,7 +30,7 @@ impl<E: Entropy> SingleNodeAllocator<E> {
             if now.0.saturating_sub(since.0) < Self::COOKIE_SECRET_LIFE {
                 return secret.clone();
             }
-            // A secret that went unused for two lives is not worth remembering.
+            // A secret that was unused for two lives need not be kept.
             let fresh = now.0.saturating_sub(since.0) < 2 * Self::COOKIE_SECRET_LIFE;
             self.previous_cookies = fresh.then(|| secret.clone());
         }

@@ -1,4 +1,4 @@
-//! X.509 certificates (RFC 5280): what of them counts for IKE (RFC 4945).
+//! X.509 certificates (RFC 5280), as far as IKE reads them (RFC 4945).
 
 use super::dn::DistinguishedName;
 use super::error::{CertError, OutOfDate};
@@ -17,7 +17,7 @@ use x509_cert::serial_number::SerialNumber;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 use x509_cert::time::Validity;
 
-/// Octets of the largest certificate that is read.
+/// Bound on the octets of a certificate.
 pub const MAX_CERTIFICATE: usize = 16 * 1024;
 
 /// A certificate, cheap to clone.
@@ -27,7 +27,7 @@ pub struct Certificate(Arc<ParsedCertificate>);
 
 struct ParsedCertificate {
     der: Vec<u8>,
-    /// What the issuer has signed.
+    /// The signed part.
     tbs: Vec<u8>,
     scheme: Result<SignatureScheme, CertError>,
     signature: Vec<u8>,
@@ -40,7 +40,7 @@ struct ParsedCertificate {
     extensions: Extensions,
 }
 
-/// A signed structure of X.509, taken apart.
+/// A signed structure of X.509, decoded.
 pub(super) struct Signed<'a> {
     pub(super) tbs: &'a [u8],
     pub(super) algorithm: AlgorithmIdentifierOwned,
@@ -62,7 +62,7 @@ impl<'a> Signed<'a> {
     }
 }
 
-/// The fields of a TBSCertificate, in the octets in which they came.
+/// The fields of a TBSCertificate, in their original octets.
 struct Fields<'a> {
     serial: SerialNumber,
     algorithm: AlgorithmIdentifierOwned,
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Certificate {
-    /// From DER, as it comes in a CERT payload.
+    /// Decodes DER, as in a CERT payload.
     pub fn from_der(der: &[u8]) -> Result<Self, CertError> {
         if der.len() > MAX_CERTIFICATE {
             return Err(CertError::TooLarge {
@@ -141,38 +141,38 @@ impl Certificate {
         })))
     }
 
-    /// From DER or PEM, as it lies in a file.
+    /// Decodes DER or PEM, as in a file.
     pub fn parse(data: &[u8]) -> Result<Self, CertError> {
         const LABELS: [&str; 3] = ["CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE"];
         Self::from_der(&pem::decode(data, &LABELS, "CERTIFICATE")?)
     }
 
-    /// Its DER.
+    /// The certificate as DER.
     pub fn to_der(&self) -> &[u8] {
         &self.0.der
     }
 
-    /// SHA-1 of the DER: to tell certificates apart for people.
+    /// SHA-1 of the DER, by which people tell certificates apart.
     pub fn fingerprint(&self) -> [u8; 20] {
         sha1(&self.0.der)
     }
 
-    /// Whose it is.
+    /// The subject.
     pub fn subject(&self) -> &DistinguishedName {
         &self.0.subject
     }
 
-    /// Who has signed it.
+    /// The issuer.
     pub fn issuer(&self) -> &DistinguishedName {
         &self.0.issuer
     }
 
-    /// Its key.
+    /// The public key.
     pub fn key(&self) -> &PublicKey {
         &self.0.key
     }
 
-    /// Its number, unique with its issuer.
+    /// The serial number, unique for its issuer.
     pub(super) fn serial(&self) -> &[u8] {
         &self.0.serial
     }
@@ -181,12 +181,12 @@ impl Certificate {
         &self.0.extensions
     }
 
-    /// True if basic constraints make it a CA's.
+    /// True if basic constraints mark it as a CA's.
     pub fn is_ca(&self) -> bool {
         self.0.extensions.ca.is_some()
     }
 
-    /// By what its issuer has signed it.
+    /// The scheme by which its issuer has signed it.
     pub(super) fn scheme(&self) -> Result<SignatureScheme, CertError> {
         self.0.scheme.clone()
     }
@@ -206,7 +206,7 @@ impl Certificate {
         self.0.not_after
     }
 
-    /// Why it does not count at that time, if so.
+    /// Why it is not valid at this time, if it is not.
     pub(crate) fn out_of_date(&self, now: UnixTime) -> Option<OutOfDate> {
         let ParsedCertificate { not_before: from, not_after: until, .. } = *self.0;
         if now < from {
@@ -218,8 +218,8 @@ impl Certificate {
         }
     }
 
-    /// True if the certificate says that its key is that party's: by its subject or by one of its
-    /// alternative names (RFC 4945 §3.1, §5.1.3.6).
+    /// True if the certificate confirms this identity: by its subject or by one of its alternative
+    /// names (RFC 4945 §3.1, §5.1.3.6).
     pub fn confirms(&self, identity: &Identity) -> bool {
         let is_subject = matches!(identity, Identity::Dn(name) if self.0.subject == *name);
         is_subject || self.0.extensions.names.iter().any(|name| name.matches(identity))

@@ -1,4 +1,4 @@
-//! From a certificate to a CA that is trusted (RFC 5280 §6), as far as IKE needs it.
+//! Path validation: from a certificate to a trusted CA (RFC 5280 §6), as far as IKE needs it.
 
 use super::certificate::Certificate;
 use super::crl::{self, Crl, Status};
@@ -8,18 +8,18 @@ use crate::config::{Eku, Identity, Revocation};
 use crate::output::UnixTime;
 use std::cell::Cell;
 
-/// Certificates of the longest chain that is followed, the trusted CA's included.
+/// Bound on the certificates of a chain, including the trusted CA's.
 pub(super) const MAX_LENGTH: usize = 10;
-/// Signatures that are checked for one message: CAs that have signed each other lead to many ways,
-/// and a peer sends the certificates that lead there.
+/// Bound on the signatures that are verified for one message: CAs that have signed each other lead
+/// to many paths, and a peer sends the certificates for them.
 pub(super) const MAX_SIGNATURES: usize = 32;
 
-/// How many signatures have been checked for a message.
+/// Counts the signatures that were verified for a message.
 #[derive(Debug, Default)]
 pub struct Spent(Cell<usize>);
 
 impl Spent {
-    /// Spends one more, if one is left.
+    /// Counts one more signature, if the bound allows it.
     pub(crate) fn spend(&self) -> Result<(), ChainError> {
         if self.0.get() >= MAX_SIGNATURES {
             return Err(ChainError::TooManySignatures);
@@ -29,43 +29,43 @@ impl Spent {
     }
 }
 
-/// What a chain is judged by.
+/// The trust anchors and rules for validating a chain.
 #[derive(Clone, Debug)]
 pub struct Trust<'a> {
     /// The time by which certificates are valid.
     pub now: UnixTime,
     /// CAs that are trusted.
     pub anchors: Vec<&'a Certificate>,
-    /// Certificates of peers that are trusted as they are, if they have signed themselves.
+    /// Peers' certificates that are trusted themselves, if they are self-signed.
     pub pinned: Vec<&'a Certificate>,
-    /// Certificates that may stand in between.
+    /// Certificates that may be intermediate.
     pub intermediates: Vec<&'a Certificate>,
-    /// The identity that a CA of the chain has, by its subject or a subjectAltName.
+    /// The identity that a CA of the chain must have, by its subject or a subjectAltName.
     pub ca: Option<&'a Identity>,
     /// The lists of revoked certificates.
     pub crls: &'a [Crl],
-    /// What happens where they say nothing.
+    /// The action if they have no answer.
     pub revocation: Revocation,
-    /// What an extended key usage of the end must allow.
+    /// What an extended key usage of the end certificate must allow.
     pub eku: Eku,
-    /// Hash algorithms that may stand in the chain's signatures.
+    /// Hash algorithms that the chain's signatures may use.
     pub hashes: Hashes,
 }
 
 struct Search<'a, 'b> {
     trust: &'b Trust<'a>,
     spent: &'b Spent,
-    /// Why the way that led furthest did not lead to the end.
+    /// Why the longest path failed.
     failure: Option<(usize, ChainError)>,
 }
 
 impl Trust<'_> {
-    /// The trusted CA that the certificate leads to, or why there is none.
+    /// The trusted CA to which the certificate leads, or why there is none.
     pub fn verify(&self, end: &Certificate) -> Result<Certificate, ChainError> {
         self.verify_within(end, &Spent::default())
     }
 
-    /// The same, with signatures that others have left.
+    /// [`Trust::verify`] with a shared count of signatures.
     pub fn verify_within(&self, end: &Certificate, spent: &Spent) -> Result<Certificate, ChainError> {
         if let Some(usage) = end.extensions().usage
             && !usage.signs
@@ -89,7 +89,7 @@ impl Trust<'_> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// Goes on from the last certificate of the path to its issuers, trusted ones first.
+    /// Extends the path from its last certificate to that one's issuers, trusted ones first.
     fn extend(&mut self, path: &mut Vec<&'a Certificate>) -> Option<Certificate> {
         let current = *path.last()?;
         if let Err(why) = check(current, self.trust.now) {
@@ -99,7 +99,7 @@ impl<'a> Search<'a, '_> {
             from.iter().copied().filter(|issuer| may_have_signed(issuer, current)).collect()
         };
         let anchors = issuers(&self.trust.anchors);
-        // A way ends at a CA that is trusted: what lies beyond it changes nothing.
+        // A path ends at a trusted CA: nothing beyond it matters.
         let mut others = issuers(&self.trust.intermediates);
         others.retain(|issuer| !self.trust.anchors.contains(issuer));
         if anchors.is_empty() && others.is_empty() {
@@ -145,7 +145,7 @@ impl<'a> Search<'a, '_> {
         None
     }
 
-    /// Whether the issuer may have issued, and has, the last certificate of the path.
+    /// Checks that the issuer may have issued, and did issue, the last certificate of the path.
     fn link(
         &mut self,
         path: &[&Certificate],
@@ -158,7 +158,7 @@ impl<'a> Search<'a, '_> {
         if issuer.extensions().usage.is_some_and(|usage| !usage.certificates) {
             return Err(ChainError::NotForCertificates(name()));
         }
-        // Those that a CA issued to itself do not count (RFC 5280 §4.2.1.9).
+        // Self-issued CA certificates do not count (RFC 5280 §4.2.1.9).
         let between = path.iter().skip(1).filter(|certificate| !certificate.is_self_issued()).count();
         if let Some(limit) = ca.path_length.filter(|limit| between > usize::from(*limit)) {
             return Err(ChainError::PathLength { ca: name(), found: between, limit });
@@ -175,7 +175,7 @@ impl<'a> Search<'a, '_> {
         Ok(())
     }
 
-    /// Whether the CA that is demanded is among those of the way.
+    /// Checks that the demanded CA is on the path.
     fn has_named_ca(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), ChainError> {
         let Some(wanted) = self.trust.ca else { return Ok(()) };
         let mut cas = path.iter().skip(1).copied().chain([anchor]);
@@ -185,9 +185,9 @@ impl<'a> Search<'a, '_> {
         Err(ChainError::OtherCa { anchor: anchor.subject().clone(), expected: wanted.clone() })
     }
 
-    /// Whether nothing on a way that leads to a trusted CA is revoked: from there on down, so that
-    /// no list is looked at for the sake of a CA that a peer has made up. A list may have megabytes
-    /// to be hashed.
+    /// Checks that nothing on a path that leads to a trusted CA is revoked. It starts there and
+    /// goes down, so that no CRL is read for a CA that a peer has made up: a list may have
+    /// megabytes to hash.
     fn not_revoked(&self, path: &[&Certificate], anchor: &Certificate) -> Result<(), ChainError> {
         let mut issuer = anchor;
         for certificate in path.iter().rev() {
@@ -225,7 +225,7 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// What a certificate must be by itself.
+/// Checks a certificate by itself.
 fn check(certificate: &Certificate, now: UnixTime) -> Result<(), ChainError> {
     let name = || certificate.subject().clone();
     if let Some(source) = certificate.out_of_date(now) {
@@ -234,7 +234,7 @@ fn check(certificate: &Certificate, now: UnixTime) -> Result<(), ChainError> {
     if let Some(extension) = &certificate.extensions().unknown_critical {
         return Err(ChainError::UnknownCritical { certificate: name(), extension: extension.clone() });
     }
-    // What is critical binds everybody who uses the key (RFC 5280 §4.2.1.12).
+    // A critical extended key usage binds every user of the key (RFC 5280 §4.2.1.12).
     if certificate.extensions().purposes.as_ref().is_some_and(|purposes| purposes.is_critical) {
         allows_ike(certificate)?;
     }
@@ -252,8 +252,8 @@ fn allows_ike(certificate: &Certificate) -> Result<(), ChainError> {
     }
 }
 
-/// By name, and by key identifiers where both have them: whether it is worth to check the
-/// signature.
+/// Compares names, and key identifiers if both have them: whether verifying the signature is
+/// worthwhile.
 fn may_have_signed(issuer: &Certificate, certificate: &Certificate) -> bool {
     let key_fits = match (&certificate.extensions().authority_key, &issuer.extensions().subject_key) {
         (Some(wanted), Some(found)) => wanted == found,

@@ -1,4 +1,4 @@
-//! Lists of revoked certificates (RFC 5280 §5), as they come from files: nothing is fetched.
+//! CRLs (RFC 5280 §5), as loaded from files: nothing is fetched.
 
 use super::certificate::{Certificate, Signed};
 use super::dn::DistinguishedName;
@@ -16,8 +16,7 @@ use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 const AUTHORITY_KEY_ID: &str = "2.5.29.35";
 
-/// A list of revoked certificates, cheap to clone: jobs hold what was loaded, and a list may have
-/// megabytes.
+/// A CRL, cheap to clone: jobs hold what was loaded, and a CRL may have megabytes.
 #[derive(Clone)]
 pub struct Crl(Arc<List>);
 
@@ -30,10 +29,10 @@ struct List {
     authority_key: Option<Vec<u8>>,
     this_update: UnixTime,
     next_update: Option<UnixTime>,
-    /// When each was revoked, by its serial number.
+    /// Times of revocation, by serial number.
     revoked: BTreeMap<Vec<u8>, UnixTime>,
-    /// The key that was found to have signed it: to hash megabytes for each peer would be an
-    /// invitation.
+    /// The key that was found to have signed it, so that megabytes need not be hashed for each
+    /// peer.
     signer: OnceLock<Box<PublicKey>>,
 }
 
@@ -45,21 +44,21 @@ impl PartialEq for Crl {
 
 impl Eq for Crl {}
 
-/// What the lists say about a certificate.
+/// The CRLs' answer about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// A list that counts now does not have it.
+    /// A current CRL does not list it.
     Good,
-    /// It is in a list, be this old or new.
+    /// A CRL, current or not, lists it.
     Revoked(UnixTime),
-    /// There is a list of its issuer that does not have it, but another should have come since.
+    /// A CRL of its issuer does not list it, but the next update is overdue.
     Stale(UnixTime),
-    /// There is no list of its issuer.
+    /// There is no CRL of its issuer.
     Unknown,
 }
 
 impl Crl {
-    /// From DER or PEM, as it lies in a file.
+    /// Decodes DER or PEM, as in a file.
     pub fn parse(data: &[u8]) -> Result<Self, CertError> {
         let der = pem::decode(data, &["X509 CRL", "CRL"], "X509 CRL")?;
         let malformed = |error: der::Error| CertError::malformed("CRL", error);
@@ -76,8 +75,7 @@ impl Crl {
                     AuthorityKeyIdentifier::from_der(extension.extn_value.as_bytes()).map_err(malformed)?;
                 authority_key = id.key_identifier.map(|id| id.as_bytes().to_vec());
             } else if extension.critical {
-                // A list of changes, or of a part: not all that there is to know (RFC 5280 §5.2.4,
-                // §5.2.5).
+                // A delta CRL, or one of a part: not all revocations (RFC 5280 §5.2.4, §5.2.5).
                 return Err(CertError::malformed(
                     "CRL",
                     format!("critical extension {}: only complete lists are taken", extension.extn_id),
@@ -87,7 +85,7 @@ impl Crl {
         let seconds = |time: x509_cert::time::Time| UnixTime(time.to_unix_duration().as_secs());
         let mut revoked = BTreeMap::new();
         for entry in list.revoked_certificates.iter().flatten() {
-            // An entry may belong to another issuer, and say so in a critical extension (RFC 5280
+            // An entry may belong to another issuer, which a critical extension says (RFC 5280
             // §5.3.3).
             if entry.crl_entry_extensions.iter().flatten().any(|extension| extension.critical) {
                 return Err(CertError::malformed("CRL", "a critical extension of an entry: not supported"));
@@ -108,19 +106,19 @@ impl Crl {
         })))
     }
 
-    /// Its DER.
+    /// The CRL as DER.
     pub fn to_der(&self) -> &[u8] {
         &self.0.der
     }
 
-    /// Whose list it is.
+    /// The issuer.
     pub fn issuer(&self) -> &DistinguishedName {
         &self.0.issuer
     }
 
-    /// True if it is a list of the same issuer, with the same key, from before. One whose signature
-    /// is right gives way only to another of which this is true: whoever writes a file with a later
-    /// date must not undo a revocation.
+    /// True if `newer` is a later CRL of the same issuer, with the same key. A CRL with a valid
+    /// signature is replaced only by such a one: the writer of a file with a later date must not
+    /// undo a revocation.
     pub(super) fn is_replaced_by(&self, newer: &Self) -> bool {
         self.0.issuer == newer.0.issuer
             && self.0.authority_key == newer.0.authority_key
@@ -132,7 +130,7 @@ impl Crl {
         self.0.this_update < other.0.this_update
     }
 
-    /// True if it is that issuer's list: by name, by the right to sign lists, and by signature.
+    /// True if the issuer has made this CRL: by name, by the right to sign CRLs, and by signature.
     pub(super) fn is_of(&self, issuer: &Certificate) -> bool {
         let extensions = issuer.extensions();
         let key_fits = match (&self.0.authority_key, &extensions.subject_key) {
@@ -151,21 +149,22 @@ impl Crl {
         }
         let is_right = key.verify(self.0.scheme, &self.0.tbs, &self.0.signature);
         if is_right {
-            // If another thread was faster it has found the same.
+            // If another thread was faster, it has found the same.
             let _ = self.0.signer.set(Box::new(key.clone()));
         }
         is_right
     }
 }
 
-/// What the lists say about a certificate of that issuer.
+/// The status of a certificate of this issuer.
 pub(super) fn status(crls: &[Crl], certificate: &Certificate, issuer: &Certificate, now: UnixTime) -> Status {
     let mut status = Status::Unknown;
     for crl in crls.iter().filter(|crl| crl.is_of(issuer)) {
         if let Some(when) = crl.0.revoked.get(certificate.serial()) {
             return Status::Revoked(*when);
         }
-        // Without a next update nobody knows how long it counts (RFC 5280 §5.1.2.5): it does not.
+        // Without a next update it is unknown how long the CRL is current (RFC 5280 §5.1.2.5): it
+        // is not.
         let until = crl.0.next_update.unwrap_or(crl.0.this_update);
         if crl.0.this_update <= now && now <= until {
             status = Status::Good;

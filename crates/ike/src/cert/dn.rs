@@ -1,4 +1,4 @@
-//! Distinguished names (X.501): as DER, as strongSwan writes them, and whether two name the same.
+//! Distinguished names (X.501): as DER, in strongSwan's notation, and compared.
 
 use super::error::CertError;
 use der::asn1::{ObjectIdentifier, SetOfVec};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::name::{Name, RdnSequence};
 
-/// Octets of the longest name that is read.
+/// Bound on the octets of a name.
 const LIMIT: usize = 4096;
-/// Attributes of such a name.
+/// Bound on the attributes of a name.
 const MAX_ATTRIBUTES: usize = 64;
-/// A value that stands for any, in a pattern.
+/// A value that matches any, in a pattern.
 const WILDCARD: &[u8] = b"*";
-/// In front of the type of an attribute in canonical form: its value is text, whatever its
-/// encoding, or it is not.
+/// Precedes the type of an attribute in canonical form: its value is text, in any encoding, or it
+/// is not.
 const TEXT: u8 = 0;
 const OTHER: u8 = 1;
 
-/// The words for attribute types that strongSwan knows; the first of several is the one it writes.
+/// strongSwan's words for attribute types; the first of several for one type is written.
 const TYPES: [(&str, &str); 31] = [
     ("UID", "0.9.2342.19200300.100.1.1"),
     ("DC", "0.9.2342.19200300.100.1.25"),
@@ -60,17 +60,17 @@ const TYPES: [(&str, &str); 31] = [
 const EMAIL: &str = "1.2.840.113549.1.9.1";
 const DOMAIN_COMPONENT: &str = "0.9.2342.19200300.100.1.25";
 
-/// A distinguished name, cheap to clone. Two are equal if they name the same: letters count alike
-/// in both cases, and so do the encodings of text (RFC 5280 §7.1).
+/// A distinguished name, cheap to clone. Two names are equal regardless of letter case and of the
+/// encoding of text (RFC 5280 §7.1).
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct DistinguishedName(Arc<ParsedName>);
 
 struct ParsedName {
-    /// The octets in which it came.
+    /// The original octets.
     der: Vec<u8>,
-    /// What is equal for equal names. A peer sends names by the thousand to be compared: each is
-    /// read only once.
+    /// Octets that are equal for equal names. A peer sends thousands of names to be compared, so
+    /// each is decoded only once.
     canonical: Vec<u8>,
     has_wildcards: bool,
 }
@@ -84,7 +84,7 @@ struct Canonical {
 }
 
 impl DistinguishedName {
-    /// From the DER of a Name.
+    /// Decodes the DER of a Name.
     pub fn from_der(der: &[u8]) -> Result<Self, CertError> {
         if der.len() > LIMIT {
             return Err(CertError::TooLarge { what: "distinguished name", found: der.len(), limit: LIMIT });
@@ -99,7 +99,7 @@ impl DistinguishedName {
         let mut canonical = Vec::with_capacity(der.len());
         let mut has_wildcards = false;
         for rdn in rdns.as_ref() {
-            // A set has no order: that of its DER hangs on how text is encoded.
+            // A set has no order: the order in DER depends on the encoding of text.
             let mut attributes: Vec<_> = rdn.as_ref().iter().map(Canonical::from).collect();
             attributes.sort();
             for (index, attribute) in attributes.iter().enumerate() {
@@ -122,7 +122,7 @@ impl DistinguishedName {
         self.0.canonical.is_empty()
     }
 
-    /// True if `other` is what this pattern describes: a value of `*` stands for any.
+    /// True if `other` matches this pattern: a value of `*` matches any.
     pub fn covers(&self, other: &Self) -> bool {
         self == other || self.has_wildcards() && fits(&self.0.canonical, &other.0.canonical)
     }
@@ -133,19 +133,19 @@ impl DistinguishedName {
     }
 }
 
-/// Appends octets behind their number.
+/// Appends the number of octets, and the octets.
 fn put(canonical: &mut Vec<u8>, octets: &[u8]) {
     canonical.extend((octets.len() as u64).to_be_bytes());
     canonical.extend(octets);
 }
 
-/// What `put` has appended, and what stands behind it.
+/// Splits off what `put` has appended.
 fn take(canonical: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = canonical.split_first_chunk()?;
     rest.split_at_checked(usize::try_from(u64::from_be_bytes(*length)).ok()?)
 }
 
-/// Takes the first attribute away: whether a relative name begins with it, its type and its value.
+/// Takes the first attribute: whether a relative name begins with it, its type and its value.
 fn next<'a>(canonical: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
     let (begins, rest) = canonical.split_first()?;
     let (kind, rest) = take(rest)?;
@@ -154,7 +154,7 @@ fn next<'a>(canonical: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
     Some((*begins, kind, value))
 }
 
-/// True if the names in canonical form agree but for the wildcards of the first.
+/// True if the names in canonical form agree, except for the wildcards of the first.
 fn fits(mut pattern: &[u8], mut name: &[u8]) -> bool {
     loop {
         match (next(&mut pattern), next(&mut name)) {
@@ -179,7 +179,7 @@ impl Canonical {
 impl From<&AttributeTypeAndValue> for Canonical {
     fn from(attribute: &AttributeTypeAndValue) -> Self {
         let (tag, value) = match text(attribute) {
-            // Spaces around and within count as one (RFC 5280 §7.1, by way of RFC 4518).
+            // Several spaces count as one, and outer spaces as none (RFC 5280 §7.1, by RFC 4518).
             Some(text) => {
                 let words = text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
                 (vec![TEXT], words.into_bytes())
@@ -234,7 +234,7 @@ impl From<DistinguishedName> for Vec<u8> {
     }
 }
 
-/// The text of a value that is text.
+/// The value as text, if it is text.
 fn text(attribute: &AttributeTypeAndValue) -> Option<&str> {
     let is_text = matches!(
         attribute.value.tag(),
@@ -243,7 +243,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<&str> {
     std::str::from_utf8(attribute.value.value()).ok().filter(|_| is_text)
 }
 
-/// As strongSwan writes it: `C=CH, O=strongSwan, CN=moon`. Control characters are replaced.
+/// strongSwan's notation: `C=CH, O=strongSwan, CN=moon`. Control characters are replaced.
 impl fmt::Display for DistinguishedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(name) = Name::from_der(self.to_der()) else { return f.write_str("(malformed)") };
@@ -271,8 +271,8 @@ impl fmt::Debug for DistinguishedName {
     }
 }
 
-/// From strongSwan's way of writing: attributes behind commas, or all of them behind slashes. A
-/// backslash takes the meaning from the character behind it.
+/// Parses strongSwan's notation: attributes separated by commas, or each preceded by a slash. A
+/// backslash escapes the next character.
 impl FromStr for DistinguishedName {
     type Err = CertError;
 
@@ -297,7 +297,7 @@ impl FromStr for DistinguishedName {
     }
 }
 
-/// The parts between separators that no backslash stands before.
+/// Splits at separators that no backslash precedes.
 fn split(text: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut escaped = false;
@@ -363,7 +363,7 @@ mod tests {
         let printable = dn("C=CH, O=strongSwan, CN=moon");
         assert_eq!(printable, dn("C=ch, O=STRONGSWAN, CN=Moon"));
         assert_eq!(dn("O=a  b"), dn("O=a b"));
-        // The same in UTF8String, as OpenSSL writes it.
+        // The same name in UTF8String, as OpenSSL writes it.
         let mut utf8 = printable.to_der().to_vec();
         for text in [&b"strongSwan"[..], b"moon"] {
             let at = utf8.windows(text.len()).position(|window| window == text).unwrap();
@@ -388,8 +388,8 @@ mod tests {
         assert!(!dn("CN=sun").covers(&dn("CN=*")), "a wildcard in what is compared is a letter like others");
     }
 
-    /// The same two attributes in one relative name: how text is encoded decides in which order DER
-    /// has them.
+    /// The same two attributes in one relative name: the encoding of text decides their order in
+    /// DER.
     #[test]
     fn the_order_within_a_relative_name_does_not_count() {
         let pair = |one: (&str, Tag), other: (&str, Tag)| {

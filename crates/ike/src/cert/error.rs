@@ -7,65 +7,65 @@ use super::scheme::SignatureScheme;
 use crate::config::Identity;
 use crate::output::UnixTime;
 
-/// Why something cannot be read or loaded.
+/// Why something cannot be decoded or loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertError {
-    /// Not the structure that it should be.
+    /// The structure is not valid.
     #[error("{what} is malformed: {why}")]
     Malformed {
-        /// What was read.
+        /// The kind of structure.
         what: &'static str,
-        /// What the decoder says.
+        /// The decoder's message.
         why: String,
     },
-    /// A PEM block of another kind.
+    /// The PEM block is of another kind.
     #[error("found a PEM block of {found}, expected {expected}")]
     Label {
         /// Its label.
         found: String,
-        /// The label, or labels, that would do.
+        /// The label, or labels, expected.
         expected: &'static str,
     },
-    /// More octets than any honest one has.
+    /// It has more octets than any honest one.
     #[error("{what} has {found} octets, at most {limit} are read")]
     TooLarge {
-        /// What was to be read.
+        /// The kind of structure.
         what: &'static str,
         /// Its octets.
         found: usize,
-        /// The most that are read.
+        /// The bound.
         limit: usize,
     },
-    /// More of something than any honest one has.
+    /// There are more of these than in any honest structure.
     #[error("found {found} {what}, at most {limit} are read")]
     TooMany {
-        /// What was to be read.
+        /// The kind of element.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
-        /// The most that are read.
+        /// The bound.
         limit: usize,
     },
-    /// A key that we cannot use.
+    /// The key is of a kind that is not supported.
     #[error(
         "public key is {0}; expected RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, or Ed25519"
     )]
     Key(String),
-    /// A signature algorithm that we do not have, or do not trust.
+    /// The signature algorithm is not supported, or not trusted.
     #[error("{0}; expected RSA, ECDSA or Ed25519 with SHA-256, SHA-384 or SHA-512")]
     Algorithm(String),
-    /// The certificate is no CA's.
+    /// The certificate is not a CA's.
     #[error("certificate '{0}' lacks the CA basic constraint")]
     NoCa(String),
-    /// Neither PKCS #1, nor SEC 1, nor PKCS #8, or a key that is damaged.
+    /// The key is neither PKCS #1, nor SEC 1, nor PKCS #8, or is damaged.
     #[error(
         "no usable private key: expected RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, or Ed25519, in PKCS #1, SEC 1 or PKCS #8, not encrypted"
     )]
     PrivateKey,
-    /// The library did not make a signature.
+    /// The library could not sign.
     #[error("the library could not sign by {0}")]
     Sign(SignatureScheme),
-    /// Nor one with SHA-1.
+    /// The library could not sign with SHA-1.
     #[error("the library could not sign by RSA with SHA-1")]
     SignSha1,
 }
@@ -187,7 +187,7 @@ pub enum ChainError {
     #[error("root CA '{0}' is not trusted here")]
     UntrustedRoot(DistinguishedName),
     /// A CA has signed one above itself.
-    #[error("CA '{0}' leads in circles")]
+    #[error("CA '{0}' is part of a loop")]
     Circle(DistinguishedName),
     /// It goes on for too long.
     #[error("the chain is longer than {MAX_LENGTH} certificates")]
@@ -218,8 +218,8 @@ pub enum ChainError {
     },
     /// The list of its issuer is too old, and the connection demands a newer one.
     #[error(
-        "whether certificate '{certificate}' is revoked is not known: \
-         the CRL of '{issuer}' counts until {until} only"
+        "cannot tell whether certificate '{certificate}' is revoked: \
+         the CRL of '{issuer}' was current until {until}"
     )]
     StaleCrl {
         /// The certificate.
@@ -230,7 +230,7 @@ pub enum ChainError {
         until: UnixTime,
     },
     /// There is no list of its issuer, and the connection demands one.
-    #[error("whether certificate '{certificate}' is revoked is not known: no CRL of '{issuer}' is loaded")]
+    #[error("cannot tell whether certificate '{certificate}' is revoked: no CRL of '{issuer}' is loaded")]
     NoCrl {
         /// The certificate.
         certificate: DistinguishedName,

@@ -1,5 +1,5 @@
-//! The extensions of a certificate that count for IKE; a critical one that does not is a reason to
-//! refuse it.
+//! The extensions of a certificate that IKE reads. A critical extension that is not read is a
+//! reason to refuse the certificate.
 
 use super::dn::DistinguishedName;
 use super::error::CertError;
@@ -27,22 +27,22 @@ const EXTENDED_KEY_USAGE: &str = "2.5.29.37";
 /// Purposes that allow IKE (RFC 4945 §5.1.3.12): id-kp-ipsecIKE and anyExtendedKeyUsage.
 const ALLOWING_IKE: [&str; 2] = ["1.3.6.1.5.5.7.3.17", "2.5.29.37.0"];
 
-/// Purposes that are read: they go into the log where none of them is IKE.
+/// Bound on the purposes: they are logged if none of them is IKE.
 const MAX_PURPOSES: usize = 32;
-/// Alternative names that are read: each is compared with what a peer says it is.
+/// Bound on the alternative names: each is compared with the peer's identity.
 const MAX_NAMES: usize = 64;
 
-/// What a CA may do.
+/// The rights of a CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ca {
-    /// CAs that may stand between it and the end of a chain.
+    /// Bound on the CAs between it and the end of a chain.
     pub(super) path_length: Option<u8>,
 }
 
-/// What the key may be used for.
+/// The uses of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Signatures that prove who signs: digitalSignature or nonRepudiation.
+    /// True for signatures that prove the signer: digitalSignature or nonRepudiation.
     pub(super) signs: bool,
     pub(super) certificates: bool,
     pub(super) crls: bool,
@@ -53,25 +53,25 @@ pub(super) struct Usage {
 pub(super) struct Purposes {
     pub(super) is_critical: bool,
     pub(super) allow_ike: bool,
-    /// For the log.
+    /// The purposes as text, for the log.
     pub(super) named: String,
 }
 
-/// The extensions that we look at.
+/// The extensions that are read.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
     pub(super) ca: Option<Ca>,
-    /// Without the extension everything is allowed.
+    /// `None` allows everything.
     pub(super) usage: Option<Usage>,
-    /// Without the extension every purpose is allowed.
+    /// `None` allows every purpose.
     pub(super) purposes: Option<Purposes>,
     /// Alternative names of the subject, of the kinds that IKE has.
     pub(super) names: Vec<Identity>,
     pub(super) subject_key: Option<Vec<u8>>,
     pub(super) authority_key: Option<Vec<u8>>,
-    /// A place is named from which lists of revoked certificates can be had.
+    /// True if the certificate names a place from which CRLs can be fetched.
     pub(super) has_crl_uri: bool,
-    /// One that must not be passed over, and that we cannot obey.
+    /// A critical extension that is not supported.
     pub(super) unknown_critical: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl Extensions {
         for extension in list {
             let oid = extension.extn_id.to_string();
             if !seen.insert(extension.extn_id) {
-                return Err(CertError::malformed("certificate", format!("extension {oid} stands twice")));
+                return Err(CertError::malformed("certificate", format!("extension {oid} occurs twice")));
             }
             let body = extension.extn_value.as_bytes();
             match oid.as_str() {
@@ -123,10 +123,10 @@ impl Extensions {
                     });
                 }
                 EXTENDED_KEY_USAGE => found.purposes = Some(purposes(extension)?),
-                // We ask for no policy, so it takes nothing away.
+                // No policy is required, so this restricts nothing.
                 CERTIFICATE_POLICIES => {}
-                // It limits whom the CA may name. To pass it over would give the CA more than it
-                // was given, critical or not.
+                // It restricts the names that the CA may issue. To ignore it would give the CA more
+                // than it was given, critical or not.
                 NAME_CONSTRAINTS => found.unknown_critical = Some("name constraints".into()),
                 _ if extension.critical => {
                     found.unknown_critical.get_or_insert_with(|| format!("critical extension {oid}"));
@@ -159,7 +159,7 @@ where
     T::from_der(body).map_err(|error| CertError::malformed(what, error))
 }
 
-/// A general name as an identity, if IKE has such identities.
+/// A general name as an identity, if IKE has this kind of identity.
 fn identity(name: &GeneralName) -> Option<Identity> {
     match name {
         GeneralName::DnsName(name) => Some(Identity::Fqdn(name.to_string())),

@@ -1,10 +1,10 @@
 //! Certificates: X.509 (RFC 5280) as far as IKE needs it (RFC 4945), keys with and without one (RFC
 //! 7670), and the signatures of RFC 7427.
 //!
-//! Sans-IO: files and the time are the host's. Certificates that a peer sends are hostile: read
-//! within limits, never trusted before a chain leads to a CA. Signing and verifying
-//! ([`PrivateKey::sign`], [`PublicKey::verify`], [`Trust::verify`]) depend on nothing but their
-//! arguments, so that they can be done on any thread.
+//! Sans-IO: files and the time come from the host. Certificates from a peer are hostile: they are
+//! decoded within bounds, and not trusted before a chain leads to a CA. Signing and verifying
+//! ([`PrivateKey::sign`], [`PublicKey::verify`], [`Trust::verify`]) depend only on their arguments,
+//! so that any thread can do them.
 
 mod certificate;
 mod chain;

@@ -3,23 +3,23 @@
 use super::error::CertError;
 use zeroize::Zeroizing;
 
-/// Octets in front of which the label of a block stands.
+/// Precedes the label of a block.
 const BEGIN: &[u8] = b"-----BEGIN ";
-/// Octets in front of which the label stands again, behind the content.
+/// Precedes the label again, behind the content.
 const END: &[u8] = b"-----END ";
-/// More than any file that is loaded holds; lists of revoked certificates are the largest.
+/// More than any file that is loaded; CRLs are the largest.
 const LIMIT: usize = 1 << 24;
 
-/// Octets of the block at the start, its last line included.
+/// Octets of the block at the start, including its last line.
 fn length(block: &[u8]) -> usize {
     let end = block.windows(END.len()).position(|window| window == END).unwrap_or(block.len());
     let line = block.get(end..).unwrap_or_default().iter().position(|octet| *octet == b'\n');
     line.map_or(block.len(), |line| end + line + 1)
 }
 
-/// The DER in `data`: as it stands, or from the first PEM block with one of the labels. Others in
-/// front of it are passed over, such as the parameters of a curve. What is decoded may be a key, so
-/// it is wiped.
+/// The DER in `data`: as it is, or from the first PEM block with one of the labels. Other blocks
+/// before it are skipped, such as the parameters of a curve. The result may be a key, so it is
+/// wiped.
 pub(super) fn decode(
     data: &[u8],
     labels: &[&str],

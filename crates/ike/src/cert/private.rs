@@ -1,4 +1,4 @@
-//! Private keys, and what they sign.
+//! Private keys, and signing.
 
 use super::error::CertError;
 use super::pem;
@@ -30,14 +30,14 @@ enum Pair {
 const LABELS: [&str; 3] = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
 
 impl PrivateKey {
-    /// From DER or PEM: PKCS #1, SEC 1 or PKCS #8, whatever it is.
+    /// Decodes DER or PEM: PKCS #1, SEC 1 or PKCS #8.
     pub fn parse(data: &[u8]) -> Result<Self, CertError> {
         let expected = "PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY, not encrypted";
         let der = pem::decode(data, &LABELS, expected)?;
         rsa(&der).or_else(|| ecdsa(&der)).or_else(|| ed25519(&der)).ok_or(CertError::PrivateKey)
     }
 
-    /// What it is.
+    /// The kind of key.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
@@ -50,19 +50,19 @@ impl PrivateKey {
         }
     }
 
-    /// SHA-1 of its public key: how VICI names it.
+    /// SHA-1 of its public key, by which VICI names it.
     pub fn key_id(&self) -> [u8; 20] {
         sha1(self.public())
     }
 
-    /// True if it belongs to that public key.
+    /// True if it belongs to this public key.
     pub fn belongs_to(&self, public: &PublicKey) -> bool {
         public.is(self.kind, self.public())
     }
 
-    /// The best scheme for this key that is allowed and that the peer can hash for (RFC 7427 §4).
-    /// The hash is to be about as strong as the key; a larger key takes a larger hash first, as
-    /// charon does.
+    /// The best scheme for this key that is allowed and whose hash the peer supports (RFC 7427 §4).
+    /// The hash should be about as strong as the key; a larger key prefers a larger hash, as with
+    /// charon.
     pub fn choose(&self, allowed: Schemes, peer: Hashes) -> Option<SignatureScheme> {
         use SignatureScheme::*;
         let preferred: &[SignatureScheme] = match self.kind {
@@ -75,7 +75,7 @@ impl PrivateKey {
             KeyKind::Rsa(_) => {
                 &[RsaPkcs1Sha512, RsaPkcs1Sha384, RsaPkcs1Sha256, RsaPssSha512, RsaPssSha384, RsaPssSha256]
             }
-            // One hash to a curve, as in RFC 4754: the library signs with no other.
+            // One hash per curve, as in RFC 4754: the library signs with no other.
             KeyKind::P256 => &[EcdsaSha256],
             KeyKind::P384 => &[EcdsaSha384],
             KeyKind::P521 => &[EcdsaSha512],
@@ -84,8 +84,8 @@ impl PrivateKey {
         preferred.iter().copied().find(|scheme| allowed.contains(*scheme) && peer.contains(scheme.hash()))
     }
 
-    /// Signs a message. Depends on nothing but its arguments, so that it can be done on any thread;
-    /// the library takes the random numbers that ECDSA and RSASSA-PSS need from its own source.
+    /// Signs a message. It depends only on its arguments, so that any thread can do it. The library
+    /// takes the random numbers of ECDSA and RSASSA-PSS from its own source.
     pub fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CertError> {
         let failed = || CertError::Sign(scheme);
         let random = SystemRandom::new();
@@ -106,8 +106,8 @@ impl PrivateKey {
         }
     }
 
-    /// Signs by ECDSA as RFC 4754 has it, where the curve says what is hashed with, and r and s
-    /// stand one after the other.
+    /// Signs by ECDSA in the form of RFC 4754: the curve determines the hash, and r and s are
+    /// concatenated.
     pub fn sign_fixed(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CertError> {
         let length = match self.kind {
             KeyKind::P256 => 32,
@@ -118,8 +118,8 @@ impl PrivateKey {
         r_and_s(&self.sign(scheme, message)?, length).map_err(|_| CertError::Sign(scheme))
     }
 
-    /// Signs by RSASSA-PKCS1-v1_5 with SHA-1, for peers without RFC 7427 (RFC 7296 §3.8). `None`:
-    /// it is no RSA key, or the library did not sign.
+    /// Signs by RSASSA-PKCS1-v1_5 with SHA-1, for peers without RFC 7427 (RFC 7296 §3.8). `None` if
+    /// it is no RSA key, or the library could not sign.
     pub fn sign_sha1(&self, message: &[u8]) -> Option<Vec<u8>> {
         let Pair::Rsa(pair) = &*self.key else { return None };
         let pkcs8: Pkcs8V1Der<'_> = pair.as_der().ok()?;
@@ -127,7 +127,7 @@ impl PrivateKey {
     }
 }
 
-/// The numbers of an ECDSA signature in DER, each in that many octets.
+/// The numbers of an ECDSA signature in DER, each in `length` octets.
 fn r_and_s(der: &[u8], length: usize) -> der::Result<Vec<u8>> {
     let mut reader = SliceReader::new(der)?;
     let both = reader.sequence(|reader| {

@@ -1,4 +1,4 @@
-//! Public keys, and what they verify.
+//! Public keys, and verifying.
 
 use super::error::CertError;
 use super::scheme::SignatureScheme;
@@ -55,12 +55,12 @@ pub struct PublicKey {
 const RSA: &str = "1.2.840.113549.1.1.1";
 const EC: &str = "1.2.840.10045.2.1";
 const ED25519: &str = "1.3.101.112";
-/// In front of both coordinates of a point (RFC 5480 §2.2).
+/// Precedes both coordinates of a point (RFC 5480 §2.2).
 const UNCOMPRESSED: u8 = 4;
 const RSA_BITS: std::ops::RangeInclusive<u32> = 2048..=8192;
 
 impl PublicKey {
-    /// From the DER of a SubjectPublicKeyInfo.
+    /// Decodes the DER of a SubjectPublicKeyInfo.
     pub(super) fn from_spki(der: &[u8]) -> Result<Self, CertError> {
         let info = SubjectPublicKeyInfoOwned::from_der(der)
             .map_err(|error| CertError::malformed("SubjectPublicKeyInfo", error))?;
@@ -81,24 +81,24 @@ impl PublicKey {
         Ok(Self { kind, key, info_id: sha1(der) })
     }
 
-    /// What it is.
+    /// The kind of key.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// SHA-1 of the SubjectPublicKeyInfo: by this CERTREQ names a CA (RFC 7296 §3.7).
+    /// SHA-1 of the SubjectPublicKeyInfo, by which CERTREQ names a CA (RFC 7296 §3.7).
     pub fn info_id(&self) -> [u8; 20] {
         self.info_id
     }
 
-    /// SHA-1 of the key alone: by this VICI names a private key.
+    /// SHA-1 of the key alone, by which VICI names a private key.
     pub fn key_id(&self) -> [u8; 20] {
         sha1(&self.key)
     }
 
-    /// Refuses what nothing could be verified with: a point that is not on its curve, an exponent
-    /// that is out of range, and what stands beside the key and should not. [`Self::from_spki`]
-    /// leaves that to the first signature, for a certificate may be one among many.
+    /// Refuses a key with which nothing could be verified: a point that is not on its curve, an
+    /// exponent out of range, and unexpected data beside the key. [`Self::from_spki`] leaves that
+    /// to the first signature, because a certificate may be one among many.
     pub(super) fn check(&self) -> Result<(), CertError> {
         let scheme = match self.kind {
             KeyKind::Rsa(_) => SignatureScheme::RsaPkcs1Sha256,
@@ -121,12 +121,12 @@ impl PublicKey {
         ParsedPublicKey::new(algorithm, &self.key).map(drop).map_err(|_| damaged())
     }
 
-    /// True if a key of that kind can sign by the scheme.
+    /// True if a key of this kind can sign by the scheme.
     pub(crate) fn may_sign_by(&self, scheme: SignatureScheme) -> bool {
         algorithm(self.kind, scheme).is_some()
     }
 
-    /// True if both are the same key, however their SubjectPublicKeyInfo is written.
+    /// True if both are the same key, in whatever form their SubjectPublicKeyInfo is.
     pub fn is_key_of(&self, other: &Self) -> bool {
         self.is(other.kind, &other.key)
     }
@@ -136,15 +136,15 @@ impl PublicKey {
         self.kind == kind && self.key == key
     }
 
-    /// True if the key has signed the message by that scheme. Depends on nothing but its arguments,
-    /// so that it can be done on any thread.
+    /// True if the key has signed the message by this scheme. It depends only on its arguments, so
+    /// that any thread can do it.
     pub fn verify(&self, scheme: SignatureScheme, message: &[u8], signature: &[u8]) -> bool {
         algorithm(self.kind, scheme)
             .is_some_and(|a| UnparsedPublicKey::new(a, &self.key).verify(message, signature).is_ok())
     }
 
-    /// The same for the methods of RFC 4754, where curve and hash belong together and the signature
-    /// is r and s one after the other.
+    /// [`Self::verify`] for the methods of RFC 4754, in which the curve determines the hash, and r
+    /// and s are concatenated.
     pub fn verify_fixed(&self, scheme: SignatureScheme, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match (self.kind, scheme) {
             (KeyKind::P256, SignatureScheme::EcdsaSha256) => &signature::ECDSA_P256_SHA256_FIXED,
@@ -155,8 +155,8 @@ impl PublicKey {
         UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok()
     }
 
-    /// The same for RSASSA-PKCS1-v1_5 with SHA-1, which only peers without RFC 7427 may use (RFC
-    /// 7296 §3.8).
+    /// [`Self::verify`] for RSASSA-PKCS1-v1_5 with SHA-1, which only peers without RFC 7427 may use
+    /// (RFC 7296 §3.8).
     pub fn verify_sha1(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm = &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
         self.kind.is_rsa() && UnparsedPublicKey::new(algorithm, &self.key).verify(message, signature).is_ok()
@@ -174,7 +174,7 @@ pub(super) fn sha1(data: &[u8]) -> [u8; 20] {
     <[u8; 20]>::try_from(digest.as_ref()).unwrap_or_default()
 }
 
-/// What an `RSAPublicKey` is, by the bits of its modulus.
+/// The kind of an `RSAPublicKey`, with the bits of its modulus.
 pub(super) fn rsa_kind(key: &[u8]) -> Result<KeyKind, CertError> {
     let bits = modulus_bits(key).map_err(|error| CertError::malformed("RSA public key", error))?;
     if RSA_BITS.contains(&bits) {

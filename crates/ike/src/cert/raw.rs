@@ -1,4 +1,4 @@
-//! Public keys without a certificate (RFC 7670): the configuration that names one vouches for it.
+//! Public keys without a certificate (RFC 7670): trusted because the configuration names them.
 
 use super::error::CertError;
 use super::pem;
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Octets of the largest SubjectPublicKeyInfo that is read: one of RSA with 8192 bits has some
-/// 1060.
+/// Bound on the octets of a SubjectPublicKeyInfo: one of RSA with 8192 bits has about 1060.
 pub const MAX_RAW_KEY: usize = 2048;
 
 /// A public key as a SubjectPublicKeyInfo, cheap to clone.
@@ -23,7 +22,7 @@ struct ParsedKey {
 }
 
 impl RawKey {
-    /// From the DER of a SubjectPublicKeyInfo, as it comes in a CERT payload (RFC 7670 §3).
+    /// Decodes the DER of a SubjectPublicKeyInfo, as in a CERT payload (RFC 7670 §3).
     pub fn from_der(der: &[u8]) -> Result<Self, CertError> {
         if der.len() > MAX_RAW_KEY {
             return Err(CertError::TooLarge { what: "public key", found: der.len(), limit: MAX_RAW_KEY });
@@ -33,12 +32,12 @@ impl RawKey {
         Ok(Self(Arc::new(ParsedKey { der: der.to_vec(), key })))
     }
 
-    /// From DER or PEM, as it lies in a file.
+    /// Decodes DER or PEM, as in a file.
     pub fn parse(data: &[u8]) -> Result<Self, CertError> {
         Self::from_der(&pem::decode(data, &["PUBLIC KEY"], "PUBLIC KEY")?)
     }
 
-    /// Its DER.
+    /// The key as DER.
     pub fn to_der(&self) -> &[u8] {
         &self.0.der
     }
@@ -48,22 +47,21 @@ impl RawKey {
         &self.0.key
     }
 
-    /// The name that a key has by itself, as with charon: a KEY_ID with the SHA-1 hash of its
+    /// The default identity of a key, as with charon: a KEY_ID with the SHA-1 hash of its
     /// SubjectPublicKeyInfo.
     pub fn identity(&self) -> Identity {
         Identity::KeyId(self.0.key.info_id().to_vec())
     }
 
-    /// True if the identity is a name that the key has by itself: a KEY_ID with the SHA-1 hash of
-    /// its SubjectPublicKeyInfo or of the key in it.
+    /// True if the identity is derived from the key: a KEY_ID with the SHA-1 hash of its
+    /// SubjectPublicKeyInfo or of the key in it.
     pub fn confirms(&self, identity: &Identity) -> bool {
         let key = &self.0.key;
         matches!(identity, Identity::KeyId(id) if *id == key.info_id() || *id == key.key_id())
     }
 }
 
-/// The same key is another one where its SubjectPublicKeyInfo is written differently: see
-/// [`PublicKey::is_key_of`].
+/// A key with another form of its SubjectPublicKeyInfo is not equal: see [`PublicKey::is_key_of`].
 impl PartialEq for RawKey {
     fn eq(&self, other: &Self) -> bool {
         self.0.der == other.0.der

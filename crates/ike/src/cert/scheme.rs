@@ -1,4 +1,4 @@
-//! Signature algorithms: how X.509 and RFC 7427 name them, and sets of them.
+//! Signature algorithms: their identifiers in X.509 and RFC 7427, and sets of them.
 
 use super::error::CertError;
 use der::asn1::ObjectIdentifier;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-/// Hash algorithms of SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4). SHA-1 is none of ours.
+/// Hash algorithms of SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4). SHA-1 is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Hash {
     /// SHA2-256.
@@ -16,7 +16,7 @@ pub enum Hash {
     Sha384,
     /// SHA2-512.
     Sha512,
-    /// The message itself: what Ed25519 signs (RFC 8420).
+    /// The message itself, which Ed25519 signs (RFC 8420).
     Identity,
 }
 
@@ -59,7 +59,7 @@ impl Hash {
 pub struct Hashes(u8);
 
 impl Hashes {
-    /// All that we have.
+    /// All supported ones.
     pub const ALL: Self = Self(0b1111);
 
     /// Adds one.
@@ -78,7 +78,7 @@ impl Hashes {
         self.0 == 0
     }
 
-    /// The data of a SIGNATURE_HASH_ALGORITHMS notify; what we do not know in it is passed over.
+    /// Reads the data of a SIGNATURE_HASH_ALGORITHMS notify; unknown numbers are skipped.
     pub fn from_notify(data: &[u8]) -> Self {
         let numbers = data.as_chunks::<2>().0.iter().map(|pair| u16::from_be_bytes(*pair));
         numbers.filter_map(|n| Hash::ALL.into_iter().find(|h| h.number() == n)).fold(Self(0), Self::with)
@@ -128,7 +128,7 @@ const ECDSA_WITH_SHA256: &str = "1.2.840.10045.4.3.2";
 const ECDSA_WITH_SHA384: &str = "1.2.840.10045.4.3.3";
 const ECDSA_WITH_SHA512: &str = "1.2.840.10045.4.3.4";
 const ED25519: &str = "1.3.101.112";
-/// Known by name because they are refused.
+/// Names for schemes that are refused.
 const REFUSED: [(&str, &str); 6] = [
     ("1.2.840.113549.1.1.4", "RSA with MD5"),
     ("1.2.840.113549.1.1.5", "RSA with SHA-1"),
@@ -138,7 +138,7 @@ const REFUSED: [(&str, &str); 6] = [
     ("1.3.101.113", "Ed448"),
 ];
 
-/// `RSASSA-PSS-params` (RFC 4055 §3.1). What is left out stands for SHA-1.
+/// `RSASSA-PSS-params` (RFC 4055 §3.1). A missing field stands for SHA-1.
 #[derive(Sequence)]
 struct PssParameters {
     #[asn1(context_specific = "0", tag_mode = "EXPLICIT", optional = "true")]
@@ -152,7 +152,7 @@ struct PssParameters {
 }
 
 impl SignatureScheme {
-    /// All of them. Where a choice is ours, an earlier one is preferred.
+    /// All of them, in order of preference.
     pub const ALL: [Self; 10] = [
         Self::RsaPkcs1Sha256,
         Self::RsaPkcs1Sha384,
@@ -166,7 +166,7 @@ impl SignatureScheme {
         Self::Ed25519,
     ];
 
-    /// What it hashes with.
+    /// The hash algorithm.
     pub fn hash(self) -> Hash {
         match self {
             Self::RsaPkcs1Sha256 | Self::RsaPssSha256 | Self::EcdsaSha256 => Hash::Sha256,
@@ -176,8 +176,7 @@ impl SignatureScheme {
         }
     }
 
-    /// The DER of the AlgorithmIdentifier that goes before the signature (RFC 7427 §3 and appendix
-    /// A).
+    /// The DER of the AlgorithmIdentifier that precedes the signature (RFC 7427 §3 and appendix A).
     pub fn algorithm_identifier(self) -> Result<Vec<u8>, CertError> {
         self.identifier()
             .and_then(|id| id.to_der())
@@ -216,7 +215,7 @@ impl SignatureScheme {
         Ok(AlgorithmIdentifierOwned { oid: ObjectIdentifier::new(oid)?, parameters })
     }
 
-    /// The scheme that an AlgorithmIdentifier names.
+    /// The scheme of an AlgorithmIdentifier.
     pub(super) fn from_identifier(id: &AlgorithmIdentifierOwned) -> Result<Self, CertError> {
         let oid = id.oid.to_string();
         let bare = id.parameters.is_none();
@@ -239,7 +238,7 @@ impl SignatureScheme {
         })
     }
 
-    /// The same from DER.
+    /// The scheme of an AlgorithmIdentifier in DER.
     pub fn from_der(der: &[u8]) -> Result<Self, CertError> {
         let id = AlgorithmIdentifierOwned::from_der(der)
             .map_err(|error| CertError::malformed("algorithm identifier", error))?;
@@ -247,7 +246,7 @@ impl SignatureScheme {
     }
 }
 
-/// RSASSA-PSS with parameters that go together.
+/// RSASSA-PSS with matching parameters.
 fn pss(id: &AlgorithmIdentifierOwned) -> Result<SignatureScheme, CertError> {
     let refuse = |what: &str| CertError::Algorithm(format!("signature is by RSASSA-PSS with {what}"));
     let parameters = id.parameters.as_ref().ok_or_else(|| refuse("SHA-1"))?;
@@ -276,7 +275,7 @@ fn pss(id: &AlgorithmIdentifierOwned) -> Result<SignatureScheme, CertError> {
     })
 }
 
-/// In strongSwan's words.
+/// strongSwan's notation.
 impl fmt::Display for SignatureScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -299,7 +298,7 @@ impl fmt::Display for SignatureScheme {
 pub struct Schemes(u16);
 
 impl Schemes {
-    /// All that we have.
+    /// All supported ones.
     pub const ALL: Self = Self(0b11_1111_1111);
 
     /// Adds one.
@@ -318,14 +317,14 @@ impl Schemes {
         self.0 == 0
     }
 
-    /// True where RSA is allowed and no hash is named: then the SHA-1 of peers without RFC 7427 is
-    /// ruled out by nothing here.
+    /// True if RSA is allowed and no hash is named: then nothing here excludes the SHA-1 of peers
+    /// without RFC 7427.
     pub(crate) fn is_rsa_with_any_hash(self) -> bool {
         use SignatureScheme::{RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512};
         [RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512].into_iter().all(|scheme| self.contains(scheme))
     }
 
-    /// Those of them that are in the set.
+    /// The schemes in the set.
     pub fn iter(self) -> impl Iterator<Item = SignatureScheme> {
         SignatureScheme::ALL.into_iter().filter(move |scheme| self.contains(*scheme))
     }
@@ -349,7 +348,7 @@ mod tests {
             .collect()
     }
 
-    /// The octets that RFC 7427 appendix A and RFC 8420 §2 print.
+    /// The octets printed in RFC 7427 appendix A and RFC 8420 §2.
     #[test]
     fn algorithm_identifiers_are_those_of_the_rfcs() {
         let printed = [
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_weak_or_unknown_is_refused_by_name() {
+    fn weak_and_unknown_schemes_are_refused_by_name() {
         for (hex, text) in [
             ("300d06092a864886f70d0101050500", "RSA with SHA-1"),
             ("300906072a8648ce3d0401", "ECDSA with SHA-1"),

@@ -1,4 +1,4 @@
-//! What is loaded: CAs, certificates, lists of revoked ones, and private keys.
+//! Loaded credentials: CAs, certificates, CRLs, and private keys.
 
 use super::certificate::Certificate;
 use super::crl::Crl;
@@ -9,10 +9,10 @@ use super::raw::RawKey;
 use crate::config::{Identity, LocalAuth};
 use std::collections::BTreeMap;
 
-/// Most certificates that we send behind our own.
+/// Bound on the certificates that we send with our own.
 const MAX_OWN_CHAIN: usize = 8;
 
-/// All of an endpoint but its shared keys.
+/// All credentials of an endpoint except its shared keys.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     cas: Vec<Certificate>,
@@ -21,28 +21,28 @@ pub struct Credentials {
     certificates: Vec<Certificate>,
     crls: Vec<Crl>,
     keys: Vec<PrivateKey>,
-    /// Those that have no certificate: they can be listed, and are trusted where a connection names
-    /// them.
+    /// Public keys without a certificate: they can be listed, and are trusted where a connection
+    /// names them.
     public_keys: Vec<RawKey>,
 }
 
-/// What we sign with.
+/// The means to sign.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     pub(crate) shown: Shown,
     pub(crate) key: PrivateKey,
 }
 
-/// What tells a peer whose key ours is.
+/// What shows a peer the owner of our key.
 #[derive(Clone, Debug)]
 pub(crate) enum Shown {
-    /// Our certificate with those that lead to a root.
+    /// Our certificate, with those that lead to a root.
     Chain(Vec<Certificate>),
     /// The public key itself.
     Key(RawKey),
 }
 
-/// One of ours whose private key may be here.
+/// A certificate or key of ours whose private key may be loaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Candidate<'a> {
     Certificate(&'a Certificate),
@@ -59,8 +59,8 @@ impl Candidate<'_> {
 }
 
 impl Credentials {
-    /// Takes a certificate. One of a CA becomes a trusted CA, wherever it comes from, as with
-    /// charon; `ca`: it must be one.
+    /// Loads a certificate. A CA's certificate becomes a trusted CA, whatever its source, as with
+    /// charon; with `ca` it must be a CA's.
     pub fn load_certificate(&mut self, certificate: Certificate, ca: bool) -> Result<(), CertError> {
         if ca && !certificate.is_ca() {
             return Err(CertError::NoCa(certificate.subject().to_string()));
@@ -72,15 +72,14 @@ impl Credentials {
         Ok(())
     }
 
-    /// Takes a list of revoked certificates in the place of older ones. False if a newer one is
-    /// here already.
+    /// Loads a CRL in place of older ones. Returns false if a newer one is loaded.
     pub fn load_crl(&mut self, crl: Crl) -> bool {
-        // A list remembers whose key it was found to be signed with, and what replaces what hangs
+        // A CRL remembers the key by which it was found to be signed, and its replacement depends
         // on that.
         for list in self.crls.iter().chain([&crl]) {
             let _ = self.cas().find(|ca| list.is_of(ca));
         }
-        // Of two from the same second the one that comes later counts.
+        // Of two of the same second the later loaded one counts.
         if self.crls.iter().any(|other| crl.is_older_than(other) && crl.is_replaced_by(other)) {
             return false;
         }
@@ -89,13 +88,13 @@ impl Credentials {
         true
     }
 
-    /// Takes a private key.
+    /// Loads a private key.
     pub fn load_key(&mut self, key: PrivateKey) {
         self.unload_key(&key.key_id());
         self.keys.push(key);
     }
 
-    /// Forgets a private key; false if there is none of that number.
+    /// Unloads a private key. Returns false if there is none with this number.
     pub fn unload_key(&mut self, id: &[u8]) -> bool {
         let before = self.keys.len();
         self.keys.retain(|key| key.key_id() != id);
@@ -107,18 +106,18 @@ impl Credentials {
         self.keys.iter()
     }
 
-    /// Forgets a certificate.
+    /// Unloads a certificate.
     pub fn unload_certificate(&mut self, certificate: &Certificate) {
         self.certificates.retain(|other| other != certificate);
         self.cas.retain(|other| other != certificate);
     }
 
-    /// Forgets a list of revoked certificates.
+    /// Unloads a CRL.
     pub fn unload_crl(&mut self, crl: &Crl) {
         self.crls.retain(|other| other.to_der() != crl.to_der());
     }
 
-    /// Takes a CA by name, in the place of one of the same name.
+    /// Loads a named CA, in place of one of the same name.
     pub fn load_authority(&mut self, name: &str, certificate: Certificate) -> Result<(), CertError> {
         if !certificate.is_ca() {
             return Err(CertError::NoCa(certificate.subject().to_string()));
@@ -127,17 +126,17 @@ impl Credentials {
         Ok(())
     }
 
-    /// Forgets a CA by name; false if there is none of that name.
+    /// Unloads a named CA. Returns false if there is none of this name.
     pub fn unload_authority(&mut self, name: &str) -> bool {
         self.authorities.remove(name).is_some()
     }
 
-    /// The CAs that have names.
+    /// The named CAs.
     pub fn authorities(&self) -> impl Iterator<Item = (&str, &Certificate)> {
         self.authorities.iter().map(|(name, certificate)| (name.as_str(), certificate))
     }
 
-    /// Forgets all but the CAs that have names.
+    /// Unloads everything except the named CAs.
     pub fn clear(&mut self) {
         self.cas.clear();
         self.certificates.clear();
@@ -146,19 +145,19 @@ impl Credentials {
         self.public_keys.clear();
     }
 
-    /// Takes a public key that has no certificate.
+    /// Loads a public key without a certificate.
     pub fn load_public_key(&mut self, key: RawKey) {
         if !self.public_keys.contains(&key) {
             self.public_keys.push(key);
         }
     }
 
-    /// Forgets a public key.
+    /// Unloads a public key.
     pub fn unload_public_key(&mut self, key: &RawKey) {
         self.public_keys.retain(|other| other != key);
     }
 
-    /// The public keys that have no certificate.
+    /// The public keys without a certificate.
     pub fn public_keys(&self) -> impl Iterator<Item = &RawKey> {
         self.public_keys.iter()
     }
@@ -169,17 +168,17 @@ impl Credentials {
         self.cas.iter().chain(named)
     }
 
-    /// All certificates that are no CA's.
+    /// All certificates that are not a CA's.
     pub fn certificates(&self) -> impl Iterator<Item = &Certificate> {
         self.certificates.iter()
     }
 
-    /// The lists of revoked certificates.
+    /// The CRLs.
     pub fn crls(&self) -> &[Crl] {
         &self.crls
     }
 
-    /// True if the private key of that public key is here.
+    /// True if the private key of this public key is loaded.
     pub fn has_private_key(&self, public: &PublicKey) -> bool {
         self.private_key(public).is_some()
     }
@@ -188,9 +187,9 @@ impl Credentials {
         self.keys.iter().find(|key| key.belongs_to(public))
     }
 
-    /// What we sign with on a connection: the first of its certificates and public keys whose
-    /// private key is here, or, where it names none, the first loaded certificate that confirms who
-    /// we are.
+    /// The credentials with which we sign on a connection: the first of its certificates and public
+    /// keys whose private key is loaded. If it names none: the first loaded certificate that
+    /// confirms our identity.
     pub(crate) fn own(&self, local: &LocalAuth, id: &Identity) -> Option<Own> {
         let (candidate, key) = self.own_key(local, id)?;
         let shown = match candidate {
@@ -200,7 +199,7 @@ impl Credentials {
         Some(Own { shown, key: key.clone() })
     }
 
-    /// The same without the certificates above it, which takes no signatures to be checked.
+    /// [`Self::own`] without the certificates above it, which needs no signature to be verified.
     pub(crate) fn own_key<'a>(
         &'a self,
         local: &'a LocalAuth,
@@ -217,7 +216,7 @@ impl Credentials {
         candidates.into_iter().find_map(|candidate| Some((candidate, self.private_key(candidate.public())?)))
     }
 
-    /// The certificate and those above it, but for the root: who trusts this has it.
+    /// The certificate and those above it, except the root, which a peer that trusts it has.
     fn chain_of(&self, certificate: &Certificate, local: &LocalAuth) -> Vec<Certificate> {
         let mut chain = vec![certificate.clone()];
         while let Some(last) = chain.last().filter(|last| !last.is_self_issued()) {

@@ -1,8 +1,8 @@
-//! What a changed connection asks of the SAs that were made by it as it was, field by field.
+//! The effect of a changed connection on its SAs, field by field.
 //!
-//! Three classes: what an SA was negotiated by, which only another SA can have; deadlines that are
-//! ours alone, which change at once; and what is looked up when it is needed, which changes by
-//! itself. Each type is taken apart to the last field, so that no new one can be forgotten.
+//! There are three classes: what was negotiated, which only another SA can have; our own deadlines,
+//! which change at once; and what is looked up when it is needed, which changes by itself. Each
+//! type is destructured to the last field, so that no new field can be forgotten.
 
 use super::{Child, ChildLifetime, Connection};
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,12 @@ use std::collections::BTreeMap;
 /// What the IKE SAs of a changed connection need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum IkeChange {
-    /// Nothing: they are as the connection wants them.
+    /// Nothing: they match the connection.
     #[default]
     None,
     /// New keys, negotiated by the new proposals (RFC 7296 §1.3.2).
     Rekey,
-    /// Another IKE SA, set up from scratch: what differs is agreed on in IKE_SA_INIT or IKE_AUTH
-    /// and nowhere else.
+    /// A new IKE SA: the difference is negotiated in IKE_SA_INIT or IKE_AUTH and nowhere else.
     Reauthenticate,
 }
 
@@ -28,31 +27,31 @@ pub enum ChildChange {
     None,
     /// Other deadlines.
     Retime,
-    /// New keys: what differs is not negotiated, and the next Child SA has it.
+    /// New keys: the difference is not negotiated, and the next Child SA has it.
     Rekey,
-    /// Another Child SA in their place, negotiated by what is configured now.
+    /// Another Child SA in their place, negotiated by the new configuration.
     Replace,
-    /// The child is no longer there, or is none that has SAs.
+    /// The child does not exist any more, or has no SAs any more.
     Remove,
-    /// It was not there before, or was none that has SAs.
+    /// The child is new, or had no SAs before.
     Add,
 }
 
-/// What a connection needs that takes the place of another of the same name.
+/// The difference between a connection and its replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// For its IKE SAs.
+    /// What its IKE SAs need.
     pub ike: IkeChange,
-    /// The keys that make it so, as in `swanctl.conf`.
+    /// The keys with a difference, as in `swanctl.conf`.
     pub keys: Vec<&'static str>,
-    /// The deadlines of its IKE SAs are others.
+    /// True if the deadlines of its IKE SAs differ.
     pub retime: bool,
-    /// For its children with SAs, by name, those that are gone included.
+    /// What its children with SAs need, by name, including those that are gone.
     pub children: BTreeMap<String, ChildChange>,
 }
 
 impl Difference {
-    /// Between a connection and the one that takes its place.
+    /// Compares a connection and its replacement.
     pub fn between(old: &Connection, new: &Connection) -> Self {
         let Connection {
             name: _,
@@ -64,9 +63,9 @@ impl Difference {
             proposals,
             encap,
             fragmentation,
-            // Taken over at once.
+            // Effective at once.
             dpd_delay: _,
-            // Looked up when a peer is next authenticated, or another try or IKE SA is judged.
+            // Looked up at the next authentication, attempt or IKE SA.
             send_cert: _,
             send_certreq: _,
             keyingtries: _,
@@ -107,7 +106,7 @@ impl Difference {
         Self { ike, keys, retime: *lifetime != new.lifetime, children: children(old, new) }
     }
 
-    /// For the log: what becomes of the SAs of the connection of that name.
+    /// For the log: the effect on the SAs of the connection.
     pub(crate) fn describe(&self, connection: &str) -> String {
         let keys = self.keys.join(", ");
         let ike = match self.ike {
@@ -136,7 +135,7 @@ impl Difference {
         format!("connection {connection} changed: {said}")
     }
 
-    /// The children of that change.
+    /// The children that need this change.
     pub fn children_to(&self, wanted: ChildChange) -> impl Iterator<Item = &str> {
         self.children.iter().filter(move |(_, change)| **change == wanted).map(|(name, _)| name.as_str())
     }
@@ -151,13 +150,13 @@ fn children(old: &Connection, new: &Connection) -> BTreeMap<String, ChildChange>
         (Some(old), Some(new)) => Some(between(&old, &new)),
         (Some(_), None) => Some(ChildChange::Remove),
         (None, Some(_)) => Some(ChildChange::Add),
-        // Without SAs a child is a policy and no more.
+        // Without SAs a child is only a policy.
         (None, None) => None,
     };
     names.filter_map(|name| Some((name.clone(), change(name)?))).collect()
 }
 
-/// Of two children that have SAs.
+/// Compares two children with SAs.
 fn between(old: &Child, new: &Child) -> ChildChange {
     let Child {
         name: _,
@@ -165,7 +164,7 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         remote_ts,
         proposals,
         mode,
-        // Looked up when the occasion is there.
+        // Looked up when needed.
         start_action: _,
         dpd_action: _,
         close_action: _,
@@ -173,7 +172,7 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         replay_window,
         copy,
         priority,
-        // Of SAs that are made later. What a script has set up the same script takes down.
+        // For SAs made later. A script that has set something up also removes it.
         reqid: _,
         updown: _,
     } = old;
@@ -181,11 +180,11 @@ fn between(old: &Child, new: &Child) -> ChildChange {
         && *remote_ts == new.remote_ts
         && *proposals == new.proposals
         && *mode == new.mode
-        // Not agreed on, but the order of policies, which a rekeyed SA takes over.
+        // Not negotiated, but the order of policies, which a rekeyed SA takes over.
         && *priority == new.priority;
     let ours = *replay_window == new.replay_window
         && *copy == new.copy
-        // What an SA has carried before the limits changed would count against them.
+        // What an SA carried before the limits changed would count against them.
         && *bytes == new.lifetime.bytes
         && *packets == new.lifetime.packets;
     match (agreed, ours) {

@@ -64,7 +64,7 @@ fn difference(edit: impl FnOnce(&mut Connection)) -> Difference {
     Difference::between(&connection(), &new)
 }
 
-/// What happens to child `a`; the other and the IKE SA are kept.
+/// The change for child `a`; the other child and the IKE SA are kept.
 fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
     let found = difference(|connection| edit(&mut connection.children[0]));
     assert_eq!((found.ike, found.retime, found.children["b"]), (IkeChange::None, false, ChildChange::None));
@@ -72,7 +72,7 @@ fn of_child(edit: impl FnOnce(&mut Child)) -> ChildChange {
 }
 
 #[test]
-fn what_ike_sa_init_and_ike_auth_agree_on_needs_another_ike_sa() {
+fn settings_of_ike_sa_init_and_ike_auth_need_a_new_ike_sa() {
     let edits: [(&str, Edit); 16] = [
         ("local_addrs", |c| c.local_addrs.clear()),
         ("remote_addrs", |c| c.remote_addrs.push(range("192.0.2.3"))),
@@ -115,7 +115,7 @@ fn other_proposals_need_new_keys_only() {
 }
 
 #[test]
-fn what_only_matters_later_touches_no_sa() {
+fn settings_for_later_events_change_no_sa() {
     let edits: [Edit; 11] = [
         |c| c.dpd_delay = Duration::from_secs(30),
         |c| c.send_cert = SendCert::Always,
@@ -141,7 +141,7 @@ fn what_only_matters_later_touches_no_sa() {
 }
 
 #[test]
-fn what_a_child_sa_was_negotiated_by_needs_another() {
+fn negotiated_settings_of_a_child_need_a_new_child_sa() {
     let edits: [fn(&mut Child); 5] = [
         |child| child.local_ts.push(ts("10.1.0.2")),
         |child| child.remote_ts = vec![ts("10.2.0.2")],
@@ -156,7 +156,7 @@ fn what_a_child_sa_was_negotiated_by_needs_another() {
 }
 
 #[test]
-fn what_a_child_sa_was_not_negotiated_by_needs_new_keys() {
+fn local_settings_of_a_child_need_a_rekeying() {
     let edits: [fn(&mut Child); 4] = [
         |child| child.replay_window = 128,
         |child| child.copy.df = false,

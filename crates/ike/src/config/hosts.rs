@@ -1,4 +1,4 @@
-//! `local_addrs` and `remote_addrs` as they stand in the configuration: addresses, ranges, names.
+//! `local_addrs` and `remote_addrs`: addresses, ranges, DNS names.
 
 use super::Connection;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct HostNames {
 }
 
 impl HostNames {
-    /// All of them.
+    /// The names of both.
     pub fn iter(&self) -> impl Iterator<Item = &HostName> {
         self.local.iter().chain(&self.remote)
     }
@@ -26,19 +26,19 @@ impl HostNames {
     }
 }
 
-/// A DNS name in the place of an address.
+/// A DNS name in place of an address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostName {
     /// The name.
     pub name: String,
-    /// How many ranges stand before it.
+    /// Number of ranges before it.
     pub place: usize,
-    /// What it stands for now; none before it is resolved.
+    /// Its present addresses; none before it is resolved.
     pub addrs: Vec<IpAddr>,
 }
 
-/// What a name stands for at the moment is no part of the configuration: a connection whose names
-/// have other addresses now has not changed.
+/// The addresses of a name are not part of the configuration: if they change, the connection has
+/// not changed.
 impl PartialEq for HostName {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, self.place) == (&other.name, other.place)
@@ -47,7 +47,7 @@ impl PartialEq for HostName {
 
 impl Eq for HostName {}
 
-/// One side's addresses, with what names stand for now.
+/// The addresses of one side, with the present addresses of names.
 #[derive(Clone, Copy, Debug)]
 pub struct Hosts<'a> {
     ranges: &'a [AddrRange],
@@ -55,29 +55,29 @@ pub struct Hosts<'a> {
 }
 
 impl Connection {
-    /// Our side's.
+    /// The addresses of our side.
     pub fn local_hosts(&self) -> Hosts<'_> {
         Hosts { ranges: &self.local_addrs, names: &self.names.local }
     }
 
-    /// The peer's.
+    /// The addresses of the peer's side.
     pub fn remote_hosts(&self) -> Hosts<'_> {
         Hosts { ranges: &self.remote_addrs, names: &self.names.remote }
     }
 }
 
 impl<'a> Hosts<'a> {
-    /// True if any address is meant. A name that is not resolved means none.
+    /// True if any address is allowed. A name that is not resolved allows none.
     pub fn is_any(self) -> bool {
         self.ranges.is_empty() && self.names.is_empty()
     }
 
-    /// True if an address can be known to initiate to: there is one, or a name.
+    /// True if there is an address to initiate to: a single address, or a name.
     pub fn has_single(self) -> bool {
         !self.names.is_empty() || self.singles().next().is_some()
     }
 
-    /// Ranges and addresses, in the order of the configuration.
+    /// All ranges and addresses, in the order of the configuration.
     pub fn ranges(self) -> impl Iterator<Item = AddrRange> + 'a {
         let named = move |place: usize| {
             let there = self.names.iter().filter(move |name| name.place == place);
@@ -93,12 +93,12 @@ impl<'a> Hosts<'a> {
         self.ranges().filter(|range| range.start() == range.end()).map(|range| range.start())
     }
 
-    /// True if the address is one of these.
+    /// True if the address is among them.
     pub fn contains(self, addr: IpAddr) -> bool {
         self.is_any() || self.ranges().any(|range| range.contains(addr))
     }
 
-    /// The items in the words of the configuration; `show` writes a range. None means any.
+    /// The items as configured; `show` writes a range. None means any.
     pub fn describe(self, show: impl Fn(&AddrRange) -> String) -> Vec<String> {
         let named = |place: usize| self.names.iter().filter(move |name| name.place == place);
         let mut items = Vec::new();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_stands_for_is_no_change() {
+    fn the_addresses_of_a_name_are_no_change() {
         assert_eq!(named(0, &["192.0.2.1"]), named(0, &["192.0.2.2"]));
         assert_ne!(named(0, &[]), named(1, &[]));
     }

@@ -1,4 +1,4 @@
-//! Who somebody is.
+//! Identities of peers.
 
 use crate::cert::DistinguishedName;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,8 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// True if both name the same party: the letters of names and mail addresses count alike in
-    /// both cases.
+    /// True if both name the same party: names and mail addresses are compared without regard to
+    /// letter case.
     pub fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) => a.eq_ignore_ascii_case(b),
@@ -30,19 +30,20 @@ impl Identity {
         }
     }
 
-    /// The same for all that name the same party: what SAs and leases are found by. Whoever could
-    /// be two by how it writes its name would be nobody's twin, and could empty a pool.
+    /// The canonical form, equal for all identities of the same party: SAs and leases are found by
+    /// it. Otherwise letter case would let one peer count as two, avoid its limits, and empty a
+    /// pool.
     pub fn canonical(&self) -> Self {
         match self {
             Self::Fqdn(name) => Self::Fqdn(name.to_ascii_lowercase()),
             Self::Email(address) => Self::Email(address.to_ascii_lowercase()),
-            // Names in DER are equal where they name the same.
+            // DER names are equal if they name the same party.
             Self::Dn(_) | Self::Addr(_) | Self::KeyId(_) => self.clone(),
         }
     }
 
-    /// True if `other` is what this pattern describes: `*.example.org`, `*@example.org`,
-    /// `C=CH, CN=*`, or the same party.
+    /// True if `other` matches this pattern (`*.example.org`, `*@example.org`, `C=CH, CN=*`), or is
+    /// the same party.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Fqdn(a), Self::Fqdn(b)) | (Self::Email(a), Self::Email(b)) if a.starts_with('*') => {
@@ -57,7 +58,7 @@ impl Identity {
         }
     }
 
-    /// True if it stands for more than one party.
+    /// True if it matches more than one party.
     pub fn has_wildcards(&self) -> bool {
         match self {
             Self::Fqdn(name) | Self::Email(name) => name.starts_with('*'),
@@ -67,7 +68,7 @@ impl Identity {
     }
 }
 
-/// As `swanctl` shows it. Control characters from the wire are replaced, so that a peer cannot
+/// The form of `swanctl`. Control characters from the wire are replaced, so that a peer cannot
 /// forge log lines.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! How long SAs live, in strongSwan's words and with its defaults.
+//! Lifetimes of SAs, with strongSwan's names and defaults.
 
 use crate::suite::Entropy;
 use serde::{Deserialize, Serialize};
@@ -7,30 +7,29 @@ use serde::{Deserialize, Serialize};
 /// strongSwan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifetime {
-    /// When the SA is renewed.
+    /// When the SA is rekeyed.
     pub rekey: u64,
-    /// When it ends, renewed or not.
+    /// When the SA ends, rekeyed or not.
     pub life: u64,
-    /// By how much at most it is renewed earlier, at random: so that not all SAs, nor both sides,
+    /// By how much at most it is rekeyed earlier, at random: so that not all SAs, nor both sides,
     /// begin at once.
     pub rand: u64,
 }
 
 impl Lifetime {
-    /// What is left out follows from `rekey`: life is a tenth longer, and the spread is the
-    /// difference.
+    /// Missing values follow from `rekey`: `life` is a tenth longer, and `rand` is the difference.
     pub fn new(rekey: u64, life: Option<u64>, rand: Option<u64>) -> Self {
         let life = life.unwrap_or_else(|| rekey.saturating_add(rekey / 10));
         Self { rekey, life, rand: rand.unwrap_or_else(|| life.saturating_sub(rekey)) }
     }
 
-    /// The same in a unit so much smaller.
+    /// The same lifetime in a unit smaller by this factor.
     pub(crate) fn scaled(self, by: u64) -> Self {
         let scale = |value: u64| value.saturating_mul(by);
         Self { rekey: scale(self.rekey), life: scale(self.life), rand: scale(self.rand) }
     }
 
-    /// When one SA is renewed. `None`: never.
+    /// Draws when one SA is rekeyed. `None`: never.
     pub(crate) fn draw(&self, entropy: &mut dyn Entropy) -> Option<u64> {
         if self.rekey == 0 {
             return None;
@@ -39,13 +38,13 @@ impl Lifetime {
         entropy.fill(&mut octets);
         let span = u128::from(self.rand) + 1;
         let earlier = (u128::from(u64::from_be_bytes(octets)) * span) >> 64;
-        // A spread that is larger than the time itself must not make it "never".
+        // A spread larger than the time itself must not turn into "never".
         Some(self.rekey.saturating_sub(u64::try_from(earlier).unwrap_or(u64::MAX)).max(1))
     }
 }
 
 /// `rekey_time`, `reauth_time`, `over_time` and `rand_time` of a connection, in seconds. An IKE SA
-/// that is not renewed ends `over` after its time.
+/// that is not renewed ends `over` seconds later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeLifetime {
     /// `rekey_time`; 0 is never.
@@ -59,13 +58,13 @@ pub struct IkeLifetime {
 }
 
 impl IkeLifetime {
-    /// Without reauthentication.
+    /// Lifetimes without reauthentication.
     pub fn new(rekey: u64, over: Option<u64>, rand: Option<u64>) -> Self {
         Self::with_reauth(rekey, 0, over, rand)
     }
 
-    /// What is left out follows from the longer of both times: a tenth of it over, and that as the
-    /// spread, though not more than half the time.
+    /// Missing values follow from the longer of both times: `over` is a tenth of it, and `rand`
+    /// equals `over`, but is no more than half the time.
     pub fn with_reauth(rekey: u64, reauth: u64, over: Option<u64>, rand: Option<u64>) -> Self {
         let longer = rekey.max(reauth);
         let over = over.unwrap_or(longer / 10);
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_in_strongswan() {
+    fn defaults_are_those_of_strongswan() {
         assert_eq!(Lifetime::new(3600, None, None), Lifetime { rekey: 3600, life: 3960, rand: 360 });
         assert_eq!(Lifetime::new(0, None, None), Lifetime::default());
         assert_eq!(Lifetime::new(0, Some(50), None), Lifetime { rekey: 0, life: 50, rand: 50 });

@@ -1,4 +1,4 @@
-//! Algorithms, and the proposals that offer them.
+//! Algorithms, and proposals of them.
 
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::{CcmAlgorithm, Cipher, EspAlgorithm, Mac};
@@ -29,14 +29,14 @@ pub enum IkeEncryption {
 }
 
 impl IkeEncryption {
-    /// True for a cipher that protects the integrity too, so that there is no [`Integrity`] beside
-    /// it (RFC 5282 §8).
+    /// True for a cipher that protects integrity too, so that no [`Integrity`] is needed (RFC 5282
+    /// §8).
     pub fn is_aead(self) -> bool {
         !matches!(self, Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc)
     }
 }
 
-/// Integrity algorithms of IKE, for ciphers that are no AEAD (RFC 4868).
+/// Integrity algorithms of IKE, for ciphers that are not AEADs (RFC 4868).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Integrity {
     /// `sha1`: HMAC-SHA1-96 (RFC 2404), a legacy algorithm.
@@ -93,23 +93,23 @@ pub enum KeyExchange {
     MlKem1024,
 }
 
-/// How many additional key exchanges there can be (RFC 9370 §2.2.1).
+/// Bound on the additional key exchanges (RFC 9370 §2.2.1).
 pub const ADDITIONAL_KE: usize = 7;
 
-/// One IKE proposal: any combination of the listed transforms is acceptable, earlier ones
+/// One IKE proposal: any combination of its transforms is acceptable, and earlier ones are
 /// preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IkeProposal {
     /// Encryption: AEADs only, or none of them.
     pub encryption: Vec<IkeEncryption>,
-    /// Integrity algorithms; empty exactly where the ciphers are AEADs.
+    /// Integrity algorithms; empty exactly if the ciphers are AEADs.
     pub integrity: Vec<Integrity>,
     /// Pseudo-random functions.
     pub prf: Vec<Prf>,
     /// Key exchange methods.
     pub ke: Vec<KeyExchange>,
-    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`)
-    /// stands for an exchange that may be left out; where the list is empty, there is none.
+    /// `ke1_` to `ke7_`: methods of the additional key exchanges (RFC 9370). `None` (`ke1_none`):
+    /// the exchange may be left out. An empty list: there is no such exchange.
     pub additional: [Vec<Option<KeyExchange>>; ADDITIONAL_KE],
 }
 
@@ -137,13 +137,12 @@ pub enum EspEncryption {
 }
 
 impl EspEncryption {
-    /// True for a cipher that protects the integrity too, so that there is no [`Mac`] beside it
-    /// (RFC 8221 §6).
+    /// True for a cipher that protects integrity too, so that no [`Mac`] is needed (RFC 8221 §6).
     pub fn is_aead(self) -> bool {
         !matches!(self, Self::Separate(_))
     }
 
-    /// What packets are protected with; `None` where the two do not go together.
+    /// The algorithm of cipher and MAC; `None` if they do not fit together.
     pub fn with(self, integrity: Option<Mac>) -> Option<EspAlgorithm> {
         match (self, integrity) {
             (Self::Aes128Gcm16, None) => Some(EspAlgorithm::Aes128Gcm16),
@@ -160,13 +159,13 @@ impl EspEncryption {
     }
 }
 
-/// One ESP proposal, or of AH: any combination of the listed transforms is acceptable, earlier ones
+/// One proposal of ESP or AH: any combination of its transforms is acceptable, and earlier ones are
 /// preferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EspProposal {
     /// Encryption: AEADs only, or none of them. Empty for AH, which encrypts nothing.
     pub encryption: Vec<EspEncryption>,
-    /// Integrity algorithms; empty exactly where the ciphers are AEADs.
+    /// Integrity algorithms; empty exactly if the ciphers are AEADs.
     pub integrity: Vec<Mac>,
     /// Key exchange methods of CREATE_CHILD_SA, for perfect forward secrecy; not sent in IKE_AUTH
     /// (RFC 7296 §1.2).

@@ -4,15 +4,15 @@ use super::{Connection, LocalAuth, RemoteAuth};
 use serde::{Deserialize, Serialize};
 use std::iter::once;
 
-/// Rounds of a side at most: a peer must not be able to go on for ever.
+/// Bound on the rounds of a side: a peer must not be able to go on forever.
 pub const MAX_ROUNDS: usize = 4;
 
-/// The `local` and `remote` sections behind the first, in the order of `round`.
+/// The further `local` and `remote` sections, in the order of `round`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FurtherRounds {
-    /// How we prove who else we are.
+    /// How we authenticate in further rounds.
     pub local: Vec<LocalAuth>,
-    /// What else we demand from the peer.
+    /// How the peer must authenticate in further rounds.
     pub remote: Vec<RemoteAuth>,
 }
 
@@ -42,18 +42,18 @@ impl Connection {
         self.remote_rounds().nth(number)
     }
 
-    /// Our round beside a round of the peer: that of the same number, or else our last.
+    /// Our round that goes with a round of the peer: that of the same number, or else our last.
     pub(crate) fn local_beside(&self, number: usize) -> &LocalAuth {
         let last = || self.rounds.local.last().unwrap_or(&self.local);
         self.local_round(number).unwrap_or_else(last)
     }
 
-    /// The peer's last round: what an IKE SA knows the peer by.
+    /// The peer's last round, which gives the IKE SA the peer's identity.
     pub(crate) fn last_remote(&self) -> &RemoteAuth {
         self.rounds.remote.last().unwrap_or(&self.remote)
     }
 
-    /// The peer's round beside a round of ours: that of the same number, or else its last.
+    /// The peer's round that goes with a round of ours: that of the same number, or else its last.
     pub(crate) fn remote_beside(&self, number: usize) -> &RemoteAuth {
         self.remote_round(number).unwrap_or_else(|| self.last_remote())
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// What a shared secret is for.
+/// The use of a shared secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecretKind {
     /// `secrets.ike<suffix>`: authentication.
@@ -17,12 +17,12 @@ pub enum SecretKind {
 }
 
 /// A `secrets.ike<suffix>` or `secrets.ppk<suffix>` section: a pre-shared key and the identities
-/// that own it (none: anybody).
+/// that own it (none: any).
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop, Serialize, Deserialize)]
 pub struct SharedSecret {
-    /// Unique name of the secret, as VICI gives it.
+    /// Unique name of the secret, as given by VICI.
     pub name: String,
-    /// What it is for.
+    /// Its use.
     #[zeroize(skip)]
     pub kind: SecretKind,
     /// Identities of the owners.

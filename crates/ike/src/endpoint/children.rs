@@ -1,4 +1,4 @@
-//! What operators see of the configured children: which of them are up, and why the others are not.
+//! The status of the configured children: which are up, and why the others are not.
 
 use crate::config::{Child, ChildMode};
 use crate::endpoint::Endpoint;
@@ -9,7 +9,7 @@ use crate::sa::{IkeSa, Task};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How a configured child stands.
+/// The state of a configured child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChildState {
@@ -17,18 +17,18 @@ pub enum ChildState {
     Up,
     /// The peer is being asked for one.
     Establishing,
-    /// The last attempt failed, and the next one has its time.
+    /// The last attempt failed, and the next one is scheduled.
     Waiting,
-    /// It is to be up, and nothing is done for that here.
+    /// It should be up, and this node is doing nothing about it.
     #[default]
     Down,
-    /// The next packet for it brings it up.
+    /// The next packet initiates it.
     Trapped,
-    /// It is for the peer or an operator to bring it up.
+    /// The peer or an operator has to initiate it.
     Passive,
     /// It has no SA: its traffic passes in clear.
     Pass,
-    /// It has no SA: its traffic is discarded.
+    /// It has no SA: its traffic is dropped.
     Drop,
 }
 
@@ -45,7 +45,7 @@ impl ChildState {
         Self::Drop,
     ];
 
-    /// For operators and programs.
+    /// The name of the state, for operators and programs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -65,37 +65,37 @@ impl ChildState {
 pub struct ChildStatus {
     /// `children.<name>`.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub state: ChildState,
-    /// It is to be up without anybody asking: by its `start_action`, or because it was lost and is
-    /// started again.
+    /// True if it should be up by itself: by its `start_action`, or because it was lost and is
+    /// restarted.
     pub expected: bool,
-    /// Since when it is up, or not up. `None`: unknown, because it is about to change.
+    /// Since when it is up, or not up. `None` while this is about to change.
     pub since: Option<Time>,
-    /// What failed last.
+    /// The last failure.
     pub failure: Option<ChildFailure>,
-    /// When the peer is asked again, while it is waited for that.
+    /// When the peer is asked again, if that is scheduled.
     pub next_try: Option<Time>,
-    /// When its peer last proved that it lives; of several peers the one that was heard last.
+    /// When its peer last proved to be alive; of several peers, the latest time.
     pub heard: Option<Time>,
-    /// Child SAs of it that are up: one for each peer.
+    /// Number of its Child SAs that are up: one for each peer.
     pub sas: usize,
 }
 
-/// What the IKE SAs of a connection have of one child.
+/// What a connection's IKE SAs know of one child.
 #[derive(Debug, Default)]
 struct Found {
     sas: usize,
     installed: Option<Time>,
     heard: Option<Time>,
     asked: bool,
-    /// When the peer of an IKE SA that is up is asked again.
+    /// When the peer of an established IKE SA is asked again.
     retry: Option<Time>,
 }
 
 impl Endpoint {
-    /// The children of a connection, in the order of the configuration: as far as this node knows.
-    /// Costs as much as the connection has children and IKE SAs.
+    /// The children of a connection, in the order of the configuration, as far as this node knows.
+    /// The cost grows with the connection's children and IKE SAs.
     pub fn children(&self, connection: &str) -> Vec<ChildStatus> {
         let found = found(&self.env, connection);
         let none = Found::default();
@@ -141,7 +141,7 @@ fn child_status(
 
 fn child_state(env: &Environment, connection: &str, child: &Child, found: &Found, waits: bool) -> ChildState {
     match child.mode {
-        // It waits for an operator to install it.
+        // It waits until an operator installs it.
         ChildMode::Pass | ChildMode::Drop if !child.start_action.traps() => return ChildState::Passive,
         ChildMode::Pass => return ChildState::Pass,
         ChildMode::Drop => return ChildState::Drop,
@@ -179,7 +179,7 @@ fn look_at<'a>(sa: &'a IkeSa, found: &mut BTreeMap<&'a str, Found>) {
     for child in sa.children.iter().filter(|child| child.is_installed()) {
         let of_child = of(found, &child.name);
         if child.is_missed() {
-            // Its renewal brings it back.
+            // Its renewal makes it again.
             of_child.asked |= sa.is_renewing(child.id);
             continue;
         }

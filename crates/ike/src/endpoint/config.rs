@@ -1,4 +1,4 @@
-//! What holds for the whole endpoint; the defaults are charon's where charon has them.
+//! Settings of the whole endpoint; the defaults are charon's where charon has them.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct EndpointConfig {
     pub nat_port: u16,
     /// How requests are repeated.
     pub retransmit: RetransmitPolicy,
-    /// Octets of an IP datagram with a fragment of an IKE message at most (RFC 7383 §2.5.1).
+    /// Bound on the octets of an IP datagram with a fragment of an IKE message (RFC 7383 §2.5.1).
     pub fragment_size: usize,
     /// How long fragments wait for the others.
     pub fragment_timeout: Duration,
@@ -20,74 +20,72 @@ pub struct EndpointConfig {
     pub delete_timeout: Duration,
     /// How long a responder waits for IKE_AUTH.
     pub half_open_timeout: Duration,
-    /// Half-open IKE SAs from which on a cookie is demanded of everybody (RFC 7296 §2.6).
+    /// From this number of half-open IKE SAs on, every request needs a cookie (RFC 7296 §2.6).
     pub cookie_threshold: usize,
-    /// Half-open IKE SAs of one source (an IPv4 address, an IPv6 /56) from which on it must return
-    /// a cookie.
+    /// From this number of half-open IKE SAs of one source (an IPv4 address, an IPv6 /56) on, its
+    /// requests need a cookie.
     pub source_cookie_threshold: usize,
-    /// Half-open IKE SAs of one source that did return a cookie; more are dropped. An address that
-    /// connections name may have one for each of them.
+    /// Bound on the half-open IKE SAs of one source that did return a cookie; more requests are
+    /// dropped. An address that connections name may have one for each of them.
     pub source_half_open_limit: usize,
-    /// The same for one network (an IPv4 /24, an IPv6 /48), unless connections name the address. It
-    /// counts only where there is no room for one more ([`Self::half_open_limit`]).
+    /// Bound for one network (an IPv4 /24, an IPv6 /48), unless connections name the address. It
+    /// applies only if there is no more room ([`Self::half_open_limit`]).
     pub network_half_open_limit: usize,
-    /// Half-open IKE SAs altogether; a quarter is kept for addresses that connections name. One
-    /// more takes the place of the oldest of the network that has the most.
+    /// Bound on all half-open IKE SAs; a quarter is reserved for addresses that connections name.
+    /// One more displaces the oldest of the network that has the most.
     pub half_open_limit: usize,
-    /// The host runs the jobs of [`super::Endpoint::take_job`]. Else the endpoint runs them itself,
-    /// within the call that led to them.
+    /// True if the host runs the jobs of [`super::Endpoint::take_job`]. Otherwise the endpoint runs
+    /// them within the call that led to them.
     pub hand_out_jobs: bool,
-    /// Jobs that are out at once for IKE SAs, and as many again for requests for new ones; a
-    /// message that needs one more is dropped.
+    /// Bound on the jobs that are out for IKE SAs, and likewise on those for requests for new ones.
+    /// A message that needs one more is dropped.
     pub job_limit: usize,
-    /// Keep a list of the IKE SAs that have changed, for [`super::ReplicationMut::take_changed`]. Who
-    /// sets this empties it.
+    /// Keep a list of the IKE SAs that have changed, for [`super::ReplicationMut::take_changed`].
+    /// Who sets this empties it.
     pub track_changes: bool,
     /// Synchronize counters with a cluster, or as one, after a failover (RFC 6311).
     pub counter_sync: bool,
-    /// RSA with SHA-1 in AUTH, where the peer has no digital signatures (RFC 7427) and the
+    /// Allow RSA with SHA-1 in AUTH, if the peer has no digital signatures (RFC 7427) and the
     /// connection names no hash.
     pub legacy_signatures: bool,
     /// How long a responder waits for the next IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
     pub followup_timeout: Duration,
-    /// How long an initiator goes on after an error notify that nobody authenticated (RFC 7296
-    /// §2.21.1).
+    /// How long an initiator continues after an unauthenticated error notify (RFC 7296 §2.21.1).
     pub unauthenticated_error_wait: Duration,
-    /// After how long what a peer could not take at the time is asked again, less up to half of it
+    /// After which time a request is repeated that the peer could not accept, less up to half of it
     /// at random.
     pub rekey_retry: Duration,
-    /// How long the SAs of a changed connection wait for one another: with many peers each is
-    /// replaced in its turn, so that neither this host nor the network has to do with nothing else.
+    /// Interval between replacements of a changed connection's SAs: with many peers they are
+    /// replaced one by one, so that neither this host nor the network is overloaded.
     pub replacement_pace: Duration,
-    /// How long packets under way are taken in through a Child SA that another has replaced and
-    /// that both sides have deleted.
+    /// How long packets are still accepted on a Child SA that was replaced and deleted by both
+    /// sides.
     pub rekeyed_linger: Duration,
-    /// IKE SAs of one peer, by its identity, on one connection, where `unique` lets it have
-    /// several; one that sets up more is refused. `None`: no limit.
+    /// Bound on the IKE SAs of one peer, by its identity, on one connection, if `unique` allows
+    /// several; more are refused. `None`: no bound.
     pub twin_limit: Option<NonZeroUsize>,
-    /// Child SAs of one IKE SA; a peer that asks for more is refused.
+    /// Bound on the Child SAs of one IKE SA; more are refused.
     pub child_limit: usize,
-    /// Traffic selectors of all Child SAs of one IKE SA: what a packet may have to be compared
-    /// with.
+    /// Bound on the traffic selectors of all Child SAs of one IKE SA: each may have to be compared
+    /// with a packet.
     pub selector_limit: usize,
-    /// SAs that a peer may make at once by CREATE_CHILD_SA, through an IKE SA and those that renew
-    /// it.
+    /// SAs that a peer may create at once by CREATE_CHILD_SA, through an IKE SA and its renewals.
     pub creation_burst: u32,
-    /// After how long it may make one more.
+    /// Interval after which it may create one more.
     pub creation_pace: Duration,
     /// How long an IKE SA stays that has never had a child. It holds memory, and an address of a
-    /// pool, for a peer whose configuration does not fit ours.
+    /// pool, for a peer whose configuration does not match ours.
     pub childless_timeout: Duration,
     /// How long an IKE SA that is gone still repeats its last response.
     pub linger: Duration,
     /// Silence after which a peer behind our NAT gets a keepalive (RFC 3948 §4).
     pub keepalive_interval: Duration,
-    /// The payloads of every message go to the log. It takes time, so nobody should ask for it who
-    /// does not read them.
+    /// Log the payloads of every message. This takes time, so it should be on only if somebody
+    /// reads them.
     pub details: bool,
-    /// How long after a failed initiation a child with `start_action = start` is tried again.
+    /// Pause after a failed initiation before a child with `start_action = start` is tried again.
     pub start_retry: Duration,
-    /// How long after its last resolution a DNS name of a connection is resolved again.
+    /// Interval between two resolutions of a connection's DNS name.
     pub name_refresh: Duration,
 }
 
@@ -153,7 +151,7 @@ impl Default for RetransmitPolicy {
 impl RetransmitPolicy {
     /// How long a request is repeated before its sender gives up.
     pub fn patience(&self) -> Duration {
-        // However many tries are set, nobody waits for more than that.
+        // However many tries are set, no request waits for more than these.
         const MOST: u32 = 32;
         (1..=self.tries.saturating_add(1).min(MOST)).map(|number| self.wait_after(number)).sum()
     }

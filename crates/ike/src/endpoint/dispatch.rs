@@ -1,4 +1,4 @@
-//! From a datagram to the IKE SA and the exchange that it belongs to.
+//! Dispatch: from a datagram to its IKE SA and exchange.
 
 use crate::endpoint::{Discard, Endpoint};
 use crate::exchange::fragments::is_fragment;
@@ -11,13 +11,13 @@ use crate::output::{Path, Time};
 use crate::sa::{IkeSa, InitKey, Phase, digest};
 use crate::suite::Role;
 
-/// No message of ours or of an honest peer is larger.
+/// Bound on a message: none of ours or of an honest peer is larger.
 const MAX_MESSAGE: usize = 16 * 1024;
-/// Nor is an IKE_SA_INIT, which half-open IKE SAs must store.
+/// Bound on an IKE_SA_INIT, which half-open IKE SAs must store.
 const MAX_INIT: usize = 4 * 1024;
 
 impl Endpoint {
-    /// An IKE message arrived (without the non-ESP marker).
+    /// An IKE message has arrived (without the non-ESP marker).
     pub fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
         self.env.effects.stats.received += 1;
         self.dispatch(Datagram { now, path, bytes });
@@ -53,8 +53,8 @@ impl Endpoint {
         self.env.with_sa(now, id, |session| session.of_sa(datagram, &message));
     }
 
-    /// What cannot be read as a message. Only a higher major version is answered (RFC 7296 §2.5),
-    /// for nobody vouches for the rest.
+    /// A datagram that cannot be decoded. Only a higher major version is answered (RFC 7296 §2.5),
+    /// because nothing else in it can be trusted.
     fn unreadable(&mut self, datagram: Datagram<'_>, error: &ParseError) {
         let Datagram { now, path, bytes } = datagram;
         if let ParseError::MajorVersion { found, header } = *error {
@@ -70,8 +70,8 @@ impl Endpoint {
         });
     }
 
-    /// A message that names no IKE SA of ours. After a crash of ours the peer learns by the answer
-    /// that it should look (RFC 7296 §2.21.4).
+    /// A message for an IKE SA that we do not have. The answer tells the peer, after a crash of
+    /// ours, to check the IKE SA (RFC 7296 §2.21.4).
     fn unknown(&mut self, datagram: Datagram<'_>, header: Header) {
         if !header.response {
             self.answer_with(datagram, header, Notify::new(NotifyType::InvalidIkeSpi, Vec::new()));
@@ -83,7 +83,7 @@ impl Endpoint {
         });
     }
 
-    /// Answers a request outside any IKE SA, in clear, and not too often (RFC 7296 §2.21.4).
+    /// Answers a request outside any IKE SA, in clear and rate-limited (RFC 7296 §2.21.4).
     fn answer_with(&mut self, datagram: Datagram<'_>, request: Header, notify: Notify) {
         if !self.env.effects.answer_limit.take(datagram.now) {
             return;
@@ -93,7 +93,7 @@ impl Endpoint {
         self.env.answer_stranger(datagram.path, datagram.bytes, &message);
     }
 
-    /// IKE_SA_INIT, or its repetition.
+    /// An IKE_SA_INIT, or its repetition.
     fn initiated(&mut self, datagram: Datagram<'_>, header: Header) {
         let Datagram { now, path, bytes } = datagram;
         let well_formed = header.from_initiator
@@ -127,11 +127,11 @@ impl Endpoint {
     }
 }
 
-/// Whether a message may belong to the SA at all, by what can be seen without a key.
+/// Checks, without a key, whether a message can belong to the SA.
 fn check_header(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let peer_is_initiator = sa.role == Role::Responder;
     if header.from_initiator != peer_is_initiator {
-        return Err((Discard::WrongRole, "a message of ours that came back"));
+        return Err((Discard::WrongRole, "our own message, reflected"));
     }
     let theirs = if peer_is_initiator { header.initiator_spi } else { header.responder_spi };
     // The first response brings the responder's SPI.
@@ -148,9 +148,9 @@ fn check_response(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disc
         .as_ref()
         .is_some_and(|pending| (pending.id, pending.exchange) == (header.message_id, header.exchange));
     match waiting {
-        false => Err((Discard::UnexpectedResponse, "a response that nothing waits for")),
+        false => Err((Discard::UnexpectedResponse, "an unexpected response")),
         true if place(sa, header) == WindowPlace::BesideWindow && is_fragment(bytes) => {
-            Err((Discard::Fragment, "a fragment beside the window"))
+            Err((Discard::Fragment, "a fragment outside the window"))
         }
         true => Ok(()),
     }
@@ -158,8 +158,7 @@ fn check_response(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Disc
 
 fn check_request(sa: &IkeSa, header: &Header, bytes: &[u8]) -> Result<(), (Discard, &'static str)> {
     let last = sa.incoming.last.as_ref().filter(|last| last.id == header.message_id);
-    // Repeated fragments need not be the same: the peer may have made them smaller (RFC 7383
-    // §2.5.2).
+    // Repeated fragments need not be equal: the peer may have made them smaller (RFC 7383 §2.5.2).
     if last.is_some_and(|last| is_fragment(bytes) || last.digest == digest(bytes)) {
         return Ok(());
     }

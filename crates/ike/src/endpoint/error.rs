@@ -1,17 +1,17 @@
-//! Why a verb of the endpoint was refused.
+//! Errors of the endpoint's operations.
 
 use crate::config::StartAction;
 use crate::message::IkeSpi;
 use crate::output::{CommitId, Reason};
 use std::net::IpAddr;
 
-/// A connection that cannot be used as it stands.
+/// The connection cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// Something that must not be empty is.
+    /// Something is empty that must not be.
     #[error("{connection}: {what} is empty, expected at least one")]
     Empty {
-        /// Name of the connection, with the child's behind it where one is meant.
+        /// Name of the connection, followed by the child's if it concerns one.
         connection: String,
         /// What is empty.
         what: &'static str,
@@ -45,7 +45,7 @@ pub enum LoadError {
     },
 }
 
-/// Why a pool stays as it is.
+/// A pool cannot be replaced or unloaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// No such pool is loaded.
@@ -61,13 +61,13 @@ pub enum PoolError {
     },
 }
 
-/// Why an initiation did not begin.
+/// An initiation could not begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitiateError {
     /// No such connection is loaded.
     #[error("no connection is named {0}")]
     UnknownConnection(String),
-    /// No connection (or not the one named) has such a child.
+    /// No connection (or not the named one) has such a child.
     #[error("no child is named {0}")]
     UnknownChild(String),
     /// The child is a bypass or discard policy.
@@ -79,17 +79,17 @@ pub enum InitiateError {
     /// The names that the connection has for its peer have no address.
     #[error("no name in remote_addrs of connection {0} has an address")]
     Unresolved(String),
-    /// Connections without a child to negotiate have no IKE SA.
+    /// A connection without a child to negotiate has no IKE SA.
     #[error("connection {0} has bypass and discard policies alone and needs no IKE_SA")]
     NoIkeSa(String),
-    /// A packet that is not from this host to another one begins nothing in transport mode.
+    /// In transport mode only a packet from this host to another one can initiate.
     #[error("connection {connection}: a packet from {local} to {remote} is not from this host to a peer")]
     NotBetweenHosts {
         /// Name of the connection.
         connection: String,
-        /// Where it is from.
+        /// Source of the packet.
         local: IpAddr,
-        /// Where it goes.
+        /// Destination of the packet.
         remote: IpAddr,
     },
     /// Packets have begun too many IKE SAs that are not established yet.
@@ -97,10 +97,10 @@ pub enum InitiateError {
     TooMany {
         /// Name of the connection.
         connection: String,
-        /// As many as there may be.
+        /// The bound.
         most: usize,
     },
-    /// None of our addresses can talk to the peer for this connection.
+    /// None of our addresses can reach the peer for this connection.
     #[error("connection {connection} has no local address to reach {peer} from")]
     NoLocalAddress {
         /// Name of the connection.
@@ -108,13 +108,13 @@ pub enum InitiateError {
         /// The peer.
         peer: IpAddr,
     },
-    /// Without a key there is nothing to authenticate with.
+    /// There is no key to authenticate with.
     #[error("no shared key is loaded for connection {0} between its identities")]
     NoSecret(String),
-    /// Without a private key, and a certificate for it, there is nothing to sign with.
+    /// There is no certificate with a private key to sign with.
     #[error("no certificate whose private key is loaded belongs to our identity on connection {0}")]
     NoPrivateKey(String),
-    /// A PPK is required, and there is none to use.
+    /// A PPK is required, and none is loaded.
     #[error("connection {0} requires a PPK, but has no ppk_id whose PPK is loaded")]
     NoPpk(String),
     /// Another node of the cluster initiates this connection.
@@ -131,7 +131,7 @@ pub enum InitiateError {
     Failed(Reason),
 }
 
-/// Why nothing was terminated.
+/// Nothing was terminated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TerminateError {
     /// Nothing matches.
@@ -139,7 +139,7 @@ pub enum TerminateError {
     NotFound,
 }
 
-/// Why the serialised state of an IKE SA was not taken.
+/// A serialised IKE SA was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// Another version of the format.
@@ -147,10 +147,10 @@ pub enum SnapshotError {
     Version {
         /// The version found.
         found: u16,
-        /// The version that this code writes and reads.
+        /// The version that this code supports.
         expected: u16,
     },
-    /// Older than the state that is here: to go back would use IVs and Message IDs twice.
+    /// Older than the present state: going back would reuse IVs and Message IDs.
     #[error("snapshot of {found:?}, but the IKE SA is at {current:?} already")]
     Stale {
         /// The last change in the snapshot.

@@ -1,4 +1,4 @@
-//! IKE SAs leave and enter as octets.
+//! Import and export of IKE SAs.
 
 use crate::endpoint::replication::pending_spis;
 use crate::endpoint::{Endpoint, SnapshotError};
@@ -18,14 +18,13 @@ pub(super) struct DrawnNumbers<'a> {
 }
 
 impl Endpoint {
-    /// Takes over an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported`:
-    /// when that was, by the clock here; whoever keeps the octets must keep the time at which they
-    /// came. What happened before the clock here began counts as if it had happened then.
+    /// Imports an IKE SA from [`Endpoint::export_sa`] of this or another endpoint. `exported` is
+    /// the time of the export on this clock; a host that stores the octets must store the time of
+    /// their arrival too. Events before this clock began count as if they had happened then.
     ///
-    /// An IKE SA is known by its SPIs: the state takes the place of what is here of the same IKE
-    /// SA, and must not be older. Local numbers stay as they are, unless an SA here has them: then
-    /// the newcomer gets new ones. The data plane is the host's to prepare, by what
-    /// [`Endpoint::sa`] then tells.
+    /// An IKE SA is identified by its SPIs: the state replaces the present state of the same IKE
+    /// SA, and must not be older. Local numbers stay, unless another SA here has them: then the
+    /// imported one gets new ones. The host must prepare the data plane from [`Endpoint::sa`].
     pub fn import_sa(&mut self, exported: Time, bytes: &[u8]) -> Result<IkeSaId, SnapshotError> {
         take_over(&mut self.env, exported, bytes, None)
     }
@@ -50,7 +49,7 @@ pub(super) fn take_over(
     }
     let here = here.map(|sa| sa.id);
     let replaced = here.and_then(|id| env.table.take(id));
-    // What was computed for the state that goes need not be right for the one that comes.
+    // Results of jobs for the former state may not fit the new one.
     here.into_iter().for_each(|id| env.forget_jobs(id));
     here.into_iter().for_each(|id| env.half_opens.leave(id));
     number(env, &mut sa, replaced.as_deref(), known);
@@ -68,9 +67,9 @@ pub(super) fn take_over(
     Ok(id)
 }
 
-/// Every node counts its SAs by itself: what is known here keeps its numbers, the rest gets
-/// free ones. Where numbers were drawn for SAs that are not in the table (`known`), a number
-/// that the table does not have may be one of those.
+/// Every node numbers its SAs by itself: known SAs keep their numbers, others get free ones. If
+/// numbers were drawn for SAs that are not in the table (`known`), a number that the table does
+/// not have may be one of those.
 fn number(env: &mut Environment, sa: &mut IkeSa, here: Option<&IkeSa>, known: Option<DrawnNumbers<'_>>) {
     let drawn = known.and_then(|numbers| numbers.ike).filter(|id| env.table.get(*id).is_none());
     sa.id = match here.map(|here| here.id).or(drawn) {
@@ -95,7 +94,7 @@ fn number(env: &mut Environment, sa: &mut IkeSa, here: Option<&IkeSa>, known: Op
     sa.for_each_child_number(|id| *id = numbers.get(id).copied().unwrap_or(*id));
 }
 
-/// Numbers and SPIs that the SA uses are not to be given out again.
+/// Marks numbers and SPIs of the SA as used.
 fn claim(env: &mut Environment, sa: &IkeSa) {
     env.numbers.last_ike = env.numbers.last_ike.max(sa.id.0);
     env.numbers.commit = env.numbers.commit.max(sa.commit);
@@ -116,8 +115,8 @@ fn claim(env: &mut Environment, sa: &IkeSa) {
     }
 }
 
-/// The leases of the state that comes are its, and those of the state that goes are free again.
-/// An address that another peer has got here meanwhile stays the other's.
+/// The leases of the new state are its own, and those of the former state become free. An
+/// address that another peer has got here meanwhile stays with that peer.
 fn claim_addresses(env: &mut Environment, sa: &mut IkeSa, replaced: Option<&IkeSa>) {
     let gone = replaced.into_iter().flat_map(|old| &old.virtual_ips.remote);
     for lease in gone.filter(|lease| !sa.virtual_ips.remote.contains(lease)) {
@@ -129,7 +128,7 @@ fn claim_addresses(env: &mut Environment, sa: &mut IkeSa, replaced: Option<&IkeS
         leases.retain(|lease| {
             let claimed = env.pools.claim(lease, &owner, sa.id);
             if !claimed {
-                let line = format!("virtual IP {} of {identity} is another's by now", lease.addr);
+                let line = format!("virtual IP {} of {identity} has another owner now", lease.addr);
                 env.effects.log(sa, FAILURE, line);
             }
             claimed
@@ -138,7 +137,7 @@ fn claim_addresses(env: &mut Environment, sa: &mut IkeSa, replaced: Option<&IkeS
     }
 }
 
-/// Two states of one IKE SA. An initiator learns the responder's SPI on the way.
+/// True for two states of one IKE SA. An initiator learns the responder's SPI on the way.
 fn same_sa(a: &IkeSa, b: &IkeSa) -> bool {
     let unknown = a.peer_spi().is_zero() || b.peer_spi().is_zero();
     a.our_spi() == b.our_spi() && a.role == b.role && (unknown || a.peer_spi() == b.peer_spi())

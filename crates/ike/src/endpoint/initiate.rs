@@ -9,8 +9,8 @@ use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{IkeSa, Phase, Reauth, Task};
 use std::net::IpAddr;
 
-/// IKE SAs of one connection that packets to peers of any address may have begun and that are not
-/// established yet.
+/// Bound on the IKE SAs of one connection that packets to peers of any address have begun and that
+/// are not established yet.
 const MAX_TRAPPED: usize = 256;
 
 /// A child that need not be initiated again.
@@ -29,13 +29,13 @@ pub struct PacketEnds {
 }
 
 impl Endpoint {
-    /// Brings a child up; `InitiateDone` tells the result. Without a connection's name the first
-    /// connection that has such a child is meant.
+    /// Initiates a child; `InitiateDone` gives the result. Without a connection's name the first
+    /// connection with such a child is used.
     ///
-    /// A child that is up, or on its way up, is not doubled: its IKE SA is returned, and
-    /// `InitiateDone` follows all the same. Another is made on the IKE SA that the connection has.
-    /// Without one, or where the peer makes no further child on it (`InitiateMoved` tells so), it
-    /// gets an IKE SA of its own, whose IKE_AUTH makes it.
+    /// A child that is up, or on its way up, is not made twice: its IKE SA is returned, and
+    /// `InitiateDone` follows. Otherwise the child is made on the connection's IKE SA. If there is
+    /// none, or the peer makes no further child on it (`InitiateMoved` reports that), it gets an
+    /// IKE SA of its own, whose IKE_AUTH makes it.
     pub fn initiate(
         &mut self,
         now: Time,
@@ -75,9 +75,9 @@ impl Endpoint {
         bring_up(&mut self.env, now, &connection, child, ends).map(|(ike, _)| ike)
     }
 
-    /// Brings the IKE SA of a connection up, without a child (RFC 6023). The events `IkeUp` and
-    /// `IkeDown` tell the result; one that is up already is returned. `InitiateDone` with an empty
-    /// name of a child tells of a failure before there is an IKE SA.
+    /// Initiates the IKE SA of a connection without a child (RFC 6023). The events `IkeUp` and
+    /// `IkeDown` give the result; one that is up already is returned. `InitiateDone` with an empty
+    /// child name reports a failure before there is an IKE SA.
     pub fn initiate_alone(&mut self, now: Time, connection: &str) -> Result<IkeSaId, InitiateError> {
         let unknown = || InitiateError::UnknownConnection(connection.into());
         let connection = self.env.loaded.connections.get(connection).ok_or_else(unknown)?;
@@ -97,8 +97,8 @@ impl Endpoint {
     }
 }
 
-/// Gives the IKE SA of the child, and its Child SA where that is up already. `ends`: our
-/// address and the peer's, where the connection does not say them.
+/// Initiates a child. Returns its IKE SA, and its Child SA if that is already up. `ends`: our
+/// address and the peer's, if the connection does not give them.
 fn bring_up(
     env: &mut Environment,
     now: Time,
@@ -127,7 +127,7 @@ fn bring_up(
     Ok((begun?, None))
 }
 
-/// Begins an IKE SA with a peer that a packet has named.
+/// Begins an IKE SA with the peer of a packet.
 fn begin_between(
     env: &mut Environment,
     now: Time,
@@ -146,8 +146,7 @@ fn begin_between(
     env.begin_ike_sa_at(now, connection, beginning)
 }
 
-/// The IKE SA of a connection, with that peer, on which a further child can be made: the
-/// newest.
+/// The newest IKE SA of a connection with this peer on which a further child can be made.
 fn carrier(env: &Environment, connection: &str, peer: Option<IpAddr>) -> Option<IkeSaId> {
     let able = |sa: &&IkeSa| sa.is_in_charge() && sa.reauth != Some(Reauth::Done) && is_with(sa, peer);
     env.table.of_connection(connection).rev().find(able).map(|sa| sa.id)
@@ -161,8 +160,7 @@ fn add_child(env: &mut Environment, now: Time, ike: IkeSaId, child: &str) {
     });
 }
 
-/// Begins an IKE SA for a child, or for itself. Where the connection has names, they are looked
-/// up before.
+/// Begins an IKE SA for a child, or for itself. DNS names of the connection are resolved first.
 fn begin_or_wait(
     env: &mut Environment,
     now: Time,
@@ -188,7 +186,7 @@ fn present(env: &Environment, connection: &str, child: &str, peer: Option<IpAddr
         Phase::Established => {
             let named = |c: &&crate::sa::ChildSa| c.name == child && c.is_installed();
             sa.children.iter().filter(named).find_map(|found| match found.is_missed() {
-                // Its renewal brings it back.
+                // Its renewal makes it again.
                 true => sa.is_renewing(found.id).then_some(Present::OnItsWay(sa.id)),
                 false => Some(Present::Up(sa.id, found.id)),
             })

@@ -1,7 +1,7 @@
 //! The IKE endpoint of a node: connections, secrets and all IKE SAs.
 //!
-//! Sans-IO: the host hands in datagrams and the time, and takes out what is to be sent and done.
-//! All calls are deterministic: the same calls with the same allocator give the same outputs.
+//! Sans-IO: the host passes in datagrams and the time, and takes out messages and tasks. All calls
+//! are deterministic: the same calls with the same allocator give the same outputs.
 
 mod children;
 mod config;
@@ -52,7 +52,7 @@ pub struct Endpoint {
     pub(crate) env: Environment,
 }
 
-/// Which SAs to terminate.
+/// The SAs to terminate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One IKE SA with all its children.
@@ -61,7 +61,7 @@ pub enum Target {
     Child(ChildSaId),
     /// All IKE SAs of a connection.
     Connection(String),
-    /// All Child SAs of that name, of one connection or of any; their IKE SAs stay.
+    /// All Child SAs of this name, of one connection or of all; their IKE SAs stay.
     ChildName {
         /// `connections.<name>`.
         connection: Option<String>,
@@ -72,12 +72,12 @@ pub enum Target {
     All,
 }
 
-/// What a termination set in motion. The events `IkeDown` and `ChildDown` tell when each is gone.
+/// The effect of a termination. The events `IkeDown` and `ChildDown` report when each SA is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terminating {
-    /// IKE SAs that go.
+    /// IKE SAs that end.
     pub ikes: Vec<IkeSaId>,
-    /// Child SAs that go alone; those of an IKE SA that goes are not listed.
+    /// Child SAs that end alone; those of an IKE SA that ends are not listed.
     pub children: Vec<ChildSaId>,
 }
 
@@ -87,25 +87,26 @@ impl Endpoint {
         Self { env: Environment::new(config, alloc) }
     }
 
-    /// The host's own addresses, preferred ones first: where a connection leaves `local_addrs`
-    /// open, an initiation leaves from the first that fits.
+    /// Sets the host's own addresses, preferred ones first: if a connection has no `local_addrs`,
+    /// it is initiated from the first that fits.
     pub fn set_local_addresses(&mut self, addrs: Vec<IpAddr>) {
         self.env.loaded.local_addrs = addrs;
     }
 
-    /// Addresses of others around the host, such as its neighbours, routers and name servers: no
-    /// peer may give them to us as virtual ones, unless a connection's `vips_within` says so.
+    /// Sets addresses of others around the host, such as its neighbours, routers and name servers:
+    /// no peer may assign them to us as virtual addresses, unless a connection's `vips_within`
+    /// allows it.
     pub fn set_reserved_addresses(&mut self, ranges: Vec<AddrRange>) {
         self.env.loaded.reserved = ranges;
     }
 
-    /// Tells what time of day it is: certificates are valid by it, and before this is told none is.
-    /// It may be told as often as the host likes; in between it goes on with the other clock.
+    /// Sets the time of day, by which certificates are valid; before the first call none is. The
+    /// host may call it at any time; in between the time follows the other clock.
     pub fn set_unix_time(&mut self, now: Time, unix: UnixTime) {
         self.env.loaded.clock = (unix, now);
     }
 
-    /// What time of day it is, as far as it was told.
+    /// The time of day, as far as it was set.
     pub fn unix_time(&self, now: Time) -> UnixTime {
         self.env.loaded.unix_time(now)
     }
@@ -115,24 +116,23 @@ impl Endpoint {
         &self.env.loaded.credentials
     }
 
-    /// The same, to be changed.
+    /// The loaded certificates and private keys, to be changed.
     pub fn credentials_mut(&mut self) -> &mut Credentials {
         Arc::make_mut(&mut self.env.loaded.credentials)
     }
 
-    /// Whether [`Endpoint::load_connection`] takes the connection. For hosts that prepare things
-    /// before they load it.
+    /// Checks whether [`Endpoint::load_connection`] accepts the connection, for hosts that prepare
+    /// something first.
     pub fn check_connection(connection: &Connection) -> Result<(), LoadError> {
         connections::check(connection)
     }
 
-    /// What the SAs of a connection were made by: the connection, or, once it is unloaded, what it
-    /// was.
+    /// The connection that made the SAs of this name: the loaded one, or the unloaded one.
     pub fn made_by(&self, name: &str) -> Option<&Connection> {
         self.connection(name).or_else(|| self.env.loaded.former.get(name).map(|former| &**former))
     }
 
-    /// True if a Child SA was made by what its connection was before it changed.
+    /// True if a Child SA was made by its connection before that changed.
     pub fn is_outdated(&self, child: ChildSaId) -> bool {
         self.env
             .table
@@ -146,13 +146,13 @@ impl Endpoint {
         self.env.loaded.connections.iter().map(|connection| &**connection)
     }
 
-    /// The loaded connection of that name.
+    /// The loaded connection of this name.
     pub fn connection(&self, name: &str) -> Option<&Connection> {
         self.env.loaded.connections.find(name)
     }
 
-    /// Takes a shared key in the place of one of the same name. IKE SAs by another key of that name
-    /// have to prove themselves by the new one before they end.
+    /// Loads a shared key in place of one of the same name. IKE SAs that were authenticated with
+    /// the former key must be authenticated again with the new one, or they end.
     pub fn load_secret(&mut self, secret: SharedSecret) {
         distrust::load_secret(&mut self.env, secret);
     }
@@ -167,19 +167,18 @@ impl Endpoint {
         &mut self.env.loaded.secrets
     }
 
-    /// Takes a pool in the place of one of the same name. Addresses of a pool in use cannot be
-    /// changed.
+    /// Loads a pool in place of one of the same name. Addresses of a pool in use cannot be changed.
     pub fn load_pool(&mut self, pool: Pool) -> Result<(), PoolError> {
         let name = pool.name.clone();
         self.env.pools.load(pool)?;
-        // SAs may have come from another node before the pool did.
+        // SAs may have come from another node before the pool was loaded.
         for sa in self.env.table.iter() {
             pools::claim(&mut self.env.pools, sa, Some(&name));
         }
         Ok(())
     }
 
-    /// Forgets a pool that nobody uses.
+    /// Unloads a pool that is not in use.
     pub fn unload_pool(&mut self, name: &str) -> Result<(), PoolError> {
         self.env.pools.unload(name)
     }
@@ -189,8 +188,8 @@ impl Endpoint {
         &self.env.pools
     }
 
-    /// Gives a loaded child the trap of `start_action`, or takes it away, until its connection is
-    /// loaded again; likewise a `pass` or `drop` policy.
+    /// Sets or removes the trap of a loaded child's `start_action`, until its connection is loaded
+    /// again; likewise a `pass` or `drop` policy.
     pub fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
         if !trap {
             self.env.starts.untrap(connection, child);
@@ -203,13 +202,13 @@ impl Endpoint {
         self.env.is_trapped(connection, child)
     }
 
-    /// DNS names that are to be resolved: [`Endpoint::resolved`] takes what each stands for, or why
-    /// it stands for nothing. None is asked for again before.
+    /// DNS names to resolve: [`Endpoint::resolved`] takes the addresses of each, or the error. No
+    /// name is requested again before that.
     pub fn take_names(&mut self) -> Vec<String> {
         self.env.names.take_wanted()
     }
 
-    /// Gives the names of a connection the addresses that are known: for hosts that prepare things
+    /// Fills in the known addresses of a connection's names, for hosts that prepare something
     /// before they load it.
     pub fn fill_names(&self, connection: &mut Connection) {
         self.env.names.fill(connection);
@@ -245,25 +244,25 @@ impl Endpoint {
         self.env.config.hand_out_jobs.then(|| self.env.jobs.take()).flatten()
     }
 
-    /// Goes on with what came of a job. Jobs may come back in any order.
+    /// Continues with the result of a job. Jobs may come back in any order.
     pub fn job_done(&mut self, now: Time, done: Done) {
         self.env.finish_job(now, done);
         self.env.run_jobs(now);
     }
 
-    /// A job came to nothing: its handshake fails, unless the peer's or our own repetition brings
-    /// it to another.
+    /// A job has failed: its handshake fails, unless a repetition by the peer or us leads to
+    /// another job.
     pub fn job_failed(&mut self, now: Time, id: JobId, why: &str) {
         self.env.fail_job(now, id, why);
     }
 
-    /// Jobs that have not come back.
+    /// Number of jobs that are out.
     pub fn jobs_out(&self) -> usize {
         self.env.jobs.count()
     }
 
-    /// The next thing for the host to do. To be called until there is none, after every call that
-    /// may change something.
+    /// The next output for the host. Call it until it returns none, after every call that may
+    /// change something.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.env.effects.outputs.pop_front()
     }
@@ -273,12 +272,12 @@ impl Endpoint {
         self.env.table.iter().filter(|sa| !sa.is_gone()).map(IkeSaStatus::from)
     }
 
-    /// What tells the IKE SAs apart, by number: for who looks for some among many.
+    /// Identifying data of the IKE SAs, by number: for a search among many.
     pub fn names(&self) -> impl Iterator<Item = SaNames<'_>> {
         self.env.table.iter().filter(|sa| !sa.is_gone()).map(SaNames)
     }
 
-    /// The same of one IKE SA.
+    /// Identifying data of one IKE SA.
     pub fn names_of(&self, id: IkeSaId) -> Option<SaNames<'_>> {
         self.env.table.get(id).filter(|sa| !sa.is_gone()).map(SaNames)
     }
@@ -308,22 +307,21 @@ impl Endpoint {
         &mut self.env.effects.stats.exchanges
     }
 
-    /// IKE SAs that wait for IKE_AUTH, those that failed in it and are not forgotten yet, and those
-    /// whose first answer is being computed.
+    /// IKE SAs that wait for IKE_AUTH, that failed in it and are not forgotten yet, or whose first
+    /// answer is being computed.
     pub fn half_open(&self) -> usize {
         self.env.half_opens.total()
     }
 
-    /// All IKE SAs whose state is to be kept, with the last change of each; also those that are not
-    /// listed by [`Endpoint::sas`], because nothing is left of them but their last response.
+    /// All IKE SAs whose state must be kept, with the last change of each. This includes those that
+    /// [`Endpoint::sas`] does not list because only their last response is left.
     pub fn states(&self) -> impl Iterator<Item = (IkeSaId, CommitId)> + '_ {
         self.env.table.iter().map(|sa| (sa.id, sa.commit))
     }
 
-    /// The whole state of an IKE SA, exchanges under way included, in a versioned form. `None`: no
-    /// such IKE SA. It holds keys: whoever stores or sends it must protect it. Times are kept as
-    /// they lie around `now`: of two exports for the same `now`, whenever they are made, only that
-    /// differs which has changed.
+    /// Exports the whole state of an IKE SA, including pending exchanges, in a versioned form.
+    /// `None` if there is no such IKE SA. It holds keys and must be protected. Times are stored
+    /// relative to `now`: two exports for the same `now` differ only in what has changed.
     pub fn export_sa(&self, now: Time, id: IkeSaId) -> Option<Zeroizing<Vec<u8>>> {
         self.env.table.get(id).and_then(|sa| encode(sa, now, self.env.snapshot))
     }

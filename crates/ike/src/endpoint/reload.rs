@@ -1,4 +1,4 @@
-//! A connection is loaded, loaded again, or unloaded.
+//! Loading, reloading and unloading connections.
 
 use crate::config::{Connection, Difference};
 use crate::endpoint::{Endpoint, LoadError};
@@ -9,10 +9,10 @@ use crate::output::{ChildSaId, IkeSaId, Time};
 use std::sync::Arc;
 
 impl Endpoint {
-    /// Takes a connection in the place of one of the same name, and initiates its children with
+    /// Loads a connection in place of one of the same name, and initiates its children with
     /// `start_action = start`, again after failures. If nothing has changed, nothing happens. SAs
-    /// of what has changed are replaced ([`Difference`](crate::config::Difference) tells which),
-    /// each as soon as the new one is there.
+    /// that a change affects ([`Difference`](crate::config::Difference)) are replaced, each as soon
+    /// as the new one exists.
     pub fn load_connection(&mut self, now: Time, mut connection: Connection) -> Result<(), LoadError> {
         let name = connection.name.clone();
         self.fill_names(&mut connection);
@@ -39,8 +39,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Forgets a connection; its SAs stay up, and end with their time. False if there is none of
-    /// that name.
+    /// Unloads a connection. Its SAs stay up, and end at their time. Returns false if there is none
+    /// of this name.
     pub fn unload_connection(&mut self, name: &str) -> bool {
         self.env.starts.forget(name);
         let Some(connection) = self.env.loaded.connections.unload(name) else { return false };
@@ -51,8 +51,7 @@ impl Endpoint {
         true
     }
 
-    /// The Child SAs of a connection that were made by what it was before it changed: others are to
-    /// take their place.
+    /// The Child SAs of a connection that were made before it changed and are to be replaced.
     pub fn outdated_children(&self, connection: &str) -> Vec<ChildSaId> {
         let children = self.env.table.of_connection(connection).flat_map(|sa| &sa.children);
         children

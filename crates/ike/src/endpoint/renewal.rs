@@ -1,4 +1,4 @@
-//! Renewal by word of the operator, by use, and after a takeover.
+//! Renewal by an operator, by use, and after a takeover.
 
 use crate::endpoint::replication::{Replication, ReplicationMut};
 use crate::endpoint::{Endpoint, Target};
@@ -8,8 +8,8 @@ use crate::output::{ChildSaId, IkeSaId, Time};
 use crate::sa::{ChildPhase, ChildSa, IkeSa, Reauth, Task, Wear};
 
 impl Endpoint {
-    /// Renews what an operator means by a number; `reauth`: an IKE SA with authentication. False if
-    /// there is nothing to renew.
+    /// Renews the SAs of a target. `reauth`: reauthenticates an IKE SA. Returns false if there is
+    /// nothing to renew.
     pub fn renew_target(&mut self, now: Time, target: &Target, reauth: bool) -> bool {
         match *target {
             Target::Ike(id) if reauth => self.reauthenticate_ike(now, id),
@@ -19,8 +19,8 @@ impl Endpoint {
         }
     }
 
-    /// Authenticates the peer of an IKE SA anew: a new IKE SA with all Child SAs takes its place
-    /// (RFC 7296 §2.8.3). False if that cannot be.
+    /// Reauthenticates an IKE SA: a new IKE SA with all Child SAs takes its place (RFC 7296
+    /// §2.8.3). Returns false if that is impossible.
     pub fn reauthenticate_ike(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = self.env.table.get(id).is_some_and(|sa| sa.is_in_charge() && sa.reauth.is_none());
         if able {
@@ -33,7 +33,7 @@ impl Endpoint {
         able && self.env.table.get(id).is_some_and(|sa| sa.reauth == Some(Reauth::Begun))
     }
 
-    /// Makes new keys for an IKE SA. False if there is nothing to renew.
+    /// Rekeys an IKE SA. Returns false if there is nothing to rekey.
     pub fn rekey_ike(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = self.env.table.get(id).is_some_and(IkeSa::is_in_charge);
         if able {
@@ -42,8 +42,8 @@ impl Endpoint {
         able
     }
 
-    /// Makes new keys for a Child SA: because an operator wants it, or because its sequence numbers
-    /// run low. False if there is nothing to renew.
+    /// Rekeys a Child SA, because an operator asks for it, or because its sequence numbers run low.
+    /// Returns false if there is nothing to rekey.
     pub fn rekey_child(&mut self, now: Time, id: ChildSaId) -> bool {
         let Some(sa) = self.env.table.by_child(id) else { return false };
         let able = sa.closing.is_none() && sa.child(id).is_some_and(|child| child.is_proven());
@@ -54,9 +54,8 @@ impl Endpoint {
         able
     }
 
-    /// What the Child SA has carried so far, in the busier direction. To be told as soon as it
-    /// reaches
-    /// [`Endpoint::next_limit`]: it is what renews an SA by its volume, and ends it.
+    /// Reports what the Child SA has carried so far, in the busier direction. To be called as soon
+    /// as [`Endpoint::next_limit`] is reached: it rekeys an SA by its volume, and ends it.
     pub fn child_used(&mut self, now: Time, id: ChildSaId, bytes: u64, packets: u64) {
         let Some((sa, child)) = self.env.table.by_child(id).and_then(|sa| Some((sa, sa.child(id)?))) else {
             return;
@@ -76,8 +75,8 @@ impl Endpoint {
         }
     }
 
-    /// At how many octets and packets in the busier direction something is to happen to the Child
-    /// SA next, once it has carried so many; `u64::MAX`: never.
+    /// The next limit of the Child SA in octets and packets of the busier direction, after it has
+    /// carried this many; `u64::MAX`: none.
     pub fn next_limit(&self, id: ChildSaId, bytes: u64, packets: u64) -> (u64, u64) {
         let child = self.env.table.by_child(id).and_then(|sa| sa.child(id));
         child.map_or((u64::MAX, u64::MAX), |child| child.limits.next(bytes, packets))
@@ -85,8 +84,8 @@ impl Endpoint {
 }
 
 impl Replication<'_> {
-    /// The IKE SA of a Child SA, if its peer can be asked to leave sequence numbers of it out (RFC
-    /// 6311). What the peer does not know yet it would overlook.
+    /// The IKE SA of a Child SA, if its peer can be asked to skip sequence numbers of it (RFC
+    /// 6311). The peer would ignore a Child SA that it does not know yet.
     pub fn replay_sync_of(&self, child: ChildSaId) -> Option<IkeSaId> {
         let sa = self.env.table.by_child(child)?;
         let proven = sa.child(child).is_some_and(ChildSa::is_proven);
@@ -95,9 +94,9 @@ impl Replication<'_> {
 }
 
 impl ReplicationMut<'_> {
-    /// Makes sure that both sides of an IKE SA, which was taken over from a node that died, agree
-    /// on the next Message IDs (RFC 6311): as soon as what is under way is answered. Once for each
-    /// takeover. False if the peer cannot.
+    /// Synchronises the next Message IDs of an IKE SA that was taken over from a dead node (RFC
+    /// 6311), as soon as pending exchanges are answered. Once for each takeover. Returns false if
+    /// the peer does not support it.
     pub fn sync_message_ids(&mut self, now: Time, id: IkeSaId) -> bool {
         let able = |sa: &&IkeSa| sa.is_in_charge() && sa.extensions.counter_sync.message_ids;
         if self.env.table.get(id).filter(able).is_none() {
@@ -105,8 +104,8 @@ impl ReplicationMut<'_> {
         }
         self.env.with_sa(now, id, |session| {
             session.commit();
-            // One that the node before has begun may have been answered to that node, and the peer
-            // takes none twice.
+            // A request that the former node has begun may have been answered to that node, and the
+            // peer accepts none twice.
             session.sa.outgoing.pending.take_if(|pending| is_sync(pending.kind));
             if !session.sa.outgoing.tasks.contains(&Task::SyncMessageIds) {
                 session.sa.outgoing.tasks.push_front(Task::SyncMessageIds);
@@ -116,8 +115,8 @@ impl ReplicationMut<'_> {
         true
     }
 
-    /// Asks the peer to leave so many sequence numbers out in all Child SAs of an IKE SA. False if
-    /// it cannot.
+    /// Asks the peer to skip this many sequence numbers in all Child SAs of an IKE SA. Returns
+    /// false if the peer does not support it.
     pub fn sync_replay_counters(&mut self, now: Time, id: IkeSaId, by: u64) -> bool {
         let able = |sa: &&IkeSa| sa.is_in_charge() && replay_notify(sa, by).is_some();
         if self.env.table.get(id).filter(able).is_none() {

@@ -1,6 +1,5 @@
-//! What a cluster needs of an endpoint: which IKE SAs have changed, how one leaves without a word
-//! because another node has it now, how it comes with the numbers that were drawn for it, and which
-//! connections are this node's to initiate.
+//! The endpoint's interface to a cluster: changed IKE SAs, eviction of an IKE SA that another node
+//! owns now, import with numbers drawn before, and the connections that this node initiates.
 
 use crate::config::Identity;
 use crate::endpoint::import::{DrawnNumbers, take_over};
@@ -15,20 +14,19 @@ use std::net::IpAddr;
 use testudo_base::spi::{Shard, Spi};
 use zeroize::Zeroizing;
 
-/// Which shards are this node's, and what is at home where.
+/// The homes of connections and addresses, and the shards of this node.
 pub trait Homes: Send {
-    /// The home of a connection that we initiate, as [`Home::Initiating`] draws it.
+    /// The home of a connection that we initiate, as [`Home::Initiating`] determines it.
     fn shard_of(&self, connection: &str) -> Shard;
 
     /// True if this node owns the shard.
     fn owns(&self, shard: Shard) -> bool;
 
-    /// True if this node hands the address out of a pool. For no address two nodes may say so at a
-    /// time.
+    /// True if this node may lease the address. Never true on two nodes at a time.
     fn leases(&self, addr: IpAddr) -> bool;
 }
 
-/// What nodes know of an IKE SA that is another's, without reading its state.
+/// What nodes know of another node's IKE SA without decoding its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outline {
     /// The SPI that we chose.
@@ -39,9 +37,9 @@ pub struct Outline {
     pub established: bool,
     /// `connections.<name>`.
     pub connection: String,
-    /// Who the peer is, once it has said so.
+    /// The peer's identity, once it is known.
     pub identity: Option<Identity>,
-    /// Virtual addresses that the peer has: pool and address.
+    /// Virtual addresses of the peer: pool and address.
     pub leases: Vec<(String, IpAddr)>,
 }
 
@@ -70,7 +68,7 @@ impl Endpoint {
 }
 
 impl Replication<'_> {
-    /// What others need to know of an IKE SA, beside its state. `None`: no such IKE SA.
+    /// The outline of an IKE SA. `None` if there is no such IKE SA.
     pub fn outline(&self, id: IkeSaId) -> Option<Outline> {
         self.env.table.get(id).map(|sa| Outline {
             spi: sa.our_spi(),
@@ -82,31 +80,30 @@ impl Replication<'_> {
         })
     }
 
-    /// The IKE SA for which we chose that SPI.
+    /// The IKE SA with this SPI of ours.
     pub fn by_spi(&self, ours: IkeSpi) -> Option<IkeSaId> {
         self.env.table.by_spi(ours).map(|sa| sa.id)
     }
 
-    /// How far both windows of an IKE SA have moved: the number of our next request, and that of
-    /// the peer's.
+    /// How far both windows of an IKE SA have moved: the Message ID of our next request, and that
+    /// of the peer's.
     pub fn message_ids(&self, id: IkeSaId) -> Option<(MessageId, MessageId)> {
         self.env.table.get(id).map(|sa| (sa.outgoing.next, sa.incoming.expected))
     }
 
-    /// The number of the last request of the peer that was answered in the IKE SA for which we
-    /// chose that SPI.
+    /// Message ID of the peer's last request that was answered in the IKE SA with this SPI of ours.
     pub fn last_answered(&self, ours: IkeSpi) -> Option<MessageId> {
         self.env.table.by_spi(ours).and_then(IkeSa::last_answered)
     }
 
-    /// The same in a state from [`Endpoint::export_sa`], which nobody here has taken over.
+    /// The same from a state of [`Endpoint::export_sa`] that is not imported.
     pub fn last_answered_in(state: &[u8]) -> Option<MessageId> {
         decode(state, Time::default()).ok().as_ref().and_then(IkeSa::last_answered)
     }
 
     /// What operators see of a state from [`Endpoint::export_sa`] that nobody here has taken over;
-    /// `taken`, `ike` and `child` as [`ReplicationMut::import_sa_as`] has them. Of Child SAs without a
-    /// number there is nothing.
+    /// `taken`, `ike` and `child` as [`ReplicationMut::import_sa_as`] has them. Of Child SAs
+    /// without a number there is nothing.
     pub fn status_in(
         state: &[u8],
         taken: Time,
@@ -120,8 +117,8 @@ impl Replication<'_> {
         Some(status)
     }
 
-    /// Octets from an [`Endpoint::export_sa`] as one would give them now: for the same moment.
-    /// `None`: they are as they should be, or cannot be read.
+    /// Re-encodes an export as [`Endpoint::export_sa`] would now, for the same moment. `None` if it
+    /// is up to date, or cannot be decoded.
     pub fn exported_again(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         translated(bytes, self.env.snapshot)
     }
@@ -131,8 +128,7 @@ impl Replication<'_> {
         self.env.is_home(connection)
     }
 
-    /// The connection that an initiation of the child means; with an empty name that of the IKE SA
-    /// alone.
+    /// The connection of an initiation of this child; with an empty name, of the IKE SA alone.
     pub fn connection_to_initiate(&self, connection: Option<&str>, child: &str) -> Option<String> {
         if child.is_empty() {
             return connection
@@ -145,14 +141,14 @@ impl Replication<'_> {
 
 impl ReplicationMut<'_> {
     /// The IKE SAs whose state has changed since this was last called, by number; those for which
-    /// there is no [`Replication::outline`] have gone. Costs as much as there are changes. Only with
-    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
+    /// there is no [`Replication::outline`] have gone. Costs as much as there are changes. Only
+    /// with [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_changed(&mut self) -> Vec<IkeSaId> {
         std::mem::take(&mut self.env.effects.changed).into_iter().collect()
     }
 
-    /// From now on [`Endpoint::export_sa`] gives what builds of before read too, or all that there
-    /// is.
+    /// Sets the version of [`Endpoint::export_sa`]: one that former builds read too, or the full
+    /// one.
     pub fn export_as(&mut self, version: SnapshotVersion) {
         self.env.snapshot = version;
     }
@@ -167,9 +163,9 @@ impl ReplicationMut<'_> {
         self.env.numbers.new_child_id()
     }
 
-    /// Like [`Endpoint::import_sa`], under numbers that were drawn before: `ike`, and `child` by
-    /// the SPI that we chose. What has none gets a new one, never that of the state. Virtual
-    /// addresses of ours are told to the host.
+    /// [`Endpoint::import_sa`] under numbers that were drawn before: `ike`, and `child` by our SPI.
+    /// An SA without a number gets a new one, never that of the state. The host is told of our
+    /// virtual addresses.
     pub fn import_sa_as(
         &mut self,
         exported: Time,
@@ -194,9 +190,9 @@ impl ReplicationMut<'_> {
         self.env.forget_jobs(id);
         self.env.effects.changed.remove(&id);
         self.env.half_opens.leave(id);
-        // What was asked for under these SPIs is for the other node to make. Nobody would say here
-        // that it came to nothing, so they only rest; once there is a Child SA of theirs, they are
-        // claimed again.
+        // The other node will make the Child SAs that were requested under these SPIs. This node
+        // would not learn of a failure, so the SPIs only rest; a Child SA that is made claims its
+        // SPI again.
         for spi in pending_spis(&sa) {
             self.env.alloc.release_esp_spi(now, spi);
         }
@@ -209,33 +205,32 @@ impl ReplicationMut<'_> {
         true
     }
 
-    /// A Child SA of another node has that SPI.
+    /// A Child SA of another node has this SPI.
     pub fn claim_spi(&mut self, spi: Spi) {
         self.env.alloc.claim_esp_spi(spi);
     }
 
-    /// A Child SA of another node is gone: its SPI rests before it is given out again, here as
-    /// there.
+    /// A Child SA of another node is gone: its SPI rests here, as on that node, before it is
+    /// allotted again.
     pub fn release_spi(&mut self, now: Time, spi: Spi) {
         self.env.alloc.release_esp_spi(now, spi);
     }
 
-    /// The peer of another node's IKE SA has that address of a pool. False: the address is somebody
-    /// else's.
+    /// Holds a pool's address for the peer of another node's IKE SA. Returns false if another owner
+    /// has it.
     pub fn hold_lease(&mut self, ike: IkeSaId, outline: &Outline, pool: &str, addr: IpAddr) -> bool {
         let Some(identity) = &outline.identity else { return false };
         let owner = LeaseOwner::new(&outline.connection, identity);
         self.env.pools.claim(&Lease { pool: pool.to_owned(), addr }, &owner, ike)
     }
 
-    /// The peer of another node's IKE SA needs its address no more.
+    /// The peer of another node's IKE SA does not need its address any more.
     pub fn drop_lease(&mut self, ike: IkeSaId, pool: &str, addr: IpAddr) {
         self.env.pools.release(&Lease { pool: pool.to_owned(), addr }, ike);
     }
 
-    /// Tells which shards this node owns from now on. Children that start by themselves and whose
-    /// home it has become are started, unless they are up. Without a word everything is at home
-    /// here.
+    /// Sets the shards of this node. Children that start by themselves and have their home here now
+    /// are started, unless they are up. Before the first call this node is the home of everything.
     pub fn set_homes(&mut self, now: Time, homes: Box<dyn Homes>) {
         let before = self.env.homes.replace(homes);
         self.env.pools.begin_again();
@@ -253,7 +248,7 @@ impl ReplicationMut<'_> {
     }
 }
 
-/// Who waits for an initiation gets no result from here any more.
+/// Ends the initiations that wait for this IKE SA: no result will come from here.
 fn end_waiting(env: &mut Environment, now: Time, sa: &IkeSa) {
     if let Some(attempt) = sa.phase.attempt() {
         let elsewhere = Reason::Refused("another node goes on with the IKE_SA".into());
@@ -261,7 +256,7 @@ fn end_waiting(env: &mut Environment, now: Time, sa: &IkeSa) {
     }
 }
 
-/// SPIs that were taken for Child SAs that are not there yet.
+/// SPIs of Child SAs that are requested and not made yet.
 pub(super) fn pending_spis(sa: &IkeSa) -> Vec<Spi> {
     let asked = sa.phase.auth_sent().and_then(|sent| sent.asked.as_ref()).map(|asked| asked.spi_in);
     let creating = sa.creating.as_ref().and_then(|creating| creating.spi_in());

@@ -1,4 +1,4 @@
-//! What operators see of the IKE SAs: everything that `swanctl --list-sas` shows.
+//! The status of IKE SAs, for operators: everything that `swanctl --list-sas` shows.
 
 use crate::config::{ADDITIONAL_KE, Identity, IkeEncryption, Integrity, KeyExchange, Prf};
 use crate::message::IkeSpi;
@@ -28,16 +28,16 @@ pub enum IkeSaState {
     Connecting,
     /// Both sides are authenticated.
     Established,
-    /// We have asked for another in its place.
+    /// We have requested another in its place.
     Rekeying,
-    /// Another has taken its place.
+    /// Another has replaced it.
     Rekeyed,
     /// A delete is under way.
     Deleting,
 }
 
 impl IkeSaState {
-    /// As charon prints it.
+    /// charon's name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "CONNECTING",
@@ -52,20 +52,20 @@ impl IkeSaState {
 /// States of a Child SA, in charon's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildSaState {
-    /// The data plane has it.
+    /// It is in the data plane.
     Installed,
-    /// We have asked for another in its place.
+    /// We have requested another in its place.
     Rekeying,
-    /// Another has taken its place.
+    /// Another has replaced it.
     Rekeyed,
     /// A delete is under way.
     Deleting,
-    /// Both sides have let it go; packets under way are still taken in.
+    /// Both sides have deleted it; packets under way are still accepted.
     Deleted,
 }
 
 impl ChildSaState {
-    /// As charon prints it.
+    /// charon's name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Installed => "INSTALLED",
@@ -82,14 +82,14 @@ impl ChildSaState {
 pub struct NatStatus {
     /// We are behind a NAT.
     pub local: bool,
-    /// The peer is behind a NAT, or says so to force UDP encapsulation.
+    /// The peer is behind a NAT, or claims it to force UDP encapsulation.
     pub remote: bool,
     /// We pretended to be behind a NAT (`encap`).
     pub fake: bool,
 }
 
 impl NatStatus {
-    /// ESP goes in UDP.
+    /// True if ESP goes in UDP.
     pub fn any(self) -> bool {
         self.local || self.remote || self.fake
     }
@@ -108,9 +108,9 @@ pub struct IkeSaStatus {
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
-    /// Who we say we are, once said.
+    /// Our identity, once sent.
     pub local_id: Option<Identity>,
-    /// Who the peer says it is, once said.
+    /// The peer's identity, once received.
     pub remote_id: Option<Identity>,
     /// We initiated it.
     pub initiator: bool,
@@ -134,19 +134,19 @@ pub struct IkeSaStatus {
     pub ppk: bool,
     /// When both sides were authenticated.
     pub established: Option<Time>,
-    /// When it is renewed.
+    /// When it is rekeyed.
     pub rekey: Option<Time>,
-    /// When its peer is authenticated anew.
+    /// When its peer is authenticated again.
     pub reauth: Option<Time>,
-    /// The last change of this SA: what a cluster must have replicated.
+    /// The last change of this SA: a cluster must have replicated it.
     pub commit: CommitId,
-    /// What is being asked of the peer, in charon's names of tasks.
+    /// The requests that are under way, in charon's names of tasks.
     pub tasks_active: Vec<&'static str>,
-    /// What waits to be asked.
+    /// The requests that wait.
     pub tasks_queued: Vec<&'static str>,
-    /// Virtual addresses that the peer gave us.
+    /// Virtual addresses that the peer assigned to us.
     pub local_vips: Vec<IpAddr>,
-    /// Virtual addresses that we gave the peer.
+    /// Virtual addresses that we assigned to the peer.
     pub remote_vips: Vec<IpAddr>,
     /// Its Child SAs.
     pub children: Vec<ChildSaStatus>,
@@ -159,13 +159,13 @@ pub struct ChildSaStatus {
     pub id: ChildSaId,
     /// `children.<name>`.
     pub name: String,
-    /// The same for all SAs of a child, as charon numbers its policies.
+    /// Equal for all SAs of a child, like charon's numbers of policies.
     pub reqid: u32,
     /// Its state.
     pub state: ChildSaState,
-    /// What is protected.
+    /// The mode.
     pub mode: Mode,
-    /// AH in ESP's place.
+    /// True with AH instead of ESP.
     pub ah: bool,
     /// ESP goes in UDP.
     pub encap: bool,
@@ -173,21 +173,21 @@ pub struct ChildSaStatus {
     pub spi_in: Spi,
     /// The SPI that the peer chose.
     pub spi_out: Spi,
-    /// Encryption, none with AH; with an AEAD integrity too.
+    /// Encryption; none with AH. An AEAD protects integrity too.
     pub encryption: Option<AlgorithmName>,
-    /// Integrity; none beside an AEAD.
+    /// Integrity; none with an AEAD.
     pub integrity: Option<AlgorithmName>,
-    /// Key exchange method of its own, if CREATE_CHILD_SA made it with one.
+    /// Key exchange method, if CREATE_CHILD_SA made it with one.
     pub ke: Option<AlgorithmName>,
     /// Additional key exchange methods, those that took place.
     pub additional_ke: [Option<AlgorithmName>; ADDITIONAL_KE],
     /// Extended sequence numbers.
     pub esn: bool,
-    /// When it was given to the data plane.
+    /// When it was installed in the data plane.
     pub installed: Time,
-    /// When it is renewed.
+    /// When it is rekeyed.
     pub rekey: Option<Time>,
-    /// When it ends, renewed or not.
+    /// When it ends, rekeyed or not.
     pub end: Option<Time>,
     /// Our side, narrowed.
     pub local_ts: Vec<TrafficSelector>,
@@ -239,7 +239,7 @@ impl From<IkeEncryption> for AlgorithmName {
                 "AES_CCM_16"
             }
             IkeEncryption::Aes128Cbc | IkeEncryption::Aes192Cbc | IkeEncryption::Aes256Cbc => "AES_CBC",
-            // Its key has one length only, which is not named.
+            // Its key has only one length, which is not shown.
             IkeEncryption::ChaCha20Poly1305 => return Self { name: "CHACHA20_POLY1305", keysize: None },
         };
         Self { name, keysize: Some(encryption.key_bits()) }
@@ -259,7 +259,7 @@ impl From<Integrity> for AlgorithmName {
 }
 
 impl AlgorithmName {
-    /// What a Child SA encrypts with: with AH it does not.
+    /// The encryption of a Child SA; none with AH.
     pub fn encryption(algorithm: EspAlgorithm) -> Option<Self> {
         match algorithm {
             EspAlgorithm::Aes128Gcm16 => Some(Self::aes_gcm_16(128)),
@@ -391,7 +391,7 @@ fn is_renewing(sa: &IkeSa) -> bool {
     matches!(sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)))
 }
 
-/// Another has its place, and the peer is to delete it.
+/// True if another has replaced it, and the peer must delete it.
 fn awaits_delete(sa: &IkeSa) -> bool {
     let deleting = matches!(&sa.outgoing.pending, Some(p) if p.kind == RequestKind::DeleteIke);
     !deleting && sa.closing.as_ref().is_some_and(|closing| closing.reason == Reason::Rekeyed)

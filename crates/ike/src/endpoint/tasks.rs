@@ -1,4 +1,4 @@
-//! What an IKE SA is busy with, in charon's names of tasks.
+//! The tasks of an IKE SA, in charon's names.
 
 use crate::sa::{IkeSa, RequestKind, Task, What};
 
@@ -18,7 +18,7 @@ fn active(sa: &IkeSa, kind: RequestKind) -> &'static [&'static str] {
         RequestKind::DeleteIke | RequestKind::AuthFailed => &["IKE_DELETE"],
         RequestKind::DeleteSpi(_) => &["CHILD_DELETE"],
         RequestKind::SyncMessageIds { .. } => &["IKE_MID_SYNC"],
-        // charon does not know it.
+        // charon has no such task.
         RequestKind::SyncReplayCounters(_) => &["CHILD_SYNC"],
         RequestKind::CreateChild => match sa.creating.as_ref().map(|creating| &creating.what) {
             Some(What::Ike(_)) => &["IKE_REKEY"],

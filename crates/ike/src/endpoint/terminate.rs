@@ -10,23 +10,23 @@ use std::time::Duration;
 const LAST_TRANSMISSIONS: u32 = 6;
 
 impl Endpoint {
-    /// The end: forgets the connections, so that nothing new comes up, and takes every SA down
-    /// within that time. There is no time for the usual patience, so requests, also those under way
-    /// already, are repeated at short intervals.
+    /// Shuts the endpoint down: forgets the connections, so that nothing new comes up, and
+    /// terminates every SA within this time. There is no time for the usual retransmissions, so
+    /// requests, including pending ones, are repeated at short intervals.
     pub fn shut_down(&mut self, now: Time, within: Duration) {
         let names: Vec<String> = self.connections().map(|connection| connection.name.clone()).collect();
         for name in names {
             self.unload_connection(&name);
         }
         let wait = self.env.config.retransmit.timeout.min(within / LAST_TRANSMISSIONS);
-        // What ends it is the deadline, however often a request was sent before.
+        // The deadline ends it, however often a request was sent before.
         self.env.config.retransmit =
             RetransmitPolicy { timeout: wait, base_milli: 1000, tries: u32::MAX, limit: wait };
         self.env.config.delete_timeout = within;
         let ids: Vec<IkeSaId> = self.env.table.iter().filter(|sa| !sa.is_gone()).map(|sa| sa.id).collect();
         for id in ids {
             self.env.with_sa(now, id, |session| {
-                // A delete has to wait for the answer to the request under way: the window is one
+                // A delete has to wait for the answer to the pending request: the window is one
                 // (RFC 7296 §2.3).
                 if let Some(pending) = &mut session.sa.outgoing.pending {
                     pending.next = pending.next.min(session.now.plus(wait));
@@ -36,9 +36,9 @@ impl Endpoint {
         }
     }
 
-    /// Takes SAs down. The events `IkeDown` and `ChildDown` tell when they are gone: when the peer
-    /// has answered, or after the timeout. With `force` they are gone at once, and the peer is told
-    /// as far as that needs no waiting.
+    /// Terminates SAs. The events `IkeDown` and `ChildDown` report when they are gone: when the
+    /// peer has answered, or after the timeout. With `force` they are gone at once, and the peer is
+    /// told if that needs no waiting.
     pub fn terminate(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What time brings: IKE SAs whose deadline has come, and initiations that are due.
+//! Timers: IKE SAs whose deadline has come, and initiations that are due.
 
 use crate::endpoint::Endpoint;
 use crate::environment::report::{DETAIL, FAILURE};
@@ -28,11 +28,11 @@ impl Endpoint {
         }
     }
 
-    /// Initiates the children whose turn it is.
+    /// Initiates the children that are due.
     pub(crate) fn run_starts(&mut self, now: Time) {
         for (connection, child) in self.env.starts.due(now) {
             if self.env.home_of(&connection, &child).is_none() {
-                // Another node's to start; here it waits for its turn to come with its shard.
+                // Another node starts it; here it waits in case its shard comes to this node.
                 continue;
             }
             if let Err(error) = self.initiate(now, Some(&connection), &child) {

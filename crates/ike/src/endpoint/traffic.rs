@@ -1,4 +1,4 @@
-//! What the host tells of datagrams: ESP that came, and messages that did not leave.
+//! Reports of the host about datagrams: received ESP, and messages that could not be sent.
 
 use crate::endpoint::{Discard, Endpoint};
 use crate::environment::report::FAILURE;
@@ -9,9 +9,8 @@ use crate::suite::Role;
 use std::net::SocketAddr;
 
 impl Endpoint {
-    /// Authentic UDP-encapsulated ESP, newer than all before, comes from there now. That is
-    /// evidence of a move as good as an IKE message: a peer behind a NAT is followed (RFC 7296
-    /// §2.23).
+    /// The newest authentic UDP-encapsulated ESP packet came from `remote`. That proves a move as
+    /// well as an IKE message: a peer behind a NAT is followed (RFC 7296 §2.23).
     pub fn esp_source(&mut self, now: Time, child: ChildSaId, remote: SocketAddr) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
@@ -19,7 +18,7 @@ impl Endpoint {
             if let Some(child) = session.sa.child_mut(child) {
                 child.source = Some(Box::new(remote));
             }
-            // ESP and IKE share a mapping: those of the ports for NAT traversal.
+            // ESP and IKE share a mapping, that of the ports for NAT traversal.
             let Path { local, .. } = float(session.sa.path, &session.env.config);
             if local.is_ipv4() == remote.is_ipv4() {
                 session.follow(Path { local, remote });
@@ -28,9 +27,9 @@ impl Endpoint {
         });
     }
 
-    /// A packet that authenticated arrived on the Child SA: the peer lives, and needs no liveness
-    /// check for a while. Unless it came from where ours do not go ([`Endpoint::esp_source`]): then
-    /// only a check tells whether the peer still hears us.
+    /// An authentic packet has arrived on the Child SA: the peer is alive, and needs no liveness
+    /// check for a while. This does not hold if the packet came from where ours do not go
+    /// ([`Endpoint::esp_source`]): then only a check shows whether the peer still receives ours.
     pub fn traffic_seen(&mut self, now: Time, child: ChildSaId) {
         let Some(id) = self.env.table.by_child(child).map(|sa| sa.id) else { return };
         self.env.with_sa(now, id, |session| {
@@ -42,9 +41,9 @@ impl Endpoint {
         });
     }
 
-    /// A message of [`Output::Send`] did not leave this host. It is repeated as if it had been lost
-    /// on the way; but who waits for the IKE SA sees why, and so does the reason if it comes to
-    /// nothing.
+    /// This host could not send a message of [`Output::Send`]. It is repeated as if it had been
+    /// lost, but the error is reported to those that wait for the IKE SA, and becomes part of the
+    /// reason if the SA fails.
     pub fn not_sent(&mut self, now: Time, ike: Option<IkeSaId>, path: Path, error: &str) {
         let Path { local, remote } = path;
         let has_address =

@@ -1,4 +1,4 @@
-//! `unique`: what a second IKE SA between the same identities means.
+//! `unique`: the effect of a second IKE SA between the same identities.
 
 use crate::config::Identity;
 use crate::endpoint::replication::{Replication, ReplicationMut};
@@ -11,46 +11,46 @@ use crate::sa::IkeSa;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// A peer has a new IKE SA, beside which it is to have no older ones: for those that other nodes of
-/// a cluster speak for.
+/// A peer's new IKE SA that ends the peer's older ones, for those of other nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
-    /// The SPI that we chose for the new one.
+    /// Our SPI of the new IKE SA.
     pub spi: IkeSpi,
     /// `connections.<name>`.
     pub connection: String,
-    /// Who we are in it.
+    /// Our identity in it.
     pub local: Identity,
-    /// Who the peer is.
+    /// The peer's identity.
     pub remote: Identity,
-    /// Where the peer is.
+    /// The peer's address.
     pub addr: SocketAddr,
-    /// The peer knows of no other (INITIAL_CONTACT, RFC 7296 §2.4).
+    /// The peer knows of no other IKE SA (INITIAL_CONTACT, RFC 7296 §2.4).
     pub anew: bool,
-    /// It is to have no other (`unique = replace`).
+    /// The peer must have no other IKE SA (`unique = replace`).
     pub alone: bool,
 }
 
-/// An IKE SA that a peer had when its new one came up.
+/// How an IKE SA relates to its peer's new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Older {
     /// It was up before the new one began.
     Known,
-    /// It came up while the new one did: the peer may have spoken before it knew of it.
+    /// It came up while the new one did: the peer may have sent INITIAL_CONTACT before it knew of
+    /// it.
     Meanwhile,
 }
 
-/// What becomes of an older IKE SA.
+/// How an older IKE SA ends.
 enum End {
-    /// The peer does not know of it.
+    /// The peer does not know it.
     Dead,
-    /// It makes room.
+    /// The new one replaces it.
     Replaced,
 }
 
 impl Replication<'_> {
-    /// True if a peer proves itself in the same way for two connections, by name. Elsewhere another
-    /// CA may vouch, for whom it likes: who is trusted for one connection must not touch the SAs of
+    /// True if a peer authenticates in the same way for two connections, by name. Otherwise another
+    /// CA may vouch for any name: a peer trusted for one connection must not affect the SAs of
     /// another.
     pub fn are_alike(&self, one: &str, other: &str) -> bool {
         self.env.loaded.are_alike(one, other)
@@ -58,16 +58,15 @@ impl Replication<'_> {
 }
 
 impl ReplicationMut<'_> {
-    /// What peers' new IKE SAs mean for those that other nodes have, since this was last called.
-    /// Only with [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
+    /// Peers' new IKE SAs since the last call, for the older ones of other nodes. Only with
+    /// [`EndpointConfig::track_changes`](super::EndpointConfig::track_changes).
     pub fn take_contacts(&mut self) -> Vec<Contact> {
         std::mem::take(&mut self.env.effects.contacts)
     }
 
-    /// A peer has a new IKE SA, at whichever node: the older ones that are here go as if it had
-    /// come to this node. `older` tells of an IKE SA, by the SPI that we chose, whether it is
-    /// older, in the order that is the same for all nodes. Gives those that end without a word to
-    /// the peer.
+    /// A peer has a new IKE SA, on any node: its older ones here end as if the new one were here.
+    /// `older` compares an IKE SA, by our SPI, in the order that all nodes share. Returns those
+    /// that end without a message to the peer.
     pub fn contacted(
         &mut self,
         now: Time,
@@ -85,7 +84,7 @@ impl ReplicationMut<'_> {
         dead
     }
 
-    /// The same for one IKE SA, which has come here only since.
+    /// [`Self::contacted`] for one IKE SA that has come to this node since.
     pub fn contacted_before(&mut self, now: Time, id: IkeSaId, contact: &Contact, older: Older) {
         if let Some(end) =
             self.env.table.get(id).and_then(|other| end_by(&self.env.loaded, contact, other, older))
@@ -95,7 +94,7 @@ impl ReplicationMut<'_> {
     }
 }
 
-/// What becomes of that IKE SA.
+/// How this IKE SA ends, if it does.
 fn end_by(loaded: &Loaded, contact: &Contact, other: &IkeSa, older: Older) -> Option<End> {
     let twin = other.is_established()
         && other.our_spi() != contact.spi

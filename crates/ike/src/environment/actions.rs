@@ -1,8 +1,8 @@
-//! What becomes of a child whose SA went although nobody here wanted it to: `dpd_action` and
-//! `close_action`.
+//! `dpd_action` and `close_action`: what happens to a child that has lost its SA without being
+//! terminated here.
 //!
-//! As in strongSwan, except that a `start` goes on trying until the tunnel is up: a peer that was
-//! cut off may be for long.
+//! As in strongSwan, except that a `start` retries until the tunnel is up: a peer may be
+//! unreachable for long.
 
 use crate::config::StartAction;
 use crate::environment::Environment;
@@ -11,7 +11,7 @@ use crate::output::{Reason, Time};
 use crate::sa::{ChildPhase, IkeSa};
 
 impl Environment {
-    /// An IKE SA ends with all its children: because the peer is dead, or because it said so.
+    /// An IKE SA ends with all its children, because the peer is dead or has deleted it.
     pub(crate) fn act_on_loss(&mut self, now: Time, sa: &IkeSa, reason: &Reason) {
         if !sa.is_established() || sa.closing.is_some() {
             return;
@@ -23,7 +23,7 @@ impl Environment {
         }
     }
 
-    /// The peer lives, and there is no hope for the IKE SA all the same: we delete it.
+    /// We delete an IKE SA that cannot be continued, although the peer is alive.
     pub(crate) fn act_on_hopelessness(&mut self, now: Time, sa: &IkeSa) {
         self.act_for_all(now, sa, true);
     }
@@ -52,8 +52,8 @@ impl Environment {
         }
     }
 
-    /// A Child SA is lost, and another is asked for at once. Should the peer refuse that to the
-    /// end, it goes on as with any that is lost.
+    /// A Child SA is lost, and another is requested at once. If the peer refuses for good, the
+    /// child's action applies as after any loss.
     pub(crate) fn act_on_refusal(&mut self, sa: &IkeSa, child: &str) {
         let connection = self.loaded.connections.get(&sa.connection);
         let Some(config) = connection.as_ref().and_then(|connection| connection.child(child)) else { return };
@@ -85,7 +85,7 @@ impl Environment {
         }
         if action.starts() {
             self.effects.log_connection(connection, ORDINARY, format!("restarting CHILD_SA {child}"));
-            // Not at once: the IKE SA is still being worked on.
+            // Not at once, because the IKE SA is still being worked on.
             let shard = sa.our_spi().shard();
             self.starts.restart(connection, child, shard, now, self.config.start_retry);
         }

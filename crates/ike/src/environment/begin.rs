@@ -1,4 +1,4 @@
-//! A new IKE SA of ours begins.
+//! Beginning a new IKE SA of ours.
 
 use crate::alloc::Home;
 use crate::config::{AuthMethod, Connection};
@@ -14,10 +14,10 @@ use crate::suite::{IkeSpis, Role};
 /// How a new IKE SA begins.
 pub(crate) struct Beginning<'a> {
     pub(crate) id: IkeSaId,
-    /// The child that it is for; empty for the IKE SA alone.
+    /// The child to initiate; empty for the IKE SA alone.
     pub(crate) child: &'a str,
     pub(crate) path: Path,
-    /// In the place of which.
+    /// The IKE SA that it replaces.
     pub(crate) reauth: Option<Reauth>,
     pub(crate) home: Home<'a>,
 }

@@ -1,14 +1,13 @@
-//! Computations that are handed out.
+//! Jobs: computations for the host to run.
 //!
-//! The public-key cryptography of a handshake takes longer than all the rest of it. The endpoint
-//! packs it into jobs that depend on nothing but what they hold: the host runs them on whatever
-//! thread it likes, in any order, and gives back what came of them. Where it does not want that,
-//! the endpoint runs them itself at the end of the call that led to them. The exchanges know no
-//! difference.
+//! The public-key cryptography of a handshake takes longer than all the rest. The endpoint packs it
+//! into jobs that depend only on what they hold. The host runs them on any thread, in any order,
+//! and returns the results. If the host does not run them, the endpoint does at the end of the call
+//! that led to them. The exchanges do not see the difference.
 //!
-//! A job is no part of the state of an IKE SA. While one is out the SA stands as if the message
-//! that it is for had not come, and does not take the message again. If the job is lost, with the
-//! node that had it or because there are too many, the message comes again: nobody has answered it.
+//! A job is not part of an IKE SA's state. While a job is out, the SA stays as if the job's message
+//! had not arrived, and does not take that message again. If the job is lost, with its node or
+//! because there are too many, the message is sent again: it was not answered.
 
 use crate::endpoint::Discard;
 use crate::environment::Environment;
@@ -21,33 +20,33 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 
-/// A computation: owned, and bound to no thread. What it holds of keys is wiped with it.
+/// A computation that owns its data and is bound to no thread. Its keys are wiped with it.
 pub struct Job {
     id: JobId,
     takes_long: bool,
     work: Box<dyn FnOnce() -> Then + Send>,
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 pub struct Done {
     id: JobId,
     then: Then,
 }
 
-/// Names a [`Job`] while it runs. Never used twice by one endpoint.
+/// Identifies a [`Job`] while it runs. An endpoint never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobId {
     number: u64,
     purpose: Purpose,
 }
 
-/// Of the jobs of IKE SAs one peer may have this part out, over all of its IKE SAs.
+/// One peer may have one in this many of the IKE SAs' jobs out, over all of its IKE SAs.
 const PEER_PART: usize = 4;
 
-/// How it goes on.
+/// The continuation.
 type Then = Box<dyn FnOnce(&mut Environment, Time) + Send>;
 
-/// What a job is for. There is one at a time for each.
+/// The purpose of a job. There is at most one job for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Purpose {
     /// A request for a new IKE SA.
@@ -56,16 +55,15 @@ enum Purpose {
     Sa { ike: IkeSaId, response: bool },
 }
 
-/// The jobs that have not come back.
+/// The jobs that are out.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     last: u64,
     out: BTreeMap<Purpose, Out>,
     strangers: usize,
-    /// Of peers that have an identity.
+    /// Jobs of peers with an identity.
     peers: BTreeMap<Peer, usize>,
-    /// Of those, the ones that the host has not fetched. Strangers have to wait for peers that have
-    /// come further.
+    /// The jobs of IKE SAs that the host has not taken. Jobs of strangers wait behind them.
     of_sas: Turns,
     of_strangers: VecDeque<Job>,
 }
@@ -76,16 +74,16 @@ struct Out {
     owner: JobOwner,
 }
 
-/// Whom a job counts against.
+/// The group that a job counts for.
 #[derive(Clone, Copy, Debug)]
 enum JobOwner {
-    /// One that asks for a new IKE SA, as if it were half open.
+    /// A requester of a new IKE SA, as if it were half-open.
     Stranger(Claimant),
     /// The peer of an IKE SA.
     Peer(Peer),
 }
 
-/// The peer of IKE SAs: an identity, or, before there is one, an address.
+/// The peer of IKE SAs: an identity or, before there is one, an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Peer {
     /// By the hash of its canonical form.
@@ -102,11 +100,11 @@ impl Peer {
     }
 }
 
-/// Jobs whose peers take turns: however many one has, another waits for one of them at a time.
+/// Jobs whose peers take turns: however many one peer has, another waits for at most one of them.
 #[derive(Debug, Default)]
 struct Turns {
     queues: BTreeMap<Peer, VecDeque<Job>>,
-    /// The peers that have jobs, each once.
+    /// The peers with jobs, each once.
     order: VecDeque<Peer>,
 }
 
@@ -139,13 +137,13 @@ impl Job {
         self.id
     }
 
-    /// True where it may take milliseconds, false where it is some ten microseconds: a host may
-    /// want to report what is done before it begins with the former.
+    /// True if it may take milliseconds, false if it takes some ten microseconds: a host may want
+    /// to return results before it begins with a long one.
     pub fn takes_long(&self) -> bool {
         self.takes_long
     }
 
-    /// Computes.
+    /// Runs the computation.
     pub fn run(self) -> Done {
         Done { id: self.id, then: (self.work)() }
     }
@@ -176,7 +174,7 @@ impl Jobs {
         JobId { number, purpose }
     }
 
-    /// Takes a job off the list; `None` if what it was for is no more.
+    /// Removes a job from the list. `None` if its purpose is gone.
     fn end(&mut self, id: JobId) -> Option<Out> {
         self.is_wanted(id).then(|| self.remove(id.purpose)).flatten()
     }
@@ -204,7 +202,7 @@ impl Jobs {
             JobOwner::Stranger(claimant) if claimant.is_named() => self.strangers >= limit,
             JobOwner::Stranger(_) => self.strangers >= of_strangers(limit),
             JobOwner::Peer(peer) => {
-                // Before there is an identity, the limits of half-open IKE SAs hold.
+                // Before there is an identity, the limits of half-open IKE SAs apply.
                 let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
                 let all = self.out.len().saturating_sub(self.strangers);
                 of_peer >= (limit / PEER_PART).max(1) || all >= limit
@@ -258,8 +256,8 @@ impl Environment {
         }
     }
 
-    /// Hands out a computation for a message of an IKE SA. `then` goes on with the result, unless
-    /// [`Environment::forget_jobs`] has come before.
+    /// Hands out a computation for a message of an IKE SA. `then` continues with the result, unless
+    /// [`Environment::forget_jobs`] was called before.
     pub(crate) fn compute_for_sa<T: Send + 'static>(
         &mut self,
         now: Time,
@@ -274,8 +272,8 @@ impl Environment {
         });
     }
 
-    /// Hands out a computation for a request for a new IKE SA. Until it is done it counts as one
-    /// that is half open.
+    /// Hands out a computation for a request for a new IKE SA. Until it is done, it counts as a
+    /// half-open IKE SA.
     pub(crate) fn compute_for_stranger<T: Send + 'static>(
         &mut self,
         takes_long: bool,
@@ -300,7 +298,7 @@ impl Environment {
         if self.jobs.is_full(owner, self.config.job_limit) {
             let out = self.jobs.out.len();
             return self.effects.discard(now, Discard::Overload, || {
-                format!("ignored a message of a handshake: {out} are being computed")
+                format!("ignored a message of a handshake: {out} computations are under way")
             });
         }
         if let JobOwner::Stranger(claimant) = owner {
@@ -326,12 +324,12 @@ impl Environment {
         self.jobs.out.contains_key(&Purpose::Sa { ike, response })
     }
 
-    /// The same for a request for a new IKE SA.
+    /// True while a computation for this request for a new IKE SA is out.
     pub(crate) fn is_computing_for(&self, key: InitKey) -> bool {
         self.jobs.out.contains_key(&Purpose::Stranger(key))
     }
 
-    /// What is being computed for the IKE SA is no longer wanted.
+    /// Cancels the computations for the IKE SA.
     pub(crate) fn forget_jobs(&mut self, ike: IkeSaId) {
         for response in [false, true] {
             self.jobs.remove(Purpose::Sa { ike, response });

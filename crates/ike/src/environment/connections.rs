@@ -1,4 +1,4 @@
-//! The loaded connections: checked before they are taken, found by name, by addresses and by child.
+//! The loaded connections: checked before loading, found by name, by addresses and by child.
 
 use crate::cert::Certificate;
 use crate::config::{Child, ChildMode, Connection, EspProposal, Hosts, IkeProposal, StartAction, TsSpec};
@@ -21,7 +21,7 @@ pub(crate) struct Connections {
     cas: NamedCas,
 }
 
-/// A connection, and what is remembered of its children.
+/// A connection, and the records of its children.
 #[derive(Debug)]
 struct LoadedConnection {
     connection: Arc<Connection>,
@@ -30,7 +30,7 @@ struct LoadedConnection {
 }
 
 impl LoadedConnection {
-    /// Of what was loaded before, children of the same names keep their records.
+    /// Children of the same names keep their records from the former connection.
     fn new(now: Time, connection: Connection, before: Option<&Self>) -> Self {
         let known: BTreeMap<&str, &ChildRecord> = before.into_iter().flat_map(Self::children).collect();
         let record = |child: &Child| match known.get(child.name.as_str()) {
@@ -46,7 +46,8 @@ impl LoadedConnection {
     }
 }
 
-/// CAs by their DER, with how many connections name each: many connections name few.
+/// CAs by their DER, each with the number of connections that name it: many connections name few
+/// CAs.
 #[derive(Debug, Default)]
 struct NamedCas(BTreeMap<Vec<u8>, (Certificate, usize)>);
 
@@ -69,7 +70,7 @@ impl NamedCas {
 }
 
 impl Connections {
-    /// Adds a connection in the place of one of the same name, which is returned.
+    /// Loads a connection in place of one of the same name, which is returned.
     pub(crate) fn load(
         &mut self,
         now: Time,
@@ -86,7 +87,7 @@ impl Connections {
         Ok(before.map(|before| before.connection))
     }
 
-    /// Takes the connection of that name out.
+    /// Removes the connection of this name.
     pub(crate) fn unload(&mut self, name: &str) -> Option<Arc<Connection>> {
         self.take(name).map(|loaded| loaded.connection)
     }
@@ -100,20 +101,20 @@ impl Connections {
         Some(loaded)
     }
 
-    /// What is remembered of the children of a connection, in the order of the configuration.
+    /// The records of a connection's children, in the order of the configuration.
     pub(crate) fn records(&self, connection: &str) -> impl Iterator<Item = (&Child, &ChildRecord)> {
         let loaded = self.by_name.get(connection).into_iter();
         loaded.flat_map(|loaded| loaded.connection.children.iter().zip(&loaded.records))
     }
 
-    /// What is remembered of a child, if it is configured.
+    /// The record of a child, if it is configured.
     pub(crate) fn record_mut(&mut self, connection: &str, child: &str) -> Option<&mut ChildRecord> {
         let LoadedConnection { connection, records } = self.by_name.get_mut(connection)?;
         let place = connection.children.iter().position(|configured| configured.name == child)?;
         records.get_mut(place)
     }
 
-    /// A child of a connection has a trap from now on, or none.
+    /// Sets or removes the trap of a child.
     pub(crate) fn set_trap(&mut self, connection: &str, child: &str, trap: bool) {
         let Some(loaded) = self.by_name.get_mut(connection) else { return };
         let mut after = Connection::clone(&loaded.connection);
@@ -123,7 +124,7 @@ impl Connections {
         loaded.connection = Arc::new(after);
     }
 
-    /// A name of a connection stands for these addresses from now on.
+    /// Sets the addresses of a connection's DNS name.
     pub(crate) fn readdress(&mut self, connection: &str, name: &str, addrs: &[IpAddr]) {
         let Some(loaded) = self.by_name.get_mut(connection) else { return };
         let mut after = Connection::clone(&loaded.connection);
@@ -154,8 +155,8 @@ impl Connections {
         self.by_name.values().map(|loaded| &loaded.connection)
     }
 
-    /// The connection of a child to negotiate; without a connection's name the first that has such
-    /// a child.
+    /// The connection of a child to negotiate; without a connection's name the first one that has
+    /// such a child.
     pub(crate) fn child(
         &self,
         connection: Option<&str>,
@@ -177,7 +178,7 @@ impl Connections {
         }
     }
 
-    /// How many connections name this very address of a peer.
+    /// Number of connections that name exactly this address of a peer.
     pub(crate) fn naming(&self, remote: IpAddr) -> usize {
         self.remotes.naming(remote)
     }
@@ -187,28 +188,28 @@ impl Connections {
         let possible = self.remotes.with(remote).into_iter().filter_map(|name| self.by_name.get(name));
         let possible = possible.map(|loaded| &loaded.connection);
         let mut found: Vec<_> = possible.filter_map(|c| Some((c.address_fit(local, remote)?, c))).collect();
-        // Stable: among equals the order of names stands.
+        // A stable sort: among equals the order of names stays.
         found.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));
         found.into_iter().map(|(_, c)| c.clone()).collect()
     }
 }
 
-/// Where the peers of a connection are; empty: anywhere. `None`: nowhere, because it has none, or
-/// none of its names is resolved.
+/// The address ranges of a connection's peers; empty: any. `None` if it has no peers, or none of
+/// its names is resolved.
 fn peers(connection: &Connection) -> Option<Vec<AddrRange>> {
     let hosts = connection.remote_hosts();
     let addrs: Vec<AddrRange> = hosts.ranges().collect();
     (connection.has_peers() && (hosts.is_any() || !addrs.is_empty())).then_some(addrs)
 }
 
-/// Finds what would keep the connection from being used.
+/// Checks that the connection can be used.
 pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
     let empty = |connection: String, what| Err(LoadError::Empty { connection, what });
     let lacks = |p: &IkeProposal| p.encryption.is_empty() || p.prf.is_empty() || p.ke.is_empty();
     if connection.proposals.is_empty() || connection.proposals.iter().any(lacks) {
         return empty(connection.name.clone(), "proposals, or a kind of algorithm in one,");
     }
-    // An AEAD has no integrity algorithm beside it, any other cipher needs one (RFC 5282 §8, RFC
+    // An AEAD has no separate integrity algorithm, any other cipher needs one (RFC 5282 §8, RFC
     // 7296 §3.3).
     let unfit = |p: &IkeProposal| p.encryption.iter().any(|e| e.is_aead() != p.integrity.is_empty());
     if connection.proposals.iter().any(unfit) {
@@ -251,17 +252,17 @@ pub(crate) fn check(connection: &Connection) -> Result<(), LoadError> {
 }
 
 impl Connection {
-    /// The child of that name.
+    /// The child of this name.
     pub(crate) fn child(&self, name: &str) -> Option<&Child> {
         self.children.iter().find(|c| c.name == name)
     }
 
-    /// True if it has a child of that name, and one that has SAs.
+    /// True if it has a child of this name, with SAs.
     pub(crate) fn has_sas(&self, child: &str) -> bool {
         self.child(child).is_some_and(|child| child.mode.is_negotiated())
     }
 
-    /// From there to there, by the ports of the connection.
+    /// The path between these addresses, with the ports of the connection.
     pub(crate) fn path(&self, local: IpAddr, remote: IpAddr) -> Path {
         Path {
             local: SocketAddr::new(local, self.local_port),
@@ -269,19 +270,19 @@ impl Connection {
         }
     }
 
-    /// Where to initiate to: the first single address.
+    /// The address to initiate to: the first single one.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         self.remote_hosts().singles().next()
     }
 
-    /// True if the peer of the child is whatever host a packet is for: that can be told in
-    /// transport mode alone.
+    /// True if the peer of the child is whatever host a packet is for, which is possible only in
+    /// transport mode.
     pub fn takes_anybody(&self, child: &Child) -> bool {
         child.mode == ChildMode::Transport && !self.remote_hosts().has_single()
     }
 
-    /// The child as it is offered to that peer. Where a trap takes anybody, the peer has in its
-    /// selectors its own address alone.
+    /// The child as offered to this peer. If a trap takes any host, the peer's selectors are its
+    /// own address only.
     pub(crate) fn offered(&self, child: &Child, peer: IpAddr) -> Child {
         let mut offered = child.clone();
         if !self.takes_anybody(child) || !child.start_action.traps() {
@@ -295,7 +296,7 @@ impl Connection {
             }
             true
         });
-        // An SA of a peer that came by itself may be for other addresses, as a tunnel.
+        // An SA that the peer initiated may be a tunnel for other addresses.
         if offered.remote_ts.is_empty() { child.clone() } else { offered }
     }
 
@@ -314,7 +315,7 @@ impl Connection {
 }
 
 impl Connections {
-    /// A child has a Child SA.
+    /// A child has got a Child SA.
     pub(crate) fn note_child_up(&mut self, now: Time, connection: &str, child: &str) {
         if let Some(record) = self.record_mut(connection, child) {
             record.came_up(now);
@@ -327,20 +328,20 @@ impl Connections {
             return;
         };
         record.went_down(now);
-        // The peer that began anew is up again with its new IKE SA.
+        // The peer that started again is up with its new IKE SA.
         if *reason != Reason::Replaced {
             record.failed(now, reason.to_string());
         }
     }
 
-    /// This node goes on with the children of an IKE SA.
+    /// This node continues with the children of an IKE SA.
     pub(crate) fn note_children_here(&mut self, sa: &IkeSa) {
         for child in sa.children.iter().filter(|child| child.is_up()) {
             self.note_child_up(child.installed, &sa.connection, &child.name);
         }
     }
 
-    /// Another node goes on with the children of an IKE SA.
+    /// Another node continues with the children of an IKE SA.
     pub(crate) fn note_children_elsewhere(&mut self, now: Time, sa: &IkeSa) {
         for child in &sa.children {
             if let Some(record) = self.record_mut(&sa.connection, &child.name) {
@@ -349,7 +350,7 @@ impl Connections {
         }
     }
 
-    /// Something that was tried for a child came to nothing.
+    /// An attempt for a child has failed.
     pub(crate) fn note_failure(&mut self, now: Time, connection: &str, child: &str, why: String) {
         if let Some(record) = self.record_mut(connection, child) {
             record.failed(now, why);

@@ -1,4 +1,4 @@
-//! What has proved who a peer is, and does not any more.
+//! Distrust: proofs of a peer's identity that are not valid any more.
 
 use crate::config::{Connection, Identity, SharedSecret};
 use crate::environment::Environment;
@@ -25,8 +25,8 @@ pub(crate) fn load_secret(env: &mut Environment, secret: SharedSecret) {
     }
 }
 
-/// The IKE SAs for which that is the shared key. Those of its owners are found without a walk
-/// through all.
+/// The IKE SAs that were authenticated with this shared key. Those of its owners are found
+/// without a walk through all.
 fn proven_by(env: &Environment, name: &str, owners: &[Identity]) -> Vec<IkeSaId> {
     let is_by_it = |sa: &&IkeSa| {
         let found = env.loaded.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref());
@@ -72,8 +72,8 @@ impl Loaded {
 }
 
 impl Environment {
-    /// Both sides have to prove again who they are before the IKE SA ends, and new keys do not put
-    /// that off.
+    /// Both sides must authenticate again before the IKE SA ends; a rekeying does not postpone
+    /// that.
     fn distrust(&mut self, sa: &mut IkeSa) {
         self.commit(sa);
         if !sa.keeps_its_end() {
@@ -82,7 +82,7 @@ impl Environment {
         self.reauthenticate_before_end(sa);
     }
 
-    /// Another IKE SA is tried before that one ends, where it is.
+    /// Schedules a reauthentication before the IKE SA ends, on the node that owns it.
     pub(crate) fn reauthenticate_before_end(&self, sa: &mut IkeSa) {
         let over =
             self.loaded.known_connection(&sa.connection).map_or(0, |connection| connection.lifetime.over);

@@ -1,12 +1,12 @@
 //! Counters of exchanges under charon's names: of the whole endpoint, and of each connection.
 //!
-//! As in charon a message counts once, when it is made or understood: repetitions do not, and what
-//! belongs to no connection yet counts for the endpoint alone.
+//! As with charon, a message counts once, when it is made or understood: repetitions do not count,
+//! and a message that belongs to no connection yet counts for the endpoint only.
 
 use crate::message::ExchangeType;
 use std::collections::BTreeMap;
 
-/// What is counted.
+/// The counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExchangeCounter {
     /// IKE SAs rekeyed by us.
@@ -63,7 +63,7 @@ pub(crate) enum Counted {
 }
 
 impl ExchangeCounter {
-    /// Everything that is counted, in charon's order.
+    /// All counters, in charon's order.
     pub const ALL: [Self; 21] = [
         Self::IkeRekeyInit,
         Self::IkeRekeyResp,
@@ -166,8 +166,8 @@ impl ExchangeCounters {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchanges {
     total: ExchangeCounters,
-    /// Only of what has been authenticated or initiated: the names are the operator's, so their
-    /// number is bounded.
+    /// Only of connections that have been authenticated or initiated: the names are the operator's,
+    /// so their number is bounded.
     connections: BTreeMap<String, ExchangeCounters>,
 }
 
@@ -182,27 +182,27 @@ impl Exchanges {
         self.connections.get(connection)
     }
 
-    /// Sets those of the whole endpoint back to zero; those of connections stay.
+    /// Resets the counters of the whole endpoint; those of connections stay.
     pub fn reset_total(&mut self) {
         self.total = ExchangeCounters::default();
     }
 
-    /// Forgets those of one connection, if there are any.
+    /// Removes the counters of one connection.
     pub fn reset_connection(&mut self, connection: &str) {
         self.connections.remove(connection);
     }
 
-    /// Forgets those of all connections; those of the whole endpoint stay.
+    /// Removes the counters of all connections; those of the whole endpoint stay.
     pub fn reset_connections(&mut self) {
         self.connections.clear();
     }
 
-    /// Of every connection for which anything has been counted.
+    /// The counters of every connection that has any.
     pub fn connections(&self) -> impl Iterator<Item = (&str, &ExchangeCounters)> {
         self.connections.iter().map(|(name, counters)| (name.as_str(), counters))
     }
 
-    /// Something happened, to an IKE SA of that connection or to none that is known.
+    /// Counts an event of an IKE SA of this connection, or of none that is known.
     pub fn count(&mut self, connection: Option<&str>, counter: ExchangeCounter) {
         self.total.count(counter);
         let Some(name) = connection else { return };

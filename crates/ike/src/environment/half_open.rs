@@ -1,12 +1,11 @@
-//! How many half-open IKE SAs there are, altogether, by source and by network, and what that means
-//! for a new one. One that failed in IKE_AUTH counts until it is forgotten: it takes up as much
-//! room.
+//! Limits on half-open IKE SAs: all, by source and by network. One that failed in IKE_AUTH counts
+//! until it is forgotten, because it takes as much memory.
 //!
-//! A source that is full is refused, which also bounds the key exchanges that it makes us compute.
-//! Where everything is full, a network that has more than its part is refused too, and any other
-//! newcomer takes the place of the oldest IKE SA of the largest network: an honest peer leaves
-//! within a round trip, so the oldest are those that never meant to. Peers whose address a
-//! connection names are counted apart, and strangers leave room for them.
+//! A source at its limit is refused, which also bounds the key exchanges that it makes us compute.
+//! If all room is used, a network with more than its part is refused too, and any other newcomer
+//! displaces the oldest IKE SA of the largest network: an honest peer leaves within a round trip,
+//! so the oldest are those that never meant to. Peers whose address a connection names are counted
+//! separately, and strangers leave room for them.
 
 use crate::endpoint::EndpointConfig;
 use crate::environment::Environment;
@@ -23,13 +22,13 @@ pub(crate) struct HalfOpens {
     strangers: Group,
     /// Peers whose address a connection names.
     named: Group,
-    /// What each IKE SA was counted as: connections may change before it leaves.
+    /// The claimant of each IKE SA when it was counted: connections may change before it leaves.
     claimants: BTreeMap<IkeSaId, Claimant>,
     refused: Refused,
 }
 
-/// Requests that led to no IKE SA at all, in this second and, by halves, before it. They too take a
-/// look at the connections.
+/// Requests in this second that led to no IKE SA, and those before it with half the weight a
+/// second. They too search the connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
     second: u64,
@@ -47,16 +46,17 @@ impl Refused {
     }
 }
 
-/// The peer that a half-open IKE SA counts against.
+/// The peer against which a half-open IKE SA counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claimant {
     pub(crate) source: HalfOpenSource,
-    /// Connections whose `remote_addrs` name this very address.
+    /// Number of connections whose `remote_addrs` name exactly this address.
     pub(crate) connections: usize,
 }
 
 impl Claimant {
-    /// True for a peer that a connection names. An address that may be forged is nobody's.
+    /// True for a peer that a connection names. An address that may be forged counts as a
+    /// stranger's.
     pub(crate) fn is_named(self) -> bool {
         self.source.proven && self.connections > 0
     }
@@ -67,7 +67,7 @@ impl Claimant {
     }
 }
 
-/// What an address is counted by.
+/// The keys by which an address is counted.
 #[derive(Clone, Copy)]
 struct CountingKeys {
     source: IpAddr,
@@ -79,7 +79,7 @@ impl CountingKeys {
         Self { source: addr, network: addr }
     }
 
-    /// A host can take any address of its IPv6 /64, and most sites have a /56, some a /48, for the
+    /// A host can use any address of its IPv6 /64, and most sites get a /56, some a /48, for the
     /// asking.
     fn of_stranger(addr: IpAddr) -> Self {
         match addr {
@@ -113,24 +113,24 @@ impl Counts {
     }
 }
 
-/// Half-open IKE SAs that compete with one another for room.
+/// Half-open IKE SAs that compete for the same room.
 #[derive(Clone, Debug, Default)]
 struct Group {
     total: usize,
     sources: BTreeMap<IpAddr, Counts>,
     networks: BTreeMap<IpAddr, Network>,
-    /// A rank for each network that has an IKE SA.
+    /// A rank for each network with an IKE SA.
     ranks: BTreeSet<Rank>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Network {
     counts: Counts,
-    /// By age: numbers grow. Computations that lead to an IKE SA have none.
+    /// By age, because numbers grow. Computations that lead to an IKE SA have none.
     sas: BTreeSet<IkeSaId>,
 }
 
-/// Orders networks by size, among equals by the age of the oldest IKE SA.
+/// Orders networks by size, and equal ones by the age of the oldest IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     size: usize,
@@ -199,7 +199,7 @@ impl Group {
     }
 }
 
-/// What to do with a request for a new IKE SA.
+/// The decision on a request for a new IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     Admit,
@@ -207,7 +207,7 @@ pub(crate) enum Admission {
     Refuse(Discard),
 }
 
-/// Whether one more can be half open.
+/// Whether one more half-open IKE SA is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     Free,
@@ -215,16 +215,16 @@ enum Room {
     None,
 }
 
-/// How much of a limit strangers may take up. The rest is for peers that connections name.
+/// The part of a limit that strangers may use. The rest is for peers that connections name.
 pub(super) fn of_strangers(limit: usize) -> usize {
     limit.saturating_sub(limit / 4)
 }
 
 impl HalfOpens {
-    /// Decides about a request.
+    /// Decides on a request.
     ///
-    /// Requests without a cookie may be forged. They count towards the demand for cookies only, so
-    /// that nobody can use up another's shard of the limit, and they take nobody's place.
+    /// Requests without a cookie may be forged. They count only towards the demand for cookies, so
+    /// that nobody can use up another's part of the limit, and they displace nobody.
     pub(crate) fn admit(&self, config: &EndpointConfig, now: Time, claimant: Claimant) -> Admission {
         let (keys, limit) = (claimant.keys(), config.source_half_open_limit);
         let room = self.room(config, claimant);
@@ -238,8 +238,8 @@ impl HalfOpens {
         let crowded = if claimant.is_named() {
             self.named.source(keys).proven >= limit.max(claimant.connections)
         } else {
-            // Behind one network there may be many honest peers (carrier NAT): while there is room,
-            // its size is no reason to refuse one more.
+            // One network may have many honest peers (carrier NAT): while there is room, its size
+            // is no reason to refuse one more.
             let network_is_full = || self.strangers.network(keys).proven >= config.network_half_open_limit;
             self.strangers.source(keys).proven >= limit || room != Room::Free && network_is_full()
         };
@@ -260,7 +260,7 @@ impl HalfOpens {
         self.strangers.first_to_go().or_else(named).map_or(Room::None, Room::InPlaceOf)
     }
 
-    /// A request was answered without an IKE SA, and not with the demand for a cookie.
+    /// A request was answered without an IKE SA, and without a demand for a cookie.
     pub(crate) fn refused(&mut self, now: Time) {
         self.refused.enter(now);
     }
@@ -269,26 +269,26 @@ impl HalfOpens {
         self.strangers.total.saturating_add(self.named.total)
     }
 
-    /// An IKE SA is half open.
+    /// An IKE SA has become half-open.
     pub(crate) fn enter(&mut self, id: IkeSaId, claimant: Claimant) {
         self.leave(id);
         self.claimants.insert(id, claimant);
         self.group(claimant).enter(claimant, Some(id));
     }
 
-    /// An IKE SA is no longer half open, if it was.
+    /// An IKE SA is not half-open any more, if it was.
     pub(crate) fn leave(&mut self, id: IkeSaId) {
         if let Some(claimant) = self.claimants.remove(&id) {
             self.group(claimant).leave(claimant, Some(id));
         }
     }
 
-    /// What leads to an IKE SA is being computed.
+    /// A computation that leads to an IKE SA has begun.
     pub(super) fn begin(&mut self, claimant: Claimant) {
         self.group(claimant).enter(claimant, None);
     }
 
-    /// It is no longer being computed.
+    /// Such a computation has ended.
     pub(super) fn end(&mut self, claimant: Claimant) {
         self.group(claimant).leave(claimant, None);
     }
@@ -303,7 +303,7 @@ impl Environment {
         Claimant { source, connections: self.loaded.connections.naming(source.addr) }
     }
 
-    /// Sees to it that one more can be half open. False: it cannot.
+    /// Makes room for one more half-open IKE SA. Returns false if that is impossible.
     pub(super) fn make_room(&mut self, now: Time, claimant: Claimant) -> bool {
         match self.half_opens.room(&self.config, claimant) {
             Room::Free => true,

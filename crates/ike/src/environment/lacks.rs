@@ -1,12 +1,12 @@
-//! What keeps a loaded connection from working, or soon will: secrets, private keys, certificates
-//! of our own.
+//! Missing credentials of loaded connections, now or soon: secrets, private keys, certificates of
+//! our own.
 
 use crate::cert::{Candidate, Certificate};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth};
 use crate::environment::loaded::Loaded;
 use crate::output::{Time, UnixTime};
 
-/// How long before its end our own certificate is warned of, in seconds: 30 days.
+/// How long before its end our own certificate is reported, in seconds: 30 days.
 const NEAR_END: u64 = 30 * DAY;
 const DAY: u64 = 24 * 60 * 60;
 
@@ -28,7 +28,7 @@ impl Loaded {
         }
         for (number, remote) in connection.remote_rounds().enumerate() {
             let local = connection.local_beside(number);
-            // A key that both use is missed once.
+            // A key that both use is reported once.
             let is_told = local.method == AuthMethod::Psk && connection.local_round(number).is_some();
             if remote.method == AuthMethod::Psk && !is_told {
                 lacks.extend(self.lack_of_secret(&connection, local, remote));
@@ -50,7 +50,7 @@ impl Loaded {
         let named = remote.name();
         let remote = named.cloned().or_else(|| connection.peer_address().map(Identity::Addr));
         let locals = self.local_identities(connection, local);
-        // Which secret it takes is known when both ends are.
+        // The needed secret is known once both ends are.
         let (false, Some(remote)) = (locals.is_empty(), remote) else {
             let none = !self.secrets.has_ike();
             return none.then(|| "no secret is loaded: load one of type ike".to_owned());
@@ -85,7 +85,7 @@ impl Loaded {
         })
     }
 
-    /// Who we may say that we are.
+    /// The identities that we may use.
     fn local_identities(&self, connection: &Connection, local: &LocalAuth) -> Vec<Identity> {
         if let Some(id) = local.identity() {
             return vec![id];
@@ -96,11 +96,11 @@ impl Loaded {
     }
 }
 
-/// Why our own certificate is of no use to a peer, or will soon be of none.
+/// Why our own certificate is useless to a peer, or will soon be.
 fn trouble_with(certificate: &Certificate, now: UnixTime) -> Option<String> {
     let subject = certificate.subject();
     if let Some(why) = certificate.out_of_date(now) {
-        return Some(format!("our certificate '{subject}' counts nowhere: {why}"));
+        return Some(format!("our certificate '{subject}' is not valid: {why}"));
     }
     let (end, left) = (certificate.not_after(), certificate.not_after().0.saturating_sub(now.0));
     (left < NEAR_END).then(|| format!("our certificate '{subject}' ends in {} days, at {end}", left / DAY))

@@ -1,5 +1,4 @@
-//! What was loaded: connections, and what both sides prove by who they are; and what the host has
-//! told of itself.
+//! Loaded configuration: connections, credentials, and what the host has reported about itself.
 
 use crate::cert::{Certificate, Credentials};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SharedSecret};
@@ -17,19 +16,19 @@ use std::sync::Arc;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::AddrRange;
 
-/// All that operators and the host have told the endpoint, and that no exchange changes.
+/// Everything that operators and the host have given the endpoint, and that no exchange changes.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) connections: Connections,
-    /// Connections that were unloaded, while there are SAs that they made.
+    /// Connections that were unloaded while SAs of theirs exist.
     pub(crate) former: BTreeMap<String, Arc<Connection>>,
     pub(crate) secrets: Secrets,
-    /// Jobs share it: a handshake is judged by what was loaded when it came to that.
+    /// Jobs share it: a handshake is judged by what was loaded at that time.
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) local_addrs: Vec<IpAddr>,
     /// See [`Endpoint::set_reserved_addresses`](crate::endpoint::Endpoint::set_reserved_addresses).
     pub(crate) reserved: Vec<AddrRange>,
-    /// The time of day when the host told it, and what its clock said then.
+    /// The time of day as the host last set it, and the clock at that moment.
     pub(crate) clock: (UnixTime, Time),
 }
 
@@ -42,7 +41,8 @@ impl Loaded {
         }
     }
 
-    /// All CAs. Those that a connection names are loaded with it, for all, as with charon.
+    /// All CAs. A CA that a connection names is loaded with it, for all connections, as with
+    /// charon.
     pub(crate) fn cas(&self) -> Vec<&Certificate> {
         self.credentials.cas().chain(self.connections.cas()).collect()
     }
@@ -53,10 +53,10 @@ impl Loaded {
         connections.iter().all(is_current)
     }
 
-    /// The shared key between us and the peer as configured, before it has said who it is.
+    /// The shared key between us and the peer as configured, before the peer has sent its identity.
     pub(crate) fn key_to(&self, local: &LocalAuth, remote: &RemoteAuth, path: Path) -> Option<&SharedSecret> {
         let local = local_identity(local, path);
-        // A peer without a configured identity is most likely known by its address.
+        // A peer without a configured identity most likely uses its address.
         let by_addr = Identity::Addr(path.remote.ip());
         let named = remote.name();
         let remote = named.unwrap_or(&by_addr);
@@ -65,8 +65,8 @@ impl Loaded {
             .or_else(|| named.is_none().then(|| self.secrets.find(Some(&local), None))?)
     }
 
-    /// By which method we have nothing to prove ourselves with, as far as that can be told before
-    /// the peer has said who it is. `None`: every round of ours can be proven.
+    /// The method for which we have no credentials, as far as that is known before the peer has
+    /// sent its identity. `None`: every round of ours can be authenticated.
     pub(crate) fn cannot_prove(&self, connection: &Connection, path: Path) -> Option<AuthMethod> {
         let can = |number: usize, local: &LocalAuth| match local.method {
             AuthMethod::Psk => self.key_to(local, connection.remote_beside(number), path).is_some(),
@@ -83,20 +83,20 @@ impl Loaded {
         connection.ppk.id.as_ref().is_some_and(|id| self.secrets.ppk(IdPayload::from(id).data()).is_some())
     }
 
-    /// True if a new Child SA of the same name carries what this one does, or some of it; or if
-    /// nothing of that is configured any more, so that any is as good.
+    /// True if a new Child SA of the same name carries all or a part of this one's traffic; or if
+    /// none of it is configured any more, so that any new one counts.
     pub(crate) fn is_displaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
         let overlaps = Selectors::of(&old.params).narrow(&Selectors::of(new)).is_some();
         overlaps || old.outdated.is_some() && self.still_configured(sa, old).is_none()
     }
 
-    /// True if nothing is left for it beside such a one.
+    /// True if nothing is left for the old Child SA beside such a new one.
     pub(crate) fn is_replaced_by(&self, sa: &IkeSa, old: &ChildSa, new: &ChildSaParams) -> bool {
         let outdated = old.outdated.is_some() && self.is_displaced_by(sa, old, new);
         outdated || Selectors::of(&old.params).within(&Selectors::of(new))
     }
 
-    /// What a Child SA carries of what is configured for its child now.
+    /// The part of a Child SA's traffic that is still configured for its child.
     pub(crate) fn still_configured(&self, sa: &IkeSa, child: &ChildSa) -> Option<Selectors> {
         let connection = self.connections.find(&sa.connection)?;
         let configured = connection.child(&child.name)?;
@@ -104,22 +104,21 @@ impl Loaded {
         configured.narrow(&Selectors::of(&child.params))
     }
 
-    /// True if the connection of an IKE SA has room for that path, or only a port is another.
+    /// True if the connection of an IKE SA allows this path, or only a port differs.
     pub(crate) fn takes_at(&self, sa: &IkeSa, path: Path) -> bool {
         let fit = |connection: &Connection| connection.address_fit(path.local.ip(), path.remote.ip());
         Ends::from(path) == Ends::from(sa.path)
             || self.known_connection(&sa.connection).and_then(fit).is_some()
     }
 
-    /// True if the peer could not have the name any more that it has in this IKE SA.
+    /// True if the peer's identity in this IKE SA is not allowed any more.
     pub(crate) fn is_renamed(&self, sa: &IkeSa) -> bool {
         let expected =
             self.connections.find(&sa.connection).and_then(|found| found.last_remote().id.as_ref());
         sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
     }
 
-    /// True if what has proved who the peer is proves nothing any more: the shared key or the CA is
-    /// gone.
+    /// True if the peer's proof of identity is void: its shared key or CA is gone.
     pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
         let Some(connection) = self.known_connection(&sa.connection) else { return false };
         if self.earlier_keys(connection, sa.path).any(|key| key.is_none()) {
@@ -165,7 +164,7 @@ impl Loaded {
         UnixTime(told.saturating_add(now.since(when).as_secs()))
     }
 
-    /// From which of our addresses to which of the peer's a connection begins.
+    /// The path on which a connection is initiated.
     pub(crate) fn initial_path(&self, connection: &Connection) -> Result<Path, InitiateError> {
         let hosts = connection.remote_hosts();
         let first = hosts.singles().next().ok_or_else(|| match hosts.has_single() {
@@ -180,8 +179,8 @@ impl Loaded {
         Ok(connection.path(local, remote))
     }
 
-    /// From where to where an attempt begins once more. A peer whose address the connection does
-    /// not say is where it was looked for before.
+    /// The path on which an attempt begins again. If the connection does not give the peer's
+    /// address, it is the former one.
     pub(crate) fn path_again(&self, connection: &Connection, sa: &IkeSa) -> Result<Path, InitiateError> {
         if connection.remote_hosts().has_single() {
             return self.initial_path(connection);
@@ -189,9 +188,8 @@ impl Loaded {
         Ok(connection.path(sa.path.local.ip(), sa.path.remote.ip()))
     }
 
-    /// The first address that the connection names and the host has, else the host's first that it
-    /// allows. If the host has none of them, the first named all the same: that it cannot be used
-    /// will show.
+    /// The first address that the connection names and the host has; else the host's first that it
+    /// allows. If the host has none of them, the first named one: that it cannot be used will show.
     fn address_towards(&self, connection: &Connection, peer: IpAddr) -> Option<IpAddr> {
         let hosts = connection.local_hosts();
         let allowed = self.local_addrs.iter().copied().filter(|addr| hosts.contains(*addr));
@@ -199,8 +197,7 @@ impl Loaded {
         present.chain(allowed).chain(hosts.singles()).find(|addr| addr.is_ipv4() == peer.is_ipv4())
     }
 
-    /// The connection of that name: as it is, or as it was, if it was unloaded and there are SAs
-    /// that it made.
+    /// The connection of this name: the loaded one, or the unloaded one if SAs of it exist.
     pub(crate) fn known_connection(&self, name: &str) -> Option<&Connection> {
         self.connections.find(name).or_else(|| self.former.get(name).map(|former| &**former))
     }

@@ -1,4 +1,4 @@
-//! One line a reason and second for what strangers can cause, so that they cannot fill the log.
+//! Rate limits of log lines that strangers can cause: one line a reason and second.
 
 use super::stats::Discard;
 use super::table::hash;
@@ -6,8 +6,8 @@ use crate::output::Time;
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Refusals told apart by what they say: the misconfigured peer must not hide behind one that
-/// guesses keys.
+/// Bound on the refusals that are told apart by their text: a misconfigured peer must not hide
+/// behind one that guesses keys.
 const TEXTS: usize = 16;
 
 /// When each reason was last logged, and how many lines were left out since.
@@ -36,13 +36,13 @@ impl Slot {
 }
 
 impl LogLimit {
-    /// `Some` if a line may be logged now, with the number of those that were left out before it.
+    /// `Some` if a line may be logged now, with the number of lines that were left out before it.
     pub(crate) fn admit(&mut self, now: Time, reason: Discard) -> Option<u64> {
         self.reasons.get_mut(reason as usize)?.admit(now)
     }
 
-    /// The same for an initiator that is refused, where each text counts for itself. When a second
-    /// has brought too many, which a stranger can see to, the others share one line.
+    /// [`Self::admit`] for a refused initiator, where each text counts separately. If a second has
+    /// brought too many texts, which a stranger can arrange, the others share one line.
     pub(crate) fn admit_refusal(&mut self, now: Time, why: &str) -> Option<u64> {
         let hash = hash(&why);
         if let Some((_, slot)) = self.texts.iter_mut().find(|(text, _)| *text == hash) {
@@ -61,8 +61,8 @@ impl LogLimit {
     }
 }
 
-/// At most so many answers a second to messages of unknown IKE SAs and versions, to all together
-/// (RFC 7296 §2.21.4).
+/// Rate limit of all answers to messages of unknown IKE SAs and versions together (RFC 7296
+/// §2.21.4).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnswerLimit {
     second: u64,

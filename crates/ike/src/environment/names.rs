@@ -1,8 +1,8 @@
-//! DNS names in the place of addresses. The host resolves them: when a connection is loaded, before
-//! each initiation, and now and then, so that a peer is known by its name when it comes.
+//! DNS names in place of addresses. The host resolves them when a connection is loaded, before each
+//! initiation, and now and then, so that the address of an incoming peer is recognised.
 //!
-//! A name that has no address yet is nobody. One that cannot be resolved any more keeps the
-//! addresses that it had.
+//! A name without an address matches no peer. A name that cannot be resolved any more keeps its
+//! former addresses.
 
 use crate::alloc::Home;
 use crate::config::Connection;
@@ -17,16 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::IpAddr;
 
-/// Addresses of a name that are used; more are left out.
+/// Bound on the addresses of a name; more are ignored.
 const MAX_ADDRS: usize = 16;
 
-/// All names, and who waits for them.
+/// All names, and the initiations that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<String, Known>,
-    /// When each is to be resolved again, while it is not being resolved.
+    /// When each name is resolved again, unless that is under way.
     due: BTreeSet<(Time, String)>,
-    /// To be handed to the host.
+    /// Names to be handed to the host.
     wanted: Vec<String>,
     /// Initiations that wait for names.
     waiting: Vec<Waiting>,
@@ -37,9 +37,9 @@ pub(crate) struct Names {
 struct Known {
     connections: BTreeSet<String>,
     addrs: Vec<IpAddr>,
-    /// The host is at it.
+    /// True if the host is resolving it.
     asked: bool,
-    /// An initiation has asked for it.
+    /// True if an initiation has asked for it.
     initiates: bool,
     /// The last resolution failed.
     failed: bool,
@@ -56,12 +56,12 @@ struct Waiting {
 }
 
 impl Names {
-    /// When a name is to be resolved again.
+    /// When a name is resolved again.
     pub(crate) fn next(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Asks for what is due.
+    /// Requests the resolution of names that are due.
     pub(crate) fn run(&mut self, now: Time) {
         while self.due.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, name)) = self.due.pop_first()
@@ -78,7 +78,7 @@ impl Names {
         }
     }
 
-    /// A connection has these names now, and they are asked for. `before`: what it was.
+    /// Requests the names of a connection. `before`: the former connection.
     pub(crate) fn follow(&mut self, before: Option<&Connection>, connection: &Connection) {
         let names = host_names(connection);
         if let Some(before) = before {
@@ -98,7 +98,7 @@ impl Names {
     fn leave(&mut self, connection: &str, name: &str) {
         let Some(known) = self.known.get_mut(name) else { return };
         known.connections.remove(connection);
-        // What is being resolved has its answer to come.
+        // The answer for a name that is being resolved is still to come.
         if known.connections.is_empty() && !known.asked {
             self.due.remove(&(known.due, name.to_owned()));
             self.known.remove(name);
@@ -113,7 +113,7 @@ impl Names {
         }
     }
 
-    /// The initiation goes on when all names of its connection have been looked up.
+    /// Has the initiation wait until all names of its connection have been looked up.
     pub(crate) fn wait(&mut self, ike: IkeSaId, connection: &Connection, child: &str) {
         self.look_names_up(connection);
         self.waiting.push(Waiting {
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// A name has been resolved. Gives the connections whose addresses have changed by that.
+/// A name was resolved. Returns the connections whose addresses have changed.
 pub(crate) fn resolved<E: Display>(
     env: &mut Environment,
     now: Time,
@@ -169,7 +169,7 @@ pub(crate) fn resolved<E: Display>(
             readdress(env, now, name, &addrs, &changed);
         }
         Ok(_) => {}
-        // What goes on failing is said once, and whenever it keeps a tunnel from coming up.
+        // A lasting failure is logged once, and whenever it stops an initiation.
         Err(why) if initiates || !failed => {
             for connection in &connections {
                 env.effects.log_connection(connection, FAILURE, format!("cannot resolve {name}: {why}"));
@@ -194,7 +194,7 @@ fn readdress(env: &mut Environment, now: Time, name: &str, addrs: &[IpAddr], con
     }
 }
 
-/// What is at looking for the peer where it is no longer begins again.
+/// Begins an attempt again that looks for the peer at an old address.
 fn begin_at_new_address(env: &mut Environment, now: Time, name: &str) {
     let Some(connection) = env.loaded.connections.get(name) else { return };
     let hosts = connection.remote_hosts();
@@ -211,7 +211,7 @@ fn begin_at_new_address(env: &mut Environment, now: Time, name: &str) {
     }
 }
 
-/// Goes on with the initiations that have waited for that name and for no other.
+/// Continues the initiations that waited for this name and no other.
 fn go_on_with_name(env: &mut Environment, now: Time, name: &str) {
     for waiting in &mut env.names.waiting {
         waiting.names.remove(name);
@@ -246,8 +246,8 @@ fn begin_resolved(
 }
 
 impl Names {
-    /// An attempt goes on at once with what is known; should its names have other addresses now, it
-    /// begins again there.
+    /// Looks the names of an attempt up again. It goes on at once with the known addresses; if they
+    /// change, it begins again there.
     pub(crate) fn look_names_up(&mut self, connection: &Connection) {
         for host in connection.names.iter() {
             self.ask(&host.name);
@@ -258,7 +258,7 @@ impl Names {
     }
 }
 
-/// Each once, and none that no host can have.
+/// Each address once, without those that no host can have.
 fn usable(addrs: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut used: Vec<IpAddr> = Vec::new();
     for addr in addrs {

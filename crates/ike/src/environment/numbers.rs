@@ -1,17 +1,16 @@
-//! The numbers that an endpoint gives out: of state changes, of SAs, and of the children of
-//! connections.
+//! The numbers that an endpoint allots: of state changes, of SAs, and of connections' children.
 
 use crate::output::{ChildSaId, CommitId, IkeSaId};
 use std::collections::BTreeMap;
 
-/// The last of each kind.
+/// The last number of each kind.
 #[derive(Default)]
 pub(crate) struct Numbers {
     pub(crate) commit: CommitId,
     pub(crate) last_ike: u64,
     pub(crate) last_child: u64,
-    /// By connection, then by child, in order: most have one, for which a tree would take room for
-    /// eleven.
+    /// By connection, then by child, in order: most have one child, for which a tree would take
+    /// room for eleven.
     reqids: BTreeMap<String, Vec<(String, u32)>>,
     last_reqid: u32,
 }
@@ -27,7 +26,7 @@ impl Numbers {
         ChildSaId(self.last_child)
     }
 
-    /// The number that all SAs of a child shard.
+    /// The number that all SAs of a child share.
     pub(crate) fn reqid(&mut self, connection: &str, child: &str) -> u32 {
         if let Some(children) = self.reqids.get(connection)
             && let Ok(at) = place_of(children, child)
@@ -39,7 +38,7 @@ impl Numbers {
         self.keep_reqid(connection, child, next)
     }
 
-    /// Gives a child that number, unless it has one.
+    /// Gives a child this number, unless it has one.
     pub(crate) fn keep_reqid(&mut self, connection: &str, child: &str, reqid: u32) -> u32 {
         self.last_reqid = self.last_reqid.max(reqid);
         let children = self.reqids.entry(connection.to_owned()).or_insert_with(|| Vec::with_capacity(1));
@@ -53,7 +52,7 @@ impl Numbers {
     }
 }
 
-/// Where a child is among those that have a number, or belongs.
+/// The index of a child among those with a number, or where it belongs.
 fn place_of(children: &[(String, u32)], child: &str) -> Result<usize, usize> {
     children.binary_search_by(|(known, _)| known.as_str().cmp(child))
 }

@@ -1,9 +1,9 @@
 //! Pools of virtual addresses and their leases.
 //!
-//! An identity has one lease of a pool with a connection, whichever of its IKE SAs asks, and gets
-//! the same address again when it comes back. With another connection it is another: there another
-//! CA may vouch for the name. Nothing here grows with a pool, only with its leases: a pool may be a
-//! whole IPv6 /64.
+//! An identity has one lease of a pool per connection, whichever of its IKE SAs asks, and gets the
+//! same address again when it comes back. With another connection it is another owner, because
+//! another CA may vouch for the name there. Memory grows with the leases of a pool, not with its
+//! size: a pool may be a whole IPv6 /64.
 
 use crate::config::{Identity, Pool};
 use crate::endpoint::PoolError;
@@ -13,31 +13,31 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that a pool keeps for identities that are not there. Whoever may take any name could
-/// fill the memory otherwise.
+/// Bound on the addresses that a pool keeps for absent identities. A peer that may take any name
+/// could otherwise fill the memory.
 const MAX_OFFLINE: usize = 1 << 16;
 
-/// What an operator sees of a pool.
+/// The status of a pool, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStatus {
     /// `pools.<name>`.
     pub name: String,
-    /// Where it begins.
+    /// The first address.
     pub base: IpAddr,
-    /// Addresses in it; the largest number for more than that.
+    /// Number of addresses; the largest number if there are more.
     pub size: u64,
     /// Leases in use.
     pub online: usize,
-    /// Addresses kept for identities that are not there.
+    /// Addresses kept for absent identities.
     pub offline: usize,
 }
 
-/// What an operator sees of a lease.
+/// The status of a lease, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStatus {
     /// The address.
     pub addr: IpAddr,
-    /// Whose it is.
+    /// The identity that holds it.
     pub identity: Identity,
     /// True while an IKE SA uses it.
     pub online: bool,
@@ -51,22 +51,22 @@ pub struct Pools(BTreeMap<String, Leases>);
 #[derive(Debug)]
 struct Leases {
     pool: Pool,
-    /// Distance from the first address to those that were never handed out in turn; past the end if
-    /// there are none.
+    /// Distance from the first address to the first one that was never assigned in turn; past the
+    /// end if there is none.
     next: Option<u128>,
     by_addr: BTreeMap<IpAddr, Holder>,
     by_owner: BTreeMap<LeaseOwner, IpAddr>,
-    /// Leases without users; the one that lost its last user first stands first.
+    /// Leases without users; the one that has been without users for longest comes first.
     offline: BTreeSet<(u64, IpAddr)>,
     /// Counts leases that went offline.
     turn: u64,
 }
 
-/// Who has a lease.
+/// The owner of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeaseOwner {
     connection: String,
-    /// In canonical form.
+    /// The identity in canonical form.
     identity: Identity,
 }
 
@@ -85,14 +85,14 @@ struct Holder {
     turn: u64,
 }
 
-/// How far a search for an address goes.
+/// The effort of a search for an address.
 #[derive(Clone, Copy)]
 enum Effort {
-    /// What the owner has already.
+    /// The owner's present address.
     Known,
-    /// One that nobody has.
+    /// An address without a lease.
     Free,
-    /// One that is kept for somebody who is not there.
+    /// An address kept for an absent owner.
     Kept,
 }
 
@@ -112,7 +112,7 @@ impl Pools {
         })
     }
 
-    /// Takes a pool in the place of one of the same name. What is in use must stay the same.
+    /// Loads a pool in place of one of the same name. Addresses in use must stay the same.
     pub(crate) fn load(&mut self, pool: Pool) -> Result<(), PoolError> {
         match self.0.entry(pool.name.clone()) {
             Entry::Vacant(entry) => {
@@ -145,7 +145,7 @@ impl Pools {
     }
 
     /// An address of the family of `wanted` from one of the named pools; `wanted` itself if it is
-    /// free. One that the owner does not have yet must be one that `may_lease` allows.
+    /// free. `may_lease` must allow an address that the owner does not have yet.
     pub(crate) fn lease(
         &mut self,
         names: &[String],
@@ -168,7 +168,7 @@ impl Pools {
         None
     }
 
-    /// Why these pools have no address to give, for the log.
+    /// Why these pools have no free address, for the log.
     pub(crate) fn shortage(&self, names: &[String], wanted: &[IpAddr]) -> String {
         let each = names.iter().filter_map(|name| {
             let Some(leases) = self.0.get(name) else { return Some(format!("pool {name} is not loaded")) };
@@ -179,32 +179,32 @@ impl Pools {
         each.collect::<Vec<_>>().join("; ")
     }
 
-    /// An IKE SA has an address from before: nobody else is to get it. False: somebody else has got
+    /// Reserves an address that an IKE SA has from before. Returns false if another owner has got
     /// it.
     pub(crate) fn claim(&mut self, lease: &Lease, owner: &LeaseOwner, ike: IkeSaId) -> bool {
-        // The pool may come later.
+        // The pool may be loaded later.
         let Some(leases) = self.0.get_mut(&lease.pool) else { return true };
         let taken = leases.by_addr.get(&lease.addr);
         let in_use = taken.is_some_and(|holder| holder.owner != *owner && !holder.users.is_empty());
-        // Two SAs that had the same address on different nodes: the first keeps it here.
+        // Of two SAs that had the same address on different nodes, the first keeps it here.
         if leases.pool.addrs.contains(lease.addr) && !in_use {
             leases.give(lease.addr, owner, ike);
         }
         !in_use
     }
 
-    /// Other addresses are this node's to lease: those that were passed before come in turn again.
+    /// This node may lease other addresses now: those that were skipped come in turn again.
     pub(crate) fn begin_again(&mut self) {
         self.0.values_mut().for_each(|leases| leases.next = Some(0));
     }
 
-    /// The addresses of one IKE SA are another's now: nobody gets them in between.
+    /// Moves the addresses of one IKE SA to another, so that no other can get them in between.
     pub(crate) fn hand_on(&mut self, from: IkeSaId, to: &IkeSa) {
         claim(self, to, None);
         to.virtual_ips.remote.iter().for_each(|lease| self.release(lease, from));
     }
 
-    /// An IKE SA needs its address no more.
+    /// An IKE SA does not need its address any more.
     pub(crate) fn release(&mut self, lease: &Lease, ike: IkeSaId) {
         if let Some(leases) = self.0.get_mut(&lease.pool) {
             leases.release(lease.addr, ike);
@@ -238,7 +238,8 @@ impl Leases {
         let is_free = |addr| !self.by_addr.contains_key(&addr) && may_lease(addr);
         match effort {
             Effort::Known => self.by_owner.get(owner).copied(),
-            // No new address, wished for or not, as long as so many are kept: one of those will do.
+            // With so many kept addresses, no new one is assigned, requested or not: a kept one is
+            // used.
             Effort::Free if self.offline.len() >= MAX_OFFLINE => None,
             Effort::Free if self.pool.addrs.contains(wanted) && is_free(wanted) => Some(wanted),
             Effort::Free => self.next_free(may_lease),
@@ -246,8 +247,8 @@ impl Leases {
         }
     }
 
-    /// The next in turn. Each address that somebody asked for out of turn, or that is another
-    /// node's to lease, is passed once, so this is quick on average.
+    /// The next free address in turn. Each address that was assigned out of turn, or that another
+    /// node may lease, is skipped once, so this is quick on average.
     fn next_free(&mut self, may_lease: &dyn Fn(IpAddr) -> bool) -> Option<IpAddr> {
         loop {
             let distance = self.next?;
@@ -263,7 +264,7 @@ impl Leases {
         }
     }
 
-    /// Makes the owner the holder of an address that no other uses.
+    /// Assigns an address that no other owner uses.
     fn give(&mut self, addr: IpAddr, owner: &LeaseOwner, ike: IkeSaId) {
         if let Some(old) = self.by_owner.insert(owner.clone(), addr).filter(|old| *old != addr) {
             self.forget_offline(old);
@@ -282,7 +283,7 @@ impl Leases {
         self.by_addr.insert(addr, Holder { owner: owner.clone(), users, turn: 0 });
     }
 
-    /// The owner has another address now: what was kept for it is free.
+    /// The owner has another address now: the one kept for it is free.
     fn forget_offline(&mut self, addr: IpAddr) {
         if let Entry::Occupied(entry) = self.by_addr.entry(addr)
             && entry.get().users.is_empty()
@@ -331,7 +332,7 @@ fn plus(first: IpAddr, distance: u128) -> Option<IpAddr> {
     }
 }
 
-/// An IKE SA has its addresses from before: of one pool, or of all.
+/// Reserves the addresses that an IKE SA has from before: of one pool, or of all.
 pub(crate) fn claim(pools: &mut Pools, sa: &IkeSa, pool: Option<&str>) {
     let Some(identity) = &sa.remote_id else { return };
     let owner = LeaseOwner::new(&sa.connection, identity);

@@ -46,7 +46,7 @@ fn an_identity_keeps_its_address() {
     assert_eq!(take(&mut pools, &["a"], 1, 4), Some(addr("10.3.0.1")));
 }
 
-/// However it writes its name: nobody gets a second address by that.
+/// Another spelling of its identity does not give a peer a second address.
 #[test]
 fn an_identity_has_one_address() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.9")]);
@@ -73,8 +73,8 @@ fn an_identity_has_one_address() {
     assert_eq!(pools.0["a"].online(), 3);
 }
 
-/// Of another connection another CA may be trusted: what it says of a name gives no right to what
-/// is another's.
+/// Another connection may trust another CA, whose certificate for a name gives no right to leases
+/// of this one.
 #[test]
 fn the_same_name_with_another_connection_is_another() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.2")]);
@@ -106,7 +106,7 @@ fn the_last_ike_sa_gives_the_address_back() {
 }
 
 #[test]
-fn who_is_away_longest_loses_first() {
+fn the_longest_offline_lease_is_reused_first() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.2")]);
     take(&mut pools, &["a"], 1, 1);
     take(&mut pools, &["a"], 2, 2);
@@ -153,7 +153,7 @@ fn a_pool_ends_at_the_end_of_all_addresses() {
 }
 
 #[test]
-fn what_is_in_use_can_be_neither_moved_nor_unloaded() {
+fn a_pool_in_use_can_be_neither_changed_nor_unloaded() {
     let mut pools = loaded([pool("a", "10.3.0.1", "10.3.0.9")]);
     take(&mut pools, &["a"], 1, 1);
     let online = Err(PoolError::Online { pool: "a".into(), online: 1 });
@@ -181,8 +181,8 @@ fn a_claim_takes_what_is_free_and_nothing_else() {
     assert_eq!(pools.0["a"].online(), 2);
 }
 
-/// What identities that are not there can hold is bounded, however large the pool, and whatever
-/// addresses they wish for.
+/// The number of offline leases is bounded, however large the pool is, and whatever addresses are
+/// requested.
 #[test]
 fn absent_identities_are_forgotten_in_the_end() {
     let wishes: [fn(u64) -> Ipv6Addr; 2] = [
@@ -202,7 +202,7 @@ fn absent_identities_are_forgotten_in_the_end() {
     }
 }
 
-/// The plain model: who has what, and in which order they left.
+/// The model: the owners of addresses, and the order in which they went offline.
 #[derive(Default)]
 struct Model {
     holders: HashMap<IpAddr, (u64, BTreeSet<u64>)>,

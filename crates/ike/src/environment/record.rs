@@ -1,5 +1,5 @@
-//! What is remembered of a configured child beside its SAs: since when it is up or not, and what
-//! it last failed of.
+//! Records of configured children beside their SAs: since when each is up or not, and its last
+//! failure.
 
 use crate::output::{Reason, Time};
 
@@ -8,7 +8,7 @@ use crate::output::{Reason, Time};
 pub struct ChildFailure {
     /// When it failed.
     pub at: Time,
-    /// Why; the text is for operators.
+    /// The reason, as a text for operators.
     pub why: String,
 }
 
@@ -34,17 +34,17 @@ impl ChildRecord {
         }
     }
 
-    /// A Child SA of it is gone, and no other has its place.
+    /// A Child SA of the child is gone, and no other takes its place.
     pub(crate) fn went_down(&mut self, now: Time) {
         (self.since, self.up) = (now, false);
     }
 
-    /// Something that was tried for it came to nothing.
+    /// An attempt for the child has failed.
     pub(crate) fn failed(&mut self, now: Time, why: String) {
         self.failure = Some(Box::new(ChildFailure { at: now, why }));
     }
 
-    /// Since when it is up, or not up. `None`: it is now what it was not when this was last told.
+    /// Since when it is up, or not up. `None` if its state has changed since the last report.
     pub(crate) fn since(&self, up: bool) -> Option<Time> {
         (self.up == up).then_some(self.since)
     }
@@ -54,8 +54,8 @@ impl ChildRecord {
     }
 }
 
-/// True if the end of a Child SA says something about its child: the child is not up now for that
-/// reason. Where another SA takes over, the child stays up.
+/// True if the end of a Child SA with this reason means that the child is not up. If another SA
+/// takes over, the child stays up.
 pub(crate) fn is_loss(reason: &Reason) -> bool {
     match reason {
         Reason::Rekeyed | Reason::Reauthenticated => false,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_since_when_it_is_what_it_is() {
+    fn a_record_has_the_time_of_its_last_change() {
         let mut record = ChildRecord::new(at(1));
         assert_eq!((record.since(false), record.since(true)), (Some(at(1)), None));
         record.came_up(at(2));

@@ -1,5 +1,5 @@
-//! Connections by the addresses of their peers: a request finds those that could be meant, however
-//! many are loaded.
+//! An index of connections by their peers' addresses: it finds the connections that may match a
+//! request, however many are loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use testudo_ipsec::selector::AddrRange;
 /// Names of connections, by `remote_addrs`.
 #[derive(Debug, Default)]
 pub(crate) struct Remotes {
-    /// By prefix: a single address is the longest. Looked for once for each length that there is.
+    /// By prefix; a single address is the longest prefix. A search looks once for each existing
+    /// length.
     prefixes: BTreeMap<Prefix, BTreeSet<String>>,
-    /// How many entries of `prefixes` have that length.
+    /// Number of entries of `prefixes` with this length.
     lengths: BTreeMap<(Family, u8), usize>,
-    /// Those that any address fits, or that have a range which is no prefix: few, or the same for
-    /// everybody.
+    /// Connections that any address matches, or with a range that is no prefix.
     others: BTreeSet<String>,
     /// By single address: names, not a count, so that a second removal changes nothing.
     singles: BTreeMap<IpAddr, BTreeSet<String>>,
@@ -28,7 +28,7 @@ enum Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Prefix {
     family: Family,
-    /// Of 32 or 128 bits.
+    /// Prefix length, of 32 or 128 bits.
     length: u8,
     first: u128,
 }
@@ -84,12 +84,12 @@ impl Remotes {
         }
     }
 
-    /// How many name this very address.
+    /// Number of connections that name exactly this address.
     pub(crate) fn naming(&self, addr: IpAddr) -> usize {
         self.singles.get(&addr).map_or(0, BTreeSet::len)
     }
 
-    /// All that may fit a peer at this address, in the order of names.
+    /// All connections that may match a peer at this address, in the order of names.
     pub(crate) fn with(&self, addr: IpAddr) -> BTreeSet<&str> {
         let (family, bits) = of(addr);
         let lengths = self.lengths.range((family, 0)..=(family, u8::MAX));
@@ -108,7 +108,7 @@ fn singles(addrs: &[AddrRange]) -> BTreeSet<IpAddr> {
     addrs.iter().filter(|range| range.start() == range.end()).map(AddrRange::start).collect()
 }
 
-/// The ranges as prefixes; `None` if there is none or one is no prefix.
+/// The ranges as prefixes; `None` if there is none, or one is no prefix.
 fn all_prefixes(addrs: &[AddrRange]) -> Option<Vec<Prefix>> {
     let prefixes: Option<Vec<Prefix>> = addrs.iter().map(prefix).collect();
     prefixes.filter(|prefixes| !prefixes.is_empty())
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a walk through all connections.
+        /// Compared with a walk through all connections.
         #[test]
         fn whoever_may_fit_is_found(
             loaded in proptest::collection::vec(proptest::collection::vec(range(), 0..3), 1..12),
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Both name the address; the removal of one, however often, leaves the other counted.
+    /// Both name the address; removing one, however often, leaves the other counted.
     #[test]
     fn a_second_removal_changes_nothing() {
         let addr = IpAddr::V4(0.into());

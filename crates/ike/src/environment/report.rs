@@ -1,4 +1,4 @@
-//! What the endpoint tells its host about: events, log lines, counters.
+//! Reports to the host: events, log lines, counters.
 
 use crate::endpoint::{Contact, Discard, Stats};
 use crate::environment::Environment;
@@ -12,16 +12,16 @@ use crate::sa::IkeSa;
 use crate::suite::{Opened, SkOpener};
 use std::collections::{BTreeSet, VecDeque};
 
-/// A tunnel that does not come up, or does not stay.
+/// A tunnel does not come up, or does not stay up.
 pub(crate) const FAILURE: LogLevel = LogLevel::Warning;
-/// What an operator must see.
+/// An event that an operator must see.
 pub(crate) const IMPORTANT: LogLevel = LogLevel::Notice;
 /// The ordinary course.
 pub(crate) const ORDINARY: LogLevel = LogLevel::Info;
-/// For who looks into a problem.
+/// Details for finding a problem.
 pub(crate) const DETAIL: LogLevel = LogLevel::Detail;
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
     Sent,
@@ -37,7 +37,7 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// What sessions leave for the host, in order, and what is counted of them.
+/// The effects of sessions for the host, in order, and the counters.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) outputs: VecDeque<Output>,
@@ -46,11 +46,11 @@ pub(crate) struct Effects {
     pub(crate) answer_limit: AnswerLimit,
     /// See [`ReplicationMut::take_changed`](crate::endpoint::ReplicationMut::take_changed).
     pub(crate) changed: BTreeSet<IkeSaId>,
-    /// What others are to be told of new ones.
+    /// Peers' new IKE SAs that other nodes must know of.
     pub(crate) contacts: Vec<Contact>,
 }
 
-/// The level of a line about an end.
+/// The level of a log line about an end.
 pub(crate) fn level_of_end(reason: &Reason) -> LogLevel {
     if reason.is_failure() { FAILURE } else { ORDINARY }
 }
@@ -60,19 +60,19 @@ impl Effects {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// A line about an IKE SA.
+    /// Logs a line about an IKE SA.
     pub(crate) fn log(&mut self, sa: &IkeSa, level: LogLevel, message: impl Into<String>) {
         let connection = (!sa.connection.is_empty()).then(|| sa.connection.clone());
         self.event(Event::Log { ike: Some(sa.id), connection, level, message: message.into() });
     }
 
-    /// A line about a connection.
+    /// Logs a line about a connection.
     pub(crate) fn log_connection(&mut self, connection: &str, level: LogLevel, message: impl Into<String>) {
         let connection = Some(connection.to_owned());
         self.event(Event::Log { ike: None, connection, level, message: message.into() });
     }
 
-    /// Counts what is refused, and says so at most once a second for each reason.
+    /// Counts a refused datagram, and logs it at most once a second for each reason.
     pub(crate) fn discard(&mut self, now: Time, reason: Discard, message: impl FnOnce() -> String) {
         self.stats.discard(reason);
         if let Some(left_out) = self.log_limit.admit(now, reason) {
@@ -81,8 +81,7 @@ impl Effects {
         }
     }
 
-    /// Counts an initiator that is refused, and says why, at most once a second for each reason
-    /// there is.
+    /// Counts a refused initiator, and logs the reason, each at most once a second.
     pub(crate) fn discard_initiator(&mut self, now: Time, sa: &IkeSa, from: &str, why: &str) {
         self.stats.discard(Discard::Refused);
         if let Some(left_out) = self.log_limit.admit_refusal(now, why) {
@@ -90,21 +89,21 @@ impl Effects {
         }
     }
 
-    /// Something that is counted happened to an IKE SA.
+    /// Counts an event of an IKE SA.
     pub(crate) fn count(&mut self, sa: &IkeSa, counter: ExchangeCounter) {
         // Before IKE_AUTH is over a responder has only guessed the connection.
         let known = sa.phase.half_open().is_none() && !sa.connection.is_empty();
         self.stats.exchanges.count(known.then_some(&sa.connection), counter);
     }
 
-    /// A message of an IKE SA was made or understood.
+    /// Counts a message of an IKE SA that was made or understood.
     pub(crate) fn count_message(&mut self, sa: &IkeSa, exchange: ExchangeType, message: Counted) {
         if let Some(counter) = ExchangeCounter::of(exchange, message) {
             self.count(sa, counter);
         }
     }
 
-    /// Checks and decrypts; what fails is as if it had never come.
+    /// Verifies and decrypts a message. A message that fails is treated as if it had not arrived.
     pub(crate) fn unseal(
         &mut self,
         datagram: Datagram<'_>,
@@ -125,14 +124,15 @@ impl Effects {
 }
 
 impl Environment {
-    /// Why something was chosen: a line that takes time to make, and is made for those who read it.
+    /// Logs the reason for a choice. The line is made only if it is logged, because that takes
+    /// time.
     pub(crate) fn explain(&mut self, sa: &IkeSa, line: impl FnOnce() -> String) {
         if self.config.details {
             self.effects.log(sa, DETAIL, line());
         }
     }
 
-    /// What a message holds, for the log: nothing secret.
+    /// Logs the contents of a message, without secrets.
     pub(crate) fn show(&mut self, sa: &IkeSa, way: Way, header: &Header, payloads: &[Payload]) {
         if self.config.details {
             let kind = if header.response { "response" } else { "request" };
@@ -142,7 +142,7 @@ impl Environment {
         }
     }
 
-    /// The same of a message in clear.
+    /// Logs the contents of a message in clear.
     pub(crate) fn show_clear(&mut self, sa: &IkeSa, way: Way, bytes: &[u8]) {
         if self.config.details
             && let Ok(message) = Message::parse(bytes)
@@ -152,7 +152,7 @@ impl Environment {
     }
 }
 
-/// A line that strangers can cause; what went unsaid is mentioned with the next.
+/// A line that strangers can cause, with the number of those left out before it.
 fn limited(line: String, left_out: u64) -> String {
     if left_out == 0 { line } else { format!("{line} (and {left_out} more like it)") }
 }

@@ -1,23 +1,23 @@
-//! The shared keys, and which of them belongs to a pair of identities.
+//! The shared keys, and the selection of one for a pair of identities.
 
 use crate::config::{Identity, SecretKind, SharedSecret};
 use crate::message::IdPayload;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All shared keys. Found without a walk through them: a gateway may have one for each of its
-/// peers.
+/// All shared keys. They are found without a walk through all: a gateway may have one for each
+/// peer.
 #[derive(Debug, Default)]
 pub struct Secrets {
     /// By the unique name that VICI gives them.
     by_name: BTreeMap<String, SharedSecret>,
     /// Names of pre-shared keys of IKE, by each owner.
     owned: NamesBy<Identity>,
-    /// Of those whose only owner it is.
+    /// Names of those that have only this owner.
     sole: NamesBy<Identity>,
     /// Of those without owners.
     anybodys: BTreeSet<String>,
-    /// Names of post-quantum pre-shared keys, by each owner as it stands on the wire.
+    /// Names of post-quantum pre-shared keys, by each owner in its encoded form.
     ppks: NamesBy<Vec<u8>>,
     /// Of those without owners.
     anybodys_ppks: BTreeSet<String>,
@@ -26,8 +26,8 @@ pub struct Secrets {
 type NamesBy<T> = BTreeMap<T, BTreeSet<String>>;
 
 impl Secrets {
-    /// Adds a secret, in the place of one of the same name. True if that was another pre-shared key
-    /// of IKE.
+    /// Loads a secret in place of one of the same name. Returns true if that was another pre-shared
+    /// key of IKE.
     pub(crate) fn load(&mut self, secret: SharedSecret) -> bool {
         let before = self.take(&secret.name).filter(|before| before.kind == SecretKind::Ike);
         self.index(&secret, |names, name| {
@@ -38,7 +38,7 @@ impl Secrets {
         changed
     }
 
-    /// False if there is none of that name.
+    /// Unloads a shared key. Returns false if there is none of this name.
     pub fn unload(&mut self, name: &str) -> bool {
         self.take(name).is_some()
     }
@@ -61,7 +61,7 @@ impl Secrets {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Changes every list that the secret belongs into.
+    /// Changes every list to which the secret belongs.
     fn index(&mut self, secret: &SharedSecret, change: impl Fn(&mut BTreeSet<String>, &str)) {
         let change = |names: &mut BTreeSet<String>| change(names, &secret.name);
         match (secret.kind, secret.owners.is_empty()) {
@@ -94,7 +94,8 @@ impl Secrets {
         !self.ppks.is_empty() || !self.anybodys_ppks.is_empty()
     }
 
-    /// The post-quantum pre-shared key of that name on the wire; one without owners has any name.
+    /// The post-quantum pre-shared key with this name on the wire; one without owners matches any
+    /// name.
     pub(crate) fn ppk(&self, id: &[u8]) -> Option<&SharedSecret> {
         self.first(self.ppks.get(id)).or_else(|| self.first(Some(&self.anybodys_ppks)))
     }
@@ -103,20 +104,19 @@ impl Secrets {
         names.and_then(BTreeSet::first).and_then(|name| self.by_name.get(name))
     }
 
-    /// The secret that fits best; among equals the first by name. Owners that name both ends beat
-    /// the one that is the peer, and that beats those that are us alone, and those a secret without
-    /// owners. A secret owned by us and others must name the peer too: else one of the others could
-    /// call itself anything.
+    /// The best matching secret; among equals the first by name. Owners with both ends are best,
+    /// then the peer, then only us, then no owners. A secret that is owned by us and others must
+    /// name the peer too: otherwise one of the others could use any name.
     pub(crate) fn find(&self, local: Option<&Identity>, remote: Option<&Identity>) -> Option<&SharedSecret> {
         let local = local.map(Identity::canonical);
         let peers = remote.and_then(|remote| self.owned.get(&remote.canonical()));
         let ours = local.as_ref().and_then(|local| self.owned.get(local));
-        // The peer's are few, but where it has one secret with each of us.
+        // The peer has few secrets, unless it has one with each of us.
         let both = peers.zip(ours).and_then(|(peers, ours)| {
             let (few, many) = if peers.len() < ours.len() { (peers, ours) } else { (ours, peers) };
             few.iter().find(|name| many.contains(*name))
         });
-        // Before the peer has said who it is any secret of ours may be the one.
+        // Before the peer has sent its identity, any secret of ours may be the one.
         let ours_alone = match remote {
             None => ours,
             Some(_) => local.as_ref().and_then(|local| self.sole.get(local)),
@@ -128,7 +128,7 @@ impl Secrets {
     }
 }
 
-/// Changes the list of that key; one without names goes.
+/// Changes the list of this key, and removes it if it is empty.
 fn change_at<T: Ord>(lists: &mut NamesBy<T>, key: T, change: impl Fn(&mut BTreeSet<String>)) {
     match lists.entry(key) {
         Entry::Vacant(entry) => {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// How well a secret fits.
+    /// How well a secret matches.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Fit {
         Anybody,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a walk through all secrets.
+        /// Compared with a walk through all secrets.
         #[test]
         fn the_best_is_found(
             list in proptest::collection::vec((loaded(), any::<bool>()), 0..16),

@@ -1,5 +1,5 @@
-//! Children that are to come up by themselves: tried at once and again after a failure, or at the
-//! next packet.
+//! Children that come up by themselves: initiated at once and again after a failure, or at the next
+//! packet.
 
 use crate::config::{Child, Connection};
 use crate::output::{ChildSaId, Reason, Time};
@@ -7,24 +7,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use testudo_base::spi::Shard;
 
-/// How often a lost child is started again at once, before it has to wait. Two tunnels that
-/// displace each other would do nothing else otherwise.
+/// Bound on the immediate restarts of a lost child before it has to wait. Otherwise two tunnels
+/// that displace each other would do nothing else.
 const MOST_AT_ONCE: u32 = 3;
 
-/// Tries begun in one go. Each takes a key exchange's first half, and with thousands everything
-/// else would wait for all of them.
+/// Bound on the initiations in one turn. Each takes the first half of a key exchange, and with
+/// thousands everything else would wait.
 const MAX_IN_ONE_GO: usize = 64;
 
-/// The children to bring up, by connection and child.
+/// The children to initiate, by connection and child.
 #[derive(Debug, Default)]
 pub(crate) struct Starts {
-    /// With a time where a try is due.
+    /// Each with a time, if an attempt is due.
     wanted: BTreeMap<Name, Option<Time>>,
-    /// The same tries, the next first.
+    /// The due attempts, the next one first.
     due: BTreeSet<(Time, Name)>,
-    /// Those that wait for a packet since they were lost.
+    /// Children that have waited for a packet since they were lost.
     trapped: BTreeSet<Name>,
-    /// Those that were started again.
+    /// Children that were restarted.
     restarted: BTreeMap<Name, Restarted>,
 }
 
@@ -34,15 +34,15 @@ type Name = (String, String);
 /// A child that was lost and started again.
 #[derive(Clone, Copy, Debug)]
 struct Restarted {
-    /// Since when it is counted, and how often that was.
+    /// Start of the counting period, and the number of restarts in it.
     since: Time,
     count: u32,
-    /// Where its IKE SA was at home.
+    /// The home shard of its IKE SA.
     shard: Shard,
 }
 
 impl Starts {
-    /// The child is to be tried at that time.
+    /// Schedules an attempt for the child.
     pub(crate) fn schedule(&mut self, connection: &str, child: &str, at: Time) {
         let name = (connection.to_owned(), child.to_owned());
         self.due.insert((at, name.clone()));
@@ -52,13 +52,13 @@ impl Starts {
         }
     }
 
-    /// The child is being asked for. It is tried again should that fail.
+    /// The child is being requested. It is tried again if that fails.
     pub(crate) fn want(&mut self, connection: &str, child: &str) {
         self.wanted.entry((connection.to_owned(), child.to_owned())).or_insert(None);
     }
 
-    /// The child was lost in that shard, and is to be tried: at once, unless it was lost too often
-    /// within `pause`.
+    /// Restarts a child that was lost in this shard: at once, unless it was lost too often within
+    /// `pause`.
     pub(crate) fn restart(
         &mut self,
         connection: &str,
@@ -78,33 +78,33 @@ impl Starts {
         self.schedule(connection, child, at);
     }
 
-    /// Where the child was at home when it was last lost.
+    /// The home shard of the child when it was last lost.
     pub(crate) fn lost_in(&self, connection: &str, child: &str) -> Option<Shard> {
         let name = (connection.to_owned(), child.to_owned());
         self.restarted.get(&name).map(|lost| lost.shard)
     }
 
-    /// All that are wanted, whether a try is due or not.
+    /// All wanted children, whether an attempt is due or not.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (&str, &str)> {
         self.wanted.keys().map(|(connection, child)| (connection.as_str(), child.as_str()))
     }
 
-    /// True if the child is wanted, whether a try is due or not.
+    /// True if the child is wanted, whether an attempt is due or not.
     pub(crate) fn is_wanted(&self, connection: &str, child: &str) -> bool {
         self.wanted.contains_key(&(connection.to_owned(), child.to_owned()))
     }
 
-    /// When the child is tried next, if it is not being tried.
+    /// When the child is tried next, if that is scheduled.
     pub(crate) fn due_at(&self, connection: &str, child: &str) -> Option<Time> {
         self.wanted.get(&(connection.to_owned(), child.to_owned())).copied().flatten()
     }
 
-    /// The child comes up with the next packet for it.
+    /// The next packet initiates the child.
     pub(crate) fn trap(&mut self, connection: &str, child: &str) {
         self.trapped.insert((connection.to_owned(), child.to_owned()));
     }
 
-    /// The next packet for the child brings nothing up any more.
+    /// The next packet does not initiate the child any more.
     pub(crate) fn untrap(&mut self, connection: &str, child: &str) {
         self.trapped.remove(&(connection.to_owned(), child.to_owned()));
     }
@@ -113,8 +113,7 @@ impl Starts {
         self.trapped.contains(&(connection.to_owned(), child.to_owned()))
     }
 
-    /// Forgets of a connection what it does not want any more, and how often its children were
-    /// lost.
+    /// Forgets the starts and traps that the connection does not want any more, and its restarts.
     pub(crate) fn keep(&mut self, connection: &Connection) {
         let wanted = |name: &str, wanted: &dyn Fn(&Child) -> bool| {
             let child = connection.child(name).filter(|child| child.mode.is_negotiated());
@@ -133,8 +132,7 @@ impl Starts {
         self.forget_those(connection, |_| (true, true));
     }
 
-    /// Forgets children of a connection: whether to start them, and whether a packet does. And how
-    /// often they were lost.
+    /// Forgets children of a connection: their starts, their traps, and their restarts.
     fn forget_those(&mut self, connection: &str, which: impl Fn(&str) -> (bool, bool)) {
         for name in of(connection, self.wanted.range(first(connection)..).map(|(name, _)| name)) {
             if which(&name.1).0
@@ -153,7 +151,7 @@ impl Starts {
         }
     }
 
-    /// An initiation ended: what failed is tried again, but not what an operator stopped.
+    /// An initiation has ended: a failed one is repeated, but not one that an operator stopped.
     pub(crate) fn finished(
         &mut self,
         connection: &str,
@@ -176,7 +174,7 @@ impl Starts {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes children whose time has come: those that do not fit into one go are still due.
+    /// Takes children whose time has come; those beyond the bound of one turn stay due.
     pub(crate) fn due(&mut self, now: Time) -> Vec<Name> {
         let mut taken = Vec::new();
         while taken.len() < MAX_IN_ONE_GO && self.due.first().is_some_and(|(at, _)| *at <= now) {
@@ -192,7 +190,7 @@ fn first(connection: &str) -> Name {
     (connection.to_owned(), String::new())
 }
 
-/// Those that are of the connection, of what begins with it.
+/// The names of this connection among those of sorted names that begin with it.
 fn of<'a>(connection: &str, names: impl Iterator<Item = &'a Name>) -> Vec<Name> {
     names.take_while(|(name, _)| name == connection).cloned().collect()
 }
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_in_time_and_once() {
+    fn due_starts_come_in_time_and_once() {
         let mut starts = Starts::default();
         starts.schedule("b", "net", at(20));
         starts.schedule("a", "net", at(10));

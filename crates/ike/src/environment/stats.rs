@@ -3,17 +3,17 @@
 use super::exchanges::{ExchangeCounter, Exchanges};
 
 testudo_base::reasons! {
-    /// Why a datagram, or what it asked for, was refused.
+    /// Why a datagram, or its request, was refused.
     pub enum Discard {
         /// Not a well-formed IKE message.
         Malformed = "malformed",
-        /// Larger than any message that we take in that state.
+        /// It is larger than any message that is accepted in this state.
         TooLarge = "too_large",
-        /// A major version that we do not speak.
+        /// Its major version is not supported.
         Version = "version",
         /// No IKE SA has these SPIs.
         UnknownSpi = "unknown_spi",
-        /// Not from the IKE SA's peer: the wrong half of the conversation, or the wrong direction.
+        /// It is not from the IKE SA's peer: the wrong role, or the wrong direction.
         WrongRole = "wrong_role",
         /// From another address than IKE_SA_INIT came from, although there is no NAT that could
         /// have changed it.
@@ -24,11 +24,11 @@ testudo_base::reasons! {
         Integrity = "integrity",
         /// A Message ID outside the window.
         MessageId = "message_id",
-        /// A response that nothing waits for.
+        /// There is no request for this response.
         UnexpectedResponse = "unexpected_response",
-        /// A cookie that we did not make, or too old.
+        /// The cookie is not ours, or too old.
         BadCookie = "bad_cookie",
-        /// Too many half-open IKE SAs altogether, and none that could go.
+        /// There are too many half-open IKE SAs, and none can be displaced.
         HalfOpenLimit = "half_open_limit",
         /// Too many half-open IKE SAs of the source or its network.
         SourceLimit = "source_limit",
@@ -36,38 +36,38 @@ testudo_base::reasons! {
         NoConnection = "no_connection",
         /// No proposal of the offer is configured.
         NoProposal = "no_proposal",
-        /// An unprotected message where only protected ones count.
+        /// It is not protected, where only protected messages count.
         Unprotected = "unprotected",
         /// IKE_AUTH did not come in time.
         HalfOpenExpired = "half_open_expired",
-        /// A newcomer took the place of a half-open IKE SA.
+        /// A half-open IKE SA was displaced by a newcomer.
         HalfOpenEvicted = "half_open_evicted",
-        /// IKE_AUTH came, and was refused.
+        /// IKE_AUTH was refused.
         Refused = "refused",
-        /// A response without what it must hold, or whose contents cannot be accepted.
+        /// A response lacks something, or its contents are not acceptable.
         Unacceptable = "unacceptable",
-        /// No SPI, number or IV was left to answer with.
+        /// No SPI, number or IV is left for an answer.
         Exhausted = "exhausted",
-        /// The answer to a stranger did not leave this host.
+        /// The answer to a stranger could not be sent by this host.
         NotSent = "not_sent",
         /// An IKE fragment that was not agreed on, is here already, does not fit the others, or is
         /// one too many.
         Fragment = "fragment",
-        /// Fragments whose others did not come in time.
+        /// Fragments that were not completed in time.
         FragmentsExpired = "fragments_expired",
-        /// It came again while its answer, or what follows from it, was being computed.
+        /// It was repeated while its answer, or its consequence, was being computed.
         Repeated = "repeated",
         /// It needs a computation, and too many are out.
         Overload = "overload",
-        /// The computation that it needed failed.
+        /// The computation that it needed has failed.
         Computation = "computation",
-        /// A synchronization of counters that breaks the rules, or repeats an older one (RFC 6311
+        /// A synchronisation of counters that breaks the rules, or repeats an older one (RFC 6311
         /// §5.1).
         CounterSync = "counter_sync",
     }
 }
 
-/// Counters since the endpoint began.
+/// Counters since the start of the endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Datagrams handed in.
@@ -90,7 +90,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How often this was the reason.
+    /// Number of datagrams refused for this reason.
     pub fn discarded(&self, reason: Discard) -> u64 {
         self.discards.get(reason as usize).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The IKE SAs of an endpoint and the ways to find one: number, our SPI, first request, child,
+//! The IKE SAs of an endpoint, and the ways to find one: number, our SPI, first request, child,
 //! peer, deadline.
 
 use crate::config::Identity;
@@ -13,21 +13,21 @@ use std::ops::Bound;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// All IKE SAs. One that is being worked on is taken out and put back, so that its indexes are
+/// All IKE SAs. One that is being worked on is taken out and put back, so that the indexes are
 /// always right.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Each in a place of its own: the nodes of the tree have room for eleven, and are half empty.
+    /// Boxed: the nodes of the tree have room for eleven, and are half empty.
     sas: BTreeMap<IkeSaId, Entry>,
     by_spi: BTreeMap<IkeSpi, IkeSaId>,
-    /// By what is hashed of the key: the SA has the key itself.
+    /// By the hash of the key: the SA has the key itself.
     by_init: BTreeSet<(u64, IkeSaId)>,
     by_child: BTreeMap<ChildSaId, IkeSaId>,
-    /// By the ESP SPI that we chose.
+    /// By our ESP SPI.
     by_esp_spi: BTreeMap<Spi, IkeSaId>,
-    /// Likewise.
+    /// By the hash of the connection's name.
     by_connection: BTreeSet<(u64, IkeSaId)>,
-    /// Likewise, by the canonical form of the identity.
+    /// By the hash of the identity's canonical form.
     by_identity: BTreeSet<(u64, IkeSaId)>,
     by_addr: BTreeSet<(u64, IkeSaId)>,
     timers: BTreeSet<(Moment, IkeSaId)>,
@@ -39,8 +39,8 @@ pub(crate) struct Table {
 /// would wait for all of them.
 const MAX_IN_ONE_GO: usize = 256;
 
-/// A [`Time`] in half the memory: nanoseconds. What lies further ahead than they reach, centuries,
-/// never comes.
+/// A [`Time`] in half the memory: in nanoseconds. A time beyond their range, centuries ahead, never
+/// comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(u64);
 
@@ -115,12 +115,12 @@ impl Table {
         self.sas.values().map(|entry| &*entry.sa)
     }
 
-    /// The IKE SA for which we chose that SPI.
+    /// The IKE SA with this SPI of ours.
     pub(crate) fn by_spi(&self, ours: IkeSpi) -> Option<&IkeSa> {
         self.by_spi.get(&ours).and_then(|id| self.get(*id))
     }
 
-    /// The IKE SA that this very IKE_SA_INIT request made.
+    /// The IKE SA that exactly this IKE_SA_INIT request has made.
     pub(crate) fn by_init(&self, key: &InitKey) -> Option<&IkeSa> {
         of(&self.by_init, hash(key)).filter_map(|id| self.get(id)).find(|sa| sa.init.as_ref() == Some(key))
     }
@@ -130,7 +130,7 @@ impl Table {
         self.by_child.get(&child).and_then(|id| self.get(*id))
     }
 
-    /// The IKE SA of the Child SA for which we chose that SPI.
+    /// The IKE SA of the Child SA with this SPI of ours.
     pub(crate) fn by_esp_spi(&self, spi_in: Spi) -> Option<&IkeSa> {
         self.by_esp_spi.get(&spi_in).and_then(|id| self.get(*id))
     }
@@ -144,8 +144,8 @@ impl Table {
         found.filter(move |sa| sa.connection == connection)
     }
 
-    /// The IKE SAs whose peer is authenticated as that identity, however it is spelt and of
-    /// whatever connection.
+    /// The IKE SAs whose peer is authenticated with this identity, in any spelling and on any
+    /// connection.
     pub(crate) fn by_identity(&self, identity: &Identity) -> impl DoubleEndedIterator<Item = &IkeSa> {
         let identity = identity.canonical();
         let found = of(&self.by_identity, hash(&identity)).filter_map(|id| self.get(id));
@@ -174,7 +174,8 @@ impl Table {
     }
 }
 
-/// The same on every node and in every run: who makes values collide makes a few more comparisons.
+/// Equal on every node and in every run. A peer that causes collisions only causes a few more
+/// comparisons.
 pub(super) fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The other IKE SAs with the same peer, and what their Child SAs carry.
+//! Twins: other IKE SAs with the same peer, and the traffic of their Child SAs.
 
 use crate::config::{Connection, Identity, Unique};
 use crate::environment::Environment;
@@ -9,26 +9,26 @@ use std::net::IpAddr;
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::ChildSaParams;
 
-/// Of the IKE SAs with the same identity so many are looked at, the newest first. Where many peers
-/// share one identity, the time that an SA takes must not grow with them.
+/// Bound on the IKE SAs with the same identity that are examined, the newest first. If many peers
+/// share one identity, the time per SA must not grow with them.
 const TWINS: usize = 8;
 
 impl Environment {
-    /// The virtual addresses that the IKE SA of before has.
+    /// The virtual addresses of the former IKE SA.
     pub(crate) fn held_addresses(&self, sa: &IkeSa) -> Vec<IpAddr> {
         let old = self.reauthenticated(sa).map(|old| old.virtual_ips.local.clone());
         old.unwrap_or_default()
     }
 
-    /// The IKE SA that this one is to take the place of.
+    /// The IKE SA that this one is to replace.
     pub(crate) fn reauthenticated(&self, sa: &IkeSa) -> Option<&IkeSa> {
         let Some(Reauth::Of(spi) | Reauth::Shown(spi)) = sa.reauth else { return None };
         self.table.by_spi(spi).filter(|old| !old.is_gone())
     }
 
-    /// The Child SA of another IKE SA with the same peer that a new one takes the place of: what
-    /// the side that reauthenticates knows, and the other can see. One that is used, by the same
-    /// name, and carries some of what the new one does.
+    /// The Child SA of another IKE SA with the same peer that a new one replaces: one in use, of
+    /// the same name, with a part of the new one's traffic. The side that reauthenticates knows it,
+    /// and the other one finds it.
     pub(crate) fn predecessor(&self, sa: &IkeSa, name: &str, params: &ChildSaParams) -> Option<ChildSaId> {
         let of = |other: &IkeSa| {
             let same = |child: &&ChildSa| {
@@ -48,9 +48,9 @@ impl Environment {
         self.twins_of(sa).filter(older).find_map(of)
     }
 
-    /// Through which Child SA goes what `old` is to carry, or will soon. By sending through a new
-    /// one of its own the peer may have given that the place already (RFC 7296 §2.8.1). `None`:
-    /// nothing does, so that there is nothing to wait for.
+    /// The Child SA through which the traffic of `old` goes, or will soon. By sending through a new
+    /// one the peer may have given that one the place already (RFC 7296 §2.8.1). `None`: none does,
+    /// so that there is nothing to wait for.
     pub(crate) fn holder(&self, sa: &IkeSa, old: ChildSaId) -> Option<ChildSaId> {
         let Some(named) = sa.child(old) else { return Some(old) };
         let same = |child: &&ChildSa| {
@@ -70,9 +70,9 @@ impl Environment {
     }
 
     /// The newest IKE SAs between the same identities; and those of the same connection at the same
-    /// place with the same peer, to whom we may have had another name, or whose own name the
-    /// configuration has changed. The place alone says nothing: a peer behind a NAT, or one that
-    /// says so, has the place that it likes.
+    /// address with the same peer, to whom we may have used another identity, or whose own identity
+    /// the configuration has changed. The address alone proves nothing: a peer behind a NAT, or one
+    /// that claims it, can have any address.
     fn twins_of<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
         let named =
             sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity).rev().take(TWINS));
@@ -89,7 +89,8 @@ impl Environment {
         named.chain(placed).filter(|other| other.id != sa.id)
     }
 
-    /// What went out through a Child SA of another IKE SA stops. False: that was not so any more.
+    /// Stops sending through a Child SA of another IKE SA. Returns false if it was not sending any
+    /// more.
     pub(crate) fn stop_elsewhere(&mut self, old: ChildSaId) -> bool {
         let id = self.table.by_child(old).map(|sa| sa.id);
         let Some(mut sa) = id.and_then(|id| self.table.take(id)) else { return false };
@@ -99,7 +100,7 @@ impl Environment {
             child.params.spi_in
         });
         if stopped.is_some() {
-            // A renewal there that the peer has not used yet comes too late.
+            // A renewal there that the peer has not used yet is too late.
             let late = sa.children.iter_mut().filter(|child| child.waits_for() == stopped);
             late.for_each(|child| child.outbound = Outbound::Retired);
             self.commit(&mut sa);
@@ -108,28 +109,28 @@ impl Environment {
         stopped.is_some()
     }
 
-    /// True if a Child SA in use, of another IKE SA or of this one, carries what the new one does
-    /// not.
+    /// True if a Child SA in use, of another IKE SA or of this one, has traffic that the new one
+    /// does not cover.
     pub(crate) fn stays_beside(&self, sa: &IkeSa, old: ChildSaId, new: &ChildSaParams) -> bool {
         let here = sa.child(old).map(|old| (sa, old));
         let found = here.or_else(|| self.table.by_child(old).and_then(|sa| Some((sa, sa.child(old)?))));
         found.is_some_and(|(sa, old)| old.is_proven() && !self.loaded.is_replaced_by(sa, old, new))
     }
 
-    /// True if a Child SA of another IKE SA is sent through.
+    /// True if a Child SA of another IKE SA is sending.
     pub(crate) fn sends_elsewhere(&self, old: ChildSaId) -> bool {
         let found = self.table.by_child(old).and_then(|sa| sa.child(old));
         found.is_some_and(|child| child.outbound == Outbound::Active)
     }
 
-    /// The Child SA of another IKE SA that waits for the place of the one of that SPI.
+    /// The Child SA of another IKE SA that waits for the place of the one with this SPI.
     pub(crate) fn standby(&self, sa: &IkeSa, old: Spi) -> Option<(IkeSaId, ChildSaId)> {
         let waits = |child: &&ChildSa| child.outbound == Outbound::Waiting(old);
         self.twins_of(sa).find_map(|other| Some((other.id, other.children.iter().find(waits)?.id)))
     }
 
     /// True if the child has a Child SA in this IKE SA, or in another with the same peer: two that
-    /// were made at once, of which one goes.
+    /// were made at once, one of which goes.
     pub(crate) fn is_up_otherwise(&self, sa: &IkeSa, name: &str) -> bool {
         let up = |child: &ChildSa| child.name == name && child.is_up();
         let live = |other: &&IkeSa| other.is_in_charge() && other.connection == sa.connection;
@@ -137,20 +138,20 @@ impl Environment {
             || self.twins_of(sa).filter(live).any(|other| other.children.iter().any(up))
     }
 
-    /// True if another Child SA carries what this one did, or is about to.
+    /// True if another Child SA has this one's traffic, or is about to get it.
     pub(crate) fn has_standby(&self, sa: &IkeSa, child: &ChildSa) -> bool {
         child.outbound == Outbound::Retired || self.standby(sa, child.params.spi_in).is_some()
     }
 
-    /// True if the peer may not have another IKE SA beside the one it has. From the same place it
-    /// may: it reauthenticates, as charon takes it, and deletes the old one itself.
+    /// True if the peer must not have another IKE SA beside its present one. From the same address
+    /// it may: as charon sees it, it reauthenticates, and deletes the old one itself.
     pub(crate) fn is_surplus(&self, sa: &IkeSa, connection: &Connection) -> bool {
         let elsewhere = |id| self.table.get(id).is_some_and(|other| other.path.remote != sa.path.remote);
         connection.unique == Unique::Keep && self.twins(sa).any(elsewhere)
     }
 
-    /// How many IKE SAs the peer has, if it may have no other: each may have as many Child SAs as
-    /// one is allowed. Those that go for the new one do not count.
+    /// The number of the peer's IKE SAs, if it must not have another: each may have the full number
+    /// of Child SAs. Those that the new one replaces do not count.
     pub(crate) fn is_sated(&self, sa: &IkeSa, connection: &Connection) -> Option<usize> {
         let limit = self.config.twin_limit?.get();
         let stays = |id: &IkeSaId| {
@@ -160,14 +161,14 @@ impl Environment {
         (self.twins(sa).filter(stays).take(limit).count() >= limit).then_some(limit)
     }
 
-    /// Other IKE SAs between the same identities that are there to stay.
+    /// Other IKE SAs between the same identities that will stay.
     pub(crate) fn twins<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = IkeSaId> + 'a {
         let stays = |other: &&IkeSa| other.is_established() && other.closing.is_none();
         self.between_the_same(sa).filter(stays).map(|other| other.id)
     }
 
-    /// The other IKE SAs between the same identities, of the same connection or of one that is
-    /// alike: by what it asks for the peer chooses among these.
+    /// Other IKE SAs between the same identities, of the same connection or a similar one: the peer
+    /// chooses among these by its request.
     pub(crate) fn between_the_same<'a>(&'a self, sa: &'a IkeSa) -> impl Iterator<Item = &'a IkeSa> {
         let others = sa.remote_id.iter().flat_map(|identity| self.table.by_identity(identity));
         others.filter(|other| {
@@ -177,7 +178,7 @@ impl Environment {
         })
     }
 
-    /// The peer sets up another IKE SA in the place of that of a Child SA: then we need not.
+    /// The peer sets up another IKE SA in place of that of a Child SA: then we need not.
     pub(crate) fn leave_to_peer(&mut self, displaced: ChildSaId) {
         let outdated = self.table.by_child(displaced).filter(|sa| sa.is_outdated()).map(|sa| sa.id);
         if let Some(mut sa) = outdated.and_then(|id| self.table.take(id)) {

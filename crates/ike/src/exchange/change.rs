@@ -1,10 +1,11 @@
-//! A connection is loaded, loaded again, or unloaded, and what becomes of the SAs that it made.
+//! Following a changed configuration: the effect of loading, reloading and unloading a connection
+//! on its SAs.
 //!
-//! What [`Difference`] finds is followed SA by SA, make-before-break: the SAs that are to go are
-//! marked ([`Outdated`]), and their IKE SA replaces them in its own time, so that a renewal under
-//! way, a peer that is busy or another reload do no harm. Nothing is computed while the connection
-//! is loaded, and one with many peers has its turn with each after the other. A peer that refuses
-//! what is new is asked a few times; then the old SA stays until its end.
+//! The result of [`Difference`] is applied SA by SA, make-before-break: the outdated SAs are marked
+//! ([`Outdated`]), and their IKE SA replaces them at its own pace, so that a pending renewal, a
+//! busy peer or another reload do no harm. Nothing is computed while the connection is loaded, and
+//! the peers of a connection take turns. A peer that refuses the change is asked a few times; then
+//! the old SA stays until its end.
 
 use crate::alloc::Home;
 use crate::config::{ChildChange, Connection, Difference, IkeChange, Lifetime};
@@ -22,7 +23,7 @@ use crate::suite::Role;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `turn`: when what is to be asked of the peer is asked.
+/// `turn`: when the peer is asked.
 pub(crate) fn follow_on(
     session: &mut Session<'_>,
     turn: Time,
@@ -46,7 +47,7 @@ pub(crate) fn follow_on(
             begin_again(session, connection, child, 1, line)
         }
         Phase::AuthSent(sent) => {
-            // The peer may have made it already: it is replaced as soon as it is there.
+            // The peer may have made it already: it is replaced as soon as it exists.
             sent.attempt.outdated |= changed(&sent.attempt.child);
             outdate_ike(session, turn, difference.ike);
             Ok(())
@@ -59,7 +60,7 @@ pub(crate) fn follow_on(
     }
 }
 
-/// Nobody is authenticated yet: the attempt begins again, by the configuration as it is now.
+/// No side is authenticated yet: the attempt begins again, with the new configuration.
 pub(crate) fn begin_again(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -88,7 +89,7 @@ fn follow_on_established(
         retime_ike(session, connection);
     }
     outdate_ike(session, turn, difference.ike);
-    // Where the IKE SA is set up anew, the children come with it.
+    // If the IKE SA is set up anew, its children come with it.
     let at = Some(turn).filter(|_| !session.sa.is_outdated());
     let lifetime = |name: &str| connection.child(name).map(|child| child.lifetime.time).unwrap_or_default();
     let children: Vec<(ChildSaId, String)> = session
@@ -105,7 +106,7 @@ fn follow_on_established(
             Some(ChildChange::Retime) => retime_child(session, id, &lifetime(&name)),
             Some(ChildChange::Rekey) => {
                 retime_child(session, id, &lifetime(&name));
-                // Should nothing come of another IKE SA, it has to have them on this one.
+                // If the new IKE SA fails, this one must have the children.
                 rekey_child(
                     session.sa,
                     id,
@@ -118,8 +119,8 @@ fn follow_on_established(
     follow_on_what_is_being_made(session, difference);
 }
 
-/// What we are making was offered by what the connection was: it is replaced once it is there. What
-/// the peer is making in several exchanges it begins once more, and it is agreed on anew.
+/// The SA that we are making was offered by the old configuration: it is replaced once it exists.
+/// The peer must begin again what it is making in several exchanges, and it is negotiated anew.
 fn follow_on_what_is_being_made(session: &mut Session<'_>, difference: &Difference) {
     let replaced = |child: &str| {
         let change = difference.children.get(child);
@@ -141,15 +142,15 @@ fn follow_on_what_is_being_made(session: &mut Session<'_>, difference: &Differen
     }
 }
 
-/// The IKE SA is not as the connection wants it.
+/// The IKE SA does not match its connection.
 pub(crate) fn outdate_ike(session: &mut Session<'_>, now: Time, change: IkeChange) {
     if change == IkeChange::None {
         return;
     }
     let before = session.sa.outdated.as_ref().map(|outdated| outdated.change).unwrap_or_default();
     let change = change.max(before);
-    // Where both sides have a new configuration, two IKE SAs would be one too many: the peer that
-    // began begins again.
+    // If both sides have a new configuration, two IKE SAs would be one too many: the original
+    // initiator begins.
     let at = match (change, session.sa.role) {
         (IkeChange::Reauthenticate, Role::Responder) => session.env.retry_at(now),
         _ => now,
@@ -157,7 +158,7 @@ pub(crate) fn outdate_ike(session: &mut Session<'_>, now: Time, change: IkeChang
     session.sa.outdated = Some(Box::new(OutdatedIke { change, turn: Outdated::new(Some(at)) }));
 }
 
-/// The child is not configured any more, so its Child SA goes.
+/// The child is not configured any more, so its Child SA is deleted.
 fn drop_child(session: &mut Session<'_>, turn: Time, id: ChildSaId) {
     let Some(child) = session.sa.child_mut(id) else { return };
     child.phase = ChildPhase::Deleting;
@@ -185,7 +186,7 @@ fn retime_ike(session: &mut Session<'_>, connection: &Connection) {
         came_up.max(Time(session.now.since(Time(earliest))))
     };
     let drawn = draw_reauth(lifetime, due(lifetime.reauth), &mut *session.env.alloc);
-    // New keys do not prove anew who the peer is: what was to come earlier does.
+    // New keys do not authenticate the peer again: an earlier deadline stays.
     let drawn = drawn.map(|drawn| session.sa.reauth_at.map_or(drawn, |before| before.min(drawn)));
     let (reauth_before, end_before) = (session.sa.reauth_at, session.sa.times.end);
     session.sa.reauth_at = drawn;
@@ -199,7 +200,7 @@ fn retime_ike(session: &mut Session<'_>, connection: &Connection) {
     }
 }
 
-/// Does what the change of a configuration asks for, where its time has come.
+/// Applies the changes whose time has come.
 pub(crate) fn replace_outdated(session: &mut Session<'_>) -> Result<(), Reason> {
     let now = session.now;
     let is_due = |outdated: &Outdated| outdated.at.is_some_and(|at| at <= now);
@@ -225,7 +226,7 @@ pub(crate) fn replace_outdated(session: &mut Session<'_>) -> Result<(), Reason> 
     Ok(())
 }
 
-/// Another IKE SA takes the place of one whose connection has changed; if that is for us to begin.
+/// Replaces an IKE SA whose connection has changed, if we are to begin.
 fn set_up_by_new_configuration(session: &mut Session<'_>) -> Result<(), Reason> {
     let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else { return Ok(()) };
     if session.sa.reauth.is_some() {
@@ -243,15 +244,15 @@ fn set_up_by_new_configuration(session: &mut Session<'_>) -> Result<(), Reason> 
         return Ok(());
     }
     if !session.sa.children.iter().any(|child| child.is_installed() && connection.has_sas(&child.name)) {
-        let reason = Reason::Refused("its connection has changed, and it carries nothing of it".into());
+        let reason = Reason::Refused("its connection has changed, and it has none of the new traffic".into());
         return session.delete_ike(reason, session.now.plus(session.env.config.delete_timeout));
     }
     reauth::begin(session);
     Ok(())
 }
 
-/// There are no new keys by the new proposals. strongSwan rekeys an IKE SA by the configuration
-/// that it was made by: another IKE SA may succeed all the same.
+/// The new proposals gave no new keys. strongSwan rekeys an IKE SA by the configuration with which
+/// it was made: another IKE SA may succeed all the same.
 pub(crate) fn rekey_is_not_enough(session: &mut Session<'_>) {
     let now = session.now;
     outdate_ike(session, now, IkeChange::Reauthenticate);
@@ -260,7 +261,7 @@ pub(crate) fn rekey_is_not_enough(session: &mut Session<'_>) {
     }
 }
 
-/// What the new configuration asks of an IKE SA could not be had: tried again for a while.
+/// A change could not be applied to an IKE SA: it is tried again for a while.
 pub(crate) fn failed(session: &mut Session<'_>) {
     let retry = session.now.plus(session.env.config.start_retry);
     let Some(outdated) = &mut session.sa.outdated else { return };
@@ -275,8 +276,8 @@ pub(crate) fn failed(session: &mut Session<'_>) {
     settle_for_old(session);
 }
 
-/// The IKE SA stays, with its times; before they are over another is tried once more. Its
-/// children change on it, as far as they have to.
+/// The IKE SA stays, with its deadlines; before they are over another attempt is made. Its children
+/// change on it, as far as necessary.
 fn settle_for_old(session: &mut Session<'_>) {
     session.sa.outdated.iter_mut().for_each(|outdated| outdated.turn.give_up());
     if let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) {
@@ -301,7 +302,7 @@ fn is_rekeying(sa: &IkeSa, id: ChildSaId) -> bool {
         || sa.outgoing.is_waiting(|task| *task == Task::RekeyChild(id))
 }
 
-/// It gets new keys at that time, unless that is on its way.
+/// Rekeys the child at this time, unless that is under way.
 fn rekey_child(sa: &mut IkeSa, id: ChildSaId, at: Time) {
     let renewing = is_rekeying(sa, id);
     if let Some(child) = sa.child_mut(id).filter(|_| !renewing) {
@@ -309,7 +310,7 @@ fn rekey_child(sa: &mut IkeSa, id: ChildSaId, at: Time) {
     }
 }
 
-/// Why it is not for us to set the IKE SA up anew.
+/// Why we cannot set the IKE SA up anew.
 fn unreachable(sa: &IkeSa, connection: &Connection) -> Option<&'static str> {
     if !connection.remote_hosts().has_single() {
         return Some("remote_addrs names no address to begin at");

@@ -1,5 +1,4 @@
-//! Negotiation of a Child SA and its life: the responder's choice, the initiator's check,
-//! installation and removal.
+//! Child SAs: the responder's choice, the initiator's check, installation and removal.
 
 use crate::config::{Child, ChildMode, Connection};
 use crate::environment::report::{FAILURE, IMPORTANT, level_of_end};
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::{ChildSaParams, Encapsulation, Mode};
 
-/// What an initiator needs to judge the answer about its child.
+/// What an initiator needs for judging the answer about its child.
 #[derive(Clone, Copy)]
 pub(crate) struct Answer<'a> {
     pub(crate) nonces: &'a Nonces,
@@ -24,21 +23,21 @@ pub(crate) struct Answer<'a> {
     pub(crate) payloads: &'a Payloads,
 }
 
-/// Where the keys of a child come from: the exchange that made it.
+/// The exchange that made a child, from which its keys come.
 #[derive(Clone, Copy)]
 pub(crate) struct ChildOrigin<'a> {
-    /// Ours in that exchange.
+    /// Our role in that exchange.
     pub(crate) role: Role,
     pub(crate) nonces: &'a Nonces,
-    /// What its key exchanges have given, if it had any.
+    /// The results of its key exchanges, if it had any.
     pub(crate) shared: &'a [Secret],
     /// The SA that it renews.
     pub(crate) replaces: Option<ChildSaId>,
-    /// False if the peer has renewed the same, and its new SA stays (RFC 7296 §2.8.1).
+    /// False if the peer has renewed the same SA, and its new one stays (RFC 7296 §2.8.1).
     pub(crate) stays: bool,
 }
 
-/// Why a responder makes no child: the notify for the peer and the text for us.
+/// Why a responder makes no child: the notify for the peer and the text for the log.
 pub(crate) struct NoChild(pub(crate) Notify, pub(crate) String);
 
 impl NoChild {
@@ -46,15 +45,15 @@ impl NoChild {
         Self(Notify::new(kind, Vec::new()), why.into())
     }
 
-    /// None carries what the peer asks for.
+    /// No child covers the requested selectors.
     pub(crate) fn without_child(asked: &Selectors) -> Self {
         let (local, remote) = (describe::selectors(&asked.local), describe::selectors(&asked.remote));
         Self::new(NotifyType::TsUnacceptable, format!("no child carries {local} === {remote}"))
     }
 }
 
-/// The initiator's check of the answer, which the child as it was offered decides: an operator may
-/// have loaded another meanwhile. The error is for the log.
+/// The initiator's check of the answer against the child as it was offered: an operator may have
+/// loaded another one meanwhile. The error is for the log.
 pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -77,9 +76,9 @@ pub(crate) fn accept(
     install(session, child, &origin, agreed).map_err(|error| error.to_string())
 }
 
-/// The responder's choice among the children of the connection, and the payloads that answer.
-/// Where nothing fits they are the notify that says why, and the IKE SA goes on without a child
-/// for a while (RFC 7296 §1.2).
+/// The responder's choice among the children of the connection, and the answer's payloads. If none
+/// matches, the payload is the notify with the reason, and the IKE SA goes on without a child for a
+/// while (RFC 7296 §1.2).
 pub(crate) fn answer(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -92,7 +91,7 @@ pub(crate) fn answer(
     }
 }
 
-/// What stands in the place of a child.
+/// The payload in place of a child.
 pub(crate) fn refuse(session: &mut Session<'_>, notify: NotifyType, why: &str) -> Payload {
     session.env.effects.stats.failed += 1;
     session.log(FAILURE, format!("no CHILD_SA: {why}; the IKE_SA stays for now"));
@@ -129,7 +128,7 @@ fn choose(
     Ok(answer)
 }
 
-/// The responder's end of it: takes an SPI, and gives the payloads that say what is agreed on.
+/// The responder's agreement: takes an SPI, and returns the payloads of the answer.
 pub(crate) fn agree(
     session: &mut Session<'_>,
     choice: &EspChoice,
@@ -149,7 +148,7 @@ pub(crate) fn agree(
     Ok((AgreedChild { suite: choice.suite, mode, spi_in, spi_out: choice.spi, local_ts, remote_ts }, answer))
 }
 
-/// Installs what a responder has agreed to.
+/// Installs the child that a responder has agreed to.
 pub(crate) fn make(
     session: &mut Session<'_>,
     child: &Child,
@@ -167,8 +166,8 @@ pub(crate) fn make(
     })
 }
 
-/// Derives the keys and gives the Child SA to the data plane. A renewed one only takes packets in,
-/// until [`Endpoint::switch_outbound`].
+/// Derives the keys and installs the Child SA. A renewed one is used inbound only, until
+/// [`Endpoint::switch_outbound`].
 pub(crate) fn install(
     session: &mut Session<'_>,
     child: &Child,
@@ -181,8 +180,8 @@ pub(crate) fn install(
     let id = session.env.numbers.new_child_id();
     let reqid = child.reqid.map(NonZeroU32::get);
     let reqid = reqid.unwrap_or_else(|| session.env.numbers.reqid(&session.sa.connection, &child.name));
-    // In another IKE SA, or one that the peer made beside it: then it is a Child SA of its own for
-    // everybody but the data plane.
+    // If it replaces one in another IKE SA, or one beside which the peer made it, it is a Child SA
+    // of its own for all but the data plane.
     let beside = sibling(session, &child.name, &params).filter(|_| origin.role == Role::Responder);
     let elsewhere = session.env.predecessor(session.sa, &child.name, &params).or(beside);
     let elsewhere = elsewhere.filter(|_| origin.replaces.is_none());
@@ -192,7 +191,7 @@ pub(crate) fn install(
         .and_then(|old| Some((old, create_child::spi_of(session, old)?)));
     let missed = named.is_some() && replaces.is_none();
     let (phase, outbound) = match replaces {
-        // Until the peer knows it may send through it.
+        // Until the peer knows of it, it may send through it.
         _ if !origin.stays => (ChildPhase::Rekeyed, Outbound::Retired),
         Some((_, old)) => (ChildPhase::Installed, Outbound::Waiting(old)),
         None => (ChildPhase::Installed, Outbound::Active),
@@ -220,7 +219,7 @@ pub(crate) fn install(
         replaces: replaces.map(|(old, _)| old),
     });
     let limits = ChildLimits::draw(&child.lifetime, session.now, session.env.entropy());
-    // As a rule it stays the only one: room for more is not taken before.
+    // Usually it stays the only one, so no room for more is taken.
     session.sa.children.reserve_exact(1);
     session.sa.children.push(ChildSa {
         id,
@@ -243,7 +242,7 @@ pub(crate) fn install(
     }
     session.env.loaded.connections.note_child_up(session.now, &session.sa.connection, &child.name);
     if missed {
-        // Whoever asked for it meanwhile has it now.
+        // Initiations that have asked for it meanwhile have it now.
         let connection = session.sa.connection.clone();
         session.env.initiate_done(session.now, &connection, session.sa.id, &child.name, Ok(id));
     }
@@ -256,8 +255,8 @@ pub(crate) fn install(
     Ok(id)
 }
 
-/// The Child SA beside which the peer has made another of the same name: it is sent through until
-/// the peer shows that it has the other.
+/// The Child SA beside which the peer has made another of the same name: it sends until the peer
+/// shows that it has the other.
 fn sibling(session: &Session<'_>, name: &str, new: &ChildSaParams) -> Option<ChildSaId> {
     let alike = |child: &&ChildSa| {
         child.name == name && child.is_proven() && session.env.loaded.is_displaced_by(session.sa, child, new)
@@ -299,8 +298,8 @@ fn params(
     })
 }
 
-/// Takes a Child SA away from the data plane. What goes out finds the one that has taken its place,
-/// if there is one.
+/// Removes a Child SA from the data plane. Its outbound traffic moves to its successor, if there is
+/// one.
 pub(crate) fn remove(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
     create_child::switch_to_successor(session, id);
     let Some(at) = session.sa.children.iter().position(|child| child.id == id) else { return };
@@ -326,18 +325,18 @@ pub(crate) fn remove(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) 
     session.env.effects.event(Event::ChildDown(session.sa.id, id, reason.clone()));
 }
 
-/// Where ESP of this IKE SA goes, and how. In UDP it shares the NAT's mapping with IKE (RFC 3948
-/// §2.1).
+/// The path and encapsulation of ESP of this IKE SA. In UDP it shares the NAT's mapping with IKE
+/// (RFC 3948 §2.1).
 fn esp_path(session: &Session<'_>) -> (Path, Encapsulation) {
     let encapsulation = if session.sa.nat.any() { Encapsulation::Udp } else { Encapsulation::Plain };
     (super::nat::float(session.sa.path, &session.env.config), encapsulation)
 }
 
-/// The peer is somewhere else now: so are the Child SAs.
+/// Moves the Child SAs to the peer's new address.
 pub(crate) fn move_all(session: &mut Session<'_>) {
     let (path, _) = esp_path(session);
     for child in &mut session.sa.children {
-        // In transport mode the packets have the addresses themselves.
+        // In transport mode the packets themselves have these addresses.
         let ips = (child.params.local.ip(), child.params.remote.ip());
         if child.params.mode == Mode::Transport && ips != (path.local.ip(), path.remote.ip()) {
             continue;
@@ -352,7 +351,7 @@ pub(crate) fn move_all(session: &mut Session<'_>) {
     }
 }
 
-/// The successor of a Child SA is gone before it was used: the old one serves on.
+/// The successor of a Child SA is gone before it was used: the old one sends on.
 fn reinstate(sa: &mut IkeSa, old: Spi) {
     let old = sa.children.iter_mut().find(|child| child.params.spi_in == old);
     let old = old.filter(|old| old.outbound == Outbound::Active);
@@ -406,17 +405,16 @@ pub(crate) fn choose_suite(
     })
 }
 
-/// A child that carries what is asked for, or some of it.
+/// A child that covers the requested selectors, or a part of them.
 pub(crate) struct Match<'a> {
     pub(crate) child: &'a Child,
-    /// What both sides have in common.
+    /// The selectors that both sides have in common.
     pub(crate) selectors: Selectors,
-    /// That is all that the child is configured for.
+    /// True if they are everything that the child is configured for.
     whole: bool,
 }
 
-/// The child that fits best: one whose selectors are wanted as they stand beats one that must be
-/// narrowed.
+/// The best matching child: one that needs no narrowing is better than one that does.
 pub(crate) fn matching_child<'a>(
     connection: &'a Connection,
     sa: &IkeSa,
@@ -435,8 +433,8 @@ pub(crate) fn matching_child<'a>(
     narrowed
 }
 
-/// Of connections that fit equally well, the one whose child fits best what the peer asks for;
-/// where none has any, the first.
+/// Among connections that match equally well, the one whose child best matches the peer's request;
+/// if none has any, the first.
 pub(crate) fn wanted_connection<'a>(
     connections: &'a [Arc<Connection>],
     sa: &IkeSa,

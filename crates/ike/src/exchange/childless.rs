@@ -1,5 +1,5 @@
-//! IKE SAs that come up without a Child SA (RFC 6023): the responder says in IKE_SA_INIT that it
-//! takes such an IKE_AUTH, and children follow by exchanges of their own, if any.
+//! IKE SAs that come up without a Child SA (RFC 6023): the responder announces in IKE_SA_INIT that
+//! it accepts such an IKE_AUTH, and children follow by exchanges of their own, if any.
 
 use crate::config::{Childless, Connection};
 use crate::environment::report::ORDINARY;
@@ -9,12 +9,12 @@ use crate::message::{Message, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::sa::{Attempt, AuthSent, Task};
 
-/// Whether we say as responder that we take an IKE_AUTH without a child.
+/// True if we announce as responder that we accept an IKE_AUTH without a child.
 pub(crate) fn is_taken(connection: &Connection) -> bool {
     connection.childless != Childless::Never
 }
 
-/// Why an attempt must not go on with a responder that has answered so, if it must not.
+/// Why an attempt must not continue with a responder that has answered in this way, if it must not.
 pub(crate) fn lack(connection: &Connection, attempt: &Attempt, response: &Payloads) -> Option<&'static str> {
     if response.notify(NotifyType::ChildlessIkev2Supported).is_some() {
         return None;
@@ -26,7 +26,7 @@ pub(crate) fn lack(connection: &Connection, attempt: &Attempt, response: &Payloa
     }
 }
 
-/// Whether the first child of an initiation comes by an exchange of its own. `response`: the
+/// True if the first child of an initiation gets an exchange of its own. `response`: the
 /// responder's IKE_SA_INIT message.
 pub(super) fn is_initiated(connection: &Connection, response: &[u8]) -> bool {
     let says_so = || {
@@ -41,13 +41,13 @@ fn is_childless(request: &Payloads) -> bool {
     request.sa().is_none() && request.ts_initiator().is_none() && request.ts_responder().is_none()
 }
 
-/// What a responder makes of an IKE_AUTH request.
+/// The responder's decision on the child of an IKE_AUTH request.
 pub(super) enum FirstChild {
-    /// A child is to be made.
+    /// A child must be made.
     Child,
-    /// None is, and the IKE SA stays all the same.
+    /// No child is made, and the IKE SA stays.
     Nothing,
-    /// That is not how the connection is configured.
+    /// The request does not match the configuration.
     Refused(&'static str),
 }
 
@@ -64,13 +64,13 @@ impl FirstChild {
     }
 }
 
-/// As responder: the peer wants the IKE SA alone. It stays for as long as the peer wants it.
+/// Responder: the peer wants the IKE SA alone. It stays for as long as the peer wants.
 pub(crate) fn stays_alone(session: &mut Session<'_>) {
     session.sa.childless = None;
     session.log(ORDINARY, "the peer asks for no CHILD_SA yet (RFC 6023)");
 }
 
-/// As initiator: the IKE SA is there, and has no child. One that was asked for follows.
+/// Initiator: the IKE SA is established without a child. A requested child follows.
 pub(crate) fn no_child_yet(
     session: &mut Session<'_>,
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses for whoever asks.
+//! Configuration payloads in IKE_AUTH (RFC 7296 §2.19): virtual addresses.
 
 use crate::config::{Connection, TsSpec};
 use crate::environment::pools::LeaseOwner;
@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use testudo_ipsec::selector::AddrRange;
 
-/// What an initiator asks for: `vips`, and the name servers that go with them. Where any address
-/// will do, the one that it has already.
+/// The initiator's request: `vips`, and DNS servers. If any address will do, it asks for its
+/// present one.
 pub(super) fn request(connection: &Connection, held: &[IpAddr]) -> Option<Payload> {
     let wanted = |vip: &IpAddr| {
         let of_family = held.iter().find(|addr| vip.is_unspecified() && addr.is_ipv4() == vip.is_ipv4());
@@ -27,7 +27,7 @@ pub(super) fn request(connection: &Connection, held: &[IpAddr]) -> Option<Payloa
     asks.then_some(Payload::Configuration(Configuration { kind: CfgType::Request, attributes }))
 }
 
-/// What `dynamic` means on the side of an initiator that does not know its virtual addresses yet.
+/// The meaning of `dynamic` for an initiator that does not know its virtual addresses yet.
 pub(super) fn dynamic_before_reply(sa: &IkeSa, connection: &Connection) -> Vec<AddrRange> {
     if connection.vips.is_empty() {
         return sa.dynamic_local();
@@ -42,8 +42,8 @@ pub(super) fn dynamic_before_reply(sa: &IkeSa, connection: &Connection) -> Vec<A
     connection.vips.iter().filter_map(range).collect()
 }
 
-/// Of connections that fit equally well, those for who asks for an address, or for who does not. An
-/// address is of one connection's pools, and so is the child.
+/// Among connections that match equally well, those for a peer that requests an address, or those
+/// for one that does not. The address comes from one connection's pools, and so does the child.
 pub(super) fn serving(connections: Vec<Arc<Connection>>, request: &Payloads) -> Vec<Arc<Connection>> {
     let asks = !wanted(request).is_empty();
     let serves = |connection: &&Arc<Connection>| connection.pools.is_empty() != asks;
@@ -55,7 +55,7 @@ pub(super) fn serving(connections: Vec<Arc<Connection>>, request: &Payloads) -> 
     }
 }
 
-/// The addresses that a request asks for, at most one of each family.
+/// The requested addresses, at most one of each family.
 fn wanted(payloads: &Payloads) -> Vec<IpAddr> {
     one_of_each(payloads.configuration().filter(|cp| cp.kind == CfgType::Request))
 }
@@ -65,14 +65,14 @@ fn one_of_each(configuration: Option<&Configuration>) -> Vec<IpAddr> {
     families.filter_map(|v4| configuration?.addresses().find(|addr| addr.is_ipv4() == v4)).collect()
 }
 
-/// An address that a host can have: nothing else may be put on ours, whoever says so.
+/// True for an address that a host can have: no other may be added to this host, whichever peer
+/// assigns it.
 pub(crate) fn is_host(addr: &IpAddr) -> bool {
     let broadcast = *addr == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || broadcast)
 }
 
-/// True if the range is there for that address: one that holds every address is there for what
-/// nobody else names.
+/// True if the range names this address specifically: a range of all addresses does not.
 fn names(range: &AddrRange, addr: IpAddr) -> bool {
     let last = match addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::BROADCAST),
@@ -81,9 +81,9 @@ fn names(range: &AddrRange, addr: IpAddr) -> bool {
     range.contains(addr) && !(range.start().is_unspecified() && range.end() == last)
 }
 
-/// Gives the peer what it asks for, and the payload that says so. The error is the notify that
-/// takes the place of a Child SA: nothing is left for it, or it should have asked (RFC 7296
-/// §3.15.4, §2.19).
+/// Assigns the requested addresses. Returns the payload with them. The error is the notify in place
+/// of a Child SA: no address is left, or the peer should have requested one (RFC 7296 §3.15.4,
+/// §2.19).
 pub(crate) fn answer(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -119,8 +119,8 @@ pub(crate) fn answer(
     Ok(Some(Payload::Configuration(Configuration { kind: CfgType::Reply, attributes })))
 }
 
-/// Takes the addresses that the responder gives. The error is for the log: we asked, and cannot do
-/// without.
+/// Accepts the addresses that the responder assigns. The error is for the log: a requested address
+/// is indispensable.
 pub(crate) fn accept(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -154,18 +154,18 @@ pub(crate) fn accept(
     Ok(())
 }
 
-/// Why an address that the peer gives cannot be ours. A peer may have what it gives, and nothing
-/// that belongs to this host or to other peers: an address of ours takes the traffic to it.
+/// Why an assigned address cannot be ours. A peer may assign its own addresses, but none that
+/// belongs to this host or to other peers: an address of ours attracts the traffic to it.
 fn refusal_of_address(session: &Session<'_>, connection: &Connection, addr: IpAddr) -> Option<&'static str> {
     if !is_host(&addr) {
         return Some("no host can have it");
     }
     if !connection.vips.iter().any(|vip| vip.is_ipv4() == addr.is_ipv4()) {
-        return Some("none of its family was asked for");
+        return Some("no address of its family was requested");
     }
     let within = &connection.vips_within;
     if !within.is_empty() && !within.iter().any(|range| range.contains(addr)) {
-        return Some("it lies outside of vips_within");
+        return Some("it is outside vips_within");
     }
     // A second IKE SA with the same peer brings the same address.
     let mut with_peer =
@@ -175,14 +175,14 @@ fn refusal_of_address(session: &Session<'_>, connection: &Connection, addr: IpAd
         return Some("this host has it already");
     }
     if within.is_empty() && !brought && session.env.loaded.reserved.iter().any(|range| range.contains(addr)) {
-        return Some("it lies in a network of this host, or is a name server's; vips_within can allow it");
+        return Some("it is in a network of this host, or a name server's; vips_within can allow it");
     }
     let named = |other: &Arc<Connection>| other.peer_address() == Some(addr);
     if addr == session.sa.path.remote.ip()
         || session.env.table.by_addr(addr).next().is_some()
         || session.env.loaded.connections.iter().any(named)
     {
-        return Some("a peer has it");
+        return Some("a peer has this address");
     }
     let elsewhere = session.env.loaded.connections.iter().filter(|other| {
         other.name != connection.name
@@ -190,10 +190,10 @@ fn refusal_of_address(session: &Session<'_>, connection: &Connection, addr: IpAd
     });
     let reached = |spec: &TsSpec| matches!(spec, TsSpec::Fixed(ts) if names(&ts.addrs, addr));
     let mut selectors = elsewhere.flat_map(|other| &other.children).flat_map(|child| &child.remote_ts);
-    selectors.any(reached).then_some("it lies behind another peer")
+    selectors.any(reached).then_some("it is behind another peer")
 }
 
-/// The end of an IKE SA: its addresses are free again.
+/// An IKE SA ends: its addresses become free.
 pub(crate) fn release_addresses(session: &mut Session<'_>) {
     let held = std::mem::take(&mut session.sa.virtual_ips);
     for addr in held.local {

@@ -1,9 +1,9 @@
-//! Counters that a cluster and its peer set right after a failover (RFC 6311).
+//! Synchronising counters between a cluster and its peer after a failover (RFC 6311).
 //!
-//! Message IDs are synchronized by an INFORMATIONAL exchange beside the windows, always with
-//! Message ID 0: each side says what it will send next and what it expects. So either side here can
-//! be the cluster. Nothing that such a message says counts before all of it fits, not even where it
-//! comes from: an old one may be replayed by anybody.
+//! Message IDs are synchronised by an INFORMATIONAL exchange outside the windows, always with
+//! Message ID 0: each side gives its next send and receive numbers. So either side here can be the
+//! cluster. No part of such a message counts before all of it is valid, not even its source:
+//! anybody may replay an old one.
 
 use crate::endpoint::{Discard, EndpointConfig};
 use crate::environment::exchanges::Counted;
@@ -20,17 +20,17 @@ use crate::output::{Output, Path, Reason};
 use crate::sa::{ChildPhase, ChildSa, CounterSync, IkeSa, Outbound, Pending, RequestKind, Synced, Task};
 use subtle::ConstantTimeEq;
 
-/// We have one request under way at most. M1 leaves room for one that nobody knows of.
+/// We have at most one pending request. M1 leaves room for one that is unknown.
 const WINDOW: u32 = 1;
 
-/// Where a message of an IKE SA has its place, by its header.
+/// The window to which a message belongs, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowPlace {
-    /// In the window of whoever asks.
+    /// The window of the requester.
     Window,
-    /// Beside it: it synchronizes Message IDs, or it is void.
+    /// Outside the windows: it synchronises Message IDs, or is void.
     BesideWindow,
-    /// Nothing has been asked so far: what it holds tells.
+    /// No request has been sent so far: its contents decide.
     Either,
 }
 
@@ -51,17 +51,17 @@ pub(crate) fn place(sa: &IkeSa, header: &Header) -> WindowPlace {
     }
 }
 
-/// What an initiator says in IKE_AUTH.
+/// The initiator's notifies in IKE_AUTH.
 pub(super) fn offer(config: &EndpointConfig) -> impl Iterator<Item = Payload> {
     notifies(ours(config))
 }
 
-/// What a responder says to that: never more than the initiator (RFC 6311 §5).
+/// The responder's notifies: never more than the initiator's (RFC 6311 §5).
 pub(super) fn answer(agreed: CounterSync) -> impl Iterator<Item = Payload> {
     notifies(agreed)
 }
 
-/// What follows, on either side, from what the peer has said.
+/// The agreed extensions, by what the peer has sent.
 pub(super) fn agreed(config: &EndpointConfig, peer: &Payloads) -> CounterSync {
     let ours = ours(config);
     CounterSync {
@@ -83,14 +83,14 @@ fn notifies(said: CounterSync) -> impl Iterator<Item = Payload> {
     kinds.into_iter().flatten().map(|kind| Payload::Notify(Notify::new(kind, Vec::new())))
 }
 
-/// What a request of a cluster asks.
+/// The contents of a cluster's request.
 struct SyncRequest {
     sync: MessageIdSync,
-    /// How many numbers are to be left out.
+    /// How many numbers must be skipped.
     skip: Option<u64>,
 }
 
-/// An authentic message beside the windows.
+/// Processes an authentic message outside the windows.
 pub(crate) fn sync_message(
     session: &mut Session<'_>,
     datagram: Datagram<'_>,
@@ -113,7 +113,7 @@ pub(crate) fn sync_message(
     })
 }
 
-/// A cluster goes on at another node: what is under way either way is not waited for any more (RFC
+/// A cluster continues on another node: pending exchanges in either direction are given up (RFC
 /// 6311 §5.1, §9).
 fn answer_sync(session: &mut Session<'_>, request: &Request, asked: SyncRequest) -> Result<(), Reason> {
     let SyncRequest { sync, skip } = asked;
@@ -132,7 +132,7 @@ fn answer_sync(session: &mut Session<'_>, request: &Request, asked: SyncRequest)
     session.next_task()
 }
 
-/// The peer has answered: both sides agree on what comes next.
+/// The peer has answered: both sides agree on the next numbers.
 fn synced(session: &mut Session<'_>, path: Path, sync: MessageIdSync) -> Result<(), Reason> {
     sync_taken(session, path, Counted::InResponse)?;
     session.sa.outgoing.pending = None;
@@ -143,7 +143,7 @@ fn synced(session: &mut Session<'_>, path: Path, sync: MessageIdSync) -> Result<
     session.next_task()
 }
 
-/// What every message of the peer shows.
+/// The effects that every message of the peer has.
 fn sync_taken(session: &mut Session<'_>, path: Path, counted: Counted) -> Result<(), Reason> {
     session.heard(path);
     session.env.effects.count_message(session.sa, ExchangeType::Informational, counted);
@@ -154,9 +154,9 @@ fn sync_taken(session: &mut Session<'_>, path: Path, counted: Counted) -> Result
     Ok(())
 }
 
-/// The request under way finds no answer any more. What it was for is asked again.
+/// The pending request will not be answered. Its purpose is requested again.
 fn let_go_pending(session: &mut Session<'_>) {
-    // Where both sides are clusters each has a synchronization of its own, beside the windows.
+    // If both sides are clusters, each has a synchronisation of its own, outside the windows.
     let in_window = |pending: &mut Box<Pending>| !is_sync(pending.kind);
     let Some(pending) = session.sa.outgoing.pending.take_if(in_window) else { return };
     match pending.kind {
@@ -173,7 +173,7 @@ fn let_go_pending(session: &mut Session<'_>) {
     }
 }
 
-/// Says what comes next, by what we know. False: no numbers are left for it.
+/// Sends our next numbers. Returns false if no numbers are left for it.
 pub(crate) fn ask_sync(session: &mut Session<'_>) -> Result<bool, Reason> {
     let send = MessageId(session.sa.outgoing.next.0.saturating_add(WINDOW));
     let receive = session.sa.incoming.expected;
@@ -190,16 +190,16 @@ pub(crate) fn ask_sync(session: &mut Session<'_>) -> Result<bool, Reason> {
     Ok(true)
 }
 
-/// Asks the peer to leave numbers out. False: it cannot be asked.
+/// Asks the peer to skip numbers. Returns false if it cannot be asked.
 pub(crate) fn ask_replay_sync(session: &mut Session<'_>, by: u64) -> Result<bool, Reason> {
     let Some(notify) = replay_notify(session.sa, by) else { return Ok(false) };
-    session.log(ORDINARY, format!("asking the peer to leave {by} sequence numbers out"));
+    session.log(ORDINARY, format!("asking the peer to skip {by} sequence numbers"));
     let kind = RequestKind::SyncReplayCounters(by);
     session.request(ExchangeType::Informational, kind, vec![Payload::Notify(notify)])?;
     Ok(true)
 }
 
-/// A request of the window may ask for numbers to be left out (RFC 6311 §5). It is answered in any
+/// A request in the window may ask for numbers to be skipped (RFC 6311 §5). It is answered in any
 /// case.
 pub(crate) fn advance_if_asked(session: &mut Session<'_>, payloads: &Payloads) {
     let Some(notify) = payloads.notify(NotifyType::ReplayCounterSync) else { return };
@@ -215,9 +215,10 @@ pub(crate) fn advance_if_asked(session: &mut Session<'_>, payloads: &Payloads) {
     }
 }
 
-/// In every Child SA: each direction of traffic has its own numbers, and these are ours.
+/// Skips numbers in every Child SA: each direction of traffic has its own numbers, and these are
+/// ours.
 fn advance_sequences(session: &mut Session<'_>, by: u64) {
-    session.log(ORDINARY, format!("the peer wants {by} sequence numbers left out"));
+    session.log(ORDINARY, format!("the peer asks to skip {by} sequence numbers"));
     let sends = |child: &&ChildSa| {
         !matches!(child.phase, ChildPhase::Deleted(_)) && child.outbound != Outbound::Expired
     };
@@ -248,7 +249,7 @@ fn answered(sa: &IkeSa, payloads: &Payloads) -> Result<MessageIdSync, &'static s
         return Err("a synchronization that nobody has asked for");
     };
     let (sync, None) = read(payloads)? else {
-        return Err("an answer to a synchronization that says more");
+        return Err("an answer to a synchronization with other payloads");
     };
     if !bool::from(sync.nonce.ct_eq(&nonce)) {
         return Err("an answer to another synchronization");
@@ -259,19 +260,19 @@ fn answered(sa: &IkeSa, payloads: &Payloads) -> Result<MessageIdSync, &'static s
     Ok(sync)
 }
 
-/// What a message says that says nothing else.
+/// Reads a message that contains nothing else.
 fn read(payloads: &Payloads) -> Result<(MessageIdSync, Option<&Notify>), &'static str> {
     let mut sync = None;
     let mut skip = None;
     for payload in payloads {
-        let Payload::Notify(notify) = payload else { return Err("a synchronization that says more") };
+        let Payload::Notify(notify) = payload else { return Err("a synchronization with other payloads") };
         let slot = match notify.kind {
             NotifyType::MessageIdSync => &mut sync,
             NotifyType::ReplayCounterSync => &mut skip,
-            _ => return Err("a synchronization that says more"),
+            _ => return Err("a synchronization with other payloads"),
         };
         if slot.replace(notify).is_some() {
-            return Err("a synchronization that says something twice");
+            return Err("a synchronization with a duplicate notify");
         }
     }
     let sync =
@@ -279,11 +280,11 @@ fn read(payloads: &Payloads) -> Result<(MessageIdSync, Option<&Notify>), &'stati
     Ok((sync, skip))
 }
 
-/// How many numbers are to be left out. Of Child SAs with extended numbers and others none can be
+/// How many numbers must be skipped. Child SAs with and without extended numbers cannot be mixed
 /// (RFC 6311 §6.4).
 fn skip_of(sa: &IkeSa, notify: &Notify) -> Result<u64, &'static str> {
     if !sa.extensions.counter_sync.replay_counters {
-        return Err("a synchronization of replay counters, on which we had not agreed,");
+        return Err("a synchronization of replay counters that was not negotiated");
     }
     let esn = esn(sa).ok_or("a synchronization of replay counters of different sizes")?;
     let skip =
@@ -291,7 +292,8 @@ fn skip_of(sa: &IkeSa, notify: &Notify) -> Result<u64, &'static str> {
     Ok(skip.0)
 }
 
-/// What asks for that many; `None` if the peer cannot, or it would not fit.
+/// The notify that asks for this many; `None` if the peer does not support it, or the number is too
+/// large.
 pub(crate) fn replay_notify(sa: &IkeSa, by: u64) -> Option<Notify> {
     let able = sa.extensions.counter_sync.replay_counters && !sa.children.is_empty();
     ReplayCounterSync(by).notify(esn(sa).filter(|_| able)?)

@@ -1,5 +1,5 @@
-//! Messages, proposals and selectors in words, for logs. Keys, nonces and what proves an identity
-//! have none.
+//! Messages, proposals and selectors as text, for logs. Keys, nonces and proofs of identity are not
+//! shown.
 
 use crate::config::{AuthMethod, EspProposal, IkeProposal};
 use crate::message::{
@@ -11,13 +11,13 @@ use std::fmt::Write;
 use testudo_base::spi::Spi;
 use testudo_ipsec::selector::TrafficSelector;
 
-/// A stranger's offer is cut behind so many words.
+/// A stranger's offer is cut after this many words.
 const MAX_WORDS: usize = 48;
 
-/// The most of a message's payloads and selectors that are shown.
+/// Bound on the payloads and selectors of a message that are shown.
 const MAX_SHOWN: usize = 32;
 
-/// What a message holds, such as `SA(ESP:AES_GCM_16_128/NO_EXT_SEQ) TSi(10.1.0.0/16)
+/// The contents of a message, such as `SA(ESP:AES_GCM_16_128/NO_EXT_SEQ) TSi(10.1.0.0/16)
 /// TSr(10.2.0.0/16)`.
 pub(crate) fn payloads(list: &[Payload]) -> String {
     let cut = if list.len() > MAX_SHOWN { &[" ..."][..] } else { &[] };
@@ -62,14 +62,14 @@ fn some_selectors(ts: &TsPayload) -> String {
     format!("{}{cut}", selectors(shown))
 }
 
-/// Without their values: an attribute may be anything.
+/// The attributes without their values, which may be anything.
 fn attributes(configuration: &Configuration) -> String {
     let kinds =
         configuration.attributes.iter().take(MAX_SHOWN).map(|attribute| format!(" {}", attribute.kind));
     format!("{}{}", configuration.kind, kinds.collect::<String>())
 }
 
-/// An offer or answer as charon writes it, such as
+/// An offer or answer in charon's notation, such as
 /// `IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519`.
 pub(crate) fn sa(payload: &SaPayload) -> String {
     let mut text = String::new();
@@ -90,12 +90,12 @@ pub(crate) fn sa(payload: &SaPayload) -> String {
     text
 }
 
-/// What we are configured to take for an IKE SA.
+/// The configured proposals of an IKE SA.
 pub(crate) fn ike_proposals(proposals: &[IkeProposal]) -> String {
     sa(&offer::ike(proposals, None))
 }
 
-/// What we are configured to take for a Child SA.
+/// The configured proposals of a Child SA.
 pub(crate) fn esp_proposals(proposals: &[EspProposal], exchange: offer::ChildExchange) -> String {
     sa(&offer::esp(proposals, Spi(0), exchange))
 }
@@ -143,7 +143,7 @@ fn name(transform: &Transform) -> String {
     text
 }
 
-/// Selectors as charon writes them, such as `10.1.0.0/16[tcp/80]`.
+/// Selectors in charon's notation, such as `10.1.0.0/16[tcp/80]`.
 pub(crate) fn selectors(list: &[TrafficSelector]) -> String {
     list.iter().map(selector).collect::<Vec<_>>().join(" ")
 }
@@ -172,7 +172,7 @@ fn selector(ts: &TrafficSelector) -> String {
     text
 }
 
-/// A prefix where the range is one, else the range.
+/// A prefix if the range is one, else the range.
 fn addrs(ts: &TrafficSelector) -> String {
     let (start, end) = (ts.addrs.start(), ts.addrs.end());
     let (bits, first, last) = match (start, end) {
@@ -191,7 +191,7 @@ fn addrs(ts: &TrafficSelector) -> String {
     }
 }
 
-/// An error notify with what most often lies behind it.
+/// An error notify with its most frequent cause.
 pub(crate) fn hint(kind: NotifyType, method: AuthMethod) -> String {
     let hint = match (kind, method) {
         (NotifyType::AuthenticationFailed, AuthMethod::Psk) => {

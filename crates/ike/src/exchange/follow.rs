@@ -1,5 +1,4 @@
-//! A peer behind a NAT moves: where its messages and its ESP come from is where ours go (RFC 7296
-//! §2.23).
+//! Following a peer behind a NAT: our messages and ESP go where its own come from (RFC 7296 §2.23).
 
 use crate::environment::report::ORDINARY;
 use crate::exchange::child;
@@ -8,10 +7,10 @@ use crate::output::Path;
 use crate::suite::Role;
 
 impl Session<'_> {
-    /// Follows a peer behind a NAT to where its authentic messages come from. Not if we are behind
+    /// Follows a peer behind a NAT to the source of its authentic messages. Not if we are behind
     /// one ourselves and began: then an attacker on the way could lead us anywhere by changing
-    /// addresses (RFC 7296 §2.23). Who is behind a NAT and was found all the same has an address
-    /// there that does not change. Nor to where its connection takes no peer.
+    /// addresses (RFC 7296 §2.23), and a peer that was found behind its NAT has a fixed address
+    /// there. Nor to an address that its connection does not allow.
     pub(crate) fn follow(&mut self, path: Path) {
         let fixed = !self.sa.nat.local || self.sa.role == Role::Responder;
         if self.sa.is_established()

@@ -1,4 +1,4 @@
-//! Messages that come in fragments (RFC 7383 §2.6).
+//! Reassembling messages that come in fragments (RFC 7383 §2.6).
 
 use crate::endpoint::Discard;
 use crate::exchange::receive::Datagram;
@@ -8,7 +8,7 @@ use crate::output::Reason;
 use crate::sa::{Collected, FirstDatagram, IkeSa, MessageKind, Phase, Reassembly, digest};
 use crate::suite::Opened;
 
-/// Where the type of the first payload stands in the header.
+/// Offset of the first payload's type in the header.
 const NEXT_PAYLOAD: usize = 16;
 
 /// True if the first payload of a message, by its header, is an Encrypted Fragment payload.
@@ -16,10 +16,10 @@ pub(crate) fn is_fragment(message: &[u8]) -> bool {
     message.get(NEXT_PAYLOAD) == Some(&u8::from(PayloadType::EncryptedFragment))
 }
 
-/// Whether a fragment can be used, by what can be seen without a key.
+/// Checks, without a key, whether a fragment can be used.
 pub(super) fn wants_fragment(sa: &IkeSa, header: Header, fragment: Fragment) -> Result<(), &'static str> {
     if !sa.extensions.fragmentation {
-        return Err("a fragment, on which we had not agreed,");
+        return Err("a fragment although fragmentation was not negotiated");
     }
     let slot = if header.response {
         sa.outgoing.pending.as_ref().and_then(|pending| pending.fragments.as_deref())
@@ -34,7 +34,7 @@ fn kind(header: Header) -> MessageKind {
 }
 
 impl Session<'_> {
-    /// Keeps an authentic fragment. Gives the message once it is whole.
+    /// Keeps an authentic fragment. Returns the message once it is whole.
     pub(crate) fn collect(
         &mut self,
         datagram: Datagram<'_>,
@@ -62,8 +62,8 @@ impl Session<'_> {
         }
     }
 
-    /// A fragment of a request that was answered. The first one gets the answer again, all others
-    /// nothing (RFC 7383 §2.6.1); one of another size is known by being authentic.
+    /// A fragment of a request that was answered. The first one gets the answer again, the others
+    /// nothing (RFC 7383 §2.6.1); one of another size is recognised by its authenticity.
     pub(super) fn repeated_fragment(
         &mut self,
         datagram: Datagram<'_>,

@@ -1,4 +1,4 @@
-//! INFORMATIONAL (RFC 7296 §1.4): is the peer alive, and deletes of both kinds.
+//! INFORMATIONAL (RFC 7296 §1.4): liveness checks, and deletes of both kinds.
 
 use crate::config::EspProposal;
 use crate::environment::report::{DETAIL, FAILURE, ORDINARY};
@@ -45,9 +45,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The peer lets its halves of Child SAs go, and so do we. Gives ours, to be named in the
-    /// answer; but not where our own delete is under way, whose answer then finds nothing (RFC 7296
-    /// §1.4.1).
+    /// The peer deletes its halves of Child SAs, and so do we. Returns ours, for the answer; except
+    /// those whose delete by us is pending, whose answer will name nothing (RFC 7296 §1.4.1).
     fn deleted_by_peer(&mut self, protocol: Protocol, spis: &[Spi]) -> Vec<Spi> {
         let mut ours = Vec::new();
         for spi in spis {
@@ -55,7 +54,7 @@ impl Session<'_> {
             let is_named = |child: &&ChildSa| child.params.spi_out == *spi && child.protocol() == protocol;
             let Some(child) = self.sa.children.iter().find(is_named) else { continue };
             let (id, spi_in) = (child.id, child.params.spi_in);
-            // Through one that is gone already packets still come in, and no more.
+            // A Child SA that is gone already still accepts packets, and no more.
             if matches!(child.phase, ChildPhase::Deleted(_)) {
                 continue;
             }
@@ -71,10 +70,10 @@ impl Session<'_> {
         ours
     }
 
-    /// Begins to delete the IKE SA: at once, or when the request under way is answered, and at
-    /// `deadline` without the peer's consent.
+    /// Begins to delete the IKE SA: at once, or after the pending request, and at `deadline`
+    /// without the peer's answer.
     pub(crate) fn delete_ike(&mut self, reason: Reason, deadline: Time) -> Result<(), Reason> {
-        // The wish counts, even where nothing can be sent yet.
+        // The decision counts, even if nothing can be sent yet.
         self.commit();
         self.give_up_tasks(&reason);
         self.sa.closing = Some(Box::new(Closing { reason, deadline }));
@@ -92,14 +91,14 @@ impl Session<'_> {
         self.next_task()
     }
 
-    /// Asks whether the peer is alive (RFC 7296 §2.4).
+    /// Sends a liveness check (RFC 7296 §2.4).
     pub(crate) fn check_liveness(&mut self) -> Result<(), Reason> {
         self.log(ORDINARY, format!("sending a liveness check to {}", self.sa.path.remote));
         self.request(ExchangeType::Informational, RequestKind::Liveness, Vec::new())?;
         Ok(())
     }
 
-    /// Makes the next request that waits, unless one is under way.
+    /// Sends the next waiting request, unless one is pending.
     pub(crate) fn next_task(&mut self) -> Result<(), Reason> {
         if self.sa.outgoing.pending.is_some() {
             return Ok(());
@@ -125,8 +124,8 @@ impl Session<'_> {
         reauth::complete(self)
     }
 
-    /// What says that the SA goes for which we chose that SPI. Of one that was refused nobody knows
-    /// what it would have been: it is named as each that it can be (RFC 7296 §1.4.1).
+    /// The delete payloads for the SA with this SPI of ours. If it was refused, its protocol is not
+    /// known, so each possible one is named (RFC 7296 §1.4.1).
     fn deletes_of(&self, spi: Spi) -> Vec<Delete> {
         match self.sa.child_by_spi(spi).map(ChildSa::protocol) {
             Some(Protocol::Ah) => vec![Delete::Ah(vec![spi])],
@@ -147,7 +146,7 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// What waits will not be asked any more: who waits for it hears so.
+    /// The waiting tasks will not be done any more: those that wait for them are told.
     pub(crate) fn give_up_tasks(&mut self, reason: &Reason) {
         let later = self.sa.outgoing.later.drain(..).map(|delayed| delayed.task);
         let waiting: Vec<Task> = self.sa.outgoing.tasks.drain(..).chain(later).collect();
@@ -158,7 +157,7 @@ impl Session<'_> {
         }
     }
 
-    /// The answer to one of our requests. `Err`: the IKE SA is gone.
+    /// The response to one of our requests. `Err`: the IKE SA is gone.
     pub(crate) fn informational_response(
         &mut self,
         kind: RequestKind,
@@ -191,8 +190,8 @@ impl Session<'_> {
         self.next_task()
     }
 
-    /// A protected request that cannot be read: fatal on both sides, except for a critical payload
-    /// that we do not know (RFC 7296 §2.21.3, §2.5).
+    /// A protected request that cannot be decoded: fatal on both sides, except for an unknown
+    /// critical payload (RFC 7296 §2.21.3, §2.5).
     pub(crate) fn unreadable_request(
         &mut self,
         request: &Request,

@@ -1,4 +1,4 @@
-//! IKE SAs end, and so does what was begun on them.
+//! The end of IKE SAs, and of what was begun on them.
 
 use crate::environment::report::{FAILURE, level_of_end};
 use crate::exchange::session::Session;
@@ -8,9 +8,9 @@ use crate::sa::{Attempt, IkeSa, Phase, What};
 use crate::suite::Role;
 
 impl Session<'_> {
-    /// The end of an IKE SA and of all that hangs on it. What is left repeats its last response for
-    /// a while, because the peer may have missed it; and it goes on counting as half open if it
-    /// was, or whoever fails in IKE_AUTH would be free to fill the table.
+    /// Ends an IKE SA and everything that depends on it. The rest repeats its last response for a
+    /// while, because the peer may have missed it. It continues to count as half-open if it was:
+    /// otherwise a peer that fails in IKE_AUTH would be free to fill the table.
     pub(crate) fn retire(&mut self, reason: Reason) {
         if self.sa.is_gone() {
             return;
@@ -37,7 +37,7 @@ impl Session<'_> {
             let line = format!("IKE_SA {}[{}] closed: {reason}", self.sa.connection, self.sa.id.0);
             self.log(level_of_end(&reason), line);
         }
-        // Strangers who never got further are no event.
+        // A stranger that never got further is no event.
         if self.sa.established.is_some() || self.sa.role == Role::Initiator || reason == Reason::Requested {
             self.env.effects.event(Event::IkeDown(self.sa.id, reason));
         }
@@ -50,14 +50,13 @@ impl Session<'_> {
         self.sa.keys = None;
     }
 
-    /// The end of a half-open IKE SA whose peer needs no answer of ours any more: it is forgotten
-    /// at once.
+    /// Ends a half-open IKE SA whose peer needs no answer any more: it is forgotten at once.
     pub(crate) fn end_half_open(&mut self, why: &str) {
         self.retire(Reason::Refused(why.into()));
         self.sa.phase = Phase::Gone { until: self.now, source: self.sa.phase.half_open_source() };
     }
 
-    /// What we have asked for, or were about to, does not come.
+    /// Our pending or waiting request for an SA will not be answered.
     fn give_up_creating(&mut self, reason: &Reason) {
         if let Some(creating) = self.sa.creating.take()
             && let What::Child { name, spi_in, replaces, .. } = creating.what
@@ -71,20 +70,20 @@ impl Session<'_> {
         self.give_up_tasks(reason);
     }
 
-    /// What we initiated comes to nothing: says so, and lets go what it had taken.
+    /// Our initiation has failed: reports it, and frees what it had taken.
     pub(crate) fn attempt_failed(&mut self, reason: &Reason) {
         let Some(attempt) = self.end_attempt() else { return };
         let what = attempt.describe(&self.sa.connection);
         self.initiation_failed(&what, &attempt.child, reason.clone());
     }
 
-    /// A child, or the IKE SA itself, does not come, and those who wait for it hear so.
+    /// A child, or the IKE SA itself, could not be made: those that wait for it are told.
     pub(crate) fn initiation_failed(&mut self, what: &str, child: &str, reason: Reason) {
         self.log(FAILURE, format!("establishing {what} failed: {reason}"));
         self.env.initiation_failed(self.now, &self.sa.connection, self.sa.id, child, reason);
     }
 
-    /// Lets go what an attempt has taken. Gives the attempt, if one is under way.
+    /// Frees what an attempt has taken. Returns the attempt, if one is under way.
     pub(crate) fn end_attempt(&mut self) -> Option<Attempt> {
         if let Some(asked) = self.sa.phase.auth_sent().and_then(|sent| sent.asked.as_ref()) {
             self.env.alloc.release_esp_spi(self.now, asked.spi_in);
@@ -92,8 +91,8 @@ impl Session<'_> {
         self.sa.phase.attempt().cloned()
     }
 
-    /// The peer of a new IKE SA knows of no other: those that we have with it are dead (RFC 7296
-    /// §2.4). Not those that came up while the new one did: the peer may have spoken before it knew
+    /// The peer of a new IKE SA knows of no other: our others with it are dead (RFC 7296 §2.4). Not
+    /// those that came up at the same time: the peer may have sent INITIAL_CONTACT before it knew
     /// of them.
     pub(crate) fn supersede(&mut self) {
         let older = |other: &&IkeSa| other.is_established() && other.established < Some(self.sa.created);
@@ -104,7 +103,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes an IKE SA down: with a delete where the peer may know of it, else at once.
+    /// Terminates an IKE SA: with a delete if the peer may know it, else at once.
     pub(crate) fn terminate_ike(&mut self, force: bool) -> Result<(), Reason> {
         match self.sa.phase {
             Phase::Established | Phase::AuthSent(_) | Phase::AuthRounds(_) => {

@@ -1,7 +1,8 @@
-//! The exchanges of IKEv2: what the messages of each mean, on both sides.
+//! The exchanges of IKEv2: the meaning of each one's messages, on both sides.
 //!
-//! All code here works on one IKE SA that was taken out of the endpoint's table. It changes the SA,
-//! and lets the endpoint send and tell; it never finds SAs, keeps time or counts transmissions.
+//! All code here works on one IKE SA that was taken out of the endpoint's table. It changes the SA
+//! and leaves effects for the endpoint; it never searches for SAs, keeps time or counts
+//! transmissions.
 
 pub(crate) mod auth;
 pub(crate) mod change;

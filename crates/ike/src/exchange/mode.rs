@@ -1,10 +1,10 @@
-//! Transport mode: asked for by USE_TRANSPORT_MODE, and taken where both sides say so (RFC 7296
-//! §1.3.1). Otherwise it is a tunnel.
+//! Transport mode: requested by USE_TRANSPORT_MODE, and used if both sides send it (RFC 7296
+//! §1.3.1). Otherwise the SA is a tunnel.
 //!
-//! Only for what the two ends of the IKE SA themselves exchange: both sides' selectors are the
-//! addresses that the packets have on the way. Where a NAT changes one, the ends see different
-//! addresses, and at least one of them finds another in the selectors than it sees. So checksums
-//! never need mending (RFC 3948 §3.1.2).
+//! It is used only for packets between the two ends of the IKE SA themselves: both sides' selectors
+//! are the addresses that the packets have on the way. If a NAT changes one, the ends see different
+//! addresses, and at least one of them finds an unexpected address in the selectors. So checksums
+//! never need a correction (RFC 3948 §3.1.2).
 
 use super::narrow::Selectors;
 use crate::config::{Child, ChildMode};
@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::TrafficSelector;
 
-/// What an initiator asks for. `renews`: the mode of the SA that is renewed, which the new one
-/// keeps. A responder behind a NAT might agree all the same and mend checksums (RFC 7296 §2.23.1),
-/// which we do not.
+/// The mode that an initiator requests. `renews`: the mode of the renewed SA, which the new one
+/// keeps. A responder behind a NAT might agree all the same and correct checksums (RFC 7296
+/// §2.23.1), which we do not.
 pub(crate) fn to_ask(sa: &IkeSa, child: &Child, wanted: &Selectors, renews: Option<Mode>) -> Mode {
     let no_nat = !sa.nat.local && !sa.nat.remote;
     let asks = match renews {
@@ -26,7 +26,7 @@ pub(crate) fn to_ask(sa: &IkeSa, child: &Child, wanted: &Selectors, renews: Opti
     if asks && is_between_hosts(sa, wanted) { Mode::Transport } else { Mode::Tunnel }
 }
 
-/// What a responder agrees to.
+/// The mode to which a responder agrees.
 pub(crate) fn to_answer(sa: &IkeSa, child: &Child, agreed: &Selectors, request: &Payloads) -> Mode {
     let asked = request.notify(NotifyType::UseTransportMode).is_some();
     if asked && child.mode == ChildMode::Transport && is_between_hosts(sa, agreed) {
@@ -36,7 +36,7 @@ pub(crate) fn to_answer(sa: &IkeSa, child: &Child, agreed: &Selectors, request: 
     }
 }
 
-/// What the responder has made of it. The error is for the log.
+/// The mode that the responder has chosen. The error is for the log.
 pub(crate) fn answered(asked: Mode, answer: &Payloads) -> Result<Mode, String> {
     match (asked, answer.notify(NotifyType::UseTransportMode)) {
         (_, None) => Ok(Mode::Tunnel),
@@ -45,13 +45,13 @@ pub(crate) fn answered(asked: Mode, answer: &Payloads) -> Result<Mode, String> {
     }
 }
 
-/// What says so.
+/// The notify for a mode.
 pub(crate) fn notify(mode: Mode) -> Option<Payload> {
     let notify = || Payload::Notify(Notify::new(NotifyType::UseTransportMode, Vec::new()));
     (mode == Mode::Transport).then(notify)
 }
 
-/// For the log: a child is configured for transport mode, and has become a tunnel.
+/// For the log: why a child configured for transport mode has become a tunnel.
 pub(crate) fn why_tunnel(sa: &IkeSa, selectors: &Selectors) -> String {
     let why = if !is_between_hosts(sa, selectors) {
         "the selectors are not the addresses of the two hosts"

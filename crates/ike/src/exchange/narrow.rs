@@ -1,13 +1,12 @@
-//! Traffic selectors: what the configuration means, and what two sides have in common (RFC 7296
-//! §2.9).
+//! Traffic selectors: the configured ones, and the intersection of two sides (RFC 7296 §2.9).
 
 use crate::config::{Child, TsSpec};
 use crate::message::Payloads;
 use testudo_ipsec::sa::ChildSaParams;
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
-/// The most selectors of one side that we answer with. More would be more policies than anybody
-/// wants for one SA.
+/// Bound on the selectors of one side in our answer: more would be more policies than one SA should
+/// have.
 const MAX_SELECTORS: usize = 64;
 
 /// The selectors of an SA.
@@ -18,29 +17,29 @@ pub(crate) struct Selectors {
 }
 
 impl Selectors {
-    /// What a child is configured for; `dynamic` means these addresses.
+    /// The configured selectors of a child; `dynamic` means these addresses.
     pub(crate) fn configured(child: &Child, local: &[AddrRange], remote: &[AddrRange]) -> Self {
         Self { local: resolve(&child.local_ts, local), remote: resolve(&child.remote_ts, remote) }
     }
 
-    /// What an initiator asks for, from the responder's point of view. `None`: TSi or TSr is
-    /// missing.
+    /// The selectors of an initiator's request, from the responder's point of view. `None` if TSi
+    /// or TSr is missing.
     pub(crate) fn asked(request: &Payloads) -> Option<Self> {
         let (initiator, responder) = (request.ts_initiator()?, request.ts_responder()?);
         Some(Self { local: responder.selectors.clone(), remote: initiator.selectors.clone() })
     }
 
-    /// Those of an SA that is there.
+    /// The selectors of an existing SA.
     pub(crate) fn of(params: &ChildSaParams) -> Self {
         Self { local: params.local_ts.clone(), remote: params.remote_ts.clone() }
     }
 
-    /// How many there are, of both sides together.
+    /// Number of selectors of both sides together.
     pub(crate) fn len(&self) -> usize {
         self.local.len() + self.remote.len()
     }
 
-    /// What these and others have in common. `None` if no packet could ever match both sides.
+    /// The intersection with others. `None` if no packet could ever match both sides.
     pub(crate) fn narrow(&self, other: &Self) -> Option<Self> {
         let mut local = common(&self.local, &other.local);
         let mut remote = common(&self.remote, &other.remote);
@@ -74,8 +73,8 @@ fn resolve(specs: &[TsSpec], dynamic: &[AddrRange]) -> Vec<TrafficSelector> {
     specs.iter().flat_map(one).collect()
 }
 
-/// Every non-empty intersection, without those that lie within another. The order of `theirs` is
-/// kept, because the initiator's first choice stands first (RFC 7296 §2.9).
+/// Every non-empty intersection, except those that lie within another. The order of `theirs` is
+/// kept, because the initiator's first choice comes first (RFC 7296 §2.9).
 fn common(ours: &[TrafficSelector], theirs: &[TrafficSelector]) -> Vec<TrafficSelector> {
     let mut found: Vec<TrafficSelector> = Vec::new();
     for selector in theirs.iter().flat_map(|their| ours.iter().filter_map(|our| our.intersection(their))) {

@@ -1,4 +1,4 @@
-//! NAT detection (RFC 7296 §2.23): what we send, and what we learn from what the peer sent.
+//! NAT detection (RFC 7296 §2.23): our notifies, and the conclusions from the peer's.
 
 use crate::endpoint::{EndpointConfig, NatStatus};
 use crate::message::{Notify, NotifyType, Payload, Payloads};
@@ -7,9 +7,8 @@ use crate::suite::{IkeSpis, nat_detection_hash};
 use std::net::{Ipv4Addr, SocketAddr};
 use subtle::ConstantTimeEq;
 
-/// The two notifies about the path that the message takes. With `force` the source is one that
-/// cannot be right, so that the peer takes us to be behind a NAT and encapsulates ESP in UDP
-/// (strongSwan's `encap`).
+/// The two notifies about the message's path. With `force` the source is wrong on purpose, so that
+/// the peer takes us to be behind a NAT and encapsulates ESP in UDP (strongSwan's `encap`).
 pub(crate) fn notifies(spis: IkeSpis, path: Path, force: bool) -> [Payload; 2] {
     let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
     let source = if force { nowhere } else { path.local };
@@ -17,14 +16,14 @@ pub(crate) fn notifies(spis: IkeSpis, path: Path, force: bool) -> [Payload; 2] {
         .map(|(kind, addr)| Payload::Notify(Notify::new(kind, nat_detection_hash(spis, addr))))
 }
 
-/// True if the peer knows NAT traversal.
+/// True if the peer supports NAT traversal.
 pub(crate) fn spoken(payloads: &Payloads) -> bool {
     payloads.notify(NotifyType::NatDetectionSourceIp).is_some()
         && payloads.notify(NotifyType::NatDetectionDestinationIp).is_some()
 }
 
-/// What the notifies of a received message say. `spis` as in its header; `fake`: we pretend to be
-/// behind a NAT.
+/// The conclusions from the notifies of a received message. `spis` as in its header; `fake`: we
+/// pretend to be behind a NAT.
 pub(crate) fn detect(payloads: &Payloads, spis: IkeSpis, path: Path, fake: bool) -> NatStatus {
     if !spoken(payloads) {
         return NatStatus::default();
@@ -41,7 +40,7 @@ pub(crate) fn detect(payloads: &Payloads, spis: IkeSpis, path: Path, fake: bool)
     }
 }
 
-/// The path on the ports for NAT traversal. A port that somebody chose otherwise stays.
+/// The path on the ports for NAT traversal. A configured port stays.
 pub(crate) fn float(path: Path, config: &EndpointConfig) -> Path {
     let float = |mut addr: SocketAddr| {
         if addr.port() == config.ike_port {

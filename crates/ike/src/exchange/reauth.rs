@@ -1,6 +1,6 @@
 //! Reauthentication (RFC 7296 §2.8.3), make-before-break: a new IKE SA is set up from scratch
-//! beside the old one, with Child SAs for all of its children, each of which takes over what goes
-//! out as soon as it is there. Then the old one goes.
+//! beside the old one, with Child SAs for all of its children, each of which takes the outbound
+//! traffic over as soon as it exists. Then the old IKE SA goes.
 
 use crate::alloc::Home;
 use crate::config::{Childless, Connection};
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// How long an IKE SA stays that another has taken the place of: its Child SAs take in what is
-/// under way, and a peer that began is given time to move its Child SAs. As in charon.
+/// How long a replaced IKE SA stays: its Child SAs accept packets under way, and a peer that began
+/// gets time to move its Child SAs. As with charon.
 const OUTLIVED: Duration = Duration::from_secs(10);
 
-/// Sets up another IKE SA in the place of this one.
+/// Sets up another IKE SA in place of this one.
 pub(crate) fn begin(session: &mut Session<'_>) {
     session.commit();
     if session.sa.reauth.is_some() {
@@ -29,7 +29,7 @@ pub(crate) fn begin(session: &mut Session<'_>) {
     }
     let renewing = matches!(session.sa.creating.as_ref().map(|creating| &creating.what), Some(What::Ike(_)));
     if renewing {
-        // The turn of its successor.
+        // Its successor's turn.
         return postpone(session);
     }
     let found = session.env.loaded.connections.get(&session.sa.connection).and_then(|connection| {
@@ -46,7 +46,7 @@ pub(crate) fn begin(session: &mut Session<'_>) {
     };
     if session.sa.role == Role::Responder && !session.sa.virtual_ips.remote.is_empty() {
         // A client with a virtual address has to begin itself (RFC 4478).
-        return session.log(FAILURE, "not reauthenticated: that is for the initiator to begin");
+        return session.log(FAILURE, "not reauthenticated: only the initiator can do this");
     }
     session.log(ORDINARY, format!("reauthenticating IKE_SA {}[{}]", session.sa.connection, session.sa.id.0));
     match set_up_anew(session, &connection, &child) {
@@ -62,8 +62,8 @@ fn set_up_anew(
     connection: &Arc<Connection>,
     child: &str,
 ) -> Result<IkeSaId, InitiateError> {
-    // A peer that began is where it is now, whatever stands in the configuration. Roles change
-    // with every renewal, so a peer without a configured address is where it is too.
+    // A peer that began is at its present address, whatever the configuration says. Roles change
+    // with every renewal, so a peer without a configured address is there too.
     let path = match session.sa.role {
         Role::Responder if !session.sa.is_outdated() => session.sa.path,
         _ if connection.peer_address().is_none() => session.sa.path,
@@ -76,7 +76,7 @@ fn set_up_anew(
     session.env.begin_ike_sa_at(session.now, connection, beginning)
 }
 
-/// The new IKE SA stands, with its first Child SA: the others follow.
+/// The new IKE SA exists, with its first Child SA: the others follow.
 pub(crate) fn ask_other_children(session: &mut Session<'_>) {
     let Some(old) = session.env.reauthenticated(session.sa) else { return };
     let there = |name: &String| session.sa.children.iter().any(|child| child.name == *name);
@@ -91,7 +91,7 @@ pub(crate) fn ask_other_children(session: &mut Session<'_>) {
     }
 }
 
-/// Nothing is left to be asked: what could be made anew is there, and the old IKE SA goes.
+/// Nothing is left to request: everything possible was made anew, and the old IKE SA goes.
 pub(crate) fn complete(session: &mut Session<'_>) -> Result<(), Reason> {
     let spi = match session.sa.reauth.filter(|_| session.sa.is_in_charge()) {
         Some(Reauth::Of(_))
@@ -100,7 +100,7 @@ pub(crate) fn complete(session: &mut Session<'_>) -> Result<(), Reason> {
             return Ok(());
         }
         Some(Reauth::Of(spi)) => {
-            // The peer may wait for a sign that we have the answers, which no packet need give; and
+            // The peer may wait for a sign that we have its answers, which no packet need give; and
             // our delete of the old one may be lost.
             session.sa.reauth = Some(Reauth::Shown(spi));
             return session.check_liveness();
@@ -143,7 +143,7 @@ pub(crate) fn complete(session: &mut Session<'_>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Another IKE SA has the place of this one, which goes in a while and is not renewed until then.
+/// Another IKE SA has replaced this one, which ends in a while and is not renewed until then.
 pub(crate) fn give_way(session: &mut Session<'_>) {
     session.commit();
     session.sa.reauth = Some(Reauth::Done);
@@ -157,7 +157,7 @@ pub(crate) fn give_way(session: &mut Session<'_>) {
     }
 }
 
-/// No other IKE SA has come of it: tried again, as often as that makes sense.
+/// The new IKE SA has failed: it is tried again, as often as that makes sense.
 fn failed(session: &mut Session<'_>, why: &str) {
     session.log(FAILURE, format!("not reauthenticated: {why}"));
     if session.sa.is_outdated() {
@@ -175,9 +175,9 @@ fn postpone(session: &mut Session<'_>) {
     }
 }
 
-/// An IKE SA ends. If it was to take the place of another, that one stays, and it is tried again;
-/// if another was being set up in its place, an operator who takes it down does not want that
-/// either.
+/// An IKE SA ends. If it was to replace another one, that one stays, and the replacement is tried
+/// again; if it was about to be replaced itself, an operator who terminates it does not want the
+/// replacement either.
 pub(crate) fn ended(session: &mut Session<'_>, reason: &Reason) {
     match session.sa.reauth.take() {
         Some(Reauth::Of(spi) | Reauth::Shown(spi)) => {
@@ -202,7 +202,7 @@ pub(crate) fn ended(session: &mut Session<'_>, reason: &Reason) {
     }
 }
 
-/// The peer has shown that it has the whole new IKE SA: what goes out goes through the new Child
+/// The peer has shown that it has the whole new IKE SA: outbound traffic moves to the new Child
 /// SAs.
 pub(crate) fn peer_is_ready(session: &mut Session<'_>) {
     let elsewhere = |new: ChildSaId| {
@@ -217,7 +217,7 @@ pub(crate) fn peer_is_ready(session: &mut Session<'_>) {
     ready.into_iter().for_each(|new| create_child::proven(session, new));
 }
 
-/// Nor is there a wait for it without an end: the peer may have lost what we still send through.
+/// The wait for it is bounded: the peer may have lost the Child SAs through which we still send.
 pub(crate) fn wait_no_longer(session: &mut Session<'_>) {
     for (new, installed) in waiting_for_another(session.sa) {
         if sign_due(installed, &session.env.config) > session.now {
@@ -226,16 +226,16 @@ pub(crate) fn wait_no_longer(session: &mut Session<'_>) {
         session.commit();
         create_child::proven(session, new);
         if let Some(place) = session.sa.child(new).and_then(ChildSa::waits_for) {
-            // Nobody has the place that it waits for: what goes out must not wait for ever.
+            // Nothing has the place that it waits for: outbound traffic must not wait forever.
             let old = create_child::child_of_spi(session, place);
             create_child::send_through(session, old, place, new);
         }
     }
 }
 
-/// What went out through one Child SA goes out through another now. Those of other IKE SAs that
-/// waited for its place wait for that of its successor, if they are newer than that; else their
-/// turn is over.
+/// Outbound traffic moves from one Child SA to another. Child SAs of other IKE SAs that waited for
+/// its place wait for that of its successor, if they are newer; otherwise they have lost their
+/// turn.
 pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId) {
     let inherited = session.sa.child_by_spi(old).is_some();
     let Some(new) = session.sa.child(new) else { return };
@@ -243,7 +243,7 @@ pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId)
         let Some(mut other) = session.env.table.take(ike) else { return };
         session.env.commit(&mut other);
         if let Some(child) = other.child_mut(standby) {
-            // A renewal leaves the place in its IKE SA, and the others come after that one.
+            // A renewal leaves the place in its IKE SA, and the others follow it.
             let newer = inherited || child.installed > new.installed;
             child.outbound = if newer { Outbound::Waiting(new.params.spi_in) } else { Outbound::Retired };
         }
@@ -251,8 +251,8 @@ pub(crate) fn pass_place_on(session: &mut Session<'_>, old: Spi, new: ChildSaId)
     }
 }
 
-/// What went out through a Child SA that ends goes out through the one of another IKE SA that waits
-/// for its place.
+/// Outbound traffic of an ending Child SA moves to the Child SA of another IKE SA that waits for
+/// its place.
 pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     let Some(place) = session.sa.child(old).map(|old| old.params.spi_in) else { return };
     let Some((ike, new)) = session.env.standby(session.sa, place) else { return };
@@ -267,14 +267,14 @@ pub(crate) fn hand_over(session: &mut Session<'_>, old: ChildSaId) {
     }
 }
 
-/// How long a responder waits for a sign that the peer has a Child SA in the place of one of
-/// another IKE SA: as long as a peer repeats its request because the answer was lost.
+/// How long a responder waits for a sign that the peer has a Child SA that replaces one of another
+/// IKE SA: as long as a peer repeats its request because the answer was lost.
 fn sign_due(installed: Time, config: &EndpointConfig) -> Time {
     installed.plus(config.retransmit.patience())
 }
 
-/// The Child SAs that wait for the place of one that the peer has not renewed by them: mostly one
-/// of another IKE SA. And since when.
+/// The Child SAs that wait for the place of one that the peer has not renewed by them, mostly one
+/// of another IKE SA; and since when.
 fn waiting_for_another(sa: &IkeSa) -> Vec<(ChildSaId, Time)> {
     let another = |old| sa.child_by_spi(old).is_none_or(ChildSa::is_installed);
     let waits = |child: &&ChildSa| child.waits_for().is_some_and(another);

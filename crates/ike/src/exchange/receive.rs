@@ -1,4 +1,4 @@
-//! A message of one IKE SA: whether it is authentic, and which exchange it belongs to.
+//! Receiving: whether a message of an IKE SA is authentic, and its exchange.
 
 use crate::endpoint::Discard;
 use crate::environment::exchanges::Counted;
@@ -20,10 +20,10 @@ use crate::suite::{IntAuth, Opened};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Forged hints lead to a liveness check at most this often (RFC 7296 §2.21.4).
+/// Least interval between liveness checks that forged hints can cause (RFC 7296 §2.21.4).
 pub(super) const HINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A datagram with its circumstances.
+/// A datagram with its context.
 #[derive(Clone, Copy)]
 pub(crate) struct Datagram<'a> {
     pub(crate) now: Time,
@@ -32,7 +32,7 @@ pub(crate) struct Datagram<'a> {
 }
 
 impl Session<'_> {
-    /// A message that belongs to an IKE SA by its header.
+    /// Processes a message that belongs to an IKE SA by its header.
     pub(crate) fn of_sa(&mut self, datagram: Datagram<'_>, message: &Message<'_>) -> Result<(), Reason> {
         let Datagram { path, bytes, .. } = datagram;
         let header = message.header;
@@ -117,7 +117,7 @@ impl Session<'_> {
         }
     }
 
-    /// The peer lives, and where its message comes from.
+    /// An authentic message has arrived: the peer is alive, and reachable at its source.
     pub(crate) fn heard(&mut self, path: Path) {
         self.commit();
         self.sa.last_heard = self.now;
@@ -163,9 +163,8 @@ impl Session<'_> {
         self.informational_response(kind, &payloads)
     }
 
-    /// An answered request comes again: the answer goes out again, octet for octet. To where the
-    /// request comes from, for a NAT may have changed that; but where there is none, another
-    /// address is that of a victim.
+    /// Repeats the answer to an answered request, octet for octet. It goes to the source of the
+    /// request, which a NAT may have changed; but without a NAT another address may be a victim's.
     pub(crate) fn repeat(&mut self, datagram: Datagram<'_>, digest: [u8; 32]) -> Result<(), Reason> {
         let Datagram { path, .. } = datagram;
         let elsewhere = path.remote.ip() != self.sa.path.remote.ip();
@@ -173,7 +172,7 @@ impl Session<'_> {
         let response = match self.sa.incoming.answered(&digest).filter(|_| may) {
             None => Err("an old request"),
             Some(last) if last.is_repeated_too_often(self.now, elsewhere) => {
-                Err("a request that was answered often enough")
+                Err("a request that was repeated too often")
             }
             Some(last) => {
                 last.repeated(self.now);
@@ -195,7 +194,7 @@ impl Session<'_> {
     }
 
     /// A message in clear within an IKE SA changes nothing. One that says that the peer has lost
-    /// the SA makes us ask, now and then (RFC 7296 §2.21.4).
+    /// the SA causes a liveness check now and then (RFC 7296 §2.21.4).
     fn unprotected(&mut self, datagram: Datagram<'_>, message: &Message<'_>) {
         let Datagram { path, .. } = datagram;
         let hint = message.payloads.notify(NotifyType::InvalidIkeSpi).is_some();
@@ -205,8 +204,8 @@ impl Session<'_> {
             && self.now >= self.sa.next_hint
         {
             self.sa.next_hint = self.now.plus(HINT_INTERVAL);
-            // The request can fail to be sealed only when no IV is left; then nothing else can be
-            // sent either.
+            // The request cannot be sealed only if no IV is left; then nothing else can be sent
+            // either.
             if self.check_liveness().is_err() {
                 self.env.effects.stats.discard(Discard::Exhausted);
             }
@@ -218,9 +217,9 @@ impl Session<'_> {
     }
 }
 
-/// False while an initiator is not authenticated, if its message takes another way than IKE_SA_INIT
-/// did and no NAT can have changed that: the tunnels would end where nobody has shown to be. Its
-/// port may be another (RFC 7296 §2.23).
+/// False while an initiator is not authenticated, if its message comes by another path than
+/// IKE_SA_INIT and no NAT can have changed that: the tunnels would end at an address that has
+/// proved nothing. Its port may differ (RFC 7296 §2.23).
 fn may_come_from(sa: &IkeSa, path: Path) -> bool {
     let moved = |changeable: bool, from: IpAddr, to: IpAddr| !changeable && from != to;
     sa.phase.half_open().is_none()
@@ -233,8 +232,8 @@ fn ends_ike_sa(payloads: &Payloads) -> bool {
     payloads.deletes().any(|delete| *delete == Delete::IkeSa)
 }
 
-/// What AUTH covers with the message: as it came, and with the keys under which it came (RFC 9242
-/// §3.3.2). The SA takes it over once the message has had its effect.
+/// The part of the message that AUTH covers, under the keys with which it came (RFC 9242 §3.3.2).
+/// The SA stores it once the message has had its effect.
 fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth, Reason> {
     let mut int_auth = sa.phase.int_auth().cloned().unwrap_or_default();
     if let Some(keys) = &sa.keys {
@@ -243,8 +242,8 @@ fn covered(sa: &IkeSa, first: &FirstDatagram, opened: &Opened) -> Result<IntAuth
     Ok(int_auth)
 }
 
-/// What a message holds that has its place beside the windows. One that may be of the window too is
-/// known by what it holds.
+/// The payloads of a message outside the windows. One that may be in the window too is recognised
+/// by its contents.
 fn beside_window(place: WindowPlace, encrypted: &Encrypted<'_>, opened: &Opened) -> Option<Payloads> {
     let payloads = || opened.payloads().unwrap_or_default();
     let syncs = |payloads: &Payloads| payloads.notify(NotifyType::MessageIdSync).is_some();

@@ -1,26 +1,26 @@
-//! What a responder says to an initiator that it refuses, before IKE_AUTH is through.
+//! Refusals of an initiator by a responder, before IKE_AUTH is complete.
 
 use crate::exchange::send::Request;
 use crate::exchange::session::Session;
 use crate::message::{Notify, NotifyType, ParseError, Payload};
 use crate::output::Reason;
 
-/// Why a peer is refused: the notify for it and the text for us.
+/// Why a peer is refused: the notify for it and the text for the log.
 pub(super) struct Refusal(Notify, String);
 
 impl Refusal {
-    /// The peer learns nothing but that it is not authenticated (RFC 7296 §2.21.2).
+    /// The peer learns only that it is not authenticated (RFC 7296 §2.21.2).
     pub(super) fn authentication(why: impl Into<String>) -> Self {
         Self(Notify::new(NotifyType::AuthenticationFailed, Vec::new()), why.into())
     }
 
-    /// The request lacks something, or holds what it must not.
+    /// The request lacks something, or contains something forbidden.
     pub(super) fn syntax(why: impl Into<String>) -> Self {
         Self(Notify::new(NotifyType::InvalidSyntax, Vec::new()), why.into())
     }
 }
 
-/// The request cannot be read.
+/// The request cannot be decoded.
 impl From<ParseError> for Refusal {
     fn from(error: ParseError) -> Self {
         let notify = match error {
@@ -32,7 +32,7 @@ impl From<ParseError> for Refusal {
 }
 
 impl Session<'_> {
-    /// Tells the initiator as much as it may know, and the log the rest. The IKE SA is over.
+    /// Tells the initiator as much as it may know, and logs the rest. The IKE SA ends.
     pub(super) fn refuse_initiator(
         &mut self,
         request: &Request,

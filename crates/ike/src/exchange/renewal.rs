@@ -1,4 +1,4 @@
-//! When SAs are renewed and when they end: by time, by use, and by word of the operator.
+//! Renewal and end of SAs: by time, by use, and by the operator.
 
 use crate::environment::report::{FAILURE, ORDINARY};
 use crate::exchange::change;
@@ -9,7 +9,7 @@ use crate::output::{ChildSaId, Output, Reason, Time};
 use crate::sa::{ChildLimits, ChildPhase, IkeSa, Outbound, Reauth, Task, Times, Wear, What};
 
 impl Session<'_> {
-    /// Does what the lifetimes ask for.
+    /// Applies the lifetimes.
     pub(crate) fn renew(&mut self) -> Result<(), Reason> {
         create_child::sweep_deleted(self);
         reauth::wait_no_longer(self);
@@ -19,7 +19,7 @@ impl Session<'_> {
                 let deadline = self.now.plus(self.env.config.delete_timeout);
                 let reauthenticated = self.sa.reauth == Some(Reauth::Done);
                 if reauthenticated {
-                    // The peer lets its halves go before it answers: nothing may go out through
+                    // The peer removes its halves before it answers: nothing may be sent through
                     // them then.
                     let children: Vec<ChildSaId> = self.sa.children.iter().map(|child| child.id).collect();
                     children.into_iter().for_each(|child| create_child::switch_to_successor(self, child));
@@ -61,11 +61,11 @@ impl Session<'_> {
         }
     }
 
-    /// The lifetime of a Child SA is over: nothing is carried by it from now on, whatever the peer
-    /// says to that (RFC 7296 §2.8). One that is still needed is renewed all the same.
+    /// The lifetime of a Child SA is over: it carries nothing from now on, whatever the peer does
+    /// (RFC 7296 §2.8). A needed one is renewed all the same.
     fn expire(&mut self, id: ChildSaId, what: &str) -> Result<(), Reason> {
         self.commit();
-        // Who made it in the place of another has had a lifetime to show that it uses it.
+        // The peer that made it as a replacement has had a whole lifetime to use it.
         create_child::proven(self, id);
         create_child::switch_to_successor(self, id);
         let (closing, replaced) = (self.sa.closing.is_some(), self.sa.reauth == Some(Reauth::Done));
@@ -74,7 +74,7 @@ impl Session<'_> {
         let (phase, spi_in) = (child.phase, child.params.spi_in);
         child.outbound = Outbound::Expired;
         child.limits = ChildLimits::default();
-        let line = format!("CHILD_SA {}{{{}}} carries nothing any more: {what} is over", child.name, id.0);
+        let line = format!("CHILD_SA {}{{{}}} is not used any more: {what} is over", child.name, id.0);
         let name = child.name.clone();
         self.log(if needed { FAILURE } else { ORDINARY }, line);
         if needed {
@@ -94,7 +94,7 @@ impl Session<'_> {
         }
     }
 
-    /// Renews a Child SA, unless that is on its way.
+    /// Rekeys a Child SA, unless that is under way.
     pub(crate) fn want_new_keys(&mut self, id: ChildSaId) -> Result<(), Reason> {
         let under_way = self.sa.creating.as_ref().is_some_and(|creating| creating.renews() == Some(id));
         if under_way
@@ -108,7 +108,7 @@ impl Session<'_> {
         self.next_task()
     }
 
-    /// Renews the IKE SA, unless that is on its way.
+    /// Rekeys the IKE SA, unless that is under way.
     pub(crate) fn want_new_ike_keys(&mut self) -> Result<(), Reason> {
         self.sa.times.rekey = None;
         let under_way =
@@ -126,7 +126,7 @@ fn is_due(at: Option<Time>, now: Time) -> bool {
     at.is_some_and(|at| at <= now)
 }
 
-/// The Child SAs whose time to be renewed, or to end, has come.
+/// The Child SAs that are due to be rekeyed, or to end.
 fn worn(sa: &IkeSa, now: Time) -> Vec<(ChildSaId, Wear)> {
     let wear = |times: &Times, phase| match phase {
         ChildPhase::Installed | ChildPhase::Rekeyed | ChildPhase::Deleting if is_due(times.end, now) => {

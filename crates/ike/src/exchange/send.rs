@@ -1,5 +1,4 @@
-//! The ways in which messages leave: requests that are repeated, responses that are kept, answers
-//! to strangers.
+//! Sending: requests that are repeated, responses that are kept, answers to strangers.
 
 use crate::environment::exchanges::Counted;
 use crate::environment::report::Way;
@@ -9,13 +8,13 @@ use crate::output::{Output, Path, Reason};
 use crate::sa::{Answered, Pending, RequestKind};
 use crate::suite::SuiteError;
 
-/// Message IDs must not start over; the IKE SA ends before (RFC 7296 §2.2).
+/// Message IDs must not start over: the IKE SA ends before (RFC 7296 §2.2).
 pub(crate) const LAST_ID: MessageId = MessageId(u32::MAX);
 
 impl Session<'_> {
-    /// Hands a message out, in one datagram or in fragments.
+    /// Hands a message to the host, in one datagram or in fragments.
     pub(crate) fn send(&mut self, path: Path, datagrams: Vec<Vec<u8>>) {
-        // What goes elsewhere does not keep the NAT's mapping of the path alive.
+        // A message by another path does not keep the NAT's mapping of this one alive.
         if path == self.sa.path {
             self.sa.last_sent = self.now;
         }
@@ -29,9 +28,8 @@ impl Session<'_> {
         }));
     }
 
-    /// Encrypts a message under the keys of the SA, in fragments where it is too large for `path`
-    /// and the peer knows how to put them together. Every call uses up IVs, so every call changes
-    /// the state.
+    /// Encrypts a message under the keys of the SA, in fragments if it is too large for `path` and
+    /// the peer supports them. Every call uses IVs, so every call changes the state.
     fn seal(&mut self, path: Path, message: &MessageBuilder) -> Result<Vec<Vec<u8>>, SuiteError> {
         self.commit();
         self.env.show(self.sa, Way::Sent, message.header(), message.payloads());
@@ -64,7 +62,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sends a request that is already made, as the next of the SA, and keeps it for repetition.
+    /// Sends a finished request as the next one of the SA, and keeps it for repetition.
     pub(crate) fn request_made(
         &mut self,
         exchange: ExchangeType,
@@ -76,8 +74,8 @@ impl Session<'_> {
         self.await_response(exchange, id, kind, datagrams);
     }
 
-    /// Sends a request with Message ID 0, which takes no place in the window (RFC 6311 §5.1), and
-    /// keeps it for repetition.
+    /// Sends a request with Message ID 0, outside the window (RFC 6311 §5.1), and keeps it for
+    /// repetition.
     pub(crate) fn request_beside_window(
         &mut self,
         kind: RequestKind,
@@ -117,20 +115,20 @@ impl Session<'_> {
         self.send(self.sa.path, datagrams);
     }
 
-    /// Answers the peer's request, to where it came from (RFC 7296 §2.11), and keeps the answer for
+    /// Answers the peer's request, to its source (RFC 7296 §2.11), and keeps the answer for
     /// repetition.
     pub(crate) fn respond(&mut self, request: &Request, payloads: Vec<Payload>) -> Result<(), Reason> {
         if request.id == LAST_ID {
             return Err(Reason::Refused("the peer has used up its Message IDs".into()));
         }
         let answered = self.answer(request, payloads)?;
-        // A synchronization may have moved on while the answer was computed.
+        // A synchronisation may have moved on while the answer was computed.
         self.sa.incoming.expected = self.sa.incoming.expected.max(MessageId(request.id.0.saturating_add(1)));
         self.sa.incoming.last = Some(answered);
         Ok(())
     }
 
-    /// Answers a request, in the window or beside it. Gives what is to be kept.
+    /// Answers a request, in the window or outside. Returns the answer to keep.
     pub(crate) fn answer(&mut self, request: &Request, payloads: Vec<Payload>) -> Result<Answered, Reason> {
         let mut message = MessageBuilder::new(self.sa.header(request.exchange, true, request.id));
         for payload in payloads {
@@ -155,6 +153,6 @@ pub(crate) struct Request {
     pub(crate) exchange: ExchangeType,
     pub(crate) id: MessageId,
     pub(crate) path: Path,
-    /// Of the datagram, or of that with its first fragment.
+    /// Digest of the datagram, or of that with the first fragment.
     pub(crate) digest: [u8; 32],
 }

@@ -1,4 +1,4 @@
-//! A session: one IKE SA that is worked on, and all that it may use meanwhile.
+//! A session: one IKE SA that is being worked on, and its environment.
 
 use crate::environment::Environment;
 use crate::output::{LogLevel, Reason, Time};
@@ -10,28 +10,28 @@ use crate::sa::IkeSa;
 pub(crate) struct Session<'e> {
     pub(crate) now: Time,
     pub(crate) sa: &'e mut IkeSa,
-    /// The other IKE SAs among it.
+    /// The environment, with the other IKE SAs.
     pub(crate) env: &'e mut Environment,
 }
 
 impl Session<'_> {
-    /// The same for another IKE SA that is not in the table either.
+    /// A session of another IKE SA that is not in the table either.
     pub(crate) fn beside<'s>(&'s mut self, other: &'s mut IkeSa) -> Session<'s> {
         Session { now: self.now, sa: other, env: self.env }
     }
 
-    /// The state of the SA changes; what is sent from now on depends on it.
+    /// The state of the SA changes; later messages depend on the change.
     pub(crate) fn commit(&mut self) {
         self.env.commit(self.sa);
     }
 
-    /// A line about the IKE SA.
+    /// Logs a line about the IKE SA.
     pub(crate) fn log(&mut self, level: LogLevel, message: impl Into<String>) {
         self.env.effects.log(self.sa, level, message);
     }
 
-    /// Hands out a computation for a message of the IKE SA. `then` goes on with the result, unless
-    /// [`Environment::forget_jobs`] has come before.
+    /// Hands out a computation for a message of the IKE SA. `then` continues with the result,
+    /// unless [`Environment::forget_jobs`] was called before.
     pub(crate) fn compute<T: Send + 'static>(
         &mut self,
         response: bool,
@@ -41,8 +41,8 @@ impl Session<'_> {
         self.env.compute_for_sa(self.now, self.sa, response, work, then);
     }
 
-    /// The same, if the computation takes long. Else it is done at once: to hand it over would take
-    /// longer.
+    /// [`Self::compute`], if the computation takes long. Otherwise it is done at once, because
+    /// handing it over would take longer.
     pub(crate) fn compute_if<T: Send + 'static>(
         &mut self,
         takes_long: bool,

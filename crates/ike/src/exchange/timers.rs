@@ -1,5 +1,4 @@
-//! What time brings: repetitions, giving up, liveness checks, keepalives, expiry, and initiations
-//! that are due.
+//! Timers: repetitions, giving up, liveness checks, keepalives, expiry, and due initiations.
 
 use crate::alloc::Home;
 use crate::endpoint::Discard;
@@ -36,7 +35,7 @@ impl Session<'_> {
             self.commit();
             let remote = self.sa.path.remote;
             self.env.effects.discard(self.now, Discard::FragmentsExpired, || {
-                format!("gave up fragments of a message from {remote}: the others did not come")
+                format!("dropped fragments of a message from {remote}: the others did not arrive")
             });
         }
         if self.sa.followup.as_ref().is_some_and(|followup| followup.until <= self.now) {
@@ -57,7 +56,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Sends the request under way again, octet for octet, or gives up.
+    /// Repeats the pending request, octet for octet, or gives up.
     fn repeat_request(&mut self) -> Result<(), Reason> {
         let Some(pending) = self.sa.outgoing.pending.as_mut() else { return Ok(()) };
         let policy = self.env.config.retransmit;
@@ -67,7 +66,7 @@ impl Session<'_> {
                 Phase::InitSent(init) => init.error.as_ref().map(|error| Reason::Notify(error.text.clone())),
                 _ => None,
             };
-            // Nothing better came than an error that anybody may have sent: it tells more than
+            // No better response came than an error that any host may have sent: it says more than
             // silence.
             let silent = refused.unwrap_or_else(|| match pending.unsent.take() {
                 Some(error) => Reason::Unsent { remote, transmissions, error },
@@ -90,7 +89,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The peer is silent: another attempt where we still try to reach it, else the end.
+    /// The peer is silent: begins another attempt if we are still trying to reach it; otherwise the
+    /// SA ends.
     fn unanswered(&mut self, kind: RequestKind, silent: Reason) -> Result<(), Reason> {
         if let Some(closing) = &self.sa.closing {
             return Err(closing.reason.clone());

@@ -1,4 +1,4 @@
-//! `unique`: what a new IKE SA of a peer means for the others that it has here.
+//! `unique`: the effect of a peer's new IKE SA on its others here.
 
 use crate::config::{Connection, Unique};
 use crate::endpoint::unique::Contact;
@@ -9,10 +9,10 @@ use crate::output::{IkeSaId, Reason, Time};
 use crate::sa::Reauth;
 use std::net::SocketAddr;
 
-/// When a peer has too many IKE SAs, so many are asked whether it still knows of them.
+/// How many of a peer's surplus IKE SAs are checked for liveness.
 const DOUBTED: usize = 4;
 
-/// Tells the other nodes of a new IKE SA.
+/// Publishes a new IKE SA to the other nodes.
 pub(crate) fn tell_contact(session: &mut Session<'_>, connection: &Connection, anew: bool) {
     let (anew, alone) = (anew && connection.unique != Unique::Never, connection.unique == Unique::Replace);
     if session.env.config.track_changes
@@ -25,7 +25,7 @@ pub(crate) fn tell_contact(session: &mut Session<'_>, connection: &Connection, a
     }
 }
 
-/// The peer has too many IKE SAs. It may have forgotten those that were silent for longest: then
+/// The peer has too many IKE SAs. It may have forgotten those that were silent for longest: if so,
 /// there is room when it comes again.
 pub(crate) fn doubt_twins(session: &mut Session<'_>) {
     let doubtful = |id| {
@@ -42,8 +42,8 @@ pub(crate) fn doubt_twins(session: &mut Session<'_>) {
     }
 }
 
-/// The peer has a new IKE SA: the older ones go, where only one is wanted. One from the same place
-/// goes later, for the peer seems to reauthenticate, and has Child SAs to move.
+/// The peer has a new IKE SA: the older ones end, if only one is wanted. One from the same address
+/// ends later, because the peer seems to reauthenticate, and has Child SAs to move.
 pub(crate) fn enforce(session: &mut Session<'_>, connection: &Connection) {
     if connection.unique != Unique::Replace {
         return;
@@ -54,13 +54,13 @@ pub(crate) fn enforce(session: &mut Session<'_>, connection: &Connection) {
     }
 }
 
-/// An older one of a peer that has a new one at that place.
+/// An older IKE SA of a peer that has a new one at this address.
 pub(crate) fn replaced(session: &mut Session<'_>, at: SocketAddr) -> Result<(), Reason> {
     if session.sa.path.remote != at {
         let deadline = session.now.plus(session.env.config.delete_timeout);
         return session.delete_ike(Reason::Replaced, deadline);
     }
-    // Of one that has given way already there is nothing to tell.
+    // One that was replaced already has nothing to report.
     if session.sa.reauth != Some(Reauth::Done) {
         reauth::give_way(session);
     }

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// Proof of an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthPayload {
-    /// What the data is.
+    /// The method, which determines the data.
     pub method: AuthMethodId,
     /// The signature or message integrity code.
     pub data: Vec<u8>,
 }
 
 impl AuthPayload {
-    /// A digital signature, with the DER of its AlgorithmIdentifier in front (RFC 7427 §3). `None`:
+    /// A digital signature, preceded by the DER of its AlgorithmIdentifier (RFC 7427 §3). `None` if
     /// that is too long for its length octet.
     pub fn signature(algorithm: &[u8], signature: &[u8]) -> Option<Self> {
         let length = u8::try_from(algorithm.len()).ok()?;
@@ -25,8 +25,8 @@ impl AuthPayload {
         })
     }
 
-    /// The DER of the AlgorithmIdentifier of a digital signature, and the signature. `None`: there
-    /// is not as much.
+    /// The DER of the AlgorithmIdentifier of a digital signature, and the signature. `None` if the
+    /// data is too short.
     pub fn signature_parts(&self) -> Option<(&[u8], &[u8])> {
         let (length, rest) = self.data.split_first()?;
         rest.split_at_checked(usize::from(*length))

@@ -18,8 +18,8 @@ pub struct MessageBuilder {
 /// A message whose Encrypted payload is still to be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    /// The message up to and with the generic header of the Encrypted payload, with all lengths as
-    /// they will be.
+    /// The message up to and including the generic header of the Encrypted payload, with its final
+    /// lengths.
     pub aad: Vec<u8>,
     /// The payloads to encrypt, without padding.
     pub plaintext: Vec<u8>,
@@ -31,20 +31,20 @@ impl MessageBuilder {
         Self { header, payloads: Vec::new() }
     }
 
-    /// Adds a payload behind the others.
+    /// Appends a payload.
     pub fn push(&mut self, payload: Payload) -> &mut Self {
         self.payloads.push(payload);
         self
     }
 
-    /// Adds a payload behind the others.
+    /// Appends a payload.
     #[must_use]
     pub fn with(mut self, payload: Payload) -> Self {
         self.payloads.push(payload);
         self
     }
 
-    /// What stands in front of the payloads.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -54,7 +54,7 @@ impl MessageBuilder {
         &self.payloads
     }
 
-    /// The message in clear: for IKE_SA_INIT, and for answers where there is no IKE SA.
+    /// The message in clear: for IKE_SA_INIT, and for answers without an IKE SA.
     pub fn finish(&self) -> Result<Vec<u8>, EncodeError> {
         let mut message = self.header.to_bytes(self.first(), 0).to_vec();
         self.write_chain(&mut message)?;
@@ -65,8 +65,8 @@ impl MessageBuilder {
         Ok(message)
     }
 
-    /// The message with all its payloads in an Encrypted payload. `overhead`: what sealing adds to
-    /// them, that is IV, padding with its length, and integrity check value.
+    /// The message with all its payloads in an Encrypted payload. `overhead`: the octets that
+    /// sealing adds, namely IV, padding with its length, and integrity check value.
     pub fn draft(&self, overhead: usize) -> Result<Draft, EncodeError> {
         let plaintext = self.plaintext()?;
         let aad = self.aad(plaintext.len().saturating_add(overhead))?;
@@ -80,14 +80,14 @@ impl MessageBuilder {
         Ok(plaintext)
     }
 
-    /// The message up to and with the generic header of an Encrypted payload with a body of so many
-    /// octets.
+    /// The message up to and including the generic header of an Encrypted payload with a body of
+    /// `body` octets.
     pub fn aad(&self, body: usize) -> Result<Vec<u8>, EncodeError> {
         self.protected(PayloadType::Encrypted, self.first(), body)
     }
 
-    /// The message up to and with the fixed fields of an Encrypted Fragment payload, behind which
-    /// so many octets follow (RFC 7383 §2.5).
+    /// The message up to and including the fixed fields of an Encrypted Fragment payload, which
+    /// `body` octets follow (RFC 7383 §2.5).
     pub fn fragment_aad(&self, fragment: Fragment, body: usize) -> Result<Vec<u8>, EncodeError> {
         let first = if fragment.is_first() { self.first() } else { PayloadType::None };
         let place = [fragment.number.to_be_bytes(), fragment.total.to_be_bytes()].concat();

@@ -5,13 +5,13 @@ use super::number::CertEncoding;
 use super::reader::Reader;
 use serde::{Deserialize, Serialize};
 
-/// A certificate, or what a certificate request asks for.
+/// A certificate, or a request for certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertPayload {
-    /// What the data is, or should be.
+    /// The encoding of the data, or the requested one.
     pub encoding: CertEncoding,
-    /// The certificate; in a request SHA-1 hashes of the public keys of CAs, one after the other,
-    /// and nothing where a public key without a certificate is asked for.
+    /// The certificate. In a request: SHA-1 hashes of the public keys of CAs, concatenated, or
+    /// nothing for a public key without a certificate.
     pub data: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What the notifies of RFC 6311 §6 hold.
+//! Contents of the notifies of RFC 6311 §6.
 
 use super::{MessageId, Notify, NotifyType};
 
@@ -7,9 +7,9 @@ use super::{MessageId, Notify, NotifyType};
 pub struct MessageIdSync {
     /// Chosen by the cluster, returned by the peer.
     pub nonce: [u8; 4],
-    /// EXPECTED_SEND_REQ_MESSAGE_ID: of the next request of whoever says it.
+    /// EXPECTED_SEND_REQ_MESSAGE_ID: of the sender's next request.
     pub send: MessageId,
-    /// EXPECTED_RECV_REQ_MESSAGE_ID: of the next request that it takes.
+    /// EXPECTED_RECV_REQ_MESSAGE_ID: of the next request that the sender accepts.
     pub receive: MessageId,
 }
 
@@ -33,12 +33,12 @@ impl MessageIdSync {
     }
 }
 
-/// IPSEC_REPLAY_COUNTER_SYNC (RFC 6311 §6.4): so many numbers are to be left out.
+/// IPSEC_REPLAY_COUNTER_SYNC (RFC 6311 §6.4): the number of sequence numbers to skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayCounterSync(pub u64);
 
 impl ReplayCounterSync {
-    /// `esn`: whether the Child SAs have extended numbers, which decides the size. `None` if the
+    /// `esn`: whether the Child SAs have extended numbers, which determines the size. `None` if the
     /// notify is another, or malformed.
     pub fn read(notify: &Notify, esn: bool) -> Option<Self> {
         if notify.kind != NotifyType::ReplayCounterSync || notify.sa.is_some() {

@@ -1,4 +1,5 @@
-//! Configuration payload (RFC 7296 §3.15): what one side asks of the other's network, and gives.
+//! Configuration payload (RFC 7296 §3.15): requests for, and assignments of, addresses and servers
+//! of the peer's network.
 
 use super::error::{EncodeError, ParseError};
 use super::number::{CfgAttributeType, CfgType};
@@ -7,15 +8,15 @@ use super::writer::narrow_u16;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The most attributes that a payload may have. Honest ones have a dozen; the limit bounds what a
-/// datagram of empty attributes can make us allocate.
+/// Bound on the attributes of a payload. Honest ones have a dozen; the bound limits what a datagram
+/// of empty attributes can make us allocate.
 const MAX_ATTRIBUTES: usize = 256;
-/// The first bit of an attribute's type is reserved, and means nothing (RFC 7296 §3.15.1).
+/// The first bit of an attribute's type is reserved, and ignored (RFC 7296 §3.15.1).
 const RESERVED: u16 = 0x8000;
 /// A virtual address is one address, whatever network it lies in.
 const HOST_PREFIX: u8 = 128;
 
-/// A set of attributes, and what is to be done with them.
+/// A set of attributes, and what to do with them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Request, reply, ...
@@ -24,13 +25,12 @@ pub struct Configuration {
     pub attributes: Vec<CfgAttribute>,
 }
 
-/// An attribute as it stands in the payload. Without a value it asks for one.
+/// An attribute as in the payload. Without a value it requests one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CfgAttribute {
-    /// What the value is.
+    /// Type of the value.
     pub kind: CfgAttributeType,
-    /// The value, of any length: what does not fit the type is left to be ignored (RFC 7296
-    /// §3.15.1).
+    /// The value, of any length: one that does not fit the type must be ignored (RFC 7296 §3.15.1).
     pub value: Vec<u8>,
 }
 
@@ -67,8 +67,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// What it says of inner addresses, in order: of a request, the address that is asked for,
-    /// unspecified for any.
+    /// The inner addresses, in order. In a request an unspecified address asks for any.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.attributes.iter().filter_map(CfgAttribute::address)
     }
@@ -80,7 +79,7 @@ impl Configuration {
 }
 
 impl CfgAttribute {
-    /// An attribute that asks for a value.
+    /// An attribute that requests a value.
     pub fn request(kind: CfgAttributeType) -> Self {
         Self { kind, value: Vec::new() }
     }
@@ -106,7 +105,7 @@ impl CfgAttribute {
         }
     }
 
-    /// A subnet that lies behind the sender, by its first address and prefix length.
+    /// A subnet behind the sender, by its first address and prefix length.
     pub fn subnet(first: IpAddr, length: u8) -> Self {
         match first {
             IpAddr::V4(first) => {
@@ -121,8 +120,8 @@ impl CfgAttribute {
         }
     }
 
-    /// The inner address that it is about. Behind an IPv6 address stands a prefix length, which
-    /// some leave out.
+    /// The inner address of the attribute. A prefix length follows an IPv6 address, but some
+    /// senders leave it out.
     fn address(&self) -> Option<IpAddr> {
         match (self.kind, self.value.as_slice()) {
             (CfgAttributeType::Ip4Address, []) => Some(Ipv4Addr::UNSPECIFIED.into()),

@@ -26,7 +26,7 @@ fn addresses_and_servers_survive_the_wire() {
 }
 
 #[test]
-fn what_has_no_value_is_asked_for() {
+fn attributes_without_a_value_are_requests() {
     let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     let attributes = any.map(CfgAttribute::inner_address).to_vec();
     assert!(attributes.iter().all(|attribute| attribute.value.is_empty()));

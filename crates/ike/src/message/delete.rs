@@ -7,19 +7,19 @@ use super::writer::narrow_u16;
 use serde::{Deserialize, Serialize};
 use testudo_base::spi::Spi;
 
-/// SAs that the sender has let go.
+/// SAs that the sender has deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delete {
-    /// The IKE SA that carries the message, and all its Child SAs.
+    /// The IKE SA of the message, and all its Child SAs.
     IkeSa,
-    /// ESP SAs, by the SPIs that the sender receives on.
+    /// ESP SAs, by the SPIs on which the sender receives.
     Esp(Vec<Spi>),
-    /// AH SAs, by the SPIs that the sender receives on.
+    /// AH SAs, by the SPIs on which the sender receives.
     Ah(Vec<Spi>),
 }
 
 impl Delete {
-    /// True if it names none, which nobody needs to be told.
+    /// True if it names no SA, and so need not be sent.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Esp(spis) | Self::Ah(spis) if spis.is_empty())
     }

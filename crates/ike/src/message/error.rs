@@ -1,10 +1,10 @@
-//! What can be wrong with a message, and where.
+//! Errors in messages, with their places.
 
 use super::header::Header;
 use super::number::{NotifyType, PayloadType};
 use std::fmt;
 
-/// Where in the octets a problem was found. Offsets count from the start of what was parsed: the
+/// The place of an error in the octets. Offsets count from the start of what was parsed: the
 /// message, or the content of its Encrypted payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -23,10 +23,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why octets are not a message.
+/// Why octets are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// A field does not fit into what is left.
+    /// A field is longer than the remaining octets.
     #[error("{place}: {what} needs {needed} octets, {left} are left")]
     Truncated {
         /// Where the field begins.
@@ -35,7 +35,7 @@ pub enum ParseError {
         what: &'static str,
         /// Octets of the field.
         needed: usize,
-        /// Octets that are there.
+        /// Octets left.
         left: usize,
     },
     /// Octets behind the last field.
@@ -45,10 +45,10 @@ pub enum ParseError {
         place: Place,
         /// What they follow.
         what: &'static str,
-        /// How many.
+        /// Their number.
         left: usize,
     },
-    /// A field has a value that it must not have.
+    /// A field has a value that is not allowed.
     #[error("{place}: {what} is {found}, expected {expected}")]
     Value {
         /// Where the field begins.
@@ -57,7 +57,7 @@ pub enum ParseError {
         what: &'static str,
         /// Its value.
         found: u64,
-        /// The values that it may have.
+        /// The allowed values.
         expected: &'static str,
     },
     /// A traffic selector whose range ends before it begins.
@@ -79,21 +79,20 @@ pub enum ParseError {
     MajorVersion {
         /// The version found.
         found: u8,
-        /// The rest of the header, as far as it can be trusted to mean the same.
+        /// The rest of the header, as far as its meaning can be trusted.
         header: Header,
     },
-    /// A payload that we do not know and must not ignore: UNSUPPORTED_CRITICAL_PAYLOAD (RFC 7296
-    /// §2.5).
+    /// An unknown payload that must not be ignored: UNSUPPORTED_CRITICAL_PAYLOAD (RFC 7296 §2.5).
     #[error("payload {0} is unknown and marked critical")]
     Critical(PayloadType),
     /// More payloads than any honest message has.
     #[error("more than {limit} payloads")]
     TooManyPayloads {
-        /// The most that are read.
+        /// The bound.
         limit: usize,
     },
-    /// Two payloads of a kind that stands at most once in a message.
-    #[error("payload {0} stands twice")]
+    /// A payload that may occur only once occurs twice.
+    #[error("payload {0} occurs twice")]
     Duplicate(PayloadType),
 }
 
@@ -112,7 +111,7 @@ impl ParseError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {found}, the wire format holds at most {limit}")]
 pub struct EncodeError {
-    /// The length or number that is too large.
+    /// The name of the length or number.
     pub what: &'static str,
     /// Its value.
     pub found: usize,

@@ -1,5 +1,6 @@
-//! What of a received message RFC 9242 §3.3.2 authenticates before its content: everything up to
-//! and with the generic header of the Encrypted payload, as if the message had come whole.
+//! The part of a received message that RFC 9242 §3.3.2 authenticates before its content: everything
+//! up to and including the generic header of the Encrypted payload, as if the message had come
+//! whole.
 
 use super::error::EncodeError;
 use super::header::Header;
@@ -9,14 +10,14 @@ use super::writer::narrow_u16;
 
 /// Fragment Number and Total Fragments.
 const FRAGMENT_FIELDS: usize = 4;
-/// Where the type of the first payload stands in the header.
+/// Offset of the first payload's type in the header.
 const NEXT_PAYLOAD: usize = 16;
-/// Where the length of the message stands in the header.
+/// Offset of the message's length in the header.
 const LENGTH: usize = 24;
 
 impl Encrypted<'_> {
-    /// IntAuth_A of the message, if this is a whole one or its first fragment, with the lengths yet
-    /// to be [`adjusted`].
+    /// IntAuth_A of the message, if this is a whole one or its first fragment, with the lengths
+    /// still to be [`adjusted`].
     pub fn head(&self) -> Vec<u8> {
         if self.fragment.is_none() {
             return self.aad.to_vec();
@@ -30,7 +31,7 @@ impl Encrypted<'_> {
     }
 }
 
-/// Where the octet stands that announces the Encrypted Fragment payload: in the header, or in a
+/// Offset of the octet that announces the Encrypted Fragment payload: in the header, or in a
 /// payload in clear.
 fn announcement(head: &[u8]) -> Option<usize> {
     let mut at = NEXT_PAYLOAD;
@@ -38,14 +39,13 @@ fn announcement(head: &[u8]) -> Option<usize> {
     while *head.get(at)? != u8::from(PayloadType::EncryptedFragment) {
         let length = head.get(payload.checked_add(2)?..)?.first_chunk::<2>()?;
         at = payload;
-        // Less than a generic header would not lead on.
+        // A length below that of the generic header would not advance.
         payload = payload.checked_add(usize::from(u16::from_be_bytes(*length)).max(GENERIC_HEADER))?;
     }
     Some(at)
 }
 
-/// The same head with the lengths that the message has if so many octets of content follow, and
-/// nothing else.
+/// The same head with the lengths of a message with this many octets of content and nothing else.
 pub(crate) fn adjusted(head: &[u8], content: usize) -> Result<Vec<u8>, EncodeError> {
     let length = u32::from(narrow_u16("length of the message", head.len().saturating_add(content))?);
     let payload = narrow_u16("length of a payload", content.saturating_add(GENERIC_HEADER))?;

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use testudo_base::spi::Shard;
 
-/// An IKE SA's Security Parameters Index. Zero is no SPI: the responder's, before it has answered.
+/// An IKE SA's Security Parameters Index. Zero stands for no SPI: that of the responder before it
+/// has answered.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IkeSpi(pub u64);
 
@@ -20,13 +21,12 @@ impl IkeSpi {
         self.0 == 0
     }
 
-    /// The shard that is home to the IKE SA, if this SPI is ours: its layout is shard:8 |
-    /// random:56.
+    /// The home shard of the IKE SA, if this SPI is ours: its layout is shard:8 | random:56.
     pub fn shard(self) -> Shard {
         Shard((self.0 >> 56) as u8)
     }
 
-    /// As on the wire.
+    /// The octets on the wire.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -54,7 +54,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The header without what follows from the message: version, next payload and length.
+/// The header without the fields that follow from the message: version, next payload and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// Chosen by the initiator of the IKE SA.

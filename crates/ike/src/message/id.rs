@@ -8,11 +8,11 @@ use crate::config::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Who somebody claims to be, as sent.
+/// The claimed identity, as sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdPayload {
     kind: IdType,
-    /// Ignored, but part of what AUTH covers, so kept as received.
+    /// Ignored, but kept as received, because AUTH covers it.
     reserved: [u8; 3],
     data: Vec<u8>,
 }
@@ -23,7 +23,7 @@ impl IdPayload {
         Self { kind, reserved: [0; 3], data }
     }
 
-    /// How to understand [`Self::data`].
+    /// The type of [`Self::data`].
     pub fn kind(&self) -> IdType {
         self.kind
     }
@@ -41,8 +41,8 @@ impl IdPayload {
         body
     }
 
-    /// The identity in the words of the configuration. `None` if there is none for its type, or if
-    /// the data is not what the type says.
+    /// The identity in the form of the configuration. `None` if there is none for its type, or the
+    /// data does not fit the type.
     pub fn identity(&self) -> Option<Identity> {
         let text = || String::from_utf8(self.data.clone()).ok();
         match self.kind {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct KePayload {
     /// The method.
     pub method: KeMethod,
-    /// The public value; `suite::ke` judges it.
+    /// The public value; `suite::ke` validates it.
     pub data: Vec<u8>,
 }
 

@@ -1,13 +1,12 @@
 //! The IKEv2 wire format (RFC 7296 §3): octets to typed payloads and back.
 //!
-//! Everything here comes from the wire or goes to it, so this module may not panic, may not
-//! allocate more than a small multiple of what it was given, and knows no key and no state. What is
-//! well formed but unknown is kept ([`Payload::Unknown`], unknown numbers, unknown transforms) so
-//! that its reader can skip it as the RFC asks.
+//! All input comes from the wire. So this module must not panic and must not allocate more than a
+//! small multiple of its input, and it knows no key and no state. Well-formed but unknown parts are
+//! kept ([`Payload::Unknown`], unknown numbers, unknown transforms) so that the reader can skip
+//! them as the RFC requires.
 //!
-//! - [`Message::parse`] reads a datagram. Where it ends in an Encrypted payload,
-//!   [`Message::encrypted`] is what `suite::sk` opens; the payloads inside are read by
-//!   [`Payloads::parse`].
+//! - [`Message::parse`] reads a datagram. If it ends in an Encrypted payload, `suite::sk` opens
+//!   [`Message::encrypted`], and [`Payloads::parse`] reads the payloads inside.
 //! - [`MessageBuilder`] writes one, either in clear or as a [`Draft`] for `suite::sk` to seal.
 
 mod auth;

@@ -18,8 +18,8 @@ pub struct NonceError {
 }
 
 impl Nonce {
-    /// What we send: as long as the key of our longest PRF is strong, and then some (RFC 7296 §2.10
-    /// asks for half).
+    /// Length of our nonces: the strength of our longest PRF's key, and more (RFC 7296 §2.10
+    /// requires half).
     pub const OUR_LENGTH: usize = 32;
 
     /// `None` unless there are 16 to 256 octets.

@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 /// An error, or a status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notify {
-    /// What is told.
+    /// The kind of notify.
     pub kind: NotifyType,
-    /// The SA concerned, where it is not the IKE SA that carries the message. A protocol without
-    /// SPI is not kept: it must be ignored.
+    /// The SA concerned, if it is not the IKE SA of the message. A protocol without an SPI is not
+    /// kept: it must be ignored.
     pub sa: Option<NotifySa>,
     /// Data whose meaning depends on the kind.
     pub data: Vec<u8>,
 }
 
-/// The SA that a notify is about.
+/// The SA that a notify concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotifySa {
     /// Its protocol.
@@ -29,12 +29,12 @@ pub struct NotifySa {
 }
 
 impl Notify {
-    /// About the IKE SA that carries it, or about none.
+    /// A notify about the IKE SA of the message, or about none.
     pub fn new(kind: NotifyType, data: Vec<u8>) -> Self {
         Self { kind, sa: None, data }
     }
 
-    /// The refusal of a payload that we do not know (RFC 7296 §2.5).
+    /// The refusal of an unknown payload (RFC 7296 §2.5).
     pub fn unsupported_critical(payload: PayloadType) -> Self {
         Self::new(NotifyType::UnsupportedCriticalPayload, vec![u8::from(payload)])
     }
@@ -44,7 +44,8 @@ impl Notify {
         Self::new(NotifyType::InvalidKePayload, u16::from(wanted).to_be_bytes().to_vec())
     }
 
-    /// The method that an INVALID_KE_PAYLOAD wants; `None` if this is none, or malformed.
+    /// The method that an INVALID_KE_PAYLOAD asks for; `None` if it is another notify, or
+    /// malformed.
     pub fn wanted_ke(&self) -> Option<KeMethod> {
         if self.kind != NotifyType::InvalidKePayload {
             return None;

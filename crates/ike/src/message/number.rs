@@ -1,11 +1,11 @@
-//! The numbers of the IANA registry "IKEv2 Parameters" that we have a word for.
+//! Numbers of the IANA registry "IKEv2 Parameters" with names here.
 
 use crate::config::ADDITIONAL_KE;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Declares an enum over a registry: known numbers by name, all others as `Unknown`. Make values
-/// with `From`, which never gives `Unknown` for a number that has a name.
+/// with `From`, which never returns `Unknown` for a named number.
 macro_rules! registry {
     (
         $(#[$about:meta])* $name:ident: $repr:ty {
@@ -113,7 +113,7 @@ registry! {
 
 impl PayloadType {
     /// True for the types of RFC 7296 itself. Every implementation knows these, so their critical
-    /// bit says nothing (RFC 7296 §3.2).
+    /// bit is ignored (RFC 7296 §3.2).
     pub fn is_base(self) -> bool {
         (33..=48).contains(&u8::from(self))
     }
@@ -162,7 +162,7 @@ registry! {
 }
 
 impl TransformType {
-    /// The additional key exchanges, in the order in which they take place (RFC 9370 §2.2.1).
+    /// The additional key exchanges, in their order (RFC 9370 §2.2.1).
     pub const ADDITIONAL_KE: [Self; ADDITIONAL_KE] = [
         Self::AdditionalKe1,
         Self::AdditionalKe2,
@@ -223,7 +223,7 @@ registry! {
         DerAsn1Dn = 9 "ID_DER_ASN1_DN",
         /// An X.509 general name.
         DerAsn1Gn = 10 "ID_DER_ASN1_GN",
-        /// Octets that only the two parties understand.
+        /// Octets whose meaning only the two parties know.
         KeyId = 11 "ID_KEY_ID",
     }
 }
@@ -424,8 +424,8 @@ registry! {
 }
 
 impl NotifyType {
-    /// True for error types; an unknown one in a response means that the request failed (RFC 7296
-    /// §3.10.1).
+    /// True for error types; an unknown one in a response means that the request has failed (RFC
+    /// 7296 §3.10.1).
     pub fn is_error(self) -> bool {
         u16::from(self) < 16384
     }

@@ -1,4 +1,4 @@
-//! Payloads whose content is not looked into here.
+//! Payloads whose content is not decoded here.
 
 use super::number::PayloadType;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VendorId(pub Vec<u8>);
 
-/// A payload without a type of its own here. It was not critical, or it is of RFC 7296 (CERT,
-/// CERTREQ, EAP), where the critical bit says nothing.
+/// A payload without a type here. It was not critical, or it is of RFC 7296 (CERT, CERTREQ, EAP),
+/// where the critical bit is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownPayload {
     /// Its type.
     pub kind: PayloadType,
-    /// What follows the generic header.
+    /// The octets after the generic header.
     pub body: Vec<u8>,
 }

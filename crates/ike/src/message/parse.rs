@@ -6,21 +6,21 @@ use super::number::PayloadType;
 use super::payload::{Payload, Payloads};
 use super::reader::{Reader, bad_value};
 
-/// The most payloads that a message may have. Honest ones have a dozen or two; the limit bounds
-/// what a datagram of empty payloads can make us allocate.
+/// Bound on the payloads of a message. Honest ones have a dozen or two; the bound limits what a
+/// datagram of empty payloads can make us allocate.
 pub const MAX_PAYLOADS: usize = 128;
 
 /// Octets of the generic payload header.
 pub(super) const GENERIC_HEADER: usize = 4;
 const CRITICAL: u8 = 0x80;
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The header.
     pub header: Header,
-    /// The payloads in clear. In all exchanges but IKE_SA_INIT an honest message has none, and
-    /// nobody vouches for them.
+    /// The payloads in clear. Outside IKE_SA_INIT an honest message has none, and they are not
+    /// authenticated.
     pub payloads: Payloads,
     /// The Encrypted payload that ends the message.
     pub encrypted: Option<Encrypted<'a>>,
@@ -32,26 +32,26 @@ pub struct Message<'a> {
 pub struct Encrypted<'a> {
     /// Type of the first payload inside.
     pub first: PayloadType,
-    /// What is authenticated but not encrypted: the message up to and with the generic header (RFC
-    /// 5282 §5.1).
+    /// The authenticated but not encrypted part: the message up to and including the generic header
+    /// (RFC 5282 §5.1).
     pub aad: &'a [u8],
     /// Initialisation vector, ciphertext, integrity check value.
     pub body: &'a [u8],
-    /// Which fragment this is; `None` for a whole message.
+    /// The fragment's place; `None` for a whole message.
     pub fragment: Option<Fragment>,
 }
 
-/// Where a fragment belongs (RFC 7383 §2.5).
+/// The place of a fragment (RFC 7383 §2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// From 1 to `total`.
     pub number: u16,
-    /// How many there are.
+    /// Number of fragments.
     pub total: u16,
 }
 
 impl Fragment {
-    /// True for the one by which a repeated message is known (RFC 7383 §2.6.1).
+    /// True for the fragment by which a repeated message is recognised (RFC 7383 §2.6.1).
     pub fn is_first(self) -> bool {
         self.number == 1
     }
@@ -80,18 +80,18 @@ impl Payloads {
     }
 }
 
-/// What ends a protected message.
+/// The last payload of a protected message.
 struct Last<'a> {
     first: PayloadType,
     body: &'a [u8],
     fragment: Option<Fragment>,
 }
 
-/// The payloads before the Encrypted payload, and this.
+/// The payloads before the Encrypted payload, and the Encrypted payload.
 type Walked<'a> = (Payloads, Option<Last<'a>>);
 
-/// Reads payloads until the chain ends. The Encrypted payload always ends it; where `outer` is
-/// false, there must be none.
+/// Reads payloads until the chain ends. The Encrypted payload always ends it; without `outer` it is
+/// not allowed.
 fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Result<Walked<'a>, ParseError> {
     let mut payloads = Vec::new();
     while kind != PayloadType::None {
@@ -129,7 +129,7 @@ fn walk<'a>(mut kind: PayloadType, reader: &mut Reader<'a>, outer: bool) -> Resu
     Ok((Payloads(payloads), None))
 }
 
-/// The fields that a fragment has before its IV, which must name a place (RFC 7383 §2.6).
+/// The fields of a fragment before its IV, which must give a valid place (RFC 7383 §2.6).
 fn read_fragment(body: &mut Reader<'_>) -> Result<Fragment, ParseError> {
     let place = body.place();
     let number = body.u16("Fragment Number")?;
@@ -164,7 +164,7 @@ impl<'a> Generic<'a> {
     }
 }
 
-/// True for payloads that would leave us guessing which one is meant if there were two.
+/// True for payloads that would be ambiguous if there were two.
 fn stands_once(kind: PayloadType) -> bool {
     matches!(
         kind,

@@ -115,11 +115,11 @@ impl Payload {
 }
 
 /// The payloads of a message or of its Encrypted payload, in order. SA, KE, IDi, IDr, AUTH, Nonce,
-/// TSi, TSr and CP stand at most once.
+/// TSi, TSr and CP occur at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payloads(pub(super) Vec<Payload>);
 
-/// Declares the look-up of a payload that stands at most once.
+/// Declares the look-up of a payload that occurs at most once.
 macro_rules! single {
     ($(#[$doc:meta])* $name:ident: $variant:ident -> $type:ty) => {
         $(#[$doc])*
@@ -188,7 +188,7 @@ impl Payloads {
         })
     }
 
-    /// True if certificates of that encoding are asked for.
+    /// True if certificates of this encoding are requested.
     pub fn asks_for_certificates(&self, encoding: CertEncoding) -> bool {
         self.0.iter().any(|p| matches!(p, Payload::CertificateRequest(asked) if asked.encoding == encoding))
     }

@@ -1,4 +1,4 @@
-//! A cursor over hostile octets: every read is checked and every failure knows its place.
+//! A cursor over hostile octets: every read is checked, and every failure has its place.
 
 use super::error::{ParseError, Place};
 use super::number::PayloadType;
@@ -59,14 +59,14 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array(what)?))
     }
 
-    /// All that is left.
+    /// All remaining octets.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         let rest = std::mem::take(&mut self.bytes);
         self.offset = self.offset.saturating_add(rest.len());
         rest
     }
 
-    /// A reader of the next `length` octets, for a structure that carries its own length.
+    /// A reader of the next `length` octets, for a structure with a length of its own.
     pub(super) fn sub(&mut self, length: usize, what: &'static str) -> Result<Self, ParseError> {
         let offset = self.offset;
         Ok(Self::new(self.take(length, what)?, offset, self.payload))
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Says that the field at `place` has a value that it must not have.
+/// The error for a field at `place` with a value that is not allowed.
 pub(super) fn bad_value(
     place: Place,
     what: &'static str,

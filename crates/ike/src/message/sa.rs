@@ -1,8 +1,8 @@
 //! Security Association payload (RFC 7296 §3.3): proposals, transforms, attributes.
 //!
-//! Nothing is judged here. Unknown protocols, transforms and attributes are kept, because the RFC
-//! wants the proposal or transform that holds them skipped, and the rest of the payload looked at
-//! as usual (§3.3.6).
+//! Nothing is validated here. Unknown protocols, transforms and attributes are kept: the RFC
+//! requires that the proposal or transform with them is skipped, and the rest of the payload
+//! processed as usual (§3.3.6).
 
 use super::error::{EncodeError, ParseError};
 use super::number::{KeMethod, Protocol, TransformType};
@@ -11,7 +11,7 @@ use super::spi::SaSpi;
 use super::writer::{narrow_u8, narrow_u16, with_length};
 use serde::{Deserialize, Serialize};
 
-/// Proposals in the sender's order of preference; in an answer, the one chosen.
+/// Proposals in the sender's order of preference; in a response, the chosen one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaPayload {
     /// At least one.
@@ -21,22 +21,22 @@ pub struct SaPayload {
 /// One proposal: for each transform type, one of the transforms listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// From 1; an answer repeats that of the proposal chosen.
+    /// From 1; a response repeats that of the chosen proposal.
     pub number: u8,
     /// Protocol of the SA.
     pub protocol: Protocol,
     /// The sender's SPI.
     pub spi: SaSpi,
-    /// What may be combined.
+    /// The transforms that may be combined.
     pub transforms: Vec<Transform>,
 }
 
-/// An algorithm, with what completes its meaning.
+/// An algorithm with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transform {
-    /// What the algorithm is for.
+    /// The type of algorithm.
     pub kind: TransformType,
-    /// Which one.
+    /// The algorithm.
     pub id: TransformId,
     /// Its attributes.
     pub attributes: Vec<Attribute>,
@@ -126,7 +126,7 @@ pub enum Attribute {
 
 const ATTRIBUTE_KEY_LENGTH: u16 = 14;
 const ATTRIBUTE_FORMAT_TV: u16 = 0x8000;
-/// There are no more numbers for them.
+/// Bound on the proposals: their numbers go no further.
 const MAX_PROPOSALS: usize = 255;
 const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
@@ -160,8 +160,8 @@ impl SaPayload {
     }
 }
 
-/// Reads the four octets that proposals and transforms begin with. Gives a reader of the rest, and
-/// whether another follows.
+/// Reads the four octets with which proposals and transforms begin. Returns a reader of the rest,
+/// and whether another follows.
 fn substructure<'a>(
     reader: &mut Reader<'a>,
     what: &'static str,

@@ -7,13 +7,13 @@ use testudo_base::spi::Spi;
 /// The SPI field of a proposal or notify, by its length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SaSpi {
-    /// No octets: the IKE SA that is being set up, whose SPIs stand in the header.
+    /// No octets: the IKE SA that is being set up, whose SPIs are in the header.
     None,
     /// Four octets: a Child SA.
     Child(Spi),
     /// Eight octets: a new IKE SA (RFC 7296 §1.3.2).
     Ike(IkeSpi),
-    /// Any other number of octets: of no protocol that we know.
+    /// Any other length: of no known protocol.
     Other(Vec<u8>),
 }
 

@@ -23,7 +23,7 @@ pub struct UnknownSelector {
     pub kind: u8,
     /// IP protocol, where the type has one.
     pub protocol: u8,
-    /// What follows the length.
+    /// The octets after the length.
     pub body: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl TsPayload {
         };
         let port_start = body.u16("first port")?;
         let port_end = body.u16("last port")?;
-        // Only OPAQUE has its ports the wrong way round (RFC 7296 §3.13.1).
+        // Only OPAQUE has its ports in the wrong order (RFC 7296 §3.13.1).
         if port_start > port_end && (port_start, port_end) != (u16::MAX, 0) {
             return Err(bad_value(place, "last port", port_end, "not below the first, or 65535 to 0"));
         }

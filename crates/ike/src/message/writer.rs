@@ -1,4 +1,4 @@
-//! Writing of lengths that may not fit.
+//! Writing lengths that may not fit.
 
 use super::error::EncodeError;
 
@@ -12,7 +12,7 @@ pub(super) fn narrow_u16(what: &'static str, found: usize) -> Result<u16, Encode
     u16::try_from(found).map_err(|_| EncodeError { what, found, limit: usize::from(u16::MAX) })
 }
 
-/// Writes a structure whose octets 2 and 3 are its own length: `head` are the two octets before.
+/// Writes a structure whose octets 2 and 3 are its own length: `head` holds the two octets before.
 pub(super) fn with_length(
     out: &mut Vec<u8>,
     head: [u8; 2],

@@ -1,10 +1,10 @@
-//! The certificate that a peer's authentication rests on.
+//! The certificate on which a peer's authentication rests.
 
 use super::digest;
 use crate::cert::Certificate;
 use serde::{Deserialize, Serialize};
 
-/// A CA, or a certificate that is trusted by itself: the SHA-256 digest of it.
+/// A CA, or a certificate that is trusted itself: its SHA-256 digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Anchor([u8; 32]);
 

@@ -1,5 +1,5 @@
-//! What a CREATE_CHILD_SA request of ours must remember until it is answered (RFC 7296 §1.3), and
-//! the IKE_FOLLOWUP_KE requests after it (RFC 9370 §2.2.4).
+//! The state of our CREATE_CHILD_SA request until it is answered (RFC 7296 §1.3), and of the
+//! IKE_FOLLOWUP_KE requests after it (RFC 9370 §2.2.4).
 
 use super::series::{AgreedChild, AgreedIke, Series};
 use crate::config::{Child, IkeProposal, KeyExchange};
@@ -9,36 +9,36 @@ use crate::suite::{KePrivate, Nonces};
 use serde::{Deserialize, Serialize};
 use testudo_base::spi::Spi;
 
-/// An SA that we have asked for.
+/// A requested SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Creating {
     pub(crate) what: What,
     pub(crate) nonce: Nonce,
-    /// Our half of the key exchange under way.
+    /// Our half of the pending key exchange.
     pub(crate) ke: Option<KePrivate>,
     /// Key exchange methods sent so far: a responder that asks for one twice leads us in circles.
     pub(crate) tried: Vec<KeyExchange>,
-    /// What was offered: an operator may load something else before the peer, which has the SA with
-    /// its answer, has chosen.
+    /// The offer: an operator may load something else before the peer, which has the SA with its
+    /// answer, has chosen.
     pub(crate) offered: Offered,
-    /// A Child SA by the configuration as it is now, which takes the place of one made by what it
-    /// was: for the peer a further one.
+    /// True for a Child SA by the present configuration that replaces one of an older
+    /// configuration: for the peer it is an additional one.
     pub(crate) anew: bool,
-    /// The configuration has changed since we asked.
+    /// The configuration has changed since the request.
     pub(crate) outdated: bool,
-    /// What the peer made of the same SA meanwhile.
+    /// The peer's exchange for the same SA.
     pub(crate) rival: Option<Rival>,
 }
 
-/// What an answer must be a choice from.
+/// The offer from which a response must choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Offered {
     Ike(Vec<IkeProposal>),
-    /// As it was configured then.
+    /// The child as it was configured then.
     Child(Box<Child>),
 }
 
-/// Which SA.
+/// The requested SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum What {
     /// A Child SA.
@@ -47,23 +47,23 @@ pub(crate) enum What {
         name: String,
         /// Its SPI.
         spi_in: Spi,
-        /// The one that it renews; none for a further one.
+        /// The Child SA that it renews; `None` for an additional one.
         replaces: Option<ChildSaId>,
-        /// Tries so far, with this one.
+        /// Number of this attempt.
         tries: u8,
-        /// Set once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+        /// Set once CREATE_CHILD_SA is answered, if additional key exchanges follow.
         series: Option<Series<AgreedChild>>,
     },
-    /// The IKE SA in the place of this one.
+    /// An IKE SA in place of this one.
     Ike(WantedIke),
 }
 
-/// An IKE SA that we have asked for.
+/// A requested IKE SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedIke {
     /// Its SPI.
     pub(crate) spi: IkeSpi,
-    /// Set once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+    /// Set once CREATE_CHILD_SA is answered, if additional key exchanges follow.
     pub(crate) series: Option<Series<AgreedIke>>,
 }
 
@@ -76,13 +76,13 @@ pub(crate) struct Rival {
     pub(crate) sa: RivalSa,
 }
 
-/// The SA that came of it.
+/// The SA that it has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RivalSa {
     Child(ChildSaId),
-    /// By the SPI that we chose.
+    /// An IKE SA, by our SPI.
     Ike(IkeSpi),
-    /// None so far: additional key exchanges are to follow, see [`super::Followup`].
+    /// None so far: additional key exchanges follow, see [`super::Followup`].
     Awaited,
 }
 
@@ -105,12 +105,12 @@ impl Offered {
 }
 
 impl Creating {
-    /// A Child SA comes of it.
+    /// True if it makes a Child SA.
     pub(crate) fn makes_child(&self) -> bool {
         matches!(self.what, What::Child { .. })
     }
 
-    /// The Child SA that is being renewed.
+    /// The Child SA that it renews.
     pub(crate) fn renews(&self) -> Option<ChildSaId> {
         match self.what {
             What::Child { replaces, .. } => replaces,
@@ -118,7 +118,7 @@ impl Creating {
         }
     }
 
-    /// True once CREATE_CHILD_SA is answered, where additional key exchanges follow.
+    /// True once CREATE_CHILD_SA is answered, if additional key exchanges follow.
     pub(crate) fn is_in_series(&self) -> bool {
         match &self.what {
             What::Child { series, .. } => series.is_some(),
@@ -126,8 +126,8 @@ impl Creating {
         }
     }
 
-    /// True if the peer's exchange for the same SA is the one that counts (RFC 7296 §2.8.1,
-    /// §2.8.2). `nonces`: of ours.
+    /// True if the peer's exchange for the same SA counts (RFC 7296 §2.8.1, §2.8.2). `nonces`:
+    /// those of our exchange.
     pub(crate) fn is_outdone(&self, nonces: &Nonces) -> bool {
         self.rival.as_ref().is_some_and(|rival| lowest(nonces).as_ref() < rival.lowest.as_ref())
     }
@@ -137,7 +137,7 @@ impl Creating {
         matches!(self.what, What::Ike(_))
     }
 
-    /// The name of the child, if it is for another Child SA, not for the renewal of one.
+    /// The name of the child, if it makes an additional Child SA.
     pub(crate) fn new_child(&self) -> Option<&str> {
         match &self.what {
             What::Child { name, replaces: None, .. } => Some(name),
@@ -145,17 +145,17 @@ impl Creating {
         }
     }
 
-    /// True if it is for another Child SA of that name.
+    /// True if it makes an additional Child SA of this name.
     pub(crate) fn is_new_child(&self, wanted: &str) -> bool {
         self.new_child() == Some(wanted)
     }
 
-    /// True if it is for one of that name in the place of one whose configuration has changed.
+    /// True if it makes one of this name in place of one whose configuration has changed.
     pub(crate) fn replaces_anew(&self, wanted: &str) -> bool {
         self.anew && matches!(&self.what, What::Child { name, .. } if name == wanted)
     }
 
-    /// Every place that names a Child SA by number.
+    /// Visits every field that holds a Child SA's number.
     pub(super) fn for_each_child_number(&mut self, mut visit: impl FnMut(&mut ChildSaId)) {
         if let What::Child { replaces: Some(id), .. } = &mut self.what {
             visit(id);
@@ -174,8 +174,7 @@ impl Creating {
     }
 }
 
-/// The lower nonce of an exchange. The exchange that has the lowest of all is the one that was for
-/// nothing.
+/// The lower nonce of an exchange. The exchange with the lowest of all is void.
 pub(crate) fn lowest(nonces: &Nonces) -> &Nonce {
     let Nonces { initiator, responder } = nonces;
     if initiator.as_ref() < responder.as_ref() { initiator } else { responder }

@@ -7,7 +7,7 @@ use crate::output::Time;
 use std::time::Duration;
 
 impl IkeSa {
-    /// The earliest of all that can fall due.
+    /// The earliest of all deadlines.
     pub(crate) fn deadline(&self, config: &EndpointConfig) -> Option<Time> {
         if let Phase::Gone { until, .. } = self.phase {
             return Some(until);
@@ -30,13 +30,13 @@ impl IkeSa {
         due.into_iter().flatten().min()
     }
 
-    /// When the first of the fragments that wait are given up.
+    /// When the first waiting fragments are given up.
     fn fragments_due(&self) -> Option<Time> {
         let of_response = self.outgoing.pending.as_ref().and_then(|pending| pending.fragments.as_ref());
         [of_response, self.incoming.fragments.as_ref()].into_iter().flatten().map(|found| found.until).min()
     }
 
-    /// Forgets fragments that have waited long enough; true if there were any.
+    /// Drops fragments that have waited long enough. Returns true if there were any.
     pub(crate) fn expire_fragments(&mut self, now: Time) -> bool {
         let expired = |found: &mut Box<Reassembly>| found.until <= now;
         let of_response =
@@ -45,7 +45,7 @@ impl IkeSa {
         of_response.is_some() || of_request.is_some()
     }
 
-    /// When to ask whether the peer lives: after silence, unless something is being asked already.
+    /// When a liveness check is due: after silence, unless a request is pending.
     pub(crate) fn liveness_due(&self) -> Option<Time> {
         let wanted = self.is_established()
             && !self.dpd_delay.is_zero()
@@ -54,8 +54,7 @@ impl IkeSa {
         wanted.then(|| self.last_heard.plus(self.dpd_delay))
     }
 
-    /// When an SA is to be renewed or to end, what was put off is to be taken up, or an SA that is
-    /// gone to be forgotten.
+    /// When an SA is due to be renewed, to end, to be forgotten, or to have a delayed task done.
     fn renewal_due(&self, config: &EndpointConfig) -> Option<Time> {
         let of_child = |child: &ChildSa| match child.phase {
             ChildPhase::Installed => child.limits.times.first(),
@@ -69,21 +68,21 @@ impl IkeSa {
         children.chain(live).chain(patience_ends(self, config)).min()
     }
 
-    /// When an SA is to be replaced because its configuration has changed.
+    /// When an SA is due to be replaced because its configuration has changed.
     fn replacement_due(&self) -> Option<Time> {
         let installed = self.children.iter().filter(|child| child.is_installed());
         let children = installed.filter_map(|child| child.outdated.as_ref()?.at);
         children.chain(self.outdated.as_ref().and_then(|outdated| outdated.turn.at)).min()
     }
 
-    /// When an IKE SA that has never had a child is to go. Not while we are at making one.
+    /// When an IKE SA that has never had a child is due to end. Not while we are making one.
     pub(crate) fn childless_due(&self) -> Option<Time> {
         let asking = self.outgoing.is_waiting(|task| matches!(task, Task::NewChild { .. }));
         let making = self.creating.is_some() || self.followup.is_some();
         self.childless.filter(|_| self.is_in_charge() && !making && !asking)
     }
 
-    /// When the NAT in front of us needs to be reminded (RFC 3948 §4).
+    /// When the NAT before us needs a keepalive (RFC 3948 §4).
     pub(crate) fn keepalive_due(&self, interval: Duration) -> Option<Time> {
         let wanted = self.is_established() && self.nat.local && !interval.is_zero();
         wanted.then(|| self.last_sent.plus(interval))

@@ -1,5 +1,4 @@
-//! Where the two ends of an IKE SA are, and where they were when they showed that they can be
-//! reached.
+//! The addresses of both ends of an IKE SA, now and when they proved to be reachable.
 
 use super::IkeSa;
 use crate::output::Path;
@@ -20,7 +19,7 @@ impl From<Path> for Ends {
 }
 
 impl Ends {
-    /// The peer was somewhere else in IKE_SA_INIT, perhaps: nobody knows where.
+    /// The peer's address in IKE_SA_INIT may have differed and is not known.
     fn forgotten(path: Path) -> Self {
         let nowhere = match path.remote.ip() {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -31,23 +30,22 @@ impl Ends {
 }
 
 impl IkeSa {
-    /// For a state that says nothing of where it began. Only a peer behind a NAT moves, and is
-    /// believed that without proof: so where it is now is not where it began, for all that is
-    /// known.
+    /// For a state without its first addresses. Only a peer behind a NAT moves without proof, so
+    /// its present address may not be the first one.
     pub(crate) fn forget_first_ends(&mut self) {
         if self.is_established() && self.nat.remote {
             self.began_at = Some(Box::new(Ends::forgotten(self.path)));
         }
     }
 
-    /// The ends in IKE_SA_INIT. Whoever has the keys has received what was sent to its address
-    /// there: the keys come from it. A later message shows nothing of the address that it comes
-    /// from, which its sender can forge.
+    /// The ends in IKE_SA_INIT. The holder of the keys has received what was sent to its address
+    /// there, because the keys come from it. A later message proves nothing about its source, which
+    /// the sender can forge.
     pub(crate) fn first_ends(&self) -> Ends {
         self.began_at.as_deref().copied().unwrap_or(self.path.into())
     }
 
-    /// Messages go and come by another path from now on.
+    /// Sets the path of further messages.
     pub(crate) fn move_to(&mut self, path: Path) {
         let first = self.first_ends();
         self.path = path;

@@ -1,4 +1,4 @@
-//! How long an SA has: drawn once, when it comes up.
+//! Lifetimes of an SA: drawn once, when it comes up.
 
 use crate::config::{ChildLifetime, IkeLifetime, Lifetime};
 use crate::output::Time;
@@ -6,22 +6,22 @@ use crate::suite::Entropy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// When an SA is renewed, and when it ends in any case.
+/// When an SA is rekeyed, and when it ends in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Times {
-    /// `None`: never, or the renewal has begun.
+    /// `None`: never, or it has begun.
     pub(crate) rekey: Option<Time>,
     pub(crate) end: Option<Time>,
 }
 
-/// How much a Child SA may carry in one direction; 0 is as much as it likes.
+/// Bound on what a Child SA may carry in one direction; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Volume {
     pub(crate) rekey: u64,
     pub(crate) end: u64,
 }
 
-/// What a Child SA has.
+/// The limits of a Child SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChildLimits {
     pub(crate) times: Times,
@@ -29,7 +29,7 @@ pub(crate) struct ChildLimits {
     pub(crate) packets: Volume,
 }
 
-/// What the use of a Child SA asks for.
+/// What the use of a Child SA requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wear {
     Good,
@@ -38,7 +38,7 @@ pub(crate) enum Wear {
 }
 
 impl Times {
-    /// Of an IKE SA that comes up now, and is reauthenticated at that time.
+    /// The times of an IKE SA that comes up now and is reauthenticated at `reauth`.
     pub(crate) fn of_ike(
         lifetime: &IkeLifetime,
         reauth: Option<Time>,
@@ -51,9 +51,9 @@ impl Times {
         Self { rekey, end: first.map(|at| at.plus(Duration::from_secs(over))) }
     }
 
-    /// Of an SA that came up then, by other times than those that it has. One that is older than
-    /// they allow counts as so much younger that it is renewed within the spread: a thousand SAs
-    /// whose times become shorter are not all due at once.
+    /// The times of an SA that came up at `came_up`, by another lifetime than its own. One that is
+    /// older than the lifetime allows counts as so much younger that it is rekeyed within the
+    /// spread: a thousand SAs whose lifetimes become shorter are not all due at once.
     pub(crate) fn again(lifetime: &Lifetime, came_up: Time, now: Time, entropy: &mut dyn Entropy) -> Self {
         let Lifetime { rekey, life, rand } = *lifetime;
         let earliest = if rekey == 0 { life } else { rekey.saturating_sub(rand) };
@@ -67,18 +67,18 @@ impl Times {
         Self { rekey: time.draw(entropy).map(at), end: (time.life > 0).then(|| at(time.life)) }
     }
 
-    /// What comes first.
+    /// The earlier of both.
     pub(super) fn first(&self) -> Option<Time> {
         earlier(self.rekey, self.end)
     }
 
-    /// Every moment in it.
+    /// Visits every time.
     pub(super) fn for_each(&mut self, visit: impl FnMut(&mut Time)) {
         self.rekey.iter_mut().chain(&mut self.end).for_each(visit);
     }
 }
 
-/// What comes first. `None`: never.
+/// The earlier one. `None`: never.
 pub(crate) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     one.into_iter().chain(other).min()
 }
@@ -96,19 +96,19 @@ fn draw_ike(seconds: u64, rand: u64, now: Time, entropy: &mut dyn Entropy) -> Op
 const MILLIS: u64 = 1000;
 
 impl ChildLimits {
-    /// Of a Child SA that comes up now.
+    /// The limits of a Child SA that comes up now.
     pub(crate) fn draw(lifetime: &ChildLifetime, now: Time, entropy: &mut dyn Entropy) -> Self {
         let times = Times::of_child(&lifetime.time, now, entropy);
         let mut volume = |of: &Lifetime| Volume { rekey: of.draw(entropy).unwrap_or_default(), end: of.life };
         Self { times, bytes: volume(&lifetime.bytes), packets: volume(&lifetime.packets) }
     }
 
-    /// What so many octets and packets in the busier direction mean.
+    /// What this many octets and packets in the busier direction require.
     pub(crate) fn wear(&self, bytes: u64, packets: u64) -> Wear {
         self.bytes.wear(bytes).max(self.packets.wear(packets))
     }
 
-    /// The next limits behind so many octets and packets.
+    /// The next limits beyond this many octets and packets.
     pub(crate) fn next(&self, bytes: u64, packets: u64) -> (u64, u64) {
         (self.bytes.next(bytes), self.packets.next(packets))
     }

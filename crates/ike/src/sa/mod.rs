@@ -1,4 +1,4 @@
-//! The state of an IKE SA: plain data that serialises, exchanges under way included.
+//! The state of an IKE SA: plain data that serialises, including pending exchanges.
 //!
 //! Nothing here sends, decides or knows the configuration; `exchange` does that with these types.
 
@@ -54,19 +54,18 @@ pub(crate) struct IkeSa {
     pub(crate) commit: CommitId,
     pub(crate) role: Role,
     pub(crate) spis: IkeSpis,
-    /// `connections.<name>`; for a responder that of the proposal choice until IKE_AUTH names the
+    /// `connections.<name>`; for a responder that of the proposal's choice until IKE_AUTH names the
     /// peer.
     pub(crate) connection: String,
     pub(crate) path: Path,
-    /// Where the two ends were in IKE_SA_INIT, if they are elsewhere now. Behind the rest in a
-    /// snapshot.
+    /// The ends in IKE_SA_INIT, if they have moved since. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) began_at: Option<Box<Ends>>,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
     pub(crate) local_id: Option<Identity>,
     pub(crate) remote_id: Option<Identity>,
-    /// What vouched for the peer, if it has a certificate. Behind the rest in a snapshot.
+    /// The peer's trust anchor, if it has a certificate. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) anchor: Option<Box<Anchor>>,
     /// Its keys depend on a PPK (RFC 8784).
@@ -77,69 +76,69 @@ pub(crate) struct IkeSa {
     pub(crate) incoming: Incoming,
     pub(crate) children: Vec<ChildSa>,
     pub(crate) virtual_ips: VirtualIps,
-    /// The SA that the CREATE_CHILD_SA request under way asks for.
+    /// The SA that the pending CREATE_CHILD_SA request asks for.
     pub(crate) creating: Option<Box<Creating>>,
     /// The SA that the peer is making in several exchanges.
     pub(crate) followup: Option<Box<Followup>>,
-    /// How often in a row the peer had forgotten an SA that we were making in several exchanges.
+    /// How many times in a row the peer has forgotten an SA that we were making in several
+    /// exchanges.
     pub(crate) forgotten: u8,
-    /// The IKE SA (by the SPI that we chose) that the peer has renewed by this one while we were at
-    /// renewing it too: it is not decided yet which one stays.
+    /// The IKE SA (by our SPI) that the peer has renewed by this one while we were renewing it too:
+    /// it is not decided yet which one stays.
     pub(crate) rival_of: Option<IkeSpi>,
-    /// When it is renewed, and when it ends.
+    /// When it is rekeyed, and when it ends.
     pub(crate) times: Times,
-    /// When it ends if it has had no child by then. `None` once it has had one: what the last
-    /// delete leaves stays, as charon's does.
+    /// When it ends if it has had no child by then. `None` once it has had one: an IKE SA stays
+    /// after its last child's delete, as with charon.
     pub(crate) childless: Option<Time>,
-    /// By when the peer would have asked for all SAs that it has asked for, had it done so at the
-    /// pace that is allowed.
+    /// Rate-limit deadline (GCRA) for the SAs that the peer creates.
     pub(crate) creations_until: Time,
-    /// When the peer is to be authenticated anew; `None`: never, or that has begun.
+    /// When the peer must authenticate again; `None`: never, or that has begun.
     pub(crate) reauth_at: Option<Time>,
     /// Its part in a reauthentication.
     pub(crate) reauth: Option<Reauth>,
-    /// It was made by a configuration that has changed.
+    /// Set if its configuration has changed since.
     pub(crate) outdated: Option<Box<OutdatedIke>>,
-    /// Where and as what the request came that made this SA; a repetition finds the SA by it.
+    /// Source and digest of the request that made this SA; a repetition finds the SA by it.
     pub(crate) init: Option<InitKey>,
     pub(crate) created: Time,
     pub(crate) established: Option<Time>,
-    /// When the peer last proved that it lives.
+    /// When the peer last proved to be alive.
     pub(crate) last_heard: Time,
     /// When we last sent something.
     pub(crate) last_sent: Time,
-    /// When a forged hint may next lead to a liveness check (RFC 7296 §2.21.4).
+    /// When a forged hint may next cause a liveness check (RFC 7296 §2.21.4).
     pub(crate) next_hint: Time,
-    /// Silence after which we ask whether the peer lives; zero: never.
+    /// Silence before a liveness check; zero: never.
     pub(crate) dpd_delay: Duration,
     /// Set once the SA is to be deleted.
     pub(crate) closing: Option<Box<Closing>>,
 }
 
-/// What both sides have said that they can: in IKE_SA_INIT, unless it says otherwise.
+/// Extensions that both sides have announced, in IKE_SA_INIT unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extensions {
-    /// Fragments may come (RFC 7383).
+    /// Fragments are accepted (RFC 7383).
     pub(crate) fragmentation: bool,
     /// Fragments may be sent.
     pub(crate) fragment: bool,
-    /// With what the peer can hash for signatures of ours (RFC 7427).
+    /// Hash algorithms of the peer, for our signatures (RFC 7427).
     pub(crate) hashes: Hashes,
-    /// A PPK is to be used, if the responder has the one that the initiator names (RFC 8784).
+    /// A PPK is used, if the responder has the one that the initiator names (RFC 8784).
     pub(crate) ppk: bool,
-    /// The peer wants certificates. An initiator says so later, in IKE_AUTH.
+    /// The peer requests certificates. An initiator does so later, in IKE_AUTH.
     pub(crate) asked_for_certificate: bool,
-    /// The peer wants public keys without one (RFC 7670). Not in a snapshot: it has the key without
-    /// being shown, if the key proves anything.
+    /// The peer requests public keys without a certificate (RFC 7670). Not in a snapshot: a peer
+    /// that can use the key has it without a payload.
     #[serde(skip)]
     pub(crate) asked_for_key: bool,
-    /// What IKE_AUTH has brought. Behind the rest in a snapshot.
+    /// From IKE_AUTH. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) counter_sync: CounterSync,
 }
 
-/// Which counters can be set right after a failover (RFC 6311 §5): what both sides have said in
-/// IKE_AUTH.
+/// The counters that can be synchronised after a failover (RFC 6311 §5), as both sides have
+/// announced in IKE_AUTH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CounterSync {
     /// Message IDs.
@@ -148,7 +147,7 @@ pub(crate) struct CounterSync {
     pub(crate) replay_counters: bool,
 }
 
-/// Everything that protects messages, and the root of the children's keys.
+/// The keys that protect messages, and the root of the children's keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     pub(crate) ike: IkeKeys,
@@ -157,7 +156,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// What `role` protects its messages with, and opens the peer's with. To be made once: see
+    /// The keys with which `role` seals its messages and opens the peer's. To be made once: see
     /// [`IkeKeys::sealer`].
     pub(crate) fn new(ike: IkeKeys, role: Role, sender: SenderId) -> Self {
         Self { sealer: ike.sealer(role, sender), opener: ike.opener(role.peer()), ike }
@@ -169,8 +168,8 @@ impl Keys {
     }
 }
 
-/// Where an IKE_SA_INIT request came from and what it was: half of a SHA-256 digest of both. Every
-/// IKE SA keeps it, and who finds two requests with the same one has gained nothing.
+/// Half of a SHA-256 digest of an IKE_SA_INIT request and its source. Every IKE SA keeps it; a
+/// collision would gain nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct InitKey([u8; 16]);
 
@@ -181,7 +180,7 @@ impl InitKey {
     }
 }
 
-/// A delete of the IKE SA that we want or have sent.
+/// A delete of the IKE SA that is wanted or sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Closing {
     pub(crate) reason: Reason,
@@ -190,12 +189,12 @@ pub(crate) struct Closing {
 }
 
 impl IkeSa {
-    /// The number of the last request of the peer that was answered. `None`: none was.
+    /// Message ID of the peer's last request that was answered. `None` if there was none.
     pub(crate) fn last_answered(&self) -> Option<MessageId> {
         self.incoming.expected.0.checked_sub(1).map(MessageId)
     }
 
-    /// An IKE SA about which nothing is known yet; its stage is for the caller to set.
+    /// A new IKE SA; the caller sets its phase.
     pub(crate) fn new(
         id: IkeSaId,
         role: Role,
@@ -245,7 +244,7 @@ impl IkeSa {
         }
     }
 
-    /// The SPI that we chose, by which messages find this SA.
+    /// Our SPI, by which messages find this SA.
     pub(crate) fn our_spi(&self) -> IkeSpi {
         match self.role {
             Role::Initiator => self.spis.initiator,
@@ -283,22 +282,22 @@ impl IkeSa {
         matches!(self.phase, Phase::Established)
     }
 
-    /// True if it carries what there is to carry: not on its way out, nor waiting to be chosen.
+    /// True if it is in charge of its traffic: not about to end, nor waiting to be chosen.
     pub(crate) fn is_in_charge(&self) -> bool {
         self.is_established() && self.closing.is_none() && self.rival_of.is_none()
     }
 
-    /// True if it is not about to end, and no other has taken its place.
+    /// True if it is not about to end, and no other has replaced it.
     pub(crate) fn is_live(&self) -> bool {
         self.closing.is_none() && self.reauth != Some(Reauth::Done)
     }
 
-    /// True if an additional key exchange from `place` on is still to take place.
+    /// True if an additional key exchange from `place` on is still to come.
     pub(crate) fn has_additional_ke(&self, place: usize) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.ike.suite().next_additional(place).is_some())
     }
 
-    /// New keys for all that follows.
+    /// Sets the keys of all further messages.
     pub(crate) fn renew_keys(&mut self, new: IkeKeys) {
         let role = self.role;
         if let Some(keys) = &mut self.keys {
@@ -306,13 +305,13 @@ impl IkeSa {
         }
     }
 
-    /// True if nothing is left but to repeat the last response.
+    /// True if only the last response is left, to be repeated.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone { .. })
     }
 
-    /// Every moment in the state. Each type is taken apart to the last field, so that no new one
-    /// can be forgotten.
+    /// Visits every time in the state. Each type is destructured to the last field, so that no new
+    /// one can be forgotten.
     pub(crate) fn for_each_time(&mut self, mut visit: impl FnMut(&mut Time)) {
         let Self {
             id: _,
@@ -392,7 +391,7 @@ impl IkeSa {
         closing.iter_mut().for_each(|closing| visit(&mut closing.deadline));
     }
 
-    /// Every place in the state that names one of its children by number.
+    /// Visits every field in the state that holds the number of a child.
     pub(crate) fn for_each_child_number(&mut self, mut visit: impl FnMut(&mut ChildSaId)) {
         if let Some(creating) = &mut self.creating {
             creating.for_each_child_number(&mut visit);
@@ -406,14 +405,14 @@ impl IkeSa {
         }
     }
 
-    /// True if a further child of that name is asked for, or about to be.
+    /// True if an additional child of this name is requested, or about to be.
     pub(crate) fn is_asking_for(&self, name: &str) -> bool {
         let wanted = |task: &Task| matches!(task, Task::NewChild { name: waiting, .. } if waiting == name);
         self.creating.as_ref().is_some_and(|creating| creating.is_new_child(name))
             || self.outgoing.is_waiting(wanted)
     }
 
-    /// True if another is to take the place of that Child SA, and that goes on by itself.
+    /// True if this Child SA is about to be replaced without further cause.
     pub(crate) fn is_renewing(&self, id: ChildSaId) -> bool {
         let wanted = |task: &Task| [Task::RekeyChild(id), Task::ReplaceChild(id)].contains(task);
         let outdated = self.child(id).and_then(|child| child.outdated.as_ref());
@@ -428,7 +427,7 @@ impl IkeSa {
         self.children.iter().find(|child| child.id == id)
     }
 
-    /// The Child SA for which we chose that SPI.
+    /// The Child SA with this SPI of ours.
     pub(crate) fn child_by_spi(&self, spi_in: Spi) -> Option<&ChildSa> {
         self.children.iter().find(|child| child.params.spi_in == spi_in)
     }

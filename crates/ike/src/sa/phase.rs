@@ -1,4 +1,4 @@
-//! How far an IKE SA has come, and what each stage must remember.
+//! The phases of an IKE SA, and the state of each.
 
 use super::Anchor;
 use crate::config::{Child, Identity, KeyExchange, LocalAuth, PpkPolicy, RemoteAuth};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use testudo_base::spi::Spi;
 
-/// The stages of an IKE SA.
+/// The phases of an IKE SA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     /// Initiator: IKE_SA_INIT is sent.
@@ -22,26 +22,26 @@ pub(crate) enum Phase {
     HalfOpen(Box<HalfOpen>),
     /// Both sides are authenticated.
     Established,
-    /// Initiator: the responder is not who it should be, and is being told.
+    /// Initiator: the responder is not the expected one, and is being told.
     Rejecting,
-    /// Nothing is left but to repeat the last response until then.
+    /// Only the last response is left, to be repeated until then.
     Gone {
         /// When the SA is forgotten.
         until: Time,
-        /// Whom it counts against until then, if it never got further than half open.
+        /// The source that it counts against until then, if it was never more than half-open.
         source: Option<HalfOpenSource>,
     },
-    // What stands below came with RFC 4739. A build that does not know it has no connection that
-    // leads there.
-    /// Initiator: IKE_AUTH is sent, and is not over with one exchange.
+    // The following phases came with RFC 4739. An older build has no connection that leads there.
+    /// Initiator: IKE_AUTH is sent, and takes several rounds.
     AuthRounds(Box<AuthRounds>),
-    /// Responder: the initiator has proven some of what it is to prove, or we have; nobody is
-    /// authenticated yet.
+    /// Responder: some rounds of the initiator or of ours have succeeded; nobody is authenticated
+    /// yet.
     HalfProven(Box<HalfProven>),
 }
 
 impl Phase {
-    /// Whom the IKE SA counts against: also when it has failed, for as long as it takes up room.
+    /// The source that the IKE SA counts against, even after it has failed, for as long as it takes
+    /// memory.
     pub(crate) fn half_open_source(&self) -> Option<HalfOpenSource> {
         match self {
             Self::HalfOpen(half) => Some(half.source),
@@ -56,7 +56,7 @@ impl Phase {
         }
     }
 
-    /// When the stage ends by itself.
+    /// When the phase ends by itself.
     pub(super) fn time(&mut self) -> Option<&mut Time> {
         match self {
             Self::InitSent(init) => init.error.as_mut().map(|error| &mut error.until),
@@ -71,7 +71,7 @@ impl Phase {
         }
     }
 
-    /// What an initiation under way is for.
+    /// The purpose of a pending initiation.
     pub(crate) fn attempt(&self) -> Option<&Attempt> {
         match self {
             Self::InitSent(init) => Some(&init.attempt),
@@ -80,7 +80,7 @@ impl Phase {
         }
     }
 
-    /// What an initiator keeps of its IKE_AUTH, until the responder is authenticated.
+    /// The initiator's IKE_AUTH state, until the responder is authenticated.
     pub(crate) fn auth_sent(&self) -> Option<&AuthSent> {
         match self {
             Self::AuthSent(sent) => Some(sent),
@@ -98,7 +98,7 @@ impl Phase {
         }
     }
 
-    /// What IKE_INTERMEDIATE has said so far, where it may say more.
+    /// IntAuth of the IKE_INTERMEDIATE messages so far, while more may come.
     pub(crate) fn int_auth(&self) -> Option<&IntAuth> {
         match self {
             Self::Intermediate(sent) => Some(&sent.opening.int_auth),
@@ -108,24 +108,24 @@ impl Phase {
     }
 }
 
-/// What an initiation is for.
+/// The purpose of an initiation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     /// `children.<name>`; empty for an IKE SA alone (RFC 6023).
     pub(crate) child: String,
-    /// Which try this is, from 1.
+    /// Number of the attempt, from 1.
     pub(crate) number: u32,
-    /// The child has changed since it was asked for.
+    /// The child has changed since the request.
     pub(crate) outdated: bool,
 }
 
 impl Attempt {
-    /// True if no child is asked for, now or later.
+    /// True if no child is requested, now or later.
     pub(crate) fn is_alone(&self) -> bool {
         self.child.is_empty()
     }
 
-    /// What it is at, for the log.
+    /// The initiation's purpose, for the log.
     pub(crate) fn describe(&self, connection: &str) -> String {
         match self.is_alone() {
             true => format!("IKE_SA {connection}"),
@@ -157,7 +157,7 @@ pub(crate) struct UnauthenticatedError {
     pub(crate) until: Time,
 }
 
-/// What an initiator keeps of the messages before IKE_AUTH.
+/// The messages before IKE_AUTH that an initiator keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opening {
     pub(crate) attempt: Attempt,
@@ -169,11 +169,11 @@ pub(crate) struct Opening {
     pub(crate) int_auth: IntAuth,
 }
 
-/// An initiator's state while an additional key exchange is under way (RFC 9370 §2.2.2).
+/// An initiator's state during an additional key exchange (RFC 9370 §2.2.2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IntermediateSent {
     pub(crate) opening: Opening,
-    /// Which of the additional key exchanges, counted from 0.
+    /// Number of the additional key exchange, counted from 0.
     pub(crate) place: usize,
     pub(crate) ke: KePrivate,
 }
@@ -187,24 +187,24 @@ pub(crate) struct AuthSent {
     pub(crate) init_response: Vec<u8>,
     /// IntAuth (RFC 9242 §3.3.2), which both AUTH cover.
     pub(crate) int_auth: Vec<u8>,
-    /// The PPK that we offered to use.
+    /// The PPK that we offered.
     pub(crate) ppk: Option<OfferedPpk>,
-    /// The child that we asked for; none where the IKE SA comes up without one (RFC 6023).
+    /// The requested child; `None` if the IKE SA comes up without one (RFC 6023).
     #[serde(with = "asked")]
     pub(crate) asked: Option<AskedChild>,
 }
 
-/// The child that an IKE_AUTH request asks for.
+/// The child of an IKE_AUTH request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AskedChild {
-    /// As it was configured then.
+    /// The child as it was configured then.
     pub(crate) offered: Child,
     /// Its SPI.
     pub(crate) spi_in: Spi,
 }
 
-/// No child is written as one without a name, which no configured child is: so the octets are those
-/// of builds in which every IKE_AUTH asks for a child.
+/// "No child" is encoded as one without a name, which no configured child is: so the octets equal
+/// those of builds in which every IKE_AUTH requests a child.
 mod asked {
     use super::AskedChild;
     use crate::config::Child;
@@ -223,15 +223,15 @@ mod asked {
     }
 }
 
-/// An initiator's state where IKE_AUTH takes several rounds (RFC 4739).
+/// An initiator's state in an IKE_AUTH of several rounds (RFC 4739).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AuthRounds {
     pub(crate) sent: AuthSent,
     /// Our IKE_SA_INIT message, which every AUTH of ours covers.
     pub(crate) init_request: Vec<u8>,
-    /// How many rounds of ours are sent.
+    /// Rounds that we have sent.
     pub(crate) ours: usize,
-    /// How many of the responder are right.
+    /// Rounds of the responder that have succeeded.
     pub(crate) theirs: usize,
 }
 
@@ -256,7 +256,7 @@ pub(crate) struct HalfOpen {
     pub(crate) int_auth: IntAuth,
     /// The first additional key exchange that has not taken place, counted from 0.
     pub(crate) place: usize,
-    /// What opened the last IKE_INTERMEDIATE, should it come again cut differently.
+    /// The opener of the last IKE_INTERMEDIATE, in case it comes again in other fragments.
     pub(crate) last_opener: Option<SkOpener>,
     pub(crate) source: HalfOpenSource,
     /// When we give up waiting.
@@ -267,28 +267,28 @@ pub(crate) struct HalfOpen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HalfProven {
     pub(crate) half: HalfOpen,
-    /// IntAuth (RFC 9242 §3.3.2), which every AUTH covers as it stood with the first.
+    /// IntAuth (RFC 9242 §3.3.2), which every AUTH covers as it was at the first.
     pub(crate) int_auth: Vec<u8>,
-    /// The first request of IKE_AUTH: what it asks for is answered when all is proven.
+    /// The first request of IKE_AUTH: its wishes are answered when all rounds have succeeded.
     pub(crate) request: Payloads,
-    /// Names of the connections that are still in question, the best first.
+    /// Names of the connections that are still possible, the best first.
     pub(crate) connections: Vec<String>,
     pub(crate) ppk: PpkPolicy,
-    /// What was demanded of the initiator in each round that is right, and who it is by that.
+    /// The requirement of each successful round of the initiator, and its identity in it.
     pub(crate) theirs: Vec<(RemoteAuth, Identity)>,
-    /// What we have proven in each round, and who we are by that.
+    /// Our proof of each round, and our identity in it.
     pub(crate) ours: Vec<(LocalAuth, Identity)>,
-    /// Who the initiator is by its last round.
+    /// The initiator's identity in its last round.
     pub(crate) remote: Identity,
-    /// What has vouched for it in that.
+    /// Its trust anchor in that round.
     pub(crate) anchor: Option<Anchor>,
-    /// Who we are by our last round.
+    /// Our identity in our last round.
     pub(crate) local: Identity,
     /// The initiator has announced another round.
     pub(crate) follows: bool,
 }
 
-/// Whom a half-open IKE SA counts against.
+/// The source that a half-open IKE SA counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HalfOpenSource {
     pub(crate) addr: IpAddr,

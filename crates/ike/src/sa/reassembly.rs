@@ -1,5 +1,5 @@
-//! Fragments of a message that wait for the others (RFC 7383 §2.6). Only authentic ones get here,
-//! and no more of them than a message has at most; after a while they are forgotten.
+//! Fragments of a message that wait for the others (RFC 7383 §2.6). Only authentic ones come here,
+//! and no more than the largest message has; they expire.
 
 use crate::message::{ExchangeType, Fragment, MessageId, PayloadType};
 use crate::output::Time;
@@ -7,24 +7,24 @@ use crate::suite::{Opened, Secret};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Fragments of a message at most: more than its most octets need.
+/// Bound on the fragments of a message: more than the largest message needs.
 pub(crate) const MAX_FRAGMENTS: u16 = 64;
-/// Octets of a message's content at most: as many as a message that comes whole may have.
+/// Bound on the octets of a message's content: as many as a message that comes whole may have.
 const MAX_CONTENT: usize = 16 * 1024;
 
-/// The message of which these are fragments, apart from what it says.
+/// The message of these fragments, except for its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MessageKind {
     pub(crate) exchange: ExchangeType,
     pub(crate) id: MessageId,
 }
 
-/// What has come of a message so far.
+/// The fragments of a message so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reassembly {
     kind: MessageKind,
     total: u16,
-    /// What only the first fragment tells, once it is here.
+    /// What only the first fragment has, once it has come.
     first: Option<First>,
     parts: BTreeMap<u16, Secret>,
     octets: usize,
@@ -39,16 +39,16 @@ struct First {
     datagram: FirstDatagram,
 }
 
-/// What must be remembered of the datagram that a message came in, or its first fragment.
+/// What must be remembered of a message's datagram, or of its first fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FirstDatagram {
-    /// Its digest, by which a repetition is known.
+    /// Its digest, by which a repetition is recognised.
     pub(crate) digest: [u8; 32],
     /// See [`crate::message::Encrypted::head`].
     pub(crate) head: Vec<u8>,
 }
 
-/// What came of a fragment.
+/// The result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Collected {
     /// Others are missing.
@@ -64,7 +64,7 @@ impl Reassembly {
         Self { kind, total, first: None, parts: BTreeMap::new(), octets: 0, until }
     }
 
-    /// Whether there is any use for the fragment, judged before anything is computed for it.
+    /// Checks, before any computation, whether the fragment can be used.
     pub(crate) fn wants(
         slot: Option<&Self>,
         kind: MessageKind,
@@ -76,14 +76,14 @@ impl Reassembly {
         match slot.filter(|here| here.kind == kind) {
             Some(here) if fragment.total < here.total => Err("a fragment of an older set"),
             Some(here) if fragment.total == here.total && here.parts.contains_key(&fragment.number) => {
-                Err("a fragment that is here already")
+                Err("a duplicate fragment")
             }
             _ => Ok(()),
         }
     }
 
-    /// Adds an authentic fragment to what is in `slot`, which it may replace: of another message,
-    /// or of the same in smaller fragments (RFC 7383 §2.5.2).
+    /// Adds an authentic fragment to `slot`. It may replace fragments of another message, or of the
+    /// same in larger fragments (RFC 7383 §2.5.2).
     pub(crate) fn collect(
         slot: &mut Option<Box<Self>>,
         kind: MessageKind,

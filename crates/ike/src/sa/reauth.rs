@@ -1,19 +1,18 @@
-//! Reauthentication (RFC 7296 §2.8.3): a new IKE SA, set up from scratch, takes the place of
-//! another.
+//! Reauthentication (RFC 7296 §2.8.3): a new IKE SA, set up from scratch, replaces another.
 
 use crate::message::IkeSpi;
 use serde::{Deserialize, Serialize};
 
-/// The part of an IKE SA in it. Only the side that begins knows.
+/// The part of an IKE SA in it. Only the side that begins knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reauth {
     /// Another is being set up in its place.
     Begun,
-    /// Another has its place, and this one is deleted when nothing can be under way through its
+    /// Another has replaced it, and this one is deleted when no packet can be under way through its
     /// Child SAs.
     Done,
-    /// It is to take the place of the one for which we chose that SPI.
+    /// It replaces the one with this SPI of ours.
     Of(IkeSpi),
-    /// The same, and it has its Child SAs; a request under way shows the peer that it does.
+    /// The same, and it has its Child SAs; a pending request shows that to the peer.
     Shown(IkeSpi),
 }

@@ -1,5 +1,5 @@
-//! An SA that is there only after a series of exchanges: CREATE_CHILD_SA, and an IKE_FOLLOWUP_KE
-//! for each additional key exchange (RFC 9370 §2.2.4).
+//! An SA that is made by a series of exchanges: CREATE_CHILD_SA, and an IKE_FOLLOWUP_KE for each
+//! additional key exchange (RFC 9370 §2.2.4).
 
 use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::output::{ChildSaId, Time};
@@ -9,7 +9,7 @@ use testudo_base::spi::Spi;
 use testudo_ipsec::sa::Mode;
 use testudo_ipsec::selector::TrafficSelector;
 
-/// What the keys of an SA are made of, as far as it is there.
+/// The material of an SA's keys, as far as it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyExchanges {
     pub(crate) nonces: Nonces,
@@ -17,12 +17,12 @@ pub(crate) struct KeyExchanges {
     /// so far.
     pub(crate) shared: Vec<Secret>,
     additional: [Option<KeyExchange>; ADDITIONAL_KE],
-    /// Of the additional ones the first that has not taken place, counted from 0.
+    /// Number of the first additional key exchange that is still to come, counted from 0.
     place: usize,
 }
 
 impl KeyExchanges {
-    /// CREATE_CHILD_SA has taken place.
+    /// State after CREATE_CHILD_SA.
     pub(crate) fn new(
         nonces: Nonces,
         shared: Option<Secret>,
@@ -31,12 +31,12 @@ impl KeyExchanges {
         Self { nonces, shared: shared.into_iter().collect(), additional, place: 0 }
     }
 
-    /// The next one that is to take place, with its place counted from 0.
+    /// The next key exchange, with its number counted from 0.
     pub(crate) fn due(&self) -> Option<(usize, KeyExchange)> {
         next_additional(&self.additional, self.place)
     }
 
-    /// The one that was due has taken place.
+    /// The due key exchange is complete.
     pub(crate) fn took_place(&mut self, shared: Secret) {
         if let Some((place, _)) = self.due() {
             self.place = place.saturating_add(1);
@@ -45,7 +45,7 @@ impl KeyExchanges {
     }
 }
 
-/// A Child SA as both sides have agreed on it, without its keys.
+/// A Child SA as agreed by both sides, without its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AgreedChild {
     pub(crate) suite: EspSuite,
@@ -56,7 +56,7 @@ pub(crate) struct AgreedChild {
     pub(crate) remote_ts: Vec<TrafficSelector>,
 }
 
-/// An IKE SA in the place of another, as both sides have agreed on it, without its keys.
+/// An IKE SA in place of another, as agreed by both sides, without its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AgreedIke {
     pub(crate) suite: IkeSuite,
@@ -70,24 +70,24 @@ pub(crate) struct Series<T> {
     pub(crate) exchanges: KeyExchanges,
 }
 
-/// A series that the peer has begun, and its next IKE_FOLLOWUP_KE is awaited.
+/// A series that the peer has begun, whose next IKE_FOLLOWUP_KE is awaited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Followup {
     pub(crate) sa: FollowupSa,
     pub(crate) exchanges: KeyExchanges,
-    /// By what the request names it.
+    /// The link by which a request names it.
     pub(crate) link: [u8; 16],
-    /// When we wait no longer.
+    /// When the wait ends.
     pub(crate) until: Time,
 }
 
-/// What a series of the peer is to make.
+/// The SA of a peer's series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FollowupSa {
     Child {
         /// `children.<name>`.
         name: String,
-        /// The one that it renews; none for a further one.
+        /// The Child SA that it renews; `None` for an additional one.
         replaces: Option<ChildSaId>,
         agreed: AgreedChild,
     },
@@ -95,8 +95,7 @@ pub(crate) enum FollowupSa {
 }
 
 impl FollowupSa {
-    /// True if the other is to be what this one is: whoever begins it once more has given up the
-    /// first.
+    /// True if it makes the same SA as `first`: a peer that begins it again has given up the first.
     pub(crate) fn is_another_try_of(&self, first: &Self) -> bool {
         match (self, first) {
             (Self::Child { name, replaces, .. }, Self::Child { name: first, replaces: old, .. }) => {
@@ -128,7 +127,7 @@ impl FollowupSa {
         matches!(self, Self::Ike(_))
     }
 
-    /// The place that names a Child SA by number.
+    /// The field that holds a Child SA's number.
     pub(super) fn child_number(&mut self) -> Option<&mut ChildSaId> {
         match self {
             Self::Child { replaces, .. } => replaces.as_mut(),

@@ -1,4 +1,4 @@
-//! IKE SAs as octets, with the version of the format in front.
+//! IKE SAs as octets, preceded by the version of the format.
 //!
 //! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood
 //! at [`TAKEN`] when the snapshot was made.
@@ -10,21 +10,21 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 /// The versions of the format that are read and written. A new one comes with every change of a
-/// serialised type, and when something is added behind: nodes of several versions may have one
-/// cluster. A stage of an IKE SA that stands behind all others needs none: an older build refuses
-/// the connections that lead there.
+/// serialised type, and with every addition at the end: nodes of several versions may form one
+/// cluster. A phase of an IKE SA after all others needs none: an older build refuses the
+/// connections that lead there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SnapshotVersion {
     /// It ends with the IKE SA.
     V26,
-    /// Behind that stands what synchronizes counters (RFC 6311).
+    /// With the state of counter synchronisation (RFC 6311) after that.
     V27,
-    /// Behind that stands where a peer was that has moved, and what vouched for it.
+    /// With a moved peer's first address and its trust anchor after that.
     V28,
 }
 
 impl SnapshotVersion {
-    /// All that this build has to say.
+    /// Everything that this build writes.
     pub const NEWEST: Self = Self::V28;
 
     fn number(self) -> u16 {
@@ -40,19 +40,20 @@ impl SnapshotVersion {
     }
 }
 
-/// Later than any IKE SA is old, so that none of its past is cut off.
+/// Longer than any IKE SA's age, so that none of its past is cut off.
 const TAKEN: Time = Time(Duration::from_secs(1 << 32));
 const FIRST_GUESS: usize = 4096;
-/// Far above any IKE SA: the stored messages are bounded, and so are the children.
+/// Bound on the octets, far above any IKE SA: the stored messages are bounded, and so are the
+/// children.
 const LIMIT: usize = 1 << 20;
 
-/// What [`SnapshotVersion::V27`] has behind the IKE SA.
+/// What [`SnapshotVersion::V27`] has after the IKE SA.
 type Counters = (CounterSync, Option<Box<Synced>>);
-/// What [`SnapshotVersion::V28`] has behind that.
+/// What [`SnapshotVersion::V28`] has after that.
 type Origin = (Option<Box<Ends>>, Option<Box<Anchor>>);
 
-/// The SA as octets of that version, keys included, `now` being the time. `None` if it is larger
-/// than an SA can be.
+/// Encodes the SA in this version, including keys; `now` is the time. `None` if it is larger than
+/// an SA can be.
 pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<Zeroizing<Vec<u8>>> {
     let mut sa = sa.clone();
     sa.for_each_time(|time| *time = moved(*time, now, TAKEN));
@@ -60,7 +61,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
     let origin: Origin = (sa.began_at.take(), sa.anchor.take());
     let mut size = FIRST_GUESS;
     while size <= LIMIT {
-        // A fresh buffer each time, so that nothing is reallocated and left behind with keys in it.
+        // A new buffer each time, so that no reallocation leaves keys behind.
         let mut buffer = Zeroizing::new(vec![0; size]);
         let (head, body) = buffer.split_first_chunk_mut::<2>()?;
         *head = version.number().to_be_bytes();
@@ -83,7 +84,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
     None
 }
 
-/// The SA from [`encode`], which was called at `taken` of our clock.
+/// The SA from [`encode`], which was called at `taken` on our clock.
 pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> {
     let damaged = SnapshotError::Damaged(bytes.len());
     let (head, body) = bytes.split_first_chunk::<2>().ok_or(damaged.clone())?;
@@ -113,7 +114,7 @@ fn timed(mut sa: IkeSa, taken: Time) -> IkeSa {
     sa
 }
 
-/// The same state, if it is not in that version already.
+/// The state in this version, if it is in another.
 pub(crate) fn translated(bytes: &[u8], version: SnapshotVersion) -> Option<Zeroizing<Vec<u8>>> {
     if bytes.starts_with(&version.number().to_be_bytes()) {
         return None;
@@ -121,8 +122,8 @@ pub(crate) fn translated(bytes: &[u8], version: SnapshotVersion) -> Option<Zeroi
     encode(&decode(bytes, TAKEN).ok()?, TAKEN, version)
 }
 
-/// The same moment on another clock: where one stands at `from`, the other stands at `to`. What
-/// lies before the other clock began is its beginning.
+/// Converts a time to another clock: when one stands at `from`, the other stands at `to`. A time
+/// before the other clock began becomes its beginning.
 fn moved(time: Time, from: Time, to: Time) -> Time {
     if time >= from { to.plus(time.since(from)) } else { Time(to.since(Time(from.since(time)))) }
 }

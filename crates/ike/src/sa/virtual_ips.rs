@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use testudo_ipsec::selector::AddrRange;
 
-/// Addresses that were handed out in IKE_AUTH.
+/// Addresses assigned in IKE_AUTH.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VirtualIps {
-    /// Given to us.
+    /// Assigned to us.
     pub(crate) local: Vec<IpAddr>,
     /// Leased to the peer.
     pub(crate) remote: Vec<Lease>,
 }
 
-/// An address out of a pool.
+/// An address from a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     /// `pools.<name>`.
@@ -24,16 +24,15 @@ pub(crate) struct Lease {
 }
 
 impl IkeSa {
-    /// What `dynamic` means on our side: our virtual addresses, or else our outer address in
-    /// IKE_SA_INIT. No message changes it: else a peer could have the traffic of any address by
-    /// sending from there.
+    /// The meaning of `dynamic` on our side: our virtual addresses, or else our outer address in
+    /// IKE_SA_INIT. No message changes it: otherwise a peer could attract the traffic of any
+    /// address by sending from it.
     pub(crate) fn dynamic_local(&self) -> Vec<AddrRange> {
         or_outer(self.virtual_ips.local.iter().copied(), self.first_ends().local)
     }
 
-    /// What `dynamic` means on the peer's side, likewise. Where its address in IKE_SA_INIT is not
-    /// known: the single addresses that it has Child SAs for, so that it gets nothing but what it
-    /// has.
+    /// The meaning of `dynamic` on the peer's side, likewise. If its address in IKE_SA_INIT is not
+    /// known: the single addresses of its Child SAs, so that it gets only what it has.
     pub(crate) fn dynamic_remote(&self) -> Vec<AddrRange> {
         let first = self.first_ends().remote;
         if self.virtual_ips.remote.is_empty() && first.is_unspecified() {

@@ -1,4 +1,4 @@
-//! Message IDs, requests under way and responses kept: windows of one (RFC 7296 §2.1 to §2.3).
+//! Message IDs, pending requests and kept responses: windows of one (RFC 7296 §2.1 to §2.3).
 
 use super::Reassembly;
 use crate::message::{ExchangeType, MessageId};
@@ -9,38 +9,37 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use testudo_base::spi::Spi;
 
-/// Requests of ours.
+/// Our requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outgoing {
     /// Message ID of the next request.
     pub(crate) next: MessageId,
-    /// The one that waits for its response.
+    /// The request that waits for its response.
     pub(crate) pending: Option<Box<Pending>>,
-    /// What is to be asked when that one is answered.
+    /// Tasks to be done after that one is answered.
     pub(crate) tasks: VecDeque<Task>,
-    /// What is to be asked again after a while.
+    /// Tasks to be done again after a while.
     pub(crate) later: Vec<Delayed>,
 }
 
-/// A request that waits for its response. Its octets are repeated as they are, never encrypted
-/// again.
+/// A request that waits for its response. Its octets are repeated unchanged, never encrypted again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pub(crate) id: MessageId,
     pub(crate) exchange: ExchangeType,
     pub(crate) kind: RequestKind,
-    /// One, or as many as there are fragments.
+    /// One datagram, or one for each fragment.
     pub(crate) datagrams: Vec<Vec<u8>>,
     pub(crate) transmissions: u32,
-    /// Why the last transmission did not leave this host, if it did not.
+    /// Why the last transmission could not be sent, if it could not.
     pub(crate) unsent: Option<String>,
-    /// When to send again, or to give up.
+    /// When to repeat it, or to give up.
     pub(crate) next: Time,
     /// Fragments of its response.
     pub(crate) fragments: Option<Box<Reassembly>>,
 }
 
-/// What a request asks.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RequestKind {
     Init,
@@ -48,39 +47,38 @@ pub(crate) enum RequestKind {
     Auth,
     Liveness,
     DeleteIke,
-    /// Of the Child SA for which we chose that SPI.
+    /// Delete the Child SA with this SPI of ours.
     DeleteSpi(Spi),
-    /// For the SA that [`super::Creating`] describes.
+    /// Make the SA that [`super::Creating`] describes.
     CreateChild,
-    /// AUTHENTICATION_FAILED about the responder (RFC 7296 §2.21.2).
+    /// Report AUTHENTICATION_FAILED of the responder (RFC 7296 §2.21.2).
     AuthFailed,
-    /// What both sides take for the next Message IDs (RFC 6311 §5.1): beside the windows, with
-    /// Message ID 0.
+    /// Synchronise the next Message IDs (RFC 6311 §5.1): outside the windows, with Message ID 0.
     SyncMessageIds {
         nonce: [u8; 4],
-        /// Of our next request: M1.
+        /// The Message ID of our next request: M1.
         send: MessageId,
-        /// Of the peer's next request: P1.
+        /// The Message ID of the peer's next request: P1.
         receive: MessageId,
     },
-    /// That the peer leaves so many numbers out in all Child SAs (RFC 6311 §5.2).
+    /// Ask the peer to skip this many numbers in all Child SAs (RFC 6311 §5.2).
     SyncReplayCounters(u64),
 }
 
-/// A request to be made as soon as none is under way.
+/// A task to be done as soon as no request is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
     DeleteIke,
     DeleteSpi(Spi),
-    /// A further Child SA.
+    /// Request an additional Child SA.
     NewChild {
         /// `children.<name>`.
         name: String,
-        /// Which try it will be, from 1.
+        /// Number of the attempt, from 1.
         tries: u8,
     },
     RekeyChild(ChildSaId),
-    /// Another in the place of one whose configuration has changed.
+    /// Replace a Child SA whose configuration has changed.
     ReplaceChild(ChildSaId),
     RekeyIke,
     SyncMessageIds,
@@ -89,7 +87,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// The name of the child, if it asks for a further Child SA.
+    /// The name of the child, if it requests an additional Child SA.
     pub(crate) fn new_child(&self) -> Option<&str> {
         match self {
             Self::NewChild { name, .. } => Some(name),
@@ -98,7 +96,7 @@ impl Task {
     }
 }
 
-/// A task that the peer could not take: its turn comes again.
+/// A task that the peer could not take, to be done again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Delayed {
     pub(crate) at: Time,
@@ -106,14 +104,14 @@ pub(crate) struct Delayed {
 }
 
 impl Outgoing {
-    /// What a response answers; the request is still under way.
+    /// The request that a response answers; it stays pending.
     pub(crate) fn asked(&self, exchange: ExchangeType, id: MessageId) -> Option<RequestKind> {
         let pending =
             self.pending.as_ref().filter(|pending| (pending.id, pending.exchange) == (id, exchange));
         pending.map(|pending| pending.kind)
     }
 
-    /// The request that a response answers.
+    /// Takes the request that a response answers.
     pub(crate) fn answered(&mut self, exchange: ExchangeType, id: MessageId) -> Option<Box<Pending>> {
         self.pending.take_if(|pending| pending.id == id && pending.exchange == exchange)
     }
@@ -126,7 +124,7 @@ impl Outgoing {
         }
     }
 
-    /// The task is to be taken up at that time, unless it is waiting already.
+    /// Delays the task until this time, unless it waits already.
     pub(crate) fn delay(&mut self, at: Time, task: Task) {
         if !self.is_waiting(|waiting| *waiting == task) {
             self.later.push(Delayed { at, task });
@@ -139,56 +137,55 @@ impl Outgoing {
         self.later.retain(|delayed| delayed.task != *task);
     }
 
-    /// Takes up the delayed tasks whose time has come.
+    /// Queues the delayed tasks whose time has come.
     pub(crate) fn wake(&mut self, now: Time) {
         let due: Vec<Delayed> = self.later.extract_if(.., |delayed| delayed.at <= now).collect();
         due.into_iter().for_each(|delayed| self.queue(delayed.task));
     }
 
-    /// True if a task like that waits, for its turn or for its time.
+    /// True if such a task waits, in the queue or for its time.
     pub(crate) fn is_waiting(&self, wanted: impl Fn(&Task) -> bool) -> bool {
         self.tasks.iter().chain(self.later.iter().map(|delayed| &delayed.task)).any(wanted)
     }
 }
 
-/// Requests of the peer.
+/// The peer's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Incoming {
     /// Message ID of the next request.
     pub(crate) expected: MessageId,
-    /// The last one with our response.
+    /// The last request, with our response.
     pub(crate) last: Option<Answered>,
-    /// Fragments of the next one.
+    /// Fragments of the next request.
     pub(crate) fragments: Option<Box<Reassembly>>,
-    /// The last one that set the window right after a failover of the peer. Behind the rest in a
-    /// snapshot.
+    /// The last synchronisation after a failover of the peer. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) sync: Option<Box<Synced>>,
 }
 
-/// A synchronization that was answered (RFC 6311 §5.1).
+/// An answered synchronisation (RFC 6311 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Synced {
-    /// M1: nothing that is not higher counts any more.
+    /// M1: a later one must be higher.
     pub(crate) send: MessageId,
     pub(crate) answered: Answered,
 }
 
 impl Incoming {
-    /// The answer to a request of the window, or beside it, that was answered last.
+    /// The last answer to a request of the window, or outside it.
     pub(crate) fn answered(&mut self, digest: &[u8; 32]) -> Option<&mut Answered> {
         let synced = self.sync.as_deref_mut().map(|sync| &mut sync.answered);
         self.last.iter_mut().chain(synced).find(|answered| answered.digest == *digest)
     }
 
-    /// True if M1 is higher than all that the peer has used, earlier synchronizations and their
-    /// Message ID 0 included.
+    /// True if M1 is higher than all that the peer has used, including earlier synchronisations and
+    /// their Message ID 0.
     pub(crate) fn is_ahead(&self, send: MessageId) -> bool {
         let synced = self.sync.as_ref().map_or(MessageId(0), |sync| sync.send);
         send >= self.expected && send > synced
     }
 
-    /// What came before is not waited for, nor answered again.
+    /// Earlier requests are neither awaited nor answered again.
     pub(crate) fn move_to(&mut self, expected: MessageId) {
         if expected > self.expected {
             (self.expected, self.last, self.fragments) = (expected, None, None);
@@ -196,41 +193,40 @@ impl Incoming {
     }
 }
 
-/// A request that was answered. The same octets again get the same octets back.
+/// An answered request. The same octets get the same octets back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) id: MessageId,
-    /// Of the request, or of its first fragment.
+    /// Digest of the request, or of its first fragment.
     pub(crate) digest: [u8; 32],
     pub(crate) response: Response,
-    /// By when its repetitions so far would have left, had they left at the pace that is allowed.
+    /// Rate-limit deadline (GCRA) for its repetitions.
     pub(crate) repeated_until: Time,
 }
 
 impl Answered {
-    /// Repetitions at once to where the peer is: more than an honest one can need.
+    /// Repetitions at once to the peer's address: more than an honest peer can need.
     const BURST: u32 = 16;
-    /// The same to another address. A peer may have moved, but by then it seldom waits for an
-    /// answer.
+    /// Repetitions at once to another address. A peer may have moved, but seldom still waits for an
+    /// answer then.
     const BURST_ELSEWHERE: u32 = 3;
-    /// After how long there may be one more.
+    /// Interval after which there may be one more.
     const PACE: Duration = Duration::from_secs(10);
 
-    /// Whoever has seen the request can send it, from any address, and the answer may be much
-    /// larger: without a limit that would be a way to shower somebody.
+    /// Any host that has seen the request can send it from any address, and the answer may be much
+    /// larger: without a limit that would be an amplifier.
     pub(crate) fn is_repeated_too_often(&self, now: Time, elsewhere: bool) -> bool {
         let burst = if elsewhere { Self::BURST_ELSEWHERE } else { Self::BURST };
         self.repeated_until.since(now) > Self::PACE.saturating_mul(burst.saturating_sub(1))
     }
 
-    /// The answer goes out again.
+    /// The answer is sent again.
     pub(crate) fn repeated(&mut self, now: Time) {
         self.repeated_until = self.repeated_until.max(now).plus(Self::PACE);
     }
 }
 
-/// The datagrams of an answer. Every IKE SA keeps its last one, and as a rule that is not in
-/// fragments.
+/// The datagrams of an answer. Every IKE SA keeps its last one, which usually is not in fragments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Response {
     Whole(Box<[u8]>),

@@ -1,4 +1,4 @@
-//! The initiator's check that the answer is a choice from its offer (RFC 7296 §3.3.6).
+//! The initiator's check that the response is a choice from its offer (RFC 7296 §3.3.6).
 
 use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
@@ -8,8 +8,8 @@ use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, Tr
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// Checks the answer about an IKE SA against `offer`, made from `ours`. Gives the algorithms, and
-/// the responder's new SPI when an IKE SA is rekeyed.
+/// Checks the response about an IKE SA against `offer`, made from `ours`. Returns the algorithms,
+/// and the responder's new SPI when an IKE SA is rekeyed.
 pub fn ike(
     offer: &SaPayload,
     ours: &[IkeProposal],
@@ -32,8 +32,8 @@ pub fn ike(
     Ok((IkeSuite { encryption, integrity, prf, ke, additional }, spi))
 }
 
-/// Checks the answer about a Child SA against `offer`, made from `ours`. Gives the algorithms, and
-/// the responder's SPI.
+/// Checks the response about a Child SA against `offer`, made from `ours`. Returns the algorithms,
+/// and the responder's SPI.
 pub fn esp(
     offer: &SaPayload,
     ours: &[EspProposal],
@@ -65,7 +65,8 @@ pub fn esp(
     Ok((EspSuite { algorithm, esn, ke, additional }, spi))
 }
 
-/// The one proposal of the answer and that of the offer which it answers, once they agree.
+/// The only proposal of the response, and the proposal of the offer that it answers, once they
+/// agree.
 fn chosen<'a>(
     offer: &'a SaPayload,
     answer: &'a SaPayload,
@@ -95,14 +96,14 @@ fn chosen<'a>(
     Ok((chosen, offered))
 }
 
-/// True for a transform type of which we offer NONE: to leave it out is to choose that, as
-/// strongSwan does.
+/// True for a transform type for which we offer NONE: leaving it out chooses NONE, as strongSwan
+/// does.
 fn may_leave_out(offered: &Proposal, kind: TransformType) -> bool {
     is_additional(kind) && offered.transforms.contains(&Transform::new(kind, TransformId::NONE))
 }
 
-/// True for a transform that says NONE of a type that we did not offer: the same as to leave it out
-/// (RFC 7296 §3.3.3).
+/// True for a transform NONE of a type that we did not offer: the same as leaving it out (RFC 7296
+/// §3.3.3).
 fn says_none(offered: &Proposal, transform: &Transform) -> bool {
     (matches!(transform.kind, TransformType::Integrity | TransformType::KeyExchange)
         || is_additional(transform.kind))
@@ -110,7 +111,7 @@ fn says_none(offered: &Proposal, transform: &Transform) -> bool {
         && offered.transforms_of(transform.kind).next().is_none()
 }
 
-/// The algorithm that a transform of the answer stands for.
+/// The algorithm of a transform in the response.
 fn find<'a, T: Wire + 'a>(chosen: &Proposal, mut ours: impl Iterator<Item = &'a T>) -> Result<T, SuiteError> {
     ours.find(|algorithm| chosen.transforms.contains(&algorithm.transform()))
         .copied()

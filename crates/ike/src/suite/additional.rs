@@ -1,30 +1,30 @@
-//! Additional key exchanges in proposals (RFC 9370 §2.2.1): a transform type each, and NONE for one
-//! that may be left out.
+//! Additional key exchanges in proposals (RFC 9370 §2.2.1): one transform type each, and NONE for
+//! one that may be left out.
 
 use super::algorithm::Wire;
 use super::error::SuiteError;
 use crate::config::{ADDITIONAL_KE, KeyExchange};
 use crate::message::{Proposal, SaPayload, Transform, TransformId, TransformType};
 
-/// The methods of the exchanges that take place.
+/// The agreed methods.
 pub(super) type Agreed = [Option<KeyExchange>; ADDITIONAL_KE];
-/// The methods for each exchange, as configured.
+/// The configured methods of each exchange.
 type Configured = [Vec<Option<KeyExchange>>; ADDITIONAL_KE];
 
-/// The first key exchange that takes place from place `from` on, counted from 0, with its place.
+/// The first agreed key exchange from number `from` on, counted from 0, with its number.
 pub(crate) fn next_additional(agreed: &Agreed, from: usize) -> Option<(usize, KeyExchange)> {
     let places = agreed.iter().enumerate().skip(from);
     places.filter_map(|(place, method)| Some((place, (*method)?))).next()
 }
 
-/// What a proposal offers of them.
+/// The transforms of a proposal.
 pub(super) fn of(configured: &Configured) -> Vec<Transform> {
     let places = TransformType::ADDITIONAL_KE.into_iter().zip(configured);
     places.flat_map(|(kind, methods)| methods.iter().map(move |method| transform(kind, *method))).collect()
 }
 
-/// The offer as one reads it who has not agreed on IKE_INTERMEDIATE: to him these transform types
-/// are unknown, and the proposals that hold them unacceptable.
+/// The offer as seen by a side without IKE_INTERMEDIATE: these transform types are unknown to it,
+/// and the proposals with them unacceptable.
 pub fn without_additional(offered: &SaPayload) -> SaPayload {
     let plain =
         |proposal: &&Proposal| !proposal.transforms.iter().any(|transform| is_additional(transform.kind));
@@ -35,9 +35,8 @@ pub(super) fn is_additional(kind: TransformType) -> bool {
     TransformType::ADDITIONAL_KE.contains(&kind)
 }
 
-/// The responder's choice beside the key exchange `ke`, and the transforms that answer. No method
-/// is used twice, and where there is no first key exchange there is no additional one (RFC 9370
-/// §2.2.4).
+/// The responder's choice beside the key exchange `ke`, and the answer's transforms. No method is
+/// used twice, and without a first key exchange there is no additional one (RFC 9370 §2.2.4).
 pub(super) fn choose(
     offer: &Proposal,
     own: &Configured,
@@ -58,9 +57,9 @@ pub(super) fn choose(
     Some((agreed, answer))
 }
 
-/// Adds a method for each place behind those in `taken`: the first combination in our order of
-/// preference. A method that an earlier place could have as well may be the only one for a later
-/// place.
+/// Finds a method for each exchange after those in `taken`: the first combination in our order of
+/// preference. A method that an earlier exchange could use may be the only one for a later
+/// exchange.
 fn search(
     offer: &Proposal,
     own: &Configured,
@@ -75,7 +74,7 @@ fn search(
         let left_out = method.is_none() && offer.transforms_of(*kind).next().is_none();
         left_out || offer.transforms.contains(&transform(*kind, method))
     };
-    // Where nothing is configured no exchange is wanted.
+    // If nothing is configured, no exchange is wanted.
     let methods = if methods.is_empty() { [None].as_slice() } else { methods };
     for method in methods {
         let unusable = method.is_some() && (ke.is_none() || taken.contains(method) || *method == ke);
@@ -91,7 +90,7 @@ fn search(
     false
 }
 
-/// The initiator's check of a choice that holds nothing but what was offered (RFC 9370 §2.2.1).
+/// The initiator's check of a choice that contains only offered transforms (RFC 9370 §2.2.1).
 pub(super) fn check<'a>(
     chosen: &Proposal,
     ours: impl Iterator<Item = &'a Configured> + Clone,

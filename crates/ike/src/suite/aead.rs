@@ -43,7 +43,7 @@ impl Aead {
         Ok(Some(Self::AwsLc(Box::new(LessSafeKey::new(key)))))
     }
 
-    /// Encrypts `text` and puts the integrity check value behind it.
+    /// Encrypts `text` and appends the integrity check value.
     pub(super) fn seal(&self, nonce: &[u8], aad: &[u8], text: &mut Vec<u8>) -> Result<(), SuiteError> {
         match self {
             Self::AwsLc(key) => {
@@ -57,7 +57,7 @@ impl Aead {
         }
     }
 
-    /// Checks the integrity check value that ends `sealed`, takes it off and decrypts the rest.
+    /// Verifies the integrity check value at the end of `sealed`, removes it and decrypts the rest.
     pub(super) fn open(&self, nonce: &[u8], aad: &[u8], sealed: &mut Vec<u8>) -> Result<(), SuiteError> {
         match self {
             Self::AwsLc(key) => {

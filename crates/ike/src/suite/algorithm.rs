@@ -1,4 +1,4 @@
-//! What the configured algorithms are on the wire, and how much key they take.
+//! The configured algorithms on the wire, and their key lengths.
 
 use super::additional::next_additional;
 use crate::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
@@ -6,8 +6,8 @@ use crate::message::{KeMethod, Transform, TransformId, TransformType};
 use serde::{Deserialize, Serialize};
 use testudo_ipsec::sa::{CcmAlgorithm, Cipher, EspAlgorithm, IcvLen, Mac};
 
-/// Who began the exchange that keys come from. For the keys of an IKE SA: who sent IKE_SA_INIT, or
-/// asked to rekey.
+/// The role in the exchange that gives the keys. For the keys of an IKE SA: in IKE_SA_INIT, or in
+/// the rekeying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// The initiator.
@@ -17,7 +17,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The other one.
+    /// The other role.
     #[must_use]
     pub fn peer(self) -> Self {
         match self {
@@ -30,9 +30,9 @@ impl Role {
 /// The algorithms of an IKE SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IkeSuite {
-    /// Encryption of the messages; of an AEAD integrity too.
+    /// Encryption of the messages; an AEAD protects integrity too.
     pub encryption: IkeEncryption,
-    /// Integrity of the messages; `None` exactly where the cipher is an AEAD.
+    /// Integrity of the messages; `None` exactly if the cipher is an AEAD.
     pub integrity: Option<Integrity>,
     /// Derivation of keys.
     pub prf: Prf,
@@ -51,14 +51,13 @@ pub struct EspSuite {
     pub esn: bool,
     /// A key exchange of its own; always `None` from IKE_AUTH (RFC 7296 §1.2).
     pub ke: Option<KeyExchange>,
-    /// Additional key exchanges (RFC 9370), only where there is the first.
+    /// Additional key exchanges (RFC 9370), only together with the first.
     pub additional: [Option<KeyExchange>; ADDITIONAL_KE],
 }
 
-/// Octets of salt that AES-GCM and ChaCha20-Poly1305 take behind their keys (RFC 5282 §7.1, RFC
-/// 7634 §2).
+/// Octets of salt after the key of AES-GCM and ChaCha20-Poly1305 (RFC 5282 §7.1, RFC 7634 §2).
 const GCM_SALT: usize = 4;
-/// Octets of salt that AES-CCM takes behind its key (RFC 5282 §7.1).
+/// Octets of salt after the key of AES-CCM (RFC 5282 §7.1).
 const CCM_SALT: usize = 3;
 
 /// An algorithm that a proposal can name.
@@ -73,7 +72,7 @@ impl Wire for IkeEncryption {
             Self::Aes128Gcm16 | Self::Aes192Gcm16 | Self::Aes256Gcm16 => TransformId::ENCR_AES_GCM_16,
             Self::Aes128Ccm16 | Self::Aes192Ccm16 | Self::Aes256Ccm16 => TransformId::ENCR_AES_CCM_16,
             Self::Aes128Cbc | Self::Aes192Cbc | Self::Aes256Cbc => TransformId::ENCR_AES_CBC,
-            // There is one key length, which must not be stated (RFC 7634 §4).
+            // It has only one key length, which must not be given (RFC 7634 §4).
             Self::ChaCha20Poly1305 => {
                 return Transform::new(TransformType::Encryption, TransformId::ENCR_CHACHA20_POLY1305);
             }
@@ -100,7 +99,7 @@ impl Wire for EspEncryption {
             Self::Aes128Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 128),
             Self::Aes192Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 192),
             Self::Aes256Gcm16 => Transform::cipher(TransformId::ENCR_AES_GCM_16, 256),
-            // There is one key length, which must not be stated (RFC 7634 §4).
+            // It has only one key length, which must not be given (RFC 7634 §4).
             Self::ChaCha20Poly1305 => {
                 Transform::new(TransformType::Encryption, TransformId::ENCR_CHACHA20_POLY1305)
             }
@@ -160,7 +159,7 @@ impl Wire for KeyExchange {
     }
 }
 
-/// Extended sequence numbers are wanted, or not.
+/// Whether extended sequence numbers are wanted.
 impl Wire for bool {
     fn transform(self) -> Transform {
         Transform::new(TransformType::Esn, if self { TransformId::ESN } else { TransformId::NO_ESN })
@@ -203,7 +202,7 @@ impl KeyExchange {
         Self::MlKem1024,
     ];
 
-    /// The method of that number, if it is one of ours.
+    /// The method of this number, if it is supported.
     pub fn from_wire(method: KeMethod) -> Option<Self> {
         Self::ALL.into_iter().find(|ours| KeMethod::from(*ours) == method)
     }
@@ -259,7 +258,7 @@ impl Integrity {
         }
     }
 
-    /// Octets of the integrity check value: half the hash, but 96 bits of SHA-1 (RFC 2404).
+    /// Octets of the integrity check value: half the hash, but 96 bits for SHA-1 (RFC 2404).
     pub(super) fn icv(self) -> usize {
         match self {
             Self::HmacSha1 => 12,
@@ -269,8 +268,7 @@ impl Integrity {
 }
 
 impl IkeSuite {
-    /// The first additional key exchange that takes place from place `from` on, counted from 0,
-    /// with its place.
+    /// The first additional key exchange from number `from` on, counted from 0, with its number.
     pub(crate) fn next_additional(&self, from: usize) -> Option<(usize, KeyExchange)> {
         next_additional(&self.additional, from)
     }

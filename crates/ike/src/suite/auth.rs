@@ -1,4 +1,4 @@
-//! AUTH: who holds the key has seen the same IKE_SA_INIT (RFC 7296 §2.15).
+//! AUTH: the holder of the key has seen the same IKE_SA_INIT (RFC 7296 §2.15).
 
 use super::algorithm::Role;
 use super::error::SuiteError;
@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 const KEY_PAD: &[u8] = b"Key Pad for IKEv2";
 
-/// What one side signs, before its identity is bound to it with SK_p.
+/// What one side signs, before SK_p binds its identity to it.
 #[derive(Clone, Copy, Debug)]
 pub struct SignedOctets<'a> {
     /// The signer's own IKE_SA_INIT message: the last one, if it was repeated with a cookie or
@@ -18,19 +18,20 @@ pub struct SignedOctets<'a> {
     pub peer_nonce: &'a Nonce,
     /// The signer's identity.
     pub id: &'a IdPayload,
-    /// [`super::IntAuth::octets`]: the same for both signers.
+    /// [`super::IntAuth::octets`], equal for both signers.
     pub int_auth: &'a [u8],
 }
 
 impl IkeKeys {
-    /// What AUTH of `signer` covers, with its identity bound to it: what a digital signature signs.
+    /// The octets that AUTH of `signer` covers, bound to its identity: the input of a digital
+    /// signature.
     pub fn signed_octets(&self, signer: Role, octets: &SignedOctets<'_>) -> Result<Vec<u8>, SuiteError> {
         let prf = self.suite().prf;
         let maced_id = prf.compute(self.identity_key(signer)?, &[&octets.id.body()])?;
         Ok([octets.message, octets.peer_nonce.as_ref(), maced_id.expose(), octets.int_auth].concat())
     }
 
-    /// The AUTH payload of `signer`, who holds the pre-shared key `psk`.
+    /// The AUTH payload of `signer`, which holds the pre-shared key `psk`.
     pub fn psk_auth(
         &self,
         signer: Role,

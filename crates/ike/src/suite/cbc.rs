@@ -25,7 +25,7 @@ pub(super) fn encrypt(
     key.less_safe_encrypt(text, context).map(drop).map_err(|_| SuiteError::Seal)
 }
 
-/// Decrypts whole blocks, once they are known to be authentic.
+/// Decrypts whole blocks. To be called only for authentic ones.
 pub(super) fn decrypt(
     encryption: IkeEncryption,
     key: &[u8],
@@ -48,7 +48,7 @@ fn unbound(encryption: IkeEncryption, key: &[u8]) -> Result<UnboundCipherKey, Su
     UnboundCipherKey::new(algorithm, key).map_err(|_| SuiteError::KeyLength { found: key.len(), expected })
 }
 
-/// The integrity check value of a message: over everything before it, header included.
+/// The integrity check value of a message: over everything before it, including the header.
 pub(super) fn icv(integrity: Integrity, key: &[u8], message: &[&[u8]]) -> Result<Vec<u8>, SuiteError> {
     let expected = integrity.key();
     if key.len() != expected {

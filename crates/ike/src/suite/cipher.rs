@@ -1,4 +1,4 @@
-//! What protects the content of an Encrypted payload, whatever the algorithms.
+//! Protecting the content of an Encrypted payload, with any algorithms.
 
 use super::aead::{Aead, TAG};
 use super::algorithm::IkeSuite;
@@ -17,13 +17,13 @@ pub(super) const COUNTER_IV: usize = 8;
 pub(super) struct MessageKey {
     encryption: IkeEncryption,
     integrity: Option<Integrity>,
-    /// SK_e, with the salt behind the key.
+    /// SK_e, followed by the salt.
     material: Secret,
     /// SK_a; empty with an AEAD.
     integrity_key: Secret,
 }
 
-/// The IV of a message: each AEAD's is a counter, that of CBC cannot be foretold (RFC 3602 §3).
+/// The IV of a message: a counter for an AEAD, unpredictable for CBC (RFC 3602 §3).
 #[derive(Clone, Copy)]
 pub(super) enum Iv {
     Counter([u8; COUNTER_IV]),
@@ -56,8 +56,8 @@ impl MessageKey {
         }
     }
 
-    /// Octets of padding behind so many of payloads, without the pad length. An AEAD needs none,
-    /// and the length of our messages tells nobody anything new.
+    /// Octets of padding after this many octets of payloads, without the pad length. An AEAD needs
+    /// none, and the length of our messages is no secret.
     fn padding(&self, plaintext: usize) -> usize {
         match self.integrity {
             None => 0,
@@ -65,13 +65,13 @@ impl MessageKey {
         }
     }
 
-    /// Octets of the Encrypted payload's body with so many octets of payloads inside.
+    /// Octets of the Encrypted payload's body for this many octets of payloads.
     pub(super) fn sealed_len(&self, plaintext: usize) -> usize {
         let (iv, icv) = self.around();
         [iv, plaintext, self.padding(plaintext), 1, icv].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Most octets of payloads whose body has at most so many octets; `None` if there is no room
+    /// The most octets of payloads whose body has at most `body` octets; `None` if there is no room
     /// for any.
     pub(super) fn plaintext_within(&self, body: usize) -> Option<usize> {
         let (iv, icv) = self.around();
@@ -102,8 +102,8 @@ impl MessageKey {
         Ok([iv.octets(), &content, &icv].concat())
     }
 
-    /// Checks and decrypts the body of an Encrypted payload. Nothing is decrypted, and no padding
-    /// looked at, before the integrity check has passed.
+    /// Verifies and decrypts the body of an Encrypted payload. Nothing is decrypted, and no padding
+    /// read, before the integrity check has passed.
     pub(super) fn open(&self, aad: &[u8], body: &[u8]) -> Result<Zeroizing<Vec<u8>>, SuiteError> {
         let short = SuiteError::Short { found: body.len(), needed: self.sealed_len(0) };
         if body.len() < self.sealed_len(0) {

@@ -1,7 +1,7 @@
 //! Stateless cookies (RFC 7296 §2.6): version of the secret | MAC(secret, version | SPIi | IPi |
 //! Ni).
 //!
-//! The fields of fixed length stand first, so that no two inputs give the same octets.
+//! The fields of fixed length come first, so that no two inputs give the same octets.
 
 use super::error::SuiteError;
 use crate::config::Prf;
@@ -9,7 +9,7 @@ use crate::message::{IkeSpi, Nonce};
 use std::net::IpAddr;
 use subtle::ConstantTimeEq;
 
-/// What the initiator must repeat, together with the cookie, to be believed.
+/// What the initiator must repeat together with the cookie.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// SPIi.
@@ -33,13 +33,13 @@ pub fn make(version: u32, key: &[u8], claim: &Claim<'_>) -> Result<Vec<u8>, Suit
     Ok([version.as_slice(), mac.expose()].concat())
 }
 
-/// The number of the secret that a cookie claims to be made with. `None` if no cookie of ours is so
-/// short.
+/// The number of the secret with which a cookie claims to be made. `None` if it is too short for a
+/// cookie of ours.
 pub fn version(cookie: &[u8]) -> Option<u32> {
     cookie.first_chunk().map(|version| u32::from_be_bytes(*version))
 }
 
-/// True if `cookie` is what [`make`] gives.
+/// True if `cookie` equals the result of [`make`].
 pub fn verify(version: u32, key: &[u8], claim: &Claim<'_>, cookie: &[u8]) -> Result<bool, SuiteError> {
     Ok(make(version, key, claim)?.ct_eq(cookie).into())
 }

@@ -1,9 +1,9 @@
-//! Where randomness comes in.
+//! The source of randomness.
 
 /// A source of secret random octets. Nothing in this crate makes randomness of its own, so that
 /// tests and the simulator can repeat a run.
 pub trait Entropy {
-    /// Fills `out` with octets that nobody can predict.
+    /// Fills `out` with unpredictable octets.
     fn fill(&mut self, out: &mut [u8]);
 }
 

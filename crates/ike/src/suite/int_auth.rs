@@ -1,4 +1,4 @@
-//! IntAuth: what AUTH covers of the IKE_INTERMEDIATE exchanges before it (RFC 9242 §3.3.2).
+//! IntAuth: the part of the IKE_INTERMEDIATE exchanges that AUTH covers (RFC 9242 §3.3.2).
 
 use super::algorithm::Role;
 use super::error::SuiteError;
@@ -7,7 +7,7 @@ use super::sk::Opened;
 use crate::message::{MessageBuilder, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// The chains over the messages of both sides, so far. Each link is made with the keys that
+/// The chains over the messages of both sides so far. Each link is made with the keys that
 /// protected the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntAuth {
@@ -18,15 +18,15 @@ pub struct IntAuth {
 }
 
 impl IntAuth {
-    /// Adds a message of ours, as it is before it is encrypted and cut.
+    /// Adds a message of ours, before it is encrypted and fragmented.
     pub fn sent(&mut self, keys: &IkeKeys, sender: Role, message: &MessageBuilder) -> Result<(), SuiteError> {
-        // Nothing is counted in the lengths but what is authenticated.
+        // The lengths count only what is authenticated.
         let draft = message.draft(0)?;
         self.link(keys, sender, &draft.aad, &draft.plaintext)
     }
 
-    /// Adds a message of the peer. `head` is [`crate::message::Encrypted::head`] of it, or of its
-    /// first fragment.
+    /// Adds a message of the peer. `head` is its [`crate::message::Encrypted::head`], or that of
+    /// its first fragment.
     pub fn received(
         &mut self,
         keys: &IkeKeys,
@@ -50,8 +50,8 @@ impl IntAuth {
         Ok(())
     }
 
-    /// IntAuth itself, for an IKE_AUTH whose first request has that Message ID: empty if no
-    /// exchange came before it.
+    /// IntAuth for an IKE_AUTH whose first request has this Message ID: empty if no exchange came
+    /// before it.
     pub fn octets(&self, auth: MessageId) -> Vec<u8> {
         if self.initiator.is_empty() {
             return Vec::new();

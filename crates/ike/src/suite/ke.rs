@@ -11,7 +11,7 @@ use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// Our half of a key exchange that we began and that is under way.
+/// Our half of a pending key exchange that we began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KePrivate {
     method: KeyExchange,
@@ -19,22 +19,22 @@ pub struct KePrivate {
     public: Vec<u8>,
 }
 
-/// Draws of an ECP group fail with probability 2^-32 at most; a source that fails this often is
-/// broken.
+/// Bound on the draws for an ECP group. One fails with probability 2^-32 at most; a source that
+/// fails this often is broken.
 const DRAWS: usize = 16;
-/// What SEC 1 puts before an uncompressed point, and RFC 5903 §7 does not.
+/// Precedes an uncompressed point in SEC 1, but not in RFC 5903 §7.
 const UNCOMPRESSED: u8 = 4;
 
 impl KePrivate {
     /// Makes a new private key.
     pub fn generate(method: KeyExchange, entropy: &mut dyn Entropy) -> Result<Self, SuiteError> {
         let mut keys = (0..DRAWS).map(|_| Self::of(method, draw_private(method, entropy)));
-        // For ECP zero and what is not below the order are no keys. To draw again keeps the rest
+        // For ECP, zero and values not below the order are no keys. Drawing again keeps the rest
         // uniform.
         keys.find_map(Result::ok).ok_or(SuiteError::Entropy(method))
     }
 
-    /// The key that these octets are.
+    /// The private key with these octets.
     fn of(method: KeyExchange, private: Secret) -> Result<Self, SuiteError> {
         Ok(Self { method, public: public_value(method, &private)?, private })
     }
@@ -49,8 +49,8 @@ impl KePrivate {
         KePayload { method: self.method.into(), data: self.public.clone() }
     }
 
-    /// The shared secret, from what the responder answered. Refuses values that are not valid, and
-    /// the all-zero secret.
+    /// The shared secret from the responder's answer. Refuses invalid values, and the all-zero
+    /// secret.
     pub fn agree(&self, answer: &KePayload) -> Result<Secret, SuiteError> {
         check(self.method, answer, answer_length(self.method))?;
         if is_kem(self.method) {
@@ -68,26 +68,26 @@ impl KePrivate {
         let key = load(self.method, algorithm, &self.private)?;
         let invalid = SuiteError::KePublic(self.method.into());
         // The library checks that the point is on the curve and not at infinity, and that X25519
-        // gives not zero.
+        // does not give zero.
         agreement::agree(&key, UnparsedPublicKey::new(algorithm, public), invalid, |shared| {
             Ok(Secret::new(shared.to_vec()))
         })
     }
 }
 
-/// All that is random in a responder's part of a key exchange. The rest is computation that depends
-/// on nothing else, so that it can be done on any thread.
+/// All random input of a responder's part of a key exchange. The rest is a computation that depends
+/// on nothing else, so that any thread can do it.
 #[derive(Debug)]
 pub struct KeDraw {
     method: KeyExchange,
-    /// A private key, or what a KEM encapsulates.
+    /// A private key, or the message that a KEM encapsulates.
     octets: Secret,
-    /// Of P-256 one draw in 2^32 is no key.
+    /// For P-256 one draw in 2^32 is no key.
     spare: Option<Secret>,
 }
 
 impl KeDraw {
-    /// Draws.
+    /// Draws the octets.
     pub fn new(method: KeyExchange, entropy: &mut dyn Entropy) -> Self {
         if is_kem(method) {
             return Self { method, octets: draw(mlkem::MESSAGE, u8::MAX, entropy), spare: None };
@@ -97,8 +97,8 @@ impl KeDraw {
         Self { method, octets, spare }
     }
 
-    /// The whole of a responder's part: the KE payload that answers `request`, and the shared
-    /// secret. A KEM leaves it no other order: what it sends depends on what it got.
+    /// The responder's whole part: the KE payload that answers `request`, and the shared secret.
+    /// For a KEM the answer depends on the request.
     pub fn respond(self, request: &KePayload) -> Result<(KePayload, Secret), SuiteError> {
         let Self { method, octets, spare } = self;
         check(method, request, public_length(method))?;
@@ -123,14 +123,14 @@ pub fn respond(
     KeDraw::new(method, entropy).respond(request)
 }
 
-/// As many octets as a private key has.
+/// Draws a private key's length of octets.
 fn draw_private(method: KeyExchange, entropy: &mut dyn Entropy) -> Secret {
     // The order of P-521 has 521 bits.
     let top = if method == KeyExchange::Ecp521 { 1 } else { u8::MAX };
     draw(private_length(method), top, entropy)
 }
 
-/// Random octets, of which the first has no other bits than `top`.
+/// Random octets, the first of which has only the bits of `top`.
 fn draw(length: usize, top: u8, entropy: &mut dyn Entropy) -> Secret {
     let mut octets = Zeroizing::new(vec![0; length]);
     entropy.fill(&mut octets);
@@ -150,12 +150,13 @@ fn check(method: KeyExchange, peer: &KePayload, expected: usize) -> Result<(), S
     Ok(())
 }
 
-/// True where the responder's value is made for the initiator's.
+/// True if the responder's value is made for the initiator's.
 fn is_kem(method: KeyExchange) -> bool {
     matches!(method, KeyExchange::MlKem512 | KeyExchange::MlKem768 | KeyExchange::MlKem1024)
 }
 
-/// The curve, and what the library wants before its public values. `None` where there is no curve.
+/// The curve, and the octets that the library needs before a public value. `None` if there is no
+/// curve.
 fn curve(method: KeyExchange) -> Option<(&'static agreement::Algorithm, &'static [u8])> {
     match method {
         KeyExchange::X25519 => Some((&agreement::X25519, &[])),
@@ -204,7 +205,7 @@ fn public_length(method: KeyExchange) -> usize {
     }
 }
 
-/// Octets of what a responder answers with: never more than the initiator sent.
+/// Octets of a responder's public value: never more than the initiator sent.
 fn answer_length(method: KeyExchange) -> usize {
     match method {
         KeyExchange::MlKem512 => 768,

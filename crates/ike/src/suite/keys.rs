@@ -34,18 +34,18 @@ pub struct IkeSpis {
 pub struct IkeKeys {
     suite: IkeSuite,
     d: Secret,
-    /// SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr, one behind the other; empty once they are
-    /// forgotten. In one place, because a gateway has tens of thousands of IKE SAs and most of them
-    /// need these no more.
+    /// SK_ai, SK_ar, SK_ei, SK_er, SK_pi and SK_pr, concatenated; empty once they are forgotten. In
+    /// one allocation, because a gateway has tens of thousands of IKE SAs, most of which do not
+    /// need these any more.
     others: Secret,
 }
 
 /// The keys of a Child SA, as taken from KEYMAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildKeys {
-    /// Of packets from the initiator of the exchange to its responder.
+    /// For packets from the initiator of the exchange to its responder.
     pub from_initiator: KeyMaterial,
-    /// Of packets from the responder of the exchange to its initiator.
+    /// For packets from the responder of the exchange to its initiator.
     pub from_responder: KeyMaterial,
 }
 
@@ -58,8 +58,7 @@ impl IkeKeys {
         spis: IkeSpis,
     ) -> Result<Self, SuiteError> {
         let (initiator, responder) = (nonces.initiator.as_ref(), nonces.responder.as_ref());
-        // A PRF whose key once had a fixed length takes half of it from each nonce (RFC 7296
-        // §2.14).
+        // A PRF with a fixed key length takes half of it from each nonce (RFC 7296 §2.14).
         let half = |nonce: &'_ [u8]| match suite.prf {
             Prf::AesXcbc => nonce.get(..suite.prf.length() / 2).unwrap_or(nonce).to_vec(),
             Prf::HmacSha1 | Prf::HmacSha256 | Prf::HmacSha384 | Prf::HmacSha512 => nonce.to_vec(),
@@ -70,7 +69,7 @@ impl IkeKeys {
     }
 
     /// The keys of the IKE SA that replaces this one (RFC 7296 §2.18). SKEYSEED comes from the old
-    /// PRF, the rest from the new. `shared`: what its key exchanges have given, in their order (RFC
+    /// PRF, the rest from the new. `shared`: the results of its key exchanges, in their order (RFC
     /// 9370 §2.2.4).
     pub fn derive_rekeyed(
         &self,
@@ -86,8 +85,8 @@ impl IkeKeys {
         Self::expand(suite, &skeyseed, nonces, spis)
     }
 
-    /// The keys that follow an additional key exchange, of the same IKE SA (RFC 9370 §2.2.2).
-    /// `nonces` and `spis` are those of IKE_SA_INIT.
+    /// The keys after an additional key exchange, of the same IKE SA (RFC 9370 §2.2.2). `nonces`
+    /// and `spis` are those of IKE_SA_INIT.
     pub fn derive_additional(
         &self,
         shared: &Secret,
@@ -97,8 +96,8 @@ impl IkeKeys {
         self.derive_rekeyed(self.suite, std::slice::from_ref(shared), nonces, spis)
     }
 
-    /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). Messages are protected
-    /// as before.
+    /// The keys with a post-quantum pre-shared key mixed in (RFC 8784 §3). The protection of
+    /// messages does not change.
     pub fn with_ppk(&self, ppk: &[u8]) -> Result<Self, SuiteError> {
         let mix = |key: &[u8]| self.suite.prf.plus(ppk, &[key], key.len());
         let [pi, pr] = [Role::Initiator, Role::Responder].map(|role| self.identity_key(role).and_then(mix));
@@ -128,7 +127,7 @@ impl IkeKeys {
         Ok(Self { suite, d: next(prf)?, others: next(others)? })
     }
 
-    /// The algorithms that the keys are for.
+    /// The algorithms of the keys.
     pub fn suite(&self) -> IkeSuite {
         self.suite
     }
@@ -144,8 +143,8 @@ impl IkeKeys {
 
     /// SK_e and SK_a of `role`.
     fn message_keys(&self, role: Role) -> (Secret, Secret) {
-        // Once they are forgotten nothing is sealed nor opened with what is left: it has not the
-        // right length.
+        // Once they are forgotten, nothing can be sealed or opened with the rest: it does not have
+        // the right length.
         let [ai, ar, ei, er, ..] = self.others().unwrap_or_default();
         let (encryption, integrity) = match role {
             Role::Initiator => (ei, ai),
@@ -154,7 +153,7 @@ impl IkeKeys {
         (Secret::from(encryption), Secret::from(integrity))
     }
 
-    /// All keys but SK_d, in their order. Fails once they are forgotten.
+    /// All keys except SK_d, in their order. Fails once they are forgotten.
     fn others(&self) -> Result<[&[u8]; 6], SuiteError> {
         let mut rest = self.others.expose();
         let mut keys = [[].as_slice(); 6];
@@ -164,26 +163,26 @@ impl IkeKeys {
         Ok(keys)
     }
 
-    /// What seals the messages of `role`. To be made once: a second one would use the same IVs.
+    /// The sealer of `role`'s messages. To be made once: a second one would use the same IVs.
     pub fn sealer(&self, role: Role, sender: SenderId) -> SkSealer {
         let (encryption, integrity) = self.message_keys(role);
         SkSealer::new(self.suite, encryption, integrity, sender)
     }
 
-    /// What opens the messages of `role`.
+    /// The opener of `role`'s messages.
     pub fn opener(&self, role: Role) -> SkOpener {
         let (encryption, integrity) = self.message_keys(role);
         SkOpener::new(self.suite, encryption, integrity)
     }
 
-    /// Wipes the keys that are of no use once there are sealer and opener and both sides are
+    /// Wipes the keys that are not needed once there are sealer and opener and both sides are
     /// authenticated: all but SK_d.
     pub fn forget_all_but_root(&mut self) {
         self.others = Secret::new(Vec::new());
     }
 
-    /// The keys of a Child SA. `shared`: what key exchanges of its own have given, in their order,
-    /// if CREATE_CHILD_SA had any (RFC 9370 §2.2.4).
+    /// The keys of a Child SA. `shared`: the results of its own key exchanges, in their order, if
+    /// CREATE_CHILD_SA had any (RFC 9370 §2.2.4).
     pub fn child(
         &self,
         algorithm: EspAlgorithm,
@@ -207,7 +206,7 @@ fn lengths(suite: IkeSuite) -> [usize; 6] {
     [integrity, integrity, cipher, cipher, prf, prf]
 }
 
-/// What makes the keys of CREATE_CHILD_SA new: SK(0) | Ni | Nr | SK(1) | ... | SK(n).
+/// The new material of CREATE_CHILD_SA's keys: SK(0) | Ni | Nr | SK(1) | ... | SK(n).
 fn fresh<'a>(shared: &'a [Secret], nonces: &'a Nonces) -> Vec<&'a [u8]> {
     let (first, additional) = shared.split_at(shared.len().min(1));
     let nonces = [nonces.initiator.as_ref(), nonces.responder.as_ref()];

@@ -1,8 +1,8 @@
 //! ML-KEM (FIPS 203, draft-ietf-ipsecme-ikev2-mlkem): the initiator sends an encapsulation key, the
 //! responder a ciphertext.
 //!
-//! Keys come from a seed of the injected source, and the seed is all that is kept of one: aws-lc-rs
-//! draws its own.
+//! A key is derived from a seed of the injected source, and only the seed is kept: aws-lc-rs draws
+//! its own seeds.
 
 use super::error::SuiteError;
 use super::secret::Secret;
@@ -13,10 +13,10 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Octets of a seed, d and z (FIPS 203 §7.1).
 pub(super) const SEED: usize = 64;
-/// Octets of what is encapsulated, m (FIPS 203 §7.2).
+/// Octets of the encapsulated message, m (FIPS 203 §7.2).
 pub(super) const MESSAGE: usize = 32;
 
-/// Runs `$body` with the types of the parameter set of `$method`; `None` where that is no ML-KEM.
+/// Runs `$body` with the types of the parameter set of `$method`; `None` if it is not ML-KEM.
 macro_rules! in_set {
     ($method:expr, $set:ident, $body:expr) => {
         match $method {
@@ -37,7 +37,7 @@ macro_rules! in_set {
     };
 }
 
-/// The encapsulation key that belongs to a seed.
+/// The encapsulation key of a seed.
 pub(super) fn public_value(method: KeyExchange, seed: &Secret) -> Result<Vec<u8>, SuiteError> {
     in_set!(method, set, {
         let key = set::DecapsulationKey::from_seed(*self::seed(method, seed)?);
@@ -69,8 +69,8 @@ pub(super) fn encapsulate(
     .unwrap_or(Err(invalid))
 }
 
-/// The shared secret in a ciphertext, which has the right length. One that was not made for our key
-/// gives a secret that nobody knows (FIPS 203 §6.3), so that only the next message shows it.
+/// The shared secret in a ciphertext of the right length. A ciphertext for another key results in
+/// an unpredictable secret (FIPS 203 §6.3), so that only the next message shows it.
 pub(super) fn decapsulate(
     method: KeyExchange,
     seed: &Secret,

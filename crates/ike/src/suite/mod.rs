@@ -1,15 +1,15 @@
-//! The cryptography of IKEv2, over aws-lc-rs; what it lacks, over RustCrypto: AES-CCM, AES-XCBC,
-//! MODP groups, ML-KEM from a seed.
+//! The cryptography of IKEv2, by aws-lc-rs; what it lacks, by RustCrypto: AES-CCM, AES-XCBC, MODP
+//! groups, ML-KEM from a seed.
 //!
-//! Bytes in, bytes out: no random source (see [`Entropy`]), no clock, no decision about the
+//! Octets in, octets out: no random source (see [`Entropy`]), no clock, no decision about the
 //! exchange. Keys are plain serialisable data, because a cluster replicates them; they are wiped
 //! when dropped, compared in constant time and never shown by `Debug`.
 //!
 //! - [`offer`], [`select`] and [`accept`]: proposals (RFC 7296 §3.3) from the configuration, chosen
 //!   by the responder, checked by the initiator.
-//! - [`KePrivate`], [`respond`]: key exchange. [`IkeKeys`]: SKEYSEED and all that follows from it.
-//!   [`SkSealer`], [`SkOpener`]: the Encrypted payload.
-//! - [`nat_detection_hash`] and [`cookie`]: what is hashed before there are keys.
+//! - [`KePrivate`], [`respond`]: key exchange. [`IkeKeys`]: SKEYSEED and everything derived from
+//!   it. [`SkSealer`], [`SkOpener`]: the Encrypted payload.
+//! - [`nat_detection_hash`] and [`cookie`]: hashes before there are keys.
 
 pub mod accept;
 mod additional;

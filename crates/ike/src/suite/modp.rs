@@ -1,7 +1,7 @@
 //! The MODP groups of RFC 3526 and group 2 of RFC 2409, generator 2.
 //!
-//! Exponents have 512 bits, twice and more of what the largest group is strong (RFC 3526 §8). All
-//! computation on them takes the same time whatever their value (crypto-bigint).
+//! Exponents have 512 bits, at least twice the strength of the largest group (RFC 3526 §8). All
+//! computations on them take the same time whatever their value (crypto-bigint).
 
 use super::error::SuiteError;
 use super::secret::Secret;
@@ -81,9 +81,8 @@ pub(super) fn public_value(method: KeyExchange, private: &Secret) -> Result<Vec<
     .ok_or(invalid)
 }
 
-/// The peer's value to the power of x, as many octets as the modulus has (RFC 7296 §2.14). The
-/// peer's value must lie from 2 to p - 2 (RFC 6989 §2.1); these groups of safe primes need no other
-/// test.
+/// The peer's value to the power of x, with the length of the modulus (RFC 7296 §2.14). The peer's
+/// value must be from 2 to p - 2 (RFC 6989 §2.1); these groups of safe primes need no other test.
 pub(super) fn agree(method: KeyExchange, private: &Secret, peer: &[u8]) -> Result<Secret, SuiteError> {
     let invalid = SuiteError::KePublic(method.into());
     match method {

@@ -1,7 +1,7 @@
-//! From the configuration to proposals on the wire.
+//! Offers: from the configuration to proposals on the wire.
 //!
-//! One proposal structure for each configured proposal, in the configured order. Beside an AEAD
-//! there is no integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids to offer one.
+//! One proposal structure for each configured proposal, in the configured order. An AEAD has no
+//! integrity transform (RFC 5282 §8, RFC 7296 §3.3): the RFC forbids offering one.
 
 use super::additional;
 use super::algorithm::Wire;
@@ -9,12 +9,12 @@ use crate::config::{EspProposal, IkeProposal};
 use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform};
 use testudo_base::spi::Spi;
 
-/// The exchange that a Child SA is made in.
+/// The exchange that makes a Child SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExchange {
     /// IKE_AUTH: no key exchange of its own (RFC 7296 §1.2).
     IkeAuth,
-    /// CREATE_CHILD_SA: with key exchanges, where the configuration names some.
+    /// CREATE_CHILD_SA: with key exchanges, if the configuration names some.
     CreateChildSa,
 }
 
@@ -45,7 +45,7 @@ pub fn esp(proposals: &[EspProposal], spi: Spi, exchange: ChildExchange) -> SaPa
     }))
 }
 
-/// What a proposal is of.
+/// The protocol of a proposal.
 pub(super) fn protocol(proposal: &EspProposal) -> Protocol {
     if proposal.is_ah() { Protocol::Ah } else { Protocol::Esp }
 }
@@ -54,8 +54,7 @@ fn transforms<T: Wire>(algorithms: &[T]) -> Vec<Transform> {
     algorithms.iter().map(|algorithm| algorithm.transform()).collect()
 }
 
-/// Numbers proposals from 1 (RFC 7296 §3.3.1). There are no more numbers than 255, so no more
-/// proposals.
+/// Numbers proposals from 1 (RFC 7296 §3.3.1). Numbers end at 255, and so do proposals.
 fn numbered(proposals: impl Iterator<Item = (Protocol, SaSpi, Vec<Transform>)>) -> SaPayload {
     let proposals = (1..=u8::MAX).zip(proposals);
     SaPayload {

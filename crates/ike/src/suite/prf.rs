@@ -19,9 +19,9 @@ impl Prf {
         }
     }
 
-    /// prf(key, the parts one after the other).
+    /// prf(key, the concatenated parts).
     pub fn compute(self, key: &[u8], parts: &[&[u8]]) -> Result<Secret, SuiteError> {
-        // With the final capacity at once, so that no copy of a secret part stays behind in freed
+        // With its final capacity at once, so that no copy of a secret part stays behind in freed
         // memory.
         let mut input = Zeroizing::new(Vec::with_capacity(
             parts.iter().fold(0, |sum, part| part.len().saturating_add(sum)),
@@ -42,7 +42,7 @@ impl Prf {
         Ok(Secret::new(output))
     }
 
-    /// The first `length` octets of prf+(key, the seed's parts one after the other).
+    /// The first `length` octets of prf+(key, the concatenated parts of the seed).
     pub fn plus(self, key: &[u8], seed: &[&[u8]], length: usize) -> Result<Secret, SuiteError> {
         let limit = self.length().saturating_mul(usize::from(u8::MAX));
         if length > limit {

@@ -1,4 +1,4 @@
-//! Octets that nobody else may see.
+//! Secret octets.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,16 +10,16 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// Takes the octets over.
+    /// Takes the octets.
     pub fn new(octets: Vec<u8>) -> Self {
         if octets.capacity() == octets.len() {
             return Self(octets.into_boxed_slice());
         }
-        // To give back what is too much may move the octets, and leave them behind as they are.
+        // Shrinking may move the octets, and leave them behind unwiped.
         Self(Zeroizing::new(octets).as_slice().into())
     }
 
-    /// A copy of octets that somebody else keeps or wipes.
+    /// A copy of octets that the caller keeps or wipes.
     pub fn from(octets: &[u8]) -> Self {
         Self(octets.into())
     }

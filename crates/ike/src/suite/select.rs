@@ -1,9 +1,9 @@
 //! The responder's choice (RFC 7296 §2.7, §3.3.6).
 //!
-//! Our order decides, as with strongSwan: the first configured proposal that matches any that is
-//! offered, and in it, for each type, our first transform that is offered. What we do not know
-//! makes a proposal (unknown transform type) or a transform (unknown ID or attribute) unacceptable,
-//! never the payload.
+//! Our order decides, as with strongSwan: the first configured proposal that matches an offered
+//! one, and in it, for each type, our first offered transform. Unknown parts make a proposal
+//! (unknown transform type) or a transform (unknown ID or attribute) unacceptable, never the
+//! payload.
 
 use super::additional::{self, is_additional};
 use super::algorithm::{EspSuite, IkeSuite, Wire};
@@ -14,7 +14,7 @@ use crate::message::{IkeSpi, Proposal, Protocol, SaPayload, SaSpi, Transform, Tr
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// The chosen algorithms of an IKE SA, and the answer that says so.
+/// The chosen algorithms of an IKE SA, and the answer with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IkeChoice {
     /// The algorithms.
@@ -24,7 +24,7 @@ pub struct IkeChoice {
     answer: Proposal,
 }
 
-/// The chosen algorithms of a Child SA, and the answer that says so.
+/// The chosen algorithms of a Child SA, and the answer with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EspChoice {
     /// The algorithms.
@@ -35,14 +35,14 @@ pub struct EspChoice {
 }
 
 impl IkeChoice {
-    /// The SA payload to answer with. `spi`: ours, when an IKE SA is rekeyed.
+    /// The SA payload of the answer. `spi`: ours, when an IKE SA is rekeyed.
     pub fn answer(&self, spi: Option<IkeSpi>) -> SaPayload {
         answer(&self.answer, spi.map_or(SaSpi::None, SaSpi::Ike))
     }
 }
 
 impl EspChoice {
-    /// The SA payload to answer with; packets to us will carry `spi`.
+    /// The SA payload of the answer; packets to us will carry `spi`.
     pub fn answer(&self, spi: Spi) -> SaPayload {
         answer(&self.answer, SaSpi::Child(spi))
     }
@@ -52,8 +52,8 @@ fn answer(chosen: &Proposal, spi: SaSpi) -> SaPayload {
     SaPayload { proposals: vec![Proposal { spi, ..chosen.clone() }] }
 }
 
-/// Chooses for an IKE SA. The KE payload may yet be of another method than the one chosen: then the
-/// answer is INVALID_KE_PAYLOAD (RFC 7296 §1.2).
+/// Chooses for an IKE SA. If the KE payload is of another method than the chosen one, the answer
+/// must be INVALID_KE_PAYLOAD (RFC 7296 §1.2).
 pub fn ike(offered: &SaPayload, ours: &[IkeProposal]) -> Result<IkeChoice, SuiteError> {
     for own in ours {
         for offer in offered.proposals.iter().filter(|offer| offer.protocol == Protocol::Ike) {
@@ -131,8 +131,8 @@ fn match_esp(
     let esn = pick(offer, &own.esn)?;
     transforms.extend(answer);
     let ke = match exchange {
-        // A method offered here has no meaning: there is no KE payload in IKE_AUTH (RFC 7296 §1.2).
-        // Nor have those of additional key exchanges, which need the first.
+        // A method offered here is meaningless: there is no KE payload in IKE_AUTH (RFC 7296 §1.2).
+        // So are additional key exchanges, which need the first.
         ChildExchange::IkeAuth => None,
         ChildExchange::CreateChildSa if own.ke.is_empty() => {
             transforms.extend(without(offer, TransformType::KeyExchange)?);
@@ -153,7 +153,7 @@ fn match_esp(
     Some((EspSuite { algorithm, esn, ke, additional }, transforms))
 }
 
-/// The integrity algorithm, and the transform that answers; none beside an AEAD.
+/// The integrity algorithm, and the answer's transform; none with an AEAD.
 fn match_integrity<T: Wire>(offer: &Proposal, own: &[T]) -> Option<(Option<T>, Option<Transform>)> {
     if own.is_empty() {
         return Some((None, without(offer, TransformType::Integrity)?));
@@ -162,20 +162,20 @@ fn match_integrity<T: Wire>(offer: &Proposal, own: &[T]) -> Option<(Option<T>, O
     Some((Some(integrity), Some(integrity.transform())))
 }
 
-/// True if all transforms are of types that we understand for the protocol, additional key
-/// exchanges included; else the proposal is unacceptable (RFC 7296 §3.3.6).
+/// True if all transforms are of types that are known for the protocol, including additional key
+/// exchanges; otherwise the proposal is unacceptable (RFC 7296 §3.3.6).
 fn holds_only(offer: &Proposal, known: &[TransformType]) -> bool {
     let mut kinds = offer.transforms.iter().map(|transform| transform.kind);
     kinds.all(|kind| known.contains(&kind) || is_additional(kind))
 }
 
-/// Our first algorithm that is offered exactly so: with the same attributes, and no others.
+/// Our first algorithm that is offered with exactly its attributes.
 fn pick<T: Wire>(offer: &Proposal, own: &[T]) -> Option<T> {
     own.iter().copied().find(|algorithm| offer.transforms.contains(&algorithm.transform()))
 }
 
-/// For a type that we want none of: what to answer where the type is absent (nothing) or may be
-/// none (NONE). `None` where the initiator insists on one.
+/// The answer for a type of which we want none: nothing if the type is absent, NONE if that is
+/// offered. `None` if the initiator insists on an algorithm.
 fn without(offer: &Proposal, kind: TransformType) -> Option<Option<Transform>> {
     let none = Transform::new(kind, TransformId::NONE);
     if offer.transforms_of(kind).next().is_none() {

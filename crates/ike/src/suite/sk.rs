@@ -2,9 +2,9 @@
 //!
 //! IV of an AEAD: sender ID:16 | counter:48 (RFC 6054). Two members of a cluster have different
 //! sender IDs, so that not even a split brain can make them use an IV twice under one key. The
-//! counter is part of the SA's state. The IV of AES-CBC is random, as it must be (RFC 3602 §3):
-//! members draw from sources of their own. Each fragment of a message (RFC 7383) is sealed by
-//! itself, with an IV of its own.
+//! counter is part of the SA's state. The IV of AES-CBC must be random (RFC 3602 §3): members draw
+//! from sources of their own. Each fragment of a message (RFC 7383) is sealed separately, with an
+//! IV of its own.
 
 use super::algorithm::{IkeSuite, Role};
 use super::cbc;
@@ -21,17 +21,17 @@ use zeroize::Zeroizing;
 
 /// Octets of the IKE header and the generic header of the Encrypted payload.
 const WHOLE_HEADERS: usize = Header::LENGTH + 4;
-/// With the place of a fragment behind them.
+/// The same with the place of a fragment.
 const FRAGMENT_HEADERS: usize = WHOLE_HEADERS + 4;
 /// IVs of one sender.
 const COUNTER_END: u64 = 1 << 48;
 
-/// Seals the messages of one side. A copy must never seal: it would use the same IVs again.
+/// Seals the messages of one side. A copy must never seal: it would reuse IVs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkSealer {
     key: MessageKey,
     sender: SenderId,
-    /// Counter of the next IV. Never set back, not even for a new sender ID.
+    /// Counter of the next IV. Never reset, not even for a new sender ID.
     next: u64,
 }
 
@@ -40,19 +40,19 @@ impl SkSealer {
         Self { key: MessageKey::new(suite, material, integrity_key), sender, next: 0 }
     }
 
-    /// What seals with other keys from now on. The IVs count on, so that none is used twice by one
-    /// IKE SA, whatever becomes of its keys.
+    /// A sealer with other keys. The IVs count on, so that one IKE SA uses none twice, whatever its
+    /// keys.
     #[must_use]
     pub fn with_keys(&self, keys: &IkeKeys, role: Role) -> Self {
         Self { next: self.next, ..keys.sealer(role, self.sender) }
     }
 
-    /// Seals from now on as another sender: another node, or another incarnation of this one.
+    /// Seals as another sender from now on: another node, or another incarnation of this one.
     pub fn set_sender(&mut self, sender: SenderId) {
         self.sender = sender;
     }
 
-    /// The message with its payloads encrypted. Uses up an IV, whatever comes of it.
+    /// The message with its payloads encrypted. Uses an IV even if it fails.
     pub fn seal(
         &mut self,
         message: &MessageBuilder,
@@ -65,8 +65,8 @@ impl SkSealer {
         Ok([aad, body].concat())
     }
 
-    /// The same in fragments, none of them longer than `limit` (RFC 7383 §2.5); whole if that fits,
-    /// or if the limit leaves no room for any content.
+    /// The message in fragments of at most `limit` octets (RFC 7383 §2.5); whole if that fits, or
+    /// if the limit leaves no room for content.
     pub fn seal_fragments(
         &mut self,
         message: &MessageBuilder,
@@ -118,15 +118,14 @@ impl SkOpener {
         Self { key: MessageKey::new(suite, material, integrity_key) }
     }
 
-    /// Checks and decrypts. After `Ok` the message is authentic, whatever its content turns out to
-    /// be.
+    /// Verifies and decrypts. After `Ok` the message is authentic, whatever its content.
     pub fn open(&self, encrypted: &Encrypted<'_>) -> Result<Opened, SuiteError> {
         let content = self.key.open(encrypted.aad, encrypted.body)?;
         Ok(Opened { first: encrypted.first, content })
     }
 }
 
-/// The content of an Encrypted payload: authentic, but not yet read.
+/// The content of an Encrypted payload: authentic, but not decoded yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Opened {
     first: PayloadType,
@@ -136,7 +135,7 @@ pub struct Opened {
 impl Opened {
     /// Content that came in several parts, in order (RFC 7383 §2.6).
     pub(crate) fn joined<'a>(first: PayloadType, parts: impl Iterator<Item = &'a Secret> + Clone) -> Self {
-        // With the final capacity at once, so that no copy stays behind in freed memory.
+        // With its final capacity at once, so that no copy stays behind in freed memory.
         let length = parts.clone().fold(0, |sum, part| part.len().saturating_add(sum));
         let mut content = Zeroizing::new(Vec::with_capacity(length));
         parts.for_each(|part| content.extend_from_slice(part.expose()));

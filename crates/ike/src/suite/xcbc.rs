@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 const BLOCK: usize = 16;
 type Block = Zeroizing<[u8; BLOCK]>;
 
-/// The PRF of `message`. A short key is padded with zeros, a long one is first made short by the
-/// PRF itself (RFC 4434 §2).
+/// The PRF of `message`. A short key is padded with zeros, a long one is first shortened by the PRF
+/// itself (RFC 4434 §2).
 pub(super) fn prf(key: &[u8], message: &[u8]) -> Secret {
     let mut fixed = Block::default();
     let shortened;

@@ -108,7 +108,7 @@ fn a_path_length_is_kept() {
 }
 
 #[test]
-fn what_we_cannot_obey_is_refused() {
+fn unsupported_critical_extensions_are_refused() {
     assert_refused(
         judge("sun-critical", &["root"], &[]),
         "critical extension 1.2.3.4, which is not supported",
@@ -143,7 +143,7 @@ fn an_extended_key_usage_is_kept() {
 
 #[test]
 fn cas_that_vouch_for_each_other_lead_nowhere() {
-    assert_refused(judge("sun-by-loop-a", &["root"], &["loop-a", "loop-b"]), "leads in circles");
+    assert_refused(judge("sun-by-loop-a", &["root"], &["loop-a", "loop-b"]), "is part of a loop");
     assert!(judge("sun-by-loop-a", &["loop-b"], &["loop-a"]).is_ok());
 }
 
@@ -241,7 +241,7 @@ fn without_a_valid_list_the_policy_decides() {
         judge_with(end, &["root"], &["inter"], &crls, |trust| trust.revocation = policy)
     };
     for (lists, why) in [
-        (&["old.crl"][..], "the CRL of 'C=CH, O=Testudo, CN=Root' counts until 2026-10-31"),
+        (&["old.crl"][..], "the CRL of 'C=CH, O=Testudo, CN=Root' was current until 2026-10-31"),
         (&[], "no CRL of"),
     ] {
         assert_refused(with("sun-P-256", lists, Revocation::Strict), why);
@@ -250,8 +250,7 @@ fn without_a_valid_list_the_policy_decides() {
         assert!(with("sun-uri", lists, Revocation::Relaxed).is_ok());
     }
     assert!(with("sun-P-256", &["old.crl", "empty.crl"], Revocation::Strict).is_ok());
-    // A trusted CA is among those that may stand in between, too, and nobody asks whether it is
-    // revoked.
+    // A trusted CA may also be an intermediate one, and is not checked for revocation.
     let beyond = judge_with("sun-P-256", &["root"], &["root"], &[], |trust| {
         trust.revocation = Revocation::Strict;
     });
@@ -313,14 +312,14 @@ fn signatures_of_one_message_are_limited() {
     assert_eq!(trust.verify_within(&end, &spent), Err(ChainError::TooManySignatures));
 }
 
-/// What a list says of CAs that a peer has made up is of no interest, and may cost much.
+/// A CRL of CAs that a peer has invented does not matter, and may be expensive.
 #[test]
 fn no_list_is_looked_for_before_a_trusted_ca_is_reached() {
     let crls = [crl("revoked.crl")];
     let result = judge_with("sun-by-loop-a", &["root"], &["loop-a", "loop-b"], &crls, |trust| {
         trust.revocation = Revocation::Strict;
     });
-    assert_refused(result, "leads in circles");
+    assert_refused(result, "is part of a loop");
 }
 
 #[test]
@@ -424,7 +423,7 @@ fn keys_are_read_in_all_their_formats() {
 }
 
 #[test]
-fn what_is_no_certificate_is_refused() {
+fn malformed_certificates_are_refused() {
     assert!(matches!(Certificate::from_der(&[0x30; 20_000]), Err(CertError::TooLarge { .. })));
     let der = cert("sun-rsa").to_der().to_vec();
     for length in 0..der.len() {
@@ -437,8 +436,7 @@ fn what_is_no_certificate_is_refused() {
     assert_eq!(error, "certificate 'C=CH, O=Testudo, CN=sun' lacks the CA basic constraint");
 }
 
-/// Whoever loads something while others still hold what was there copies no list: it may have
-/// megabytes.
+/// Loading something while others still hold the old store copies no CRL: one may have megabytes.
 #[test]
 fn a_copy_of_the_credentials_shares_their_lists() {
     let mut credentials = Credentials::default();
@@ -449,7 +447,7 @@ fn a_copy_of_the_credentials_shares_their_lists() {
 }
 
 #[test]
-fn what_is_unloaded_is_gone_and_nothing_else() {
+fn unloading_removes_one_credential_only() {
     let mut credentials = Credentials::default();
     for name in ["root", "other", "sun-P-256", "moon-P-256"] {
         credentials.load_certificate(cert(name), false).unwrap();

@@ -119,7 +119,7 @@ fn weak_and_unknown_keys_are_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_public_key_is_refused() {
+fn malformed_public_keys_are_refused() {
     let label = |found: &str| Err(CertError::Label { found: found.to_owned(), expected: "PUBLIC KEY" });
     assert_eq!(RawKey::parse(&file("moon-P-256")), label("CERTIFICATE"));
     assert_eq!(RawKey::parse(&file("moon-P-256.key")), label("PRIVATE KEY"));

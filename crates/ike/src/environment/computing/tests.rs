@@ -52,7 +52,7 @@ fn jobs_count_against_their_peer_over_all_its_ike_sas() {
     assert!(jobs.peers.is_empty() && jobs.out.is_empty());
 }
 
-/// Where the limit is small everybody has one, and all together have no more than the limit.
+/// With a small limit every peer has one job, and all together no more than the limit.
 #[test]
 fn all_peers_together_have_a_limit() {
     let mut jobs = Jobs::default();

@@ -128,8 +128,8 @@ fn a_network_is_served_while_there_is_room() {
     }
 }
 
-/// Ten /64s of one site, or a whole /32 of networks, flood: whoever comes from elsewhere gets in,
-/// and stays while its handshake goes on.
+/// Ten /64s of one site, or a whole /32 of networks, flood: a peer from elsewhere gets in, and
+/// stays while its handshake continues.
 #[test]
 fn a_flood_from_few_prefixes_or_many_shuts_nobody_else_out() {
     let sites: fn(u32) -> String = |n| format!("2001:db8:1:{:x}::1", n % 10);
@@ -153,8 +153,8 @@ fn a_flood_from_few_prefixes_or_many_shuts_nobody_else_out() {
     }
 }
 
-/// Somebody has a network for every place: whoever comes gets in, and stays longer than the flood's
-/// oldest.
+/// The attacker has a network for every place: a new peer gets in, and stays longer than the
+/// flood's oldest.
 #[test]
 fn a_newcomer_takes_the_place_of_the_oldest_of_the_largest_network() {
     let mut table = Table::new();
@@ -214,7 +214,7 @@ fn a_named_address_may_have_as_many_as_connections_name_it() {
     assert_eq!(table.admit(forged(VICTIM)), Admission::DemandCookie, "without a cookie it is nobody's");
 }
 
-/// What is being computed counts, but cannot be taken away.
+/// A half-open SA with a running computation counts, but cannot be evicted.
 #[test]
 fn computations_take_up_room() {
     let mut table = Table::new();

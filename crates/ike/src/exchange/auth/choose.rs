@@ -1,4 +1,4 @@
-//! Which connection an authenticated peer gets: by addresses and algorithms, then by the
+//! Choosing the connection of an authenticated peer: by addresses and algorithms, then by the
 //! identities.
 
 use super::local_identity;
@@ -11,8 +11,8 @@ use crate::suite::IkeSuite;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Connections that fit equally well; never empty. They agree on who the two sides are, and how
-/// they prove it.
+/// Connections that match equally well; never empty. They agree on the identities of both sides and
+/// on their proofs.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     pub(super) local: Identity,
@@ -20,15 +20,16 @@ pub(super) struct Candidates {
     pub(super) connections: Vec<Arc<Connection>>,
 }
 
-/// The ways that the messages of a peer have taken. Behind a NAT they may differ.
+/// The paths of a peer's messages. Behind a NAT they may differ.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paths {
     pub(super) init: Path,
-    /// Where the tunnels will end.
+    /// The path at whose end the tunnels will be.
     pub(super) auth: Path,
 }
 
-/// How well a connection's `remote.id` fits: a name beats a pattern, and this beats anybody.
+/// How well a connection's `remote.id` matches: a name is better than a pattern, and a pattern
+/// better than any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     Anybody,
@@ -36,9 +37,9 @@ pub(super) enum Fit {
     Name,
 }
 
-/// The connections for a peer that says it is `remote`, may have asked for us as `asked`, and
-/// proves itself by `method` for a start, and may be wherever its messages came from: the best
-/// first. One after the other is tried, because which CA vouches for the peer shows only then.
+/// The connections for a peer that claims to be `remote`, may have asked for us as `asked`, and
+/// begins to authenticate by `method`, from any of its messages' addresses: the best first. They
+/// are tried one by one, because only then it shows which CA vouches for the peer.
 pub(super) fn candidates(
     session: &Session<'_>,
     paths: Paths,
@@ -62,8 +63,8 @@ pub(super) fn candidates(
                     && begins_so(connection)
             },
         );
-    // A method that fits beats one that does not; a connection for just this peer one for anybody;
-    // then comes the one for just these addresses.
+    // A matching method comes first, then a connection for exactly this peer before one for any,
+    // then one for exactly these addresses.
     let rank = |connection: &Connection| {
         let by_key = method == AuthMethodId::SharedKeyMic;
         let method = connection.remote.method.is_pubkey() != by_key;
@@ -91,8 +92,8 @@ pub(super) fn candidates(
 }
 
 impl Connection {
-    /// True if both sides prove who they are in the same way: a peer that may be one's may be the
-    /// other's, if it has the name.
+    /// True if both sides authenticate in the same way: a peer of one may be a peer of the other,
+    /// if it has the name.
     pub(crate) fn proves_alike(&self, other: &Self) -> bool {
         let as_many = (self.rounds.local.len(), self.rounds.remote.len())
             == (other.rounds.local.len(), other.rounds.remote.len());
@@ -103,7 +104,7 @@ impl Connection {
             && self.remote_rounds().zip(other.remote_rounds()).all(|(one, other)| one.proves_alike(other))
     }
 
-    /// The same of the first round of both sides.
+    /// The same for the first round of both sides.
     fn begins_alike(&self, other: &Self) -> bool {
         self.ppk == other.ppk
             && self.send_cert == other.send_cert
@@ -113,7 +114,7 @@ impl Connection {
 }
 
 impl LocalAuth {
-    /// True if we prove in the same way who we are, whoever that is.
+    /// True if we authenticate in the same way, with whatever identity.
     pub(super) fn proves_alike(&self, other: &Self) -> bool {
         let Self { id: _, method, certs, pubkeys } = self;
         (*method, certs, pubkeys) == (other.method, &other.certs, &other.pubkeys)
@@ -121,7 +122,7 @@ impl LocalAuth {
 }
 
 impl RemoteAuth {
-    /// True if a peer proves in the same way who it is, whoever that is.
+    /// True if a peer authenticates in the same way, with whatever identity.
     pub(super) fn proves_alike(&self, other: &Self) -> bool {
         let Self { id: _, method, certs, pubkeys, cacerts, ca_id, revocation, eku } = self;
         (*method, *revocation, *eku) == (other.method, other.revocation, other.eku)
@@ -129,7 +130,7 @@ impl RemoteAuth {
             && (cacerts, ca_id) == (&other.cacerts, &other.ca_id)
     }
 
-    /// How well an identity fits; `None`: it is none that is accepted.
+    /// How well an identity matches; `None` if it is not accepted.
     pub(super) fn fit(&self, identity: &Identity) -> Option<Fit> {
         match &self.id {
             None => Some(Fit::Anybody),
@@ -148,7 +149,7 @@ fn allows(connection: &Connection, suite: IkeSuite) -> bool {
             && proposal.prf.contains(&suite.prf)
             && proposal.ke.contains(&suite.ke)
             && suite.additional.iter().zip(&proposal.additional).all(|(agreed, own)| {
-                // Where nothing is configured no exchange is wanted.
+                // If nothing is configured, no exchange is wanted.
                 own.contains(agreed) || (own.is_empty() && agreed.is_none())
             })
     })

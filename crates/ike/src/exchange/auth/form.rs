@@ -1,4 +1,4 @@
-//! How a signature stands in AUTH: as RFC 7427 has it, or as peers have it that do not know that.
+//! The form of a signature in AUTH: that of RFC 7427, or an older one.
 
 use crate::cert::{CertError, Hashes, PrivateKey, Schemes, SignatureScheme};
 use crate::message::{AuthMethodId, AuthPayload};
@@ -15,42 +15,42 @@ pub(super) enum Form {
     RsaSha1,
 }
 
-/// What of signatures is allowed to us.
+/// The signatures that we may make.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowed {
-    /// By the connection.
+    /// Allowed by the connection.
     pub(super) schemes: Schemes,
-    /// What the peer can hash with; nothing if it does not know RFC 7427.
+    /// Hash algorithms of the peer; none if it does not support RFC 7427.
     pub(super) hashes: Hashes,
-    /// Also SHA-1, if there is nothing better.
+    /// True if SHA-1 is allowed, if there is nothing better.
     pub(super) sha1: bool,
 }
 
 impl Form {
-    /// The best that the key, the connection and the peer allow, or why there is none.
+    /// The best form that the key, the connection and the peer allow, or why there is none.
     pub(super) fn choose(key: &PrivateKey, allowed: Allowed) -> Result<Self, &'static str> {
         let Allowed { schemes, hashes, sha1 } = allowed;
         if !hashes.is_empty() {
             let scheme = key.choose(schemes, hashes).map(Self::Digital);
-            return scheme.ok_or("no hash algorithm that is allowed here is also the peer's");
+            return scheme.ok_or("the peer supports no hash algorithm that is allowed here");
         }
         if key.kind().is_rsa() {
             return match (schemes.is_rsa_with_any_hash(), sha1) {
                 (true, true) => Ok(Self::RsaSha1),
                 (true, false) => {
-                    Err("the peer knows no digital signatures (RFC 7427), and RSA with SHA-1 needs \
+                    Err("the peer does not support digital signatures (RFC 7427), and RSA with SHA-1 needs \
                                       legacy = true in testudo.toml")
                 }
                 (false, _) => Err(
-                    "the peer knows no digital signatures (RFC 7427), and auth does not allow RSA with SHA-1",
+                    "the peer does not support digital signatures (RFC 7427), and auth does not allow RSA with SHA-1",
                 ),
             };
         }
         match key.choose(schemes, Hashes::ALL) {
             Some(scheme) if method(scheme).is_some() => Ok(Self::Fixed(scheme)),
-            Some(_) => {
-                Err("the peer knows no digital signatures (RFC 7427), and there is no other with this key")
-            }
+            Some(_) => Err(
+                "the peer does not support digital signatures (RFC 7427), and this key has no older method",
+            ),
             None => Err("auth does not allow the hash algorithm of this key"),
         }
     }
@@ -74,7 +74,7 @@ impl Form {
     }
 }
 
-/// The method of RFC 4754 by which a scheme can be used.
+/// The RFC 4754 method of a scheme.
 fn method(scheme: SignatureScheme) -> Option<AuthMethodId> {
     match scheme {
         SignatureScheme::EcdsaSha256 => Some(AuthMethodId::EcdsaSha256),
@@ -84,7 +84,7 @@ fn method(scheme: SignatureScheme) -> Option<AuthMethodId> {
     }
 }
 
-/// In strongSwan's words, but for what an operator should notice.
+/// strongSwan's notation, with a warning for operators where needed.
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -23,15 +23,15 @@ use std::sync::Arc;
 /// An initiator's AUTH before there are keys: it is made where they are computed.
 pub(crate) struct AuthDraft {
     prover: Prover,
-    /// The PPK to use, and whether it goes without.
+    /// The PPK to use, and whether the responder may go without.
     ppk: Option<(Identity, SharedSecret, bool)>,
 }
 
-/// What a response comes to: whether the responder is who it says, and our next proof, where there
-/// is something to be proven.
+/// The result of a response: whether the responder is authentic, and our next proof, if there is
+/// one to make.
 type JudgedResponse = (Option<Proven>, Option<Result<Proof, Reason>>);
 
-/// Who answered, if that is true.
+/// The claimed identity of the responder.
 struct Responder {
     identity: Identity,
     uses_ppk: bool,
@@ -64,7 +64,7 @@ impl AuthDraft {
     }
 }
 
-/// All that AUTH depends on but the keys. `extensions`: what both sides can.
+/// Everything that AUTH depends on, except the keys. `extensions`: those that both sides support.
 pub(crate) fn draft(
     session: &Session<'_>,
     connection: &Arc<Connection>,
@@ -83,7 +83,7 @@ pub(crate) fn draft(
         int_auth: opening.int_auth.octets(session.sa.outgoing.next),
     };
     let (local, remote) = (local_identity(own, session.sa.path), connection.remote.id.clone());
-    // The session takes the extensions over with the keys.
+    // The session takes over the extensions with the keys.
     let prover = Prover {
         hashes: extensions.hashes,
         secret: secret.cloned(),
@@ -110,7 +110,7 @@ pub(crate) fn send(
                 .ok_or_else(|| Reason::Refused("the child was unloaded meanwhile".to_owned()))?,
         ),
     };
-    // One that is to come by an exchange of its own follows when the IKE SA is there.
+    // A child with an exchange of its own follows once the IKE SA is established.
     let child = child.filter(|_| !childless::is_initiated(connection, &init_response));
     let Proof { local, id, certificates, auth, line } = proof;
     session.log(ORDINARY, line);
@@ -122,7 +122,7 @@ pub(crate) fn send(
     if connection.unique != Unique::Never && session.sa.reauth.is_none() && is_initial_contact(session) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::InitialContact, Vec::new())));
     }
-    // A pattern is nobody's name: then the responder chooses.
+    // A pattern is no name: then the responder chooses.
     let named = connection.remote.name();
     payloads.extend(named.map(|id| Payload::IdResponder(id.into())));
     payloads.push(Payload::Auth(auth));
@@ -148,7 +148,7 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// What an IKE_AUTH request says of its child.
+/// The payloads of an IKE_AUTH request about its child.
 fn ask_for_child(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -170,9 +170,9 @@ fn ask_for_child(
     Ok((AskedChild { offered, spi_in }, payloads))
 }
 
-/// True if we share no other IKE SA with the peer's address: only then may we say so (RFC 7296
-/// §2.4). In a cluster we never know: another node may, under the same identity, and the peer would
-/// end it.
+/// True if we have no other IKE SA with the peer's address: only then may we send INITIAL_CONTACT
+/// (RFC 7296 §2.4). In a cluster we never know: another node may have one under the same identity,
+/// and the peer would end it.
 fn is_initial_contact(session: &Session<'_>) -> bool {
     !session.env.config.track_changes
         && !session
@@ -182,7 +182,7 @@ fn is_initial_contact(session: &Session<'_>) -> bool {
             .any(|other| other.is_established() || other.phase.auth_sent().is_some())
 }
 
-/// The protected answer to our IKE_AUTH.
+/// The protected response to our IKE_AUTH.
 pub(crate) fn handle_response(
     session: &mut Session<'_>,
     payloads: Result<Payloads, ParseError>,
@@ -234,8 +234,7 @@ fn judge_responder(
     session.compute_if(takes_long, true, work, then)
 }
 
-/// It is known whether the responder is who it says, and what we say next of ourselves, if
-/// there is anything.
+/// The responder is judged, and our next proof is made, if there is one.
 fn responder_judged(
     session: &mut Session<'_>,
     payloads: Arc<Payloads>,
@@ -247,7 +246,7 @@ fn responder_judged(
     let Some(connection) = session.env.loaded.connections.get(&session.sa.connection) else {
         return reject(session, "the connection was unloaded meanwhile".into());
     };
-    // What the connection was while that was computed says nothing of whom it trusts now.
+    // The connection was judged as it was; it may trust others now.
     if connection != judged_by {
         return judge_responder(session, connection, payloads);
     }
@@ -278,7 +277,7 @@ fn responder_judged(
     }
 }
 
-/// The responder is who it says, by this round.
+/// The responder is authentic in this round.
 fn responder_proven(session: &mut Session<'_>, sent: &AuthSent, proven: Proven, responder: Responder) {
     let Proven { mut line, anchor } = proven;
     let is_first = session.sa.remote_id.is_none();
@@ -296,7 +295,7 @@ fn responder_proven(session: &mut Session<'_>, sent: &AuthSent, proven: Proven, 
     }
 }
 
-/// What proves who else we are, where there is a round of ours left.
+/// The prover of our next round, if there is one.
 fn next_prover(
     session: &Session<'_>,
     connection: &Connection,
@@ -306,7 +305,7 @@ fn next_prover(
     let AuthRounds { sent, init_request, ours, .. } = &**rounds;
     let own = connection.local_round(*ours)?;
     let local = local_identity(own, session.sa.path);
-    // The peer of this round, if it is named, is the one that shares a key with us.
+    // The peer of this round, if it is named, shares a key with us.
     let named = connection.remote_round(*ours).and_then(RemoteAuth::name);
     let remote = named.or(responder).or(session.sa.remote_id.as_ref()).cloned();
     let covered = Covered {
@@ -317,8 +316,8 @@ fn next_prover(
     Some(Prover::new(session, connection, own, covered, local, remote))
 }
 
-/// Goes on with IKE_AUTH: by our next round, or, where we have none left, by nothing but the
-/// question for the peer's.
+/// Continues IKE_AUTH: with our next round or, if there is none, with an empty request for the
+/// peer's.
 fn send_round(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -341,8 +340,8 @@ fn send_round(
     session.request(ExchangeType::IkeAuth, RequestKind::Auth, payloads)
 }
 
-/// What it takes to know who answered. The error is for the log: it says what was found and what
-/// was expected.
+/// The claim of the responder. The error is for the log: it gives what was found and what was
+/// expected.
 fn claim_of_responder(
     session: &Session<'_>,
     connection: &Arc<Connection>,
@@ -363,7 +362,7 @@ fn claim_of_responder(
     rounds::as_announced(connection, round, &identity, payloads)?;
     let local = session.sa.local_id.clone().ok_or("we have not said who we are")?;
     let keys = session.sa.keys.as_ref().ok_or("the IKE SA has no keys")?;
-    // With the first round it is decided for all.
+    // The first round decides it for all.
     let offered = sent.ppk.as_ref().filter(|_| round == 0);
     let ppk = offered.filter(|_| payloads.notify(NotifyType::PpkIdentity).is_some());
     if ppk.is_none() && offered.is_some_and(|ppk| !ppk.optional) {
@@ -383,8 +382,8 @@ fn claim_of_responder(
     Ok((check, Responder { uses_ppk: ppk.is_some(), identity }))
 }
 
-/// The peer is not who it should be: tells it (RFC 7296 §2.21.2), and lets the SA go with the
-/// answer.
+/// The peer is not the expected one: sends it the error (RFC 7296 §2.21.2), and ends the SA with
+/// the answer.
 fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
     let reason = Reason::Refused(why);
     session.sa.outgoing.pending = None;
@@ -397,8 +396,8 @@ fn reject(session: &mut Session<'_>, why: String) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The Child SA that came with IKE_AUTH, or why none did. Without it the IKE SA stays (RFC 7296
-/// §1.2), for a while.
+/// The Child SA of IKE_AUTH, or why there is none. Without it the IKE SA stays for a while (RFC
+/// 7296 §1.2).
 fn first_child(
     session: &mut Session<'_>,
     connection: &Arc<Connection>,
@@ -429,7 +428,7 @@ fn first_child(
             session.env.initiation_failed(session.now, &connection.name, session.sa.id, name, reason);
         }
     }
-    // An address comes in IKE_AUTH or never: without it the IKE SA is of no use.
+    // An address comes in IKE_AUTH or never: without it the IKE SA is useless.
     if failed && !connection.vips.is_empty() && session.sa.virtual_ips.local.is_empty() {
         let deadline = session.now.plus(session.env.config.delete_timeout);
         return session.delete_ike(Reason::Refused("it has no virtual address".into()), deadline);
@@ -437,7 +436,7 @@ fn first_child(
     if failed && session.sa.reauth.is_some() {
         // The old one has its Child SAs, and stays.
         let deadline = session.now.plus(session.env.config.delete_timeout);
-        let reason = Reason::Refused("it was to take the place of another, and has no CHILD_SA".into());
+        let reason = Reason::Refused("it should replace another, and has no CHILD_SA".into());
         return session.delete_ike(reason, deadline);
     }
     reauth::ask_other_children(session);

@@ -1,5 +1,5 @@
-//! The responder's side of IKE_AUTH behind the first round (RFC 4739): until the last one is right
-//! the IKE SA is half open, and nothing that the initiator asks for has any effect.
+//! The responder's side of IKE_AUTH after the first round (RFC 4739): until the last round succeeds
+//! the IKE SA is half-open, and no request of the initiator has any effect.
 
 use crate::config::{Connection, Identity};
 use crate::environment::report::ORDINARY;
@@ -21,18 +21,18 @@ use crate::sa::{HalfProven, Phase};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// What an initiator says of itself in a round.
+/// The initiator's claim in a round.
 struct Begun<'a> {
     id: &'a IdPayload,
     identity: Identity,
     auth: &'a AuthPayload,
-    /// Another round follows.
+    /// True if another round follows.
     follows: bool,
 }
 
 impl<'a> Begun<'a> {
-    /// `None`: it has nothing more to prove, and waits for us. Whatever else the message holds has
-    /// no place in it, and is passed over.
+    /// `None`: it has nothing more to prove, and waits for us. Any other contents of the message
+    /// are ignored.
     fn read(proven: &HalfProven, payloads: &'a Payloads) -> Result<Option<Self>, Refusal> {
         let follows = rounds::follows(payloads);
         match (proven.follows, payloads.id_initiator(), payloads.auth()) {
@@ -55,8 +55,7 @@ impl<'a> Begun<'a> {
     }
 }
 
-/// Says what we have to say in this round, and waits for the next; `more`: we have more to
-/// prove.
+/// Sends our proof of this round, and waits for the next; `more`: we have more to prove.
 pub(super) fn await_round(
     session: &mut Session<'_>,
     request: &Request,
@@ -73,7 +72,7 @@ pub(super) fn await_round(
     session.respond(request, said)
 }
 
-/// A request of IKE_AUTH behind the first.
+/// A request of IKE_AUTH after the first.
 pub(super) fn judge_round(
     session: &mut Session<'_>,
     request: &Request,
@@ -97,7 +96,7 @@ fn round_judged(
 ) -> Result<(), Reason> {
     let Phase::HalfProven(proven) = session.sa.phase.clone() else { return Ok(()) };
     match judged {
-        // What a connection was while that was computed opens nothing by what it is now.
+        // The connection was judged as it was; it must open nothing as it is now.
         Ok(authenticated) if !session.env.loaded.are_current(&authenticated.candidates.connections) => {
             judge_round(session, request, payloads)
         }
@@ -109,13 +108,13 @@ fn round_judged(
     }
 }
 
-/// The connections that are still in question, if they are what they were when their rounds so
-/// far were judged.
+/// The connections that are still possible, if they are unchanged since their rounds so far were
+/// judged.
 fn standing(session: &Session<'_>, request: &Request, proven: &HalfProven) -> Vec<Arc<Connection>> {
     let is_standing = |connection: &Arc<Connection>| {
         let theirs = connection.remote_rounds().zip(&proven.theirs);
         let ours = connection.local_rounds().zip(&proven.ours);
-        // As many are left as had been announced.
+        // As many rounds are left as were announced.
         connection.remote_round(proven.theirs.len()).is_some() == proven.follows
             && connection.remote_rounds().count() >= proven.theirs.len()
             && connection.local_rounds().count() >= proven.ours.len()
@@ -136,7 +135,7 @@ fn standing(session: &Session<'_>, request: &Request, proven: &HalfProven) -> Ve
         .collect()
 }
 
-/// Finds how this round may be right.
+/// Finds the ways in which this round may succeed.
 fn tries_of_round(
     session: &Session<'_>,
     request: &Request,
@@ -189,8 +188,8 @@ fn tries_of_round(
     Ok(Tries { list, nobody, judge: verify::judge(session, payloads), keys: keys.ike.clone() })
 }
 
-/// Connections whose next rounds are alike on both sides stand together; those that the
-/// initiator's identity fits best stand first.
+/// Groups connections whose next rounds are equal on both sides; those that best match the
+/// initiator's identity come first.
 fn groups(
     session: &Session<'_>,
     proven: &HalfProven,
@@ -236,7 +235,7 @@ fn groups(
     found
 }
 
-/// What we have to say of ourselves in this round, if we have.
+/// The prover of our round, if we have one.
 fn prover_of_round(
     session: &Session<'_>,
     connection: &Connection,
@@ -254,7 +253,7 @@ fn prover_of_round(
     Some(Prover { asked: Asked::by(&proven.request), ..prover })
 }
 
-/// The round is right. `proven` tells already whether the initiator has another to come.
+/// The round has succeeded. `proven` already says whether the initiator has another one.
 fn accept_round(
     session: &mut Session<'_>,
     request: &Request,

@@ -1,4 +1,4 @@
-//! IKE_AUTH (RFC 7296 §1.2): who the sides are, and the first Child SA.
+//! IKE_AUTH (RFC 7296 §1.2): authentication of both sides, and the first Child SA.
 
 mod choose;
 mod form;
@@ -23,7 +23,7 @@ use crate::exchange::session::Session;
 use crate::output::{Event, Path};
 use crate::sa::{Phase, Times, draw_reauth};
 
-/// Who we are in a round: as configured or by what we sign with, and without either our address.
+/// Our identity in a round: as configured, or that of our certificate or key, or else our address.
 pub(crate) fn local_identity(local: &LocalAuth, path: Path) -> Identity {
     local.identity().unwrap_or(Identity::Addr(path.local.ip()))
 }

@@ -1,4 +1,4 @@
-//! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): which one, and how to go on without.
+//! Post-quantum pre-shared keys in IKE_AUTH (RFC 8784 §3): selecting one, and going on without.
 
 use crate::config::{Connection, Identity, SharedSecret};
 use crate::exchange::session::Session;
@@ -10,18 +10,19 @@ use crate::suite::IkeKeys;
 /// PPK_ID_FIXED: the rest is a name that both sides have configured (RFC 8784 §5.1).
 const FIXED: u8 = 2;
 
-/// What the initiator's PPK, or the want of one, means for its proof.
+/// The effect of the initiator's PPK, or of its absence, on its proof.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PeerPpk {
     /// Our keys with the PPK, if one is used.
     pub(super) keys: Option<IkeKeys>,
-    /// AUTH without a PPK, where one was meant to be used.
+    /// AUTH without a PPK, if one was meant to be used.
     pub(super) auth: Option<AuthPayload>,
     /// For the log.
     pub(super) line: Option<String>,
 }
 
-/// The PPK that an initiator names, once the responder has some, and whether it goes without.
+/// The PPK that an initiator names, once the responder supports PPKs, and whether the responder may
+/// go without.
 pub(super) fn own(
     session: &Session<'_>,
     connection: &Connection,
@@ -31,13 +32,13 @@ pub(super) fn own(
         return Ok(None);
     }
     let refuse = |text: &str| Reason::Refused(text.to_owned());
-    let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was taken away meanwhile"))?;
+    let id = connection.ppk.id.clone().ok_or_else(|| refuse("ppk_id was removed meanwhile"))?;
     let secret = session.env.loaded.secrets.ppk(IdPayload::from(&id).data());
     let secret = secret.ok_or_else(|| refuse("the PPK was unloaded meanwhile"))?;
     Ok(Some((id, secret.clone(), !connection.ppk.required)))
 }
 
-/// Why a tunnel has no PPK although the connection names one. IKE_SA_INIT has shown it: for the
+/// Why a tunnel has no PPK although the connection names one, as IKE_SA_INIT has shown: for the
 /// log.
 pub(super) fn lack(session: &Session<'_>, connection: &Connection) -> Option<String> {
     let id = connection.ppk.id.as_ref().filter(|_| !session.sa.extensions.ppk)?;
@@ -49,7 +50,7 @@ pub(super) fn lack(session: &Session<'_>, connection: &Connection) -> Option<Str
     Some(format!("going on without PPK '{id}': {why}"))
 }
 
-/// What a responder makes of the initiator's PPK on that connection. The error is for the log.
+/// The effect of the initiator's PPK on this connection. The error is for the log.
 pub(super) fn of_peer(
     session: &Session<'_>,
     connection: &Connection,
@@ -58,7 +59,7 @@ pub(super) fn of_peer(
 ) -> Result<PeerPpk, String> {
     let policy = &connection.ppk;
     if !session.sa.extensions.ppk {
-        let missing = || "a PPK is required, but the peer and we have not agreed to use one".to_owned();
+        let missing = || "a PPK is required, but none was negotiated".to_owned();
         let line = lack(session, connection);
         return if policy.required { Err(missing()) } else { Ok(PeerPpk { line, ..PeerPpk::default() }) };
     }
@@ -85,8 +86,7 @@ pub(super) fn of_peer(
     }
 }
 
-/// What an initiator says of its PPK beside AUTH; `without` is AUTH without the PPK, where that
-/// will do.
+/// The initiator's notifies about its PPK; `without` is AUTH without the PPK, if that is allowed.
 pub(super) fn notifies(ppk: &OfferedPpk, without: Option<AuthPayload>) -> Vec<Payload> {
     let id = [&[FIXED], IdPayload::from(&ppk.id).data()].concat();
     let mut notifies = vec![Notify::new(NotifyType::PpkIdentity, id)];
@@ -94,7 +94,7 @@ pub(super) fn notifies(ppk: &OfferedPpk, without: Option<AuthPayload>) -> Vec<Pa
     notifies.into_iter().map(Payload::Notify).collect()
 }
 
-/// A line for the log.
+/// The log line about a used PPK.
 pub(super) fn used(id: &Identity) -> String {
     format!("using PPK for PPK_ID '{id}'")
 }

@@ -1,4 +1,4 @@
-//! Our side of authentication: AUTH, and the certificates that go with it.
+//! Our side of authentication: AUTH and its certificates.
 
 use crate::cert::{Credentials, Hashes, Own, Schemes, Shown};
 use crate::config::{AuthMethod, Connection, Identity, LocalAuth, RemoteAuth, SendCert, SharedSecret};
@@ -12,35 +12,35 @@ use crate::sa::Extensions;
 use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::sync::Arc;
 
-/// CAs that we name to a peer in IKE_AUTH.
+/// Bound on the CAs that we name to a peer in IKE_AUTH.
 const MAX_NAMED_CAS: usize = 50;
 
-/// All that the proof of who we are depends on, but for the keys.
+/// Everything that our proof depends on, except the keys.
 pub(super) struct Prover {
-    /// How.
+    /// The method and its credentials.
     pub(super) own: LocalAuth,
     pub(super) send_cert: SendCert,
     pub(super) credentials: Arc<Credentials>,
     pub(super) role: Role,
-    /// With what the peer can hash for signatures of ours.
+    /// Hash algorithms of the peer, for our signatures.
     pub(super) hashes: Hashes,
-    /// RSA with SHA-1 is allowed where the peer can do no better.
+    /// True if RSA with SHA-1 is allowed when the peer supports nothing better.
     pub(super) sha1: bool,
     /// Our IKE_SA_INIT message.
     pub(super) message: Vec<u8>,
     pub(super) peer_nonce: Nonce,
-    /// What both AUTH cover of IKE_INTERMEDIATE (RFC 9242 §3.3.2).
+    /// The part of IKE_INTERMEDIATE that both AUTH cover (RFC 9242 §3.3.2).
     pub(super) int_auth: Vec<u8>,
-    /// Who we are.
+    /// Our identity.
     pub(super) local: Identity,
-    /// Who the peer is, or should be, as far as is known: for the log.
+    /// The peer's identity, or the expected one, as far as it is known: for the log.
     pub(super) remote: Option<Identity>,
-    /// The key that we share with the peer, where we use one and there is one.
+    /// The key shared with the peer, if it is used and loaded.
     pub(super) secret: Option<SharedSecret>,
     pub(super) asked: Asked,
 }
 
-/// What AUTH covers beside who we are.
+/// What AUTH covers beside our identity.
 pub(super) struct Covered {
     /// Our IKE_SA_INIT message.
     pub(super) message: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Covered {
     pub(super) int_auth: Vec<u8>,
 }
 
-/// What the peer wants to see of ours.
+/// The credentials that the peer requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) certificate: bool,
@@ -58,7 +58,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// In its IKE_SA_INIT message.
+    /// As requested in its IKE_SA_INIT message.
     pub(super) fn in_init(extensions: &Extensions) -> Self {
         Self { certificate: extensions.asked_for_certificate, key: extensions.asked_for_key }
     }
@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-/// The proof of who we are.
+/// The proof of our identity.
 pub(super) struct Proof {
     pub(super) local: Identity,
     pub(super) id: IdPayload,
@@ -82,8 +82,8 @@ pub(super) struct Proof {
 }
 
 impl Prover {
-    /// One round of ours: with the key that is loaded for both sides, and for a peer that wants to
-    /// see what it has said in IKE_SA_INIT.
+    /// A prover of one of our rounds: with the loaded key of both sides, and with the credentials
+    /// that the peer requested in IKE_SA_INIT.
     pub(super) fn new(
         session: &Session<'_>,
         connection: &Connection,
@@ -116,7 +116,7 @@ impl Prover {
         self.own.method.is_pubkey()
     }
 
-    /// Proves who we are, in the way that the round says. `keys` bind our identity to AUTH.
+    /// Proves our identity by the round's method. `keys` bind it to AUTH.
     pub(super) fn prove(&self, keys: &IkeKeys) -> Result<Proof, Reason> {
         match self.own.method {
             AuthMethod::Psk => self.prove_by_key(keys),
@@ -147,8 +147,8 @@ impl Prover {
         let form = Form::choose(&key, allowed).map_err(|why| {
             Reason::Refused(format!("cannot sign with the {} key of '{local}': {why}", key.kind()))
         })?;
-        // Peers compare names octet by octet now and then: what the certificate says is right in
-        // any case.
+        // Some peers compare names octet by octet: the certificate's own octets are right in any
+        // case.
         let subject = match &shown {
             Shown::Chain(chain) => chain.first().map(|certificate| certificate.subject()),
             Shown::Key(_) => None,
@@ -178,12 +178,12 @@ impl Prover {
     }
 }
 
-/// What an initiator asks for, if the connection wants certificates or public keys.
+/// The certificate requests of an initiator, if the connection wants certificates or public keys.
 pub(super) fn certificates_of(session: &Session<'_>, connection: &Connection) -> Vec<Payload> {
     if !connection.send_certreq {
         return Vec::new();
     }
-    // Of all rounds: the request is made once.
+    // Of all rounds, because the request is sent once.
     let rounds = connection.remote_rounds();
     let with_cas = rounds.clone().filter(|remote| remote.takes_certificates());
     let cas =

@@ -19,19 +19,19 @@ use crate::output::Reason;
 use crate::sa::{Anchor, HalfOpen, HalfProven, Phase};
 use std::sync::Arc;
 
-/// An initiator that has proven all that it has to prove, as we have.
+/// An initiator whose rounds have all succeeded, as have ours.
 pub(super) struct Admitted<'a> {
-    /// The best first.
+    /// The possible connections, the best first.
     pub(super) connections: Vec<Arc<Connection>>,
     pub(super) half: &'a HalfOpen,
     /// The first request of IKE_AUTH.
     pub(super) asked: &'a Payloads,
-    /// Who we are.
+    /// Our identity.
     pub(super) local: Identity,
     pub(super) remote: Identity,
-    /// What vouches for it.
+    /// The peer's trust anchor.
     pub(super) anchor: Option<Anchor>,
-    /// What the answer says of us.
+    /// The payloads of the answer about us.
     pub(super) said: Vec<Payload>,
 }
 
@@ -72,7 +72,7 @@ fn initiator_judged(
 ) -> Result<(), Reason> {
     let Phase::HalfOpen(half) = session.sa.phase.clone() else { return Ok(()) };
     match judged {
-        // What a connection was while that was computed opens nothing by what it is now.
+        // The connection was judged as it was; it must open nothing as it is now.
         Ok(authenticated) if !session.env.loaded.are_current(&authenticated.candidates.connections) => {
             judge_initiator(session, request, payloads)
         }
@@ -81,7 +81,7 @@ fn initiator_judged(
     }
 }
 
-/// Finds how who asks may be authenticated.
+/// Finds the ways in which the initiator may be authenticated.
 fn tries(
     session: &Session<'_>,
     request: &Request,
@@ -132,7 +132,8 @@ fn tries(
             local: &candidates.local,
         };
         let check = verify::check(session, connection, 0, claim);
-        // A wrong key does not become right with another connection; the CA that one trusts may.
+        // A wrong shared key does not become right with another connection; a CA that another one
+        // trusts may.
         let is_last = !connection.remote.method.is_pubkey();
         list.extend(try_for(session, half, payloads, candidates, ppk, check, int_auth.clone()).map(Ok));
         if is_last {
@@ -147,7 +148,7 @@ fn tries(
     Ok(Tries { list, nobody, judge: verify::judge(session, payloads), keys: keys.ike.clone() })
 }
 
-/// Adds what we would say to an initiator that proves to be one of these.
+/// Adds our answer to an initiator of these connections.
 fn try_for(
     session: &Session<'_>,
     half: &HalfOpen,
@@ -163,14 +164,14 @@ fn try_for(
         Covered { message: half.init_response.clone(), peer_nonce: half.nonces.initiator.clone(), int_auth };
     let prover = Prover::new(session, first, &first.local, covered, local.clone(), Some(remote.clone()));
     let prover = Prover { asked: Asked::by(payloads), ..prover };
-    // Where more has to be proven yet, it is seen at the end who serves the peer.
+    // If there are more rounds, it is decided at the end who serves the peer.
     let is_last = !connections.iter().any(|connection| connection.has_rounds());
     let connections = if is_last { configuration::serving(connections, payloads) } else { connections };
     let candidates = Candidates { local, remote, connections };
     Some(Try { candidates, ppk, check: Some(check), prover: Some(prover) })
 }
 
-/// The initiator is who it says. Goes on with the next round, if there is one.
+/// The initiator is authentic. Continues with the next round, if there is one.
 fn accept_initiator(
     session: &mut Session<'_>,
     request: &Request,
@@ -183,7 +184,7 @@ fn accept_initiator(
         session.log(ORDINARY, proven.line);
         proven.anchor
     });
-    // A tunnel that was meant to have a PPK and has none must not look like any other.
+    // A tunnel without its intended PPK must stand out.
     let level = if ppk.keys.is_some() { ORDINARY } else { IMPORTANT };
     ppk.line.into_iter().for_each(|line| session.log(level, line));
     if let (Some(mixed), Some(keys)) = (ppk.keys, &mut session.sa.keys) {
@@ -224,14 +225,14 @@ fn accept_initiator(
     later::await_round(session, request, proven, said, more)
 }
 
-/// What the answer says of us, and who we are by it; without a proof, as we were before.
+/// The payloads of the answer about us, and our identity; without a proof, the former one.
 pub(super) fn say_who_we_are(
     session: &mut Session<'_>,
     before: Identity,
     proof: Option<Result<Proof, Reason>>,
 ) -> Result<(Identity, Vec<Payload>), Refusal> {
     let Some(proof) = proof else { return Ok((before, Vec::new())) };
-    // Only we know that it is our own fault.
+    // Only we know that the error is our own.
     let Proof { local, id, certificates, auth, line } =
         proof.map_err(|reason| Refusal::authentication(reason.to_string()))?;
     session.log(ORDINARY, line);
@@ -241,7 +242,7 @@ pub(super) fn say_who_we_are(
     Ok((local, said))
 }
 
-/// The initiator is authenticated, and so are we: makes the child.
+/// Both sides are authenticated: makes the child.
 pub(super) fn admit_initiator(
     session: &mut Session<'_>,
     request: &Request,
@@ -282,8 +283,8 @@ pub(super) fn admit_initiator(
                     answer.extend(child::answer(session, connection, &half.nonces, asked));
                 }
                 childless::FirstChild::Nothing => childless::stays_alone(session),
-                // An error that concerns the child alone (RFC 7296 §1.2): beside a last round without
-                // AUTH another one would end the IKE SA.
+                // An error that concerns the child alone (RFC 7296 §1.2): beside a last round
+                // without AUTH another one would end the IKE SA.
                 childless::FirstChild::Refused(why) => {
                     answer.push(child::refuse(session, NotifyType::NoProposalChosen, why));
                 }
@@ -295,7 +296,7 @@ pub(super) fn admit_initiator(
     Ok(())
 }
 
-/// Who the initiator wants us to be, if it says so.
+/// The identity that the initiator expects of us, if it says so.
 pub(super) fn asked_identity(remote: &Identity, payloads: &Payloads) -> Result<Option<Identity>, Refusal> {
     let named = payloads.id_responder().map(|asked| {
         let kind = asked.kind();

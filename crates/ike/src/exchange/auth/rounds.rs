@@ -1,15 +1,15 @@
-//! What the two sides tell each other of several rounds of authentication (RFC 4739).
+//! Announcements of several rounds of authentication (RFC 4739).
 
 use crate::config::{Connection, Identity};
 use crate::message::{Notify, NotifyType, Payload, Payloads};
 use crate::sa::{AuthRounds, IkeSa, Phase};
 
-/// What an initiator has announced beside AUTH.
+/// The initiator's announcements beside AUTH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
-    /// It knows of several rounds.
+    /// It supports several rounds.
     pub(super) knows: bool,
-    /// It has another round of its own to come.
+    /// It has another round.
     pub(super) follows: bool,
 }
 
@@ -21,12 +21,12 @@ impl Announced {
         }
     }
 
-    /// Whether that is how IKE_AUTH of the connection begins.
+    /// True if IKE_AUTH of the connection begins this way.
     pub(super) fn begins(self, connection: &Connection) -> bool {
         self.follows != connection.rounds.remote.is_empty() && (self.knows || !connection.has_rounds())
     }
 
-    /// Why no connection begins so, although some would otherwise do.
+    /// Why no connection begins this way, although some would match otherwise.
     pub(super) fn misfit(self) -> &'static str {
         match self {
             Self { follows: true, .. } => "announces another authentication, which no connection asks for",
@@ -38,30 +38,29 @@ impl Announced {
     }
 }
 
-/// True if the sender has another round of its own to come.
+/// True if the sender has another round.
 pub(super) fn follows(payloads: &Payloads) -> bool {
     payloads.notify(NotifyType::AnotherAuthFollows).is_some()
 }
 
-/// What we announce beside AUTH.
+/// Our announcement beside AUTH.
 pub(super) fn another(more: bool) -> Option<Payload> {
     more.then(|| status(NotifyType::AnotherAuthFollows))
 }
 
-/// What we say that we know, on a connection with several rounds.
+/// Our announcement that we support rounds, on a connection with several.
 pub(crate) fn known(connection: &Connection) -> Option<Payload> {
     connection.has_rounds().then(|| status(NotifyType::MultipleAuthSupported))
 }
 
 impl AuthRounds {
-    /// True if both sides have proven all that the connection asks for, once this response has
-    /// come.
+    /// True if this response completes all rounds of both sides.
     pub(super) fn are_over(&self, connection: &Connection) -> bool {
         connection.local_round(self.ours).is_none() && connection.remote_round(self.theirs).is_none()
     }
 }
 
-/// How many rounds of the responder are right.
+/// Number of successful rounds of the responder.
 pub(super) fn proven_by_responder(sa: &IkeSa) -> usize {
     match &sa.phase {
         Phase::AuthRounds(rounds) => rounds.theirs,
@@ -74,8 +73,8 @@ pub(super) fn is_awaited(sa: &IkeSa, connection: &Connection) -> bool {
     connection.remote_round(proven_by_responder(sa)).is_some()
 }
 
-/// The error in a response to IKE_AUTH that ends it. What concerns the Child SA alone comes beside
-/// the last round, and does not (RFC 7296 §1.2).
+/// The error in an IKE_AUTH response that ends it. An error about only the Child SA comes with the
+/// last round, and does not (RFC 7296 §1.2).
 pub(super) fn refusal<'a>(sa: &IkeSa, connection: &Connection, payloads: &'a Payloads) -> Option<&'a Notify> {
     let error = payloads.error().filter(|_| payloads.auth().is_none())?;
     let is_over = match &sa.phase {
@@ -95,7 +94,7 @@ pub(super) fn refusal<'a>(sa: &IkeSa, connection: &Connection, payloads: &'a Pay
     (!is_over || !of_child).then_some(error)
 }
 
-/// The error is for the log: the responder proves something that it has not announced.
+/// Fails if the responder begins a round that it has not announced. The error is for the log.
 pub(super) fn nothing_begins(payloads: &Payloads) -> Result<(), String> {
     if payloads.id_responder().is_none() && payloads.auth().is_none() && !follows(payloads) {
         return Ok(());
@@ -103,7 +102,8 @@ pub(super) fn nothing_begins(payloads: &Payloads) -> Result<(), String> {
     Err("the peer begins an authentication that it has not announced".into())
 }
 
-/// The error is for the log: the responder has more to prove than the connection asks for, or less.
+/// Fails if the responder has more rounds than the connection asks for, or fewer. The error is for
+/// the log.
 pub(super) fn as_announced(
     connection: &Connection,
     round: usize,

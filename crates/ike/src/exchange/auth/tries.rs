@@ -1,5 +1,5 @@
-//! The ways in which an initiator may be authenticated, and what comes of them: apart from its IKE
-//! SA, for the work takes long.
+//! The ways in which an initiator may be authenticated, and their results: apart from its IKE SA,
+//! because the work takes long.
 
 use super::choose::Candidates;
 use super::ppk::PeerPpk;
@@ -18,22 +18,22 @@ pub(super) struct Try {
     pub(super) prover: Option<Prover>,
 }
 
-/// All such ways, the best first; or why one was none.
+/// All such ways, the best first; or why there is none.
 pub(super) struct Tries {
     pub(super) list: Vec<Result<Try, String>>,
-    /// Why it fails if there is none.
+    /// The error if there is none.
     pub(super) nobody: String,
     pub(super) judge: Judge,
-    /// Ours without a PPK.
+    /// Our keys without a PPK.
     pub(super) keys: IkeKeys,
 }
 
-/// An initiator that is who it says.
+/// An authentic initiator.
 pub(super) struct Authenticated {
     pub(super) candidates: Candidates,
     pub(super) ppk: PeerPpk,
     pub(super) proven: Option<Proven>,
-    /// Of who we are.
+    /// Our proof.
     pub(super) proof: Option<Result<Proof, Reason>>,
 }
 
@@ -47,7 +47,7 @@ impl Tries {
         self.list.iter().flatten().any(signs)
     }
 
-    /// The first that is right. Else the reason why the best was not, for the log.
+    /// The first way that succeeds; otherwise the reason why the best one did not, for the log.
     pub(super) fn judge(self) -> Result<Authenticated, String> {
         let Self { list, nobody, judge, keys } = self;
         let evidence = Evidence::default();

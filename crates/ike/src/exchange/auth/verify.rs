@@ -1,4 +1,4 @@
-//! The peer's side of authentication: whether AUTH is right, and who vouches for the key.
+//! The peer's side of authentication: verifying AUTH, and the trust in its key.
 
 use crate::cert::{
     Certificate, Credentials, Hash, Hashes, PublicKey, RawKey, Schemes, SignatureScheme, Spent, Trust,
@@ -13,10 +13,10 @@ use crate::suite::{IkeKeys, Role, SignedOctets};
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-/// Certificates that are read from one message.
+/// Bound on the certificates that are read from one message.
 const MAX_CERTIFICATES: usize = 8;
 
-/// What a peer claims.
+/// The claim of a peer.
 #[derive(Clone, Copy)]
 pub(super) struct AuthClaim<'a> {
     /// The keys that bind the peer's identity to AUTH.
@@ -25,59 +25,58 @@ pub(super) struct AuthClaim<'a> {
     pub(super) message: &'a [u8],
     /// Our nonce.
     pub(super) nonce: &'a Nonce,
-    /// What both AUTH cover of IKE_INTERMEDIATE (RFC 9242 §3.3.2).
+    /// The part of IKE_INTERMEDIATE that both AUTH cover (RFC 9242 §3.3.2).
     pub(super) int_auth: &'a [u8],
     pub(super) id: &'a crate::message::IdPayload,
     pub(super) identity: &'a Identity,
     pub(super) auth: &'a AuthPayload,
-    /// Who we are to the peer.
+    /// Our identity to the peer.
     pub(super) local: &'a Identity,
 }
 
-/// A claim that is true.
+/// A true claim.
 pub(super) struct Proven {
     /// For the log.
     pub(super) line: String,
-    /// What vouches for the peer, if it has a certificate.
+    /// The trust anchor, if the peer has a certificate.
     pub(super) anchor: Option<Anchor>,
 }
 
-/// How it turns out whether a claim is true: a line for the log, or, for the log too, what was
-/// found and what was expected.
+/// How a claim is decided. The results are for the log: a line, or what was found and expected.
 pub(super) enum Check {
-    /// It took no time.
+    /// Decided at once.
     Known(Result<String, String>),
-    /// There is a signature.
+    /// There is a signature to verify.
     Signature(Box<SignedClaim>),
 }
 
-/// A signature of a peer, and what is demanded of it.
+/// A signature of a peer, and the requirements for it.
 pub(super) struct SignedClaim {
     connection: Arc<Connection>,
-    /// Which of the peer's rounds it is.
+    /// Number of the peer's round.
     round: usize,
     identity: Identity,
     auth: AuthPayload,
-    /// What was signed.
+    /// The signed octets.
     octets: Vec<u8>,
-    /// The schemes that are allowed, and the hashes of certificates.
+    /// The allowed schemes, and hashes of certificates.
     schemes: Schemes,
     chain: Hashes,
     /// RSA with SHA-1 is allowed (RFC 7296 §3.8).
     sha1: bool,
-    /// The CAs that the connection trusts.
+    /// The CAs trusted by the connection.
     anchors: Vec<Certificate>,
 }
 
-/// What signatures are judged by: the message that they came with, and what was loaded then.
+/// The material for verifying signatures: their message, and what was loaded then.
 pub(super) struct Judge {
     now: UnixTime,
     payloads: Arc<Payloads>,
     credentials: Arc<Credentials>,
 }
 
-/// What of a claim is the same whichever connection is tried: worked out once for a message, and
-/// limited once, or a peer could have it done as often as there are connections.
+/// The evidence for a claim that all connections share: worked out and bounded once for a message.
+/// Otherwise a peer could have it done as often as there are connections.
 #[derive(Default)]
 pub(super) struct Evidence {
     certificates: OnceCell<Result<Vec<Certificate>, String>>,
@@ -87,7 +86,7 @@ pub(super) struct Evidence {
     spent: Spent,
 }
 
-/// Whether AUTH was made with a key. A connection with a PPK has other octets to be signed than one
+/// Whether AUTH was made with a key. A connection with a PPK has other octets to sign than one
 /// without, and may have another AUTH (RFC 8784 §3).
 struct Verified {
     key: PublicKey,
@@ -113,8 +112,8 @@ impl Evidence {
         })
     }
 
-    /// The same for one of many keys, which are only tried until as many signatures have been
-    /// checked as a message may ask for.
+    /// The same for one of many keys, which are tried until the message's bound on signatures is
+    /// used up.
     fn is_signed_by_one_of_many(
         &self,
         key: &PublicKey,
@@ -131,8 +130,7 @@ impl Evidence {
     }
 }
 
-/// What it takes to know whether the peer is who it says, in the way that the connection
-/// demands of that round.
+/// Prepares the check of the peer's claim, as the connection demands it in that round.
 pub(super) fn check(
     session: &Session<'_>,
     connection: &Arc<Connection>,
@@ -188,7 +186,7 @@ fn verify_key(session: &Session<'_>, claim: AuthClaim<'_>) -> Result<(), String>
     }
 }
 
-/// What the signatures of a message are judged by.
+/// The material for verifying the signatures of a message.
 pub(super) fn judge(session: &Session<'_>, payloads: &Arc<Payloads>) -> Judge {
     Judge {
         now: session.env.loaded.unix_time(session.now),
@@ -203,7 +201,7 @@ impl Check {
         matches!(self, Self::Signature(_))
     }
 
-    /// How it turns out.
+    /// Decides the claim.
     pub(super) fn decide(self, judge: &Judge, evidence: &Evidence) -> Result<Proven, String> {
         match self {
             Self::Known(verdict) => verdict.map(|line| Proven { line, anchor: None }),
@@ -264,10 +262,10 @@ impl Judge {
             eku: remote.eku,
             hashes: chain.with(Hash::Identity),
         };
-        // Before the chain, or connections for single peers of a CA would use up what may be spent
-        // on it.
+        // Checked before the chain: otherwise connections for single peers of a CA would use up the
+        // bound on signatures.
         if !remote.certs.is_empty() && !remote.certs.contains(&end) {
-            return Err(format!("certificate '{}' is none that the connection allows", end.subject()));
+            return Err(format!("certificate '{}' is not allowed by the connection", end.subject()));
         }
         let anchor = trust.verify_within(&end, &evidence.spent).map_err(|error| error.to_string())?;
         let line = format!(
@@ -278,8 +276,8 @@ impl Judge {
         Ok(Proven { line, anchor: Some(Anchor::of(&anchor)) })
     }
 
-    /// Whether one of the public keys that the connection names has signed. Whoever configured the
-    /// key vouches for it; what certificates the peer sends does not matter.
+    /// Whether one of the public keys that the connection names has signed. The configuration
+    /// vouches for the key, so certificates that the peer sends do not matter.
     fn verify_by_key(
         &self,
         signed: &SignedClaim,
@@ -293,14 +291,14 @@ impl Judge {
         let mut allowed = remote.pubkeys.iter().filter(is_sent).peekable();
         if let (Some(sent), None) = (sent, allowed.peek()) {
             return Err(format!(
-                "{identity} has sent public key {sent}, which is none that the connection allows"
+                "{identity} has sent public key {sent}, which is not allowed by the connection"
             ));
         }
-        // Without remote.id the key is all that says who the peer is.
+        // Without `remote.id` only the key identifies the peer.
         let mut named = allowed.filter(|key| remote.id.is_some() || key.confirms(identity)).peekable();
         if named.peek().is_none() {
             return Err(format!(
-                "no public key that the connection allows has the name {identity}; expected remote.id, or the KEY_ID \
+                "no public key allowed by the connection has the name {identity}; expected remote.id, or the KEY_ID \
                  of a key"
             ));
         }
@@ -312,11 +310,11 @@ impl Judge {
                 return Ok(Proven { line, anchor: None });
             }
         }
-        Err(format!("AUTH of {identity} was not made with a public key that the connection allows"))
+        Err(format!("AUTH of {identity} was not made with a public key allowed by the connection"))
     }
 
-    /// The certificate whose key has signed: what the peer sent, or, if it sent none, one of its
-    /// that is loaded.
+    /// The certificate whose key has signed: the one that the peer sent or, if it sent none, a
+    /// loaded one of the peer.
     fn end_certificate(
         &self,
         remote: &RemoteAuth,
@@ -331,7 +329,9 @@ impl Judge {
         let loaded = remote.certs.iter().chain(self.credentials.certificates());
         let mut loaded = loaded.filter(|certificate| certificate.confirms(identity)).peekable();
         if loaded.peek().is_none() {
-            return Err(format!("{identity} has sent no certificate, and none of its is loaded"));
+            return Err(format!(
+                "{identity} has sent no certificate, and no certificate of that peer is loaded"
+            ));
         }
         let found = loaded.find(|certificate| signed_by(certificate));
         found
@@ -339,8 +339,7 @@ impl Judge {
             .ok_or_else(|| format!("AUTH of {identity} was not made with a key of its loaded certificates"))
     }
 
-    /// Loaded certificates that need no CA, if such a one is in question. Where a connection names
-    /// CAs they do not count.
+    /// Loaded certificates that need no CA. If a connection names CAs, they do not count.
     fn pinned<'a>(&'a self, remote: &'a RemoteAuth, end: &Certificate) -> Vec<&'a Certificate> {
         if !end.is_self_issued() || !remote.cacerts.is_empty() || remote.ca_id.is_some() {
             return Vec::new();
@@ -382,7 +381,7 @@ impl<'a> Signature<'a> {
         }
     }
 
-    /// False if no key of that kind makes such a signature.
+    /// False if no key of this kind can make such a signature.
     fn may_be_by(&self, key: &PublicKey) -> bool {
         match self.form {
             Form::Digital(scheme) | Form::Fixed(scheme) => key.may_sign_by(scheme),
@@ -419,7 +418,7 @@ fn raw_key(payloads: &Payloads) -> Result<Option<RawKey>, String> {
     RawKey::from_der(&first.data).map(Some).map_err(|error| format!("public key of the peer: {error}"))
 }
 
-/// Whose AUTH the peer's is.
+/// The peer's role, which determines whose AUTH it is.
 fn peer_of(sa: &IkeSa) -> Role {
     match sa.role {
         Role::Initiator => Role::Responder,

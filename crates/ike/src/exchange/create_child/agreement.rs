@@ -1,6 +1,6 @@
-//! The key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE are computed like those of the first
-//! exchanges: wherever the host likes. A message with a KE payload waits for that, and is judged as
-//! if it had come when the result is there: much may have changed meanwhile.
+//! Key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE are computed like those of the first
+//! exchanges, as jobs. A message with a KE payload waits for its job, and is judged as if it had
+//! come when the result is there: much may have changed meanwhile.
 
 use crate::config::{Connection, KeyExchange};
 use crate::exchange::create_child::answer_creation;
@@ -16,23 +16,23 @@ use crate::message::{ExchangeType, Header, KePayload, NotifyType, Payloads};
 use crate::output::Reason;
 use crate::suite::{KeDraw, Secret, SuiteError};
 
-/// Our part of the key exchange of a request: what we answer, and the secret.
+/// Our part of the key exchange of a request: the answer's payload, and the secret.
 pub(super) type Exchanged = Result<(KePayload, Secret), SuiteError>;
 
-/// An answer of the peer, and the secret that its KE payload has led to.
+/// An answer of the peer, and the secret from its KE payload.
 pub(super) struct KeyedAnswer<'a> {
     pub(super) payloads: &'a Payloads,
-    /// `None` where there was no key exchange.
+    /// `None` if there was no key exchange.
     pub(super) shared: Option<Result<Secret, SuiteError>>,
 }
 
-/// What is to be computed for a request.
+/// The computation for a request.
 struct Computation {
     draw: KeDraw,
     theirs: KePayload,
 }
 
-/// A request of the peer, which may be the first of a series or one of the others.
+/// A request of the peer, which may be the first or a later one of a series.
 pub(crate) fn handle_request(
     session: &mut Session<'_>,
     request: &Request,
@@ -40,7 +40,7 @@ pub(crate) fn handle_request(
 ) -> Result<(), Reason> {
     let is_first = request.exchange != ExchangeType::IkeFollowupKe;
     if is_first && takes_too_many(session) {
-        let why = "the peer makes SAs faster than they are let go";
+        let why = "the peer creates SAs faster than they are deleted";
         let refusal = Err(NoChild::new(NotifyType::TemporaryFailure, why));
         return answer_creation(session, request, refusal);
     }
@@ -50,7 +50,7 @@ pub(crate) fn handle_request(
     let request = *request;
     let work = move || draw.respond(&theirs);
     session.compute(false, work, move |session, exchanged| {
-        // A synchronization of counters may have passed over the request (RFC 6311 §5.1).
+        // A synchronisation of counters may have skipped the request (RFC 6311 §5.1).
         if session.sa.incoming.expected != request.id {
             return Ok(());
         }
@@ -59,8 +59,7 @@ pub(crate) fn handle_request(
     Ok(())
 }
 
-/// The key exchange that a request wants, if we may come to agree to it: nobody computes what
-/// is refused anyway.
+/// The key exchange of a request, if we may agree to it: refused ones are not computed.
 fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Payloads) -> Option<Computation> {
     let theirs = payloads.ke()?;
     let method = KeyExchange::from_wire(theirs.method)?;
@@ -75,7 +74,7 @@ fn exchange_asked(session: &mut Session<'_>, request: &Request, payloads: &Paylo
         .then(|| Computation { draw: KeDraw::new(method, session.env.entropy()), theirs: theirs.clone() })
 }
 
-/// The answer to our request.
+/// The response to our request.
 pub(crate) fn handle_response(
     session: &mut Session<'_>,
     header: Header,
@@ -105,7 +104,7 @@ fn creation_answered(
     judge_answer(session, KeyedAnswer { payloads, shared })
 }
 
-/// True if a proposal of the connection has that key exchange, for IKE SAs or for Child SAs.
+/// True if a proposal of the connection has this key exchange, for IKE SAs or for Child SAs.
 fn is_configured(connection: &Connection, ike: bool, method: KeyExchange) -> bool {
     if ike {
         return connection.proposals.iter().any(|proposal| proposal.ke.contains(&method));

@@ -1,6 +1,6 @@
-//! Child SAs whose configuration has changed. A rekeyed SA carries what the old one does (RFC 7296
-//! §2.9.2), and strongSwan rekeys by the configuration of before: so the new one is a further Child
-//! SA for the peer, and the old one goes as soon as it is there.
+//! Replacing Child SAs whose configuration has changed. A rekeyed SA has the old one's traffic (RFC
+//! 7296 §2.9.2), and strongSwan rekeys by the old configuration. So the new one is an additional
+//! Child SA for the peer, and the old one is deleted as soon as it exists.
 
 use crate::config::{Child, IkeChange, TsSpec};
 use crate::environment::report::{FAILURE, ORDINARY};
@@ -14,7 +14,7 @@ use crate::output::{ChildSaId, Reason};
 use crate::sa::{ChildSa, Creating, Outdated, OutdatedIke, Rival, RivalSa, lowest};
 use crate::suite::Nonces;
 
-/// Asks for a Child SA by the configuration as it is now. False: there is nothing to ask.
+/// Requests a Child SA by the new configuration. Returns false if there is nothing to request.
 pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Result<bool, Reason> {
     let Some(child) = session.sa.child(id).filter(|child| child.is_installed() && child.outdated.is_some())
     else {
@@ -24,7 +24,7 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
     let there = up_to_date(session, child).map(|new| (new.id, new.is_proven()));
     let awaited = session.sa.followup.as_ref().map(|followup| &followup.sa);
     if awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
-        // The peer is at it, or will have the child moved.
+        // The peer is making it, or will have the child moved.
         replace_later(session, id);
         return Ok(false);
     }
@@ -33,7 +33,7 @@ pub(crate) fn ask_replacement(session: &mut Session<'_>, id: ChildSaId) -> Resul
             replace::displace(session, id, new);
             return Ok(false);
         }
-        // The peer has made it, and may not know yet that it has.
+        // The peer has made it, and may not know yet that it is the replacement.
         Some((_, false)) => {
             replace_later(session, id);
             return Ok(false);
@@ -56,7 +56,7 @@ fn replace_later(session: &mut Session<'_>, id: ChildSaId) {
     }
 }
 
-/// There is none by the new configuration: tried again for a while.
+/// There is no Child SA by the new configuration: it is tried again for a while.
 pub(super) fn replacement_failed(session: &mut Session<'_>, id: ChildSaId, why: &str) {
     let retry = session.now.plus(session.env.config.start_retry);
     let Some(child) = session.sa.child(id).filter(|child| child.is_installed()) else { return };
@@ -68,20 +68,20 @@ pub(super) fn replacement_failed(session: &mut Session<'_>, id: ChildSaId, why: 
     let again = child.outdated.as_mut().is_some_and(|outdated| outdated.failed(retry));
     session.env.effects.stats.failed += 1;
     let then = match (missed, again) {
-        (true, _) => "what is left of it goes, and it is begun anew",
-        (false, true) => "it stays for now, and another is asked for again",
+        (true, _) => "the old one is removed, and a new one is initiated",
+        (false, true) => "it stays for now, and the request is repeated",
         (false, false) => "it stays until its time is over",
     };
-    let line = format!("CHILD_SA {name}{{{}}} cannot be made as it is configured now: {why}; {then}", id.0);
+    let line = format!("no CHILD_SA {name}{{{}}} by the new configuration: {why}; {then}", id.0);
     session.log(FAILURE, line);
     if missed {
-        // The peer would go on sending into what we do not have any more, and nothing would bring
-        // the child back.
+        // The peer would continue to send into a deleted SA, and nothing would bring the child
+        // back.
         initiator::make_anew(session, id, name);
     }
 }
 
-/// The peer has no time for it now, which says nothing about the change.
+/// The peer is busy, which says nothing about the change.
 pub(super) fn replacement_put_off(session: &mut Session<'_>, id: ChildSaId, why: &str) {
     if session.sa.child(id).is_some_and(ChildSa::is_missed) {
         return replacement_failed(session, id, why);
@@ -90,7 +90,7 @@ pub(super) fn replacement_put_off(session: &mut Session<'_>, id: ChildSaId, why:
     replace_later(session, id);
 }
 
-/// The peer makes no further Child SA on the IKE SA (RFC 7296 §1.3): it may on another.
+/// The peer makes no further Child SA on this IKE SA (RFC 7296 §1.3): it may on another.
 pub(super) fn no_room_for_replacement(session: &mut Session<'_>, id: ChildSaId, why: &str) {
     let anew = |outdated: &OutdatedIke| outdated.change == IkeChange::Reauthenticate;
     if session.sa.outdated.as_deref().is_some_and(anew) {
@@ -101,7 +101,8 @@ pub(super) fn no_room_for_replacement(session: &mut Session<'_>, id: ChildSaId, 
     change::outdate_ike(session, now, IkeChange::Reauthenticate);
 }
 
-/// A new Child SA is there by our doing, perhaps in the place of another: is it what is configured?
+/// We have made a new Child SA, perhaps as a replacement: checks whether it matches the
+/// configuration.
 pub(super) fn pass_on_outdated(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -115,8 +116,8 @@ pub(super) fn pass_on_outdated(
     }
 }
 
-/// Where we and the peer have both made one by the new configuration, the peer's is one too many.
-/// It is not for the peer alone to delete it, which may have seen no connection between the two.
+/// If both sides have made one by the new configuration, the peer's is one too many. The peer may
+/// not see the connection between the two, so we delete it too.
 pub(super) fn displace_rival(session: &mut Session<'_>, creating: &Creating, new: ChildSaId) {
     let rival = creating.rival.as_ref().filter(|_| creating.anew).map(|rival| rival.sa);
     if let Some(RivalSa::Child(rival)) = rival {
@@ -124,7 +125,7 @@ pub(super) fn displace_rival(session: &mut Session<'_>, creating: &Creating, new
     }
 }
 
-/// A Child SA is not what is configured now, although it is new.
+/// A new Child SA does not match the configuration.
 pub(crate) fn note_outdated(session: &mut Session<'_>, new: ChildSaId) {
     let at = Some(session.now).filter(|_| !session.sa.is_outdated());
     if let Some(child) = session.sa.child_mut(new) {
@@ -132,13 +133,13 @@ pub(crate) fn note_outdated(session: &mut Session<'_>, new: ChildSaId) {
     }
 }
 
-/// The peer has made a child that we were to replace, or have asked it for in the place of another:
-/// as where both renew one, the exchange with the lowest nonce was for nothing.
+/// The peer has made a child that we were about to replace, or have requested as a replacement. As
+/// when both renew one, the exchange with the lowest nonce is void.
 pub(super) fn note_rival(session: &mut Session<'_>, new: ChildSaId, nonces: &Nonces) {
     let Some(child) = session.sa.child(new) else { return };
     let (name, old) =
         (child.name.clone(), session.sa.creating.as_ref().and_then(|creating| creating.renews()));
-    // Not where it is for another part.
+    // Not if it is for another part.
     let same = old
         .and_then(|old| session.sa.child(old))
         .is_none_or(|old| session.env.loaded.is_displaced_by(session.sa, old, &child.params));
@@ -147,14 +148,14 @@ pub(super) fn note_rival(session: &mut Session<'_>, new: ChildSaId, nonces: &Non
         let lowest: Nonce = lowest(nonces).clone();
         creating.rival = Some(Rival { lowest, sa: RivalSa::Child(new) });
     }
-    // A peer that does not delete what it has replaced leaves that to us.
+    // A peer that does not delete the SA that it has replaced leaves that to us.
     let at = Some(session.env.retry_at(session.now));
     for child in session.sa.children.iter_mut().filter(|child| child.name == name) {
         child.outdated.iter_mut().for_each(|outdated| outdated.at = at);
     }
 }
 
-/// The newest Child SA that is what is configured now, and has the place of that one.
+/// The newest Child SA that matches the configuration and has the place of this one.
 fn up_to_date<'a>(session: &'a Session<'_>, old: &ChildSa) -> Option<&'a ChildSa> {
     session.sa.children.iter().rfind(|child| {
         child.name == old.name
@@ -165,7 +166,7 @@ fn up_to_date<'a>(session: &'a Session<'_>, old: &ChildSa) -> Option<&'a ChildSa
 }
 
 /// A peer that has made several Child SAs of a child, each for a part, would answer any request for
-/// the whole with the same part: each is asked for by itself.
+/// the whole with the same part: each part is requested separately.
 pub(super) fn part_of(session: &Session<'_>, old: ChildSaId, mut whole: Child) -> Child {
     let Some(old) = session.sa.child(old) else { return whole };
     let own = Selectors::of(&old.params);
@@ -184,8 +185,8 @@ pub(super) fn part_of(session: &Session<'_>, old: ChildSaId, mut whole: Child) -
     whole
 }
 
-/// The new Child SA is there; what had its place goes. Unless the peer has given us another part
-/// than that one carries.
+/// The new Child SA exists, and the old one goes, unless the peer has given us another part than
+/// the old one's.
 pub(super) fn replace_by(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     let Some(params) = session.sa.child(new).map(|child| child.params.clone()) else { return };
     if session.env.stays_beside(session.sa, old, &params) {

@@ -1,5 +1,5 @@
-//! New keys for the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA, to which the children move, and
-//! the old one goes.
+//! Rekeying the IKE SA (RFC 7296 §1.3.2, §2.18): a new IKE SA to which the children move, and the
+//! end of the old one.
 
 use crate::alloc::Home;
 use crate::config::{Connection, IkeChange};
@@ -24,11 +24,11 @@ use crate::sa::{
 use crate::suite::{IkeKeys, IkeSpis, Nonces, Role, SuiteError, accept, offer, select};
 use std::sync::Arc;
 
-/// Asks for new keys of the IKE SA. False: that cannot be asked.
+/// Requests new keys of the IKE SA. Returns false if that is impossible now.
 pub(crate) fn ask_new_ike_keys(session: &mut Session<'_>) -> Result<bool, Reason> {
     session.sa.times.rekey = None;
     if session.sa.followup.is_some() {
-        // What the peer is making would not know where it belongs.
+        // The SA that the peer is making would not know to which IKE SA it belongs.
         initiator::try_later(session, Task::RekeyIke);
         return Ok(false);
     }
@@ -75,7 +75,7 @@ fn ask(session: &mut Session<'_>, creating: Creating, spi: IkeSpi) -> Result<(),
     session.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
 }
 
-/// The answer. `Err`: the IKE SA is gone.
+/// The response. `Err`: the IKE SA is gone.
 pub(super) fn handle_response(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -110,8 +110,8 @@ pub(super) fn handle_response(
     }
 }
 
-/// Both sides have new keys; if both renewed the IKE SA at once, the lowest nonce decides whose
-/// stay (RFC 7296 §2.8.2).
+/// Both sides have new keys. If both renewed the IKE SA at once, the lowest nonce decides which one
+/// stays (RFC 7296 §2.8.2).
 pub(super) fn agreed(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -127,13 +127,13 @@ pub(super) fn agreed(
     };
     let mut new = successor(session, Role::Initiator, keys, agreed.spis);
     if creating.outdated && new.outdated.is_none() {
-        // It is by what the connection was when we asked.
+        // It matches the connection as it was when we asked.
         change::outdate_ike(&mut session.env.session(session.now, &mut new), session.now, IkeChange::Rekey);
     }
     session.env.effects.count(session.sa, ExchangeCounter::IkeRekeyInit);
     let deadline = session.now.plus(session.env.config.delete_timeout);
     if session.sa.closing.is_some() {
-        // Too late: the old one is on its way out, and what was to be its successor with it.
+        // Too late: the old one is being deleted, and so is its successor.
         session.beside(&mut new).delete_ike(Reason::Rekeyed, deadline)?;
         session.env.put(new);
         if let Some(Rival { sa: RivalSa::Ike(rival), .. }) = creating.rival {
@@ -157,19 +157,17 @@ pub(super) fn agreed(
     session.delete_ike(Reason::Rekeyed, deadline)
 }
 
-/// Both sides have renewed the IKE SA, and what the peer makes of it counts. The peer deletes the
-/// old one.
+/// Both sides have renewed the IKE SA, and the peer's counts. The peer deletes the old one.
 pub(super) fn outdone(session: &mut Session<'_>, creating: &Creating) {
     session.log(ORDINARY, "the peer renews the IKE_SA too: its new one stays, ours goes");
     match creating.rival.as_ref().map(|rival| rival.sa) {
         Some(RivalSa::Ike(rival)) => yield_to(session, rival),
-        // Should the peer not go on, we do.
+        // If the peer does not continue, this side does.
         _ => initiator::try_later(session, Task::RekeyIke),
     }
 }
 
-/// The peer makes no new IKE SA. One that it has made itself at the same time is the one that
-/// counts.
+/// The peer makes no new IKE SA. One that it has made itself at the same time counts.
 pub(super) fn refused(session: &mut Session<'_>, creating: &Creating, why: &str) {
     match &creating.rival {
         Some(Rival { sa: RivalSa::Ike(rival), .. }) => yield_to(session, *rival),
@@ -177,7 +175,7 @@ pub(super) fn refused(session: &mut Session<'_>, creating: &Creating, why: &str)
     }
 }
 
-/// `outdated`: what failed is not what we would ask for now.
+/// `outdated`: the failed request was by an older configuration.
 fn rekey_failed(session: &mut Session<'_>, outdated: bool, why: &str) {
     session.env.effects.stats.failed += 1;
     session.log(
@@ -228,7 +226,7 @@ pub(super) fn answer_request(
     Ok(answer)
 }
 
-/// All key exchanges have taken place.
+/// All key exchanges are complete.
 pub(super) fn complete(
     session: &mut Session<'_>,
     agreed: AgreedIke,
@@ -240,8 +238,8 @@ pub(super) fn complete(
     Ok(())
 }
 
-/// The responder has a new IKE SA. The children are its, unless we are renewing the old one too:
-/// then the nonces will tell (RFC 7296 §2.8.2).
+/// The responder has a new IKE SA, which gets the children, unless we are renewing the old one too:
+/// then the nonces decide (RFC 7296 §2.8.2).
 fn adopt(session: &mut Session<'_>, keys: IkeKeys, spis: IkeSpis, nonces: &Nonces) {
     let mut new = successor(session, Role::Responder, keys, spis);
     session.env.effects.count(session.sa, ExchangeCounter::IkeRekeyResp);
@@ -259,7 +257,7 @@ fn adopt(session: &mut Session<'_>, keys: IkeKeys, spis: IkeSpis, nonces: &Nonce
     session.env.put(new);
 }
 
-/// The peer's new IKE SA takes the place of this one.
+/// The peer's new IKE SA replaces this one.
 fn yield_to(session: &mut Session<'_>, rival: IkeSpi) {
     let rival = session
         .env
@@ -270,8 +268,8 @@ fn yield_to(session: &mut Session<'_>, rival: IkeSpi) {
     session.env.with_sa(session.now, id, |new| succeed(new, session.sa));
 }
 
-/// The peer's new IKE SA takes the place of an old one: with all that the old one has, or, where
-/// that is to go, with the wish that it goes.
+/// The peer's new IKE SA replaces an old one: it gets everything from it, or is deleted too if the
+/// old one is to go.
 fn succeed(session: &mut Session<'_>, old: &mut IkeSa) -> Result<(), Reason> {
     let wish = old.closing.as_ref().map(|closing| closing.reason.clone());
     match wish.filter(|reason| *reason != Reason::Rekeyed) {
@@ -288,16 +286,16 @@ fn succeed(session: &mut Session<'_>, old: &mut IkeSa) -> Result<(), Reason> {
     }
 }
 
-/// An IKE SA that both sides were at renewing is gone, and not because the peer's new one won: that
-/// one is all that is left.
+/// An IKE SA that both sides were renewing is gone, without the peer's new one having won: that one
+/// is all that is left.
 pub(crate) fn leave_to_rival(session: &mut Session<'_>) {
     let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
     let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) else { return };
     yield_to(session, rival);
 }
 
-/// The peer uses the IKE SA that it has made while we were at renewing the same: it is the one that
-/// stays, and we need not wait for our answer to know it.
+/// The peer uses the IKE SA that it has made while we were renewing the same: it stays, and we need
+/// not wait for our response to know it.
 pub(crate) fn decide_for(session: &mut Session<'_>) -> Result<(), Reason> {
     let old = session.sa.rival_of.take().and_then(|old| session.env.table.by_spi(old)).map(|old| old.id);
     let Some(mut old) = old.and_then(|id| session.env.table.take(id)) else { return Ok(()) };
@@ -306,8 +304,8 @@ pub(crate) fn decide_for(session: &mut Session<'_>) -> Result<(), Reason> {
     decided
 }
 
-/// The peer has deleted the IKE SA. If it had renewed it, the new one is in its place, also where
-/// we were at renewing it ourselves (RFC 7296 §2.25.2).
+/// The peer has deleted the IKE SA. If it had renewed it, the new one replaces it, even if we were
+/// renewing it ourselves (RFC 7296 §2.25.2).
 pub(crate) fn ike_deleted(session: &mut Session<'_>) -> Reason {
     let rival = session.sa.creating.as_ref().and_then(|creating| creating.rival.as_ref());
     if let Some(RivalSa::Ike(rival)) = rival.map(|rival| rival.sa) {
@@ -319,10 +317,10 @@ pub(crate) fn ike_deleted(session: &mut Session<'_>) -> Reason {
     }
 }
 
-/// What the peer made at the same time as we did, and for nothing, it deletes itself (RFC 7296
-/// §2.8.2). A peer that our delete of the old IKE SA reaches before our answer has forgotten
-/// its request, and will never know what we made of it (§2.25.2). It can hear our answer for as
-/// long as the old IKE SA waits for its end, and no longer.
+/// The peer itself deletes a redundant IKE SA that it made at the same time as we did (RFC 7296
+/// §2.8.2). A peer that receives our delete of the old IKE SA before our answer has forgotten its
+/// request, and will never know the outcome (§2.25.2). It can receive our answer only as long as
+/// the old IKE SA waits for its end.
 fn outlive(session: &mut Session<'_>, rival: IkeSpi) {
     let rival = session.env.table.by_spi(rival).filter(|sa| !sa.is_gone()).map(|sa| sa.id);
     if let Some(mut sa) = rival.and_then(|id| session.env.table.take(id)) {
@@ -333,24 +331,24 @@ fn outlive(session: &mut Session<'_>, rival: IkeSpi) {
     }
 }
 
-/// The peer deletes the IKE SA that it has renewed. Until then it repeats the answer that says so.
+/// The peer deletes the IKE SA that it has renewed. Until then it repeats its answer.
 fn await_delete(session: &mut Session<'_>) {
     await_delete_until(session.sa, session.now.plus(session.env.config.retransmit.patience()));
 }
 
-/// A new IKE SA between the same two, with counters that begin at 0 (RFC 7296 §2.18).
+/// A new IKE SA between the same peers, with counters that begin at 0 (RFC 7296 §2.18).
 fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis) -> IkeSa {
     let id = session.env.numbers.new_ike_id();
     let lifetime =
         session.env.loaded.connections.get(&session.sa.connection).map(|connection| connection.lifetime);
-    // New keys do not prove again who the peer is.
+    // New keys do not authenticate the peer again.
     let mut times = Times::of_ike(
         &lifetime.unwrap_or_default(),
         session.sa.reauth_at,
         session.now,
         session.env.entropy(),
     );
-    // New keys are by the connection as it is now; the rest is as it was.
+    // New keys match the connection as it is now; the rest stays.
     let outdated = session.sa.outdated.clone().filter(|_| session.sa.keeps_its_end());
     let outdated = outdated.or_else(|| {
         session.env.loaded.has_lost_its_proof(session.sa).then(|| Box::new(OutdatedIke::given_up()))
@@ -368,13 +366,13 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
         creations_until: session.sa.creations_until,
         began_at: session.sa.began_at.clone(),
         nat: session.sa.nat,
-        // Of rekeying RFC 6311 says nothing; but what both sides can counts "during the lifetime of
-        // the SA" (§5), there is no IKE_AUTH to say it again, and charon sees it that way too.
+        // RFC 6311 does not mention rekeying; but what both sides support counts "during the
+        // lifetime of the SA" (§5), there is no IKE_AUTH to repeat it, and charon does the same.
         extensions: session.sa.extensions,
         local_id: session.sa.local_id.clone(),
         remote_id: session.sa.remote_id.clone(),
         anchor: session.sa.anchor.clone(),
-        // SK_d came from it, and so do the new keys.
+        // SK_d depended on the PPK, and so do the new keys.
         ppk: session.sa.ppk,
         dpd_delay: session.sa.dpd_delay,
         outdated,
@@ -387,7 +385,7 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
     new
 }
 
-/// The children of the old one move over, and what was about to be asked.
+/// Moves the children and the waiting tasks of the old IKE SA.
 fn inherit(session: &mut Session<'_>, old: &mut IkeSa) {
     session.env.commit(old);
     session.commit();
@@ -398,7 +396,7 @@ fn inherit(session: &mut Session<'_>, old: &mut IkeSa) {
     session.env.pools.hand_on(old.id, session.sa);
     session.sa.outgoing.tasks.append(&mut old.outgoing.tasks);
     session.sa.outgoing.later.append(&mut old.outgoing.later);
-    // The windows of the new one have not been anybody else's.
+    // The windows of the new one were never another node's.
     let renewal = |task: &Task| matches!(task, Task::RekeyIke | Task::SyncMessageIds);
     session.sa.outgoing.tasks.retain(|task| !renewal(task));
     session.sa.outgoing.later.retain(|delayed| !renewal(&delayed.task));
@@ -413,7 +411,7 @@ fn inherit(session: &mut Session<'_>, old: &mut IkeSa) {
     let line = format!("IKE_SA {}[{}] rekeyed: it is [{}] now", old.connection, old.id.0, session.sa.id.0);
     session.env.effects.log(old, IMPORTANT, line);
     session.env.effects.event(Event::IkeRekeyed(old.id, session.sa.id));
-    // Its turn comes as soon as the peer can know the new IKE SA.
+    // They are done as soon as the peer can know the new IKE SA.
     let tasks = std::mem::take(&mut session.sa.outgoing.tasks);
     tasks.into_iter().for_each(|task| session.sa.outgoing.delay(session.now, task));
 }
@@ -422,12 +420,12 @@ fn await_delete_until(sa: &mut IkeSa, deadline: Time) {
     sa.closing = Some(Box::new(Closing { reason: Reason::Rekeyed, deadline }));
 }
 
-/// Why no new IKE SA can be made now (RFC 7296 §2.25.2). Its children would not know where they
+/// Why no new IKE SA can be made now (RFC 7296 §2.25.2): its children would not know where they
 /// belong.
 fn busy(sa: &IkeSa) -> Option<&'static str> {
     let awaited = sa.followup.as_ref().is_some_and(|followup| !followup.sa.is_ike());
     match sa.creating.as_deref() {
-        Some(creating) if creating.is_ike() && creating.is_in_series() => Some("we are at renewing it"),
+        Some(creating) if creating.is_ike() && creating.is_in_series() => Some("we are renewing it"),
         Some(Creating { rival: Some(Rival { sa: RivalSa::Ike(_), .. }), .. }) => {
             Some("the IKE_SA is being renewed")
         }
@@ -436,12 +434,12 @@ fn busy(sa: &IkeSa) -> Option<&'static str> {
     }
 }
 
-/// Why none can be made either if that has begun.
+/// Why none can be made even after that has begun.
 pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
     let deleting = matches!(&sa.outgoing.pending, Some(p) if matches!(p.kind, RequestKind::DeleteSpi(_)));
     let moving = |child: &crate::sa::ChildSa| child.phase == ChildPhase::Deleting;
     match &sa.creating {
-        _ if sa.closing.is_some() => Some("the IKE_SA is on its way out"),
+        _ if sa.closing.is_some() => Some("the IKE_SA is ending"),
         Some(creating) if !creating.is_ike() => Some("a CHILD_SA is being made"),
         _ if sa.reauth.is_some() => Some("the IKE_SA is being reauthenticated"),
         _ if deleting || sa.children.iter().any(moving) => Some("a CHILD_SA is being deleted"),
@@ -449,7 +447,7 @@ pub(super) fn obstacle(sa: &IkeSa) -> Option<&'static str> {
     }
 }
 
-/// The check of the answer, and what the keys are made of. The error is for the log.
+/// Checks the response, and returns the material of the keys. The error is for the log.
 fn judge(
     sa: &IkeSa,
     creating: &Creating,
@@ -466,7 +464,7 @@ fn judge(
     Ok(Series { agreed, exchanges })
 }
 
-/// Every new key of the IKE SA.
+/// The new keys of the IKE SA.
 fn renewed(sa: &IkeSa, agreed: AgreedIke, exchanges: &KeyExchanges) -> Result<IkeKeys, SuiteError> {
     let keys = sa.keys.as_ref().ok_or(SuiteError::Prf)?;
     keys.ike.derive_rekeyed(agreed.suite, &exchanges.shared, &exchanges.nonces, agreed.spis)

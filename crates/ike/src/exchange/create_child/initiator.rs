@@ -1,4 +1,4 @@
-//! The initiator's side: we want another Child SA, or new keys for one.
+//! The initiator's side: requesting another Child SA, or new keys for one.
 
 use crate::alloc::Home;
 use crate::config::{Child, KeyExchange};
@@ -23,10 +23,10 @@ use crate::suite::{Role, offer};
 use testudo_base::spi::Spi;
 use testudo_ipsec::sa::Mode;
 
-/// How often a further child is asked for while the peer cannot take it.
+/// Bound on the requests for a further child while the peer cannot take it.
 const MAX_TRIES: u8 = 5;
 
-/// The child that we asked for.
+/// The child that we have requested.
 #[derive(Clone, Debug)]
 pub(super) struct RequestedChild {
     pub(super) name: String,
@@ -37,7 +37,7 @@ pub(super) struct RequestedChild {
     pub(super) anew: bool,
 }
 
-/// Asks for a further child. False: there is nothing to ask.
+/// Requests a further child. Returns false if there is nothing to request.
 pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) -> Result<bool, Reason> {
     if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike()) {
         // It could not move to the new IKE SA while it is being made.
@@ -59,19 +59,18 @@ pub(crate) fn ask_new_child(session: &mut Session<'_>, name: String, tries: u8) 
     Ok(asked.is_ok())
 }
 
-/// Asks for new keys of a child. False: there is nothing to ask, because it is gone or has been
-/// renewed meanwhile.
+/// Requests new keys of a child. Returns false if it is gone or has been renewed meanwhile.
 pub(crate) fn ask_new_keys(session: &mut Session<'_>, id: ChildSaId) -> Result<bool, Reason> {
     let Some(child) = session.sa.child(id).filter(|child| child.is_installed()) else { return Ok(false) };
     let (ready, outdated) = (child.is_proven() || child.is_missed(), child.outdated.is_some());
     if outdated && let Some(child) = session.sa.child_mut(id) {
-        // Its time has come anyway.
+        // It is due anyway.
         child.outdated = Some(Box::new(Outdated::new(None)));
         child.limits.times.rekey = None;
         return anew::ask_replacement(session, id);
     }
     let awaited = session.sa.followup.as_ref().map(|followup| &followup.sa);
-    // The peer is at it, or will have the child moved.
+    // The peer is doing it, or will have the child moved.
     if !ready || awaited.is_some_and(|awaited| awaited.is_ike() || awaited.renews() == Some(id)) {
         try_later(session, Task::RekeyChild(id));
         return Ok(false);
@@ -122,14 +121,14 @@ pub(super) fn configured_child(session: &Session<'_>, name: &str) -> Option<Chil
     Some(connection.offered(child, session.sa.path.remote.ip()))
 }
 
-/// Sends the request that `creating` describes.
+/// Sends the request for `creating`.
 fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Result<(), Reason> {
     let Some(child) = creating.offered.child() else { return Ok(()) };
     let rekeyed = creating.renews().filter(|_| !creating.anew);
     let wanted = wanted(session.sa, child, rekeyed);
     let mut payloads = Vec::new();
     if let Some(old) = rekeyed.and_then(|old| session.sa.child(old)) {
-        // The SPI that the initiator of the exchange receives on (RFC 7296 §1.3.3).
+        // The SPI on which the initiator of the exchange receives (RFC 7296 §1.3.3).
         let about = NotifySa { protocol: old.protocol(), spi: SaSpi::Child(old.params.spi_in) };
         let notify = Notify { sa: Some(about), ..Notify::new(NotifyType::RekeySa, Vec::new()) };
         payloads.push(Payload::Notify(notify));
@@ -146,7 +145,7 @@ fn ask_child(session: &mut Session<'_>, creating: Creating, spi_in: Spi) -> Resu
     session.request(ExchangeType::CreateChildSa, RequestKind::CreateChild, payloads)
 }
 
-/// The answer about a Child SA. `Err`: the IKE SA is gone.
+/// The response about a Child SA. `Err`: the IKE SA is gone.
 pub(super) fn child_response(
     session: &mut Session<'_>,
     creating: Creating,
@@ -155,7 +154,7 @@ pub(super) fn child_response(
 ) -> Result<(), Reason> {
     let payloads = answer.payloads;
     let Some(child) = configured_child(session, &asked.name).filter(|_| session.sa.closing.is_none()) else {
-        let why = "the child was unloaded, or the IKE_SA is on its way out";
+        let why = "the child was unloaded, or the IKE_SA is ending";
         unwanted_child(session, asked, payloads.sa().is_some(), why);
         return Ok(());
     };
@@ -183,7 +182,7 @@ pub(super) fn child_response(
     Ok(())
 }
 
-/// The same request with another key exchange.
+/// Repeats the request with another key exchange.
 fn ask_again(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -197,8 +196,8 @@ fn ask_again(
     ask_child(session, creating, asked.spi_in)
 }
 
-/// Both sides have it. If it renews one, that goes; if both sides renewed the same, the lowest
-/// nonce decides.
+/// Both sides have the Child SA. If it renews one, that one goes; if both sides renewed the same,
+/// the lowest nonce decides.
 pub(super) fn child_agreed(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -236,7 +235,7 @@ pub(super) fn child_agreed(
     }
 }
 
-/// What the peer has made of the same child meanwhile was for nothing.
+/// The peer's rival Child SA is redundant.
 pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
     match creating.rival.as_ref().map(|rival| rival.sa) {
         Some(RivalSa::Child(id)) => {
@@ -253,8 +252,8 @@ pub(super) fn outdo_child(session: &mut Session<'_>, creating: &Creating) {
     }
 }
 
-/// Both sides have renewed a child, and the SA that the peer made stays. Ours goes; but until the
-/// peer knows that, it may send through it (RFC 7296 §2.8.1).
+/// Both sides have renewed a child, and the peer's SA stays. Ours goes; but until the peer knows
+/// that, it may send through it (RFC 7296 §2.8.1).
 fn child_loses(
     session: &mut Session<'_>,
     creating: &Creating,
@@ -285,8 +284,8 @@ fn child_loses(
     }
 }
 
-/// It will never be known what came of the SA that we have asked for. Should the peer have a Child
-/// SA, it is told that it goes; and what is needed is asked for anew.
+/// The outcome of our request will stay unknown. If the peer has made a Child SA, it is told to
+/// delete it; and a needed SA is requested again.
 pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
     let Some(creating) = session.sa.creating.take() else { return };
     let anew = creating.anew;
@@ -304,7 +303,7 @@ pub(crate) fn creation_lost(session: &mut Session<'_>, why: &str) {
     }
 }
 
-/// A child that we do not take. Where the peer has it, or has begun to make it, it is told so.
+/// We do not take a child. If the peer has it, or has begun to make it, it is told.
 pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &RequestedChild, made: bool, why: &str) {
     session.env.alloc.release_esp_spi(session.now, asked.spi_in);
     if made && session.sa.closing.is_none() {
@@ -316,7 +315,7 @@ pub(super) fn unwanted_child(session: &mut Session<'_>, asked: &RequestedChild, 
     }
 }
 
-/// The peer makes none (RFC 7296 §2.25).
+/// The peer makes no child (RFC 7296 §2.25).
 pub(super) fn child_refused(
     session: &mut Session<'_>,
     asked: &RequestedChild,
@@ -324,7 +323,7 @@ pub(super) fn child_refused(
 ) -> Result<(), Reason> {
     let why = format!("the peer answered {}", error.kind);
     match (asked.replaces, error.kind) {
-        // What the peer does not know is gone. One that is needed is made from scratch.
+        // A Child SA that the peer does not know is gone. A needed one is made from scratch.
         (Some(old), NotifyType::ChildSaNotFound) if !asked.anew => {
             if session.sa.child(old).is_some_and(|child| child.is_installed()) {
                 session.log(FAILURE, format!("the peer does not know CHILD_SA {}{{{}}}", asked.name, old.0));
@@ -356,13 +355,13 @@ pub(super) fn child_refused(
     Ok(())
 }
 
-/// A further child does not come.
+/// A further child could not be made.
 pub(crate) fn child_failed(session: &mut Session<'_>, name: &str, reason: Reason) {
     let what = format!("CHILD_SA {name} of {}", session.sa.connection);
     session.initiation_failed(&what, name, reason);
 }
 
-/// A child keeps its keys for now; unless it has new ones by the peer's doing, we try again.
+/// A child keeps its keys for now. We try again, unless the peer has renewed it.
 fn rekey_failed(session: &mut Session<'_>, old: ChildSaId, why: &str) {
     let Some(child) = session.sa.child(old) else { return };
     if child.outdated.is_some() {
@@ -388,8 +387,8 @@ fn rekey_failed(session: &mut Session<'_>, old: ChildSaId, why: &str) {
     }
 }
 
-/// A Child SA whose lifetime is over has found no successor: one is made from scratch, and what is
-/// left of it goes.
+/// A Child SA has found no successor in its lifetime: one is made from scratch, and the rest of the
+/// old one goes.
 pub(super) fn make_anew(session: &mut Session<'_>, old: ChildSaId, name: String) {
     if session.sa.closing.is_some() {
         return;
@@ -402,13 +401,13 @@ pub(super) fn make_anew(session: &mut Session<'_>, old: ChildSaId, name: String)
     session.sa.outgoing.queue(Task::NewChild { name, tries: 1 });
 }
 
-/// Puts a task off, by a time that the two sides will not choose alike.
+/// Puts a task off, by a time that the two sides will hardly choose alike.
 pub(crate) fn try_later(session: &mut Session<'_>, task: Task) {
     let at = session.env.retry_at(session.now);
     session.sa.outgoing.delay(at, task);
 }
 
-/// What a request asks for: a renewed SA carries what the old one does (RFC 7296 §2.9.2).
+/// The requested selectors: a renewed SA has the old one's traffic (RFC 7296 §2.9.2).
 fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
     match replaces.and_then(|old| sa.child(old)) {
         Some(old) => Selectors::of(&old.params),
@@ -416,7 +415,7 @@ fn wanted(sa: &IkeSa, child: &Child, replaces: Option<ChildSaId>) -> Selectors {
     }
 }
 
-/// The mode that a request asks for, likewise.
+/// The requested mode, which a renewed SA keeps too.
 fn asked_mode(sa: &IkeSa, child: &Child, wanted: &Selectors, replaces: Option<ChildSaId>) -> Mode {
     mode::to_ask(sa, child, wanted, replaces.and_then(|old| sa.child(old)).map(|old| old.params.mode))
 }
@@ -426,14 +425,14 @@ fn offers(child: &Child, method: KeyExchange) -> bool {
 }
 
 impl RequestedChild {
-    /// True if nobody needs it any more: what it renews is on its way out.
+    /// True if it is not needed any more: the SA that it renews is being deleted.
     pub(super) fn is_being_deleted(&self, sa: &IkeSa) -> bool {
         let old = self.replaces.and_then(|old| sa.child(old));
         old.is_some_and(|old| old.phase == ChildPhase::Deleting)
     }
 }
 
-/// The check of the answer, and what the keys are made of. The error is for the log.
+/// Checks the response, and returns the material of the keys. The error is for the log.
 fn judged(
     sa: &IkeSa,
     creating: &Creating,
@@ -449,7 +448,8 @@ fn judged(
     Ok(Series { agreed, exchanges })
 }
 
-/// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets one of its own.
+/// The peer makes no further child on the IKE SA (RFC 7296 §1.3): the child gets an IKE SA of its
+/// own.
 pub(crate) fn on_its_own(session: &mut Session<'_>, child: &str) {
     session.log(ORDINARY, format!("the peer makes no further CHILD_SA: {child} gets an IKE_SA of its own"));
     let connection = session.env.loaded.connections.child(Some(&session.sa.connection), child);

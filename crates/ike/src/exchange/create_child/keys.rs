@@ -1,5 +1,4 @@
-//! What makes new keys new: nonces and, where it is configured, a key exchange (perfect forward
-//! secrecy).
+//! New key material: nonces and, if configured, a key exchange (perfect forward secrecy).
 
 use crate::config::{ADDITIONAL_KE, Child, KeyExchange};
 use crate::exchange::create_child::NoChild;
@@ -11,8 +10,8 @@ use crate::output::Reason;
 use crate::sa::{Creating, IkeSa, KeyExchanges};
 use crate::suite::{KePrivate, Nonces, Secret, SuiteError};
 
-/// The responder's part. `method`: the key exchange that was chosen, if any; `exchanged`: that
-/// of the KE payload.
+/// The responder's part. `method`: the chosen key exchange, if any; `exchanged`: the result for the
+/// KE payload.
 pub(super) fn answer(
     session: &mut Session<'_>,
     method: Option<KeyExchange>,
@@ -38,7 +37,7 @@ fn answer_nonce(session: &mut Session<'_>, payloads: &Payloads) -> Result<Nonces
     Ok(Nonces { initiator, responder })
 }
 
-/// A new private key for what the request offers first.
+/// A new private key for the request's first method.
 pub(super) fn key_for(
     session: &mut Session<'_>,
     method: Option<KeyExchange>,
@@ -46,9 +45,9 @@ pub(super) fn key_for(
     Ok(method.map(|method| KePrivate::generate(method, session.env.entropy())).transpose()?)
 }
 
-/// What a request's key exchange has come to.
+/// The result of a request's key exchange.
 pub(super) fn done(exchanged: Option<Exchanged>) -> Result<(KePayload, Secret), NoChild> {
-    // When the request came it was none that is configured.
+    // When the request came, it was not configured.
     let changed = || NoChild::new(NotifyType::TemporaryFailure, "the configuration has changed meanwhile");
     let failed = |error: SuiteError| NoChild::new(NotifyType::InvalidSyntax, error.to_string());
     exchanged.ok_or_else(changed)?.map_err(failed)
@@ -62,8 +61,8 @@ fn is_long_enough(sa: &IkeSa, nonce: &Nonce) -> bool {
     sa.keys.as_ref().is_some_and(|keys| nonce_fits(nonce, keys.ike.suite().prf))
 }
 
-/// The initiator's part: `method` and `additional` are what the responder chose. The error is for
-/// the log.
+/// The initiator's part: `method` and `additional` are the responder's choice. The error is for the
+/// log.
 pub(super) fn agreed_keys(
     sa: &IkeSa,
     creating: &Creating,
@@ -82,7 +81,7 @@ pub(super) fn agreed_keys(
     Ok(KeyExchanges::new(nonces, Some(shared), additional))
 }
 
-/// The method that INVALID_KE_PAYLOAD asks for, if we can have it and have not tried it (RFC 7296
+/// The method that INVALID_KE_PAYLOAD asks for, if it is configured and not tried yet (RFC 7296
 /// §1.2).
 pub(super) fn other_method(
     payloads: &Payloads,
@@ -93,7 +92,7 @@ pub(super) fn other_method(
     KeyExchange::from_wire(wanted).filter(|method| configured(*method) && !creating.tried.contains(method))
 }
 
-/// The key exchange of a child that a request begins with.
+/// The first key exchange of a request for a child.
 pub(super) fn first_method(child: &Child) -> Option<KeyExchange> {
     child.proposals.iter().find_map(|proposal| proposal.ke.first()).copied()
 }

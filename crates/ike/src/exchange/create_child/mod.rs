@@ -1,10 +1,9 @@
-//! CREATE_CHILD_SA (RFC 7296 §1.3): further Child SAs, and new keys for those that are there and
-//! for the IKE SA. With additional key exchanges it is the first of a series, and the others are
-//! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4).
+//! CREATE_CHILD_SA (RFC 7296 §1.3): further Child SAs, and new keys for existing ones and for the
+//! IKE SA. With additional key exchanges it is the first of a series, followed by IKE_FOLLOWUP_KE
+//! (RFC 9370 §2.2.4).
 //!
-//! Both sides may begin, also both at once. What each does then is §2.8.1 and §2.8.2 (who wins) and
-//! §2.25 (what is refused meanwhile); the tests in `tests/it/scenarios` carry the names of the
-//! cases.
+//! Both sides may begin, even at once. §2.8.1 and §2.8.2 say which one wins then, and §2.25 what is
+//! refused meanwhile; the tests in `tests/it/scenarios` have the names of the cases.
 
 mod agreement;
 mod anew;
@@ -34,7 +33,7 @@ use crate::message::{ExchangeType, Payload, Payloads, Protocol};
 use crate::output::Reason;
 use crate::sa::{WantedIke, What};
 
-/// A request of the peer whose key exchange, if it has one, is computed.
+/// A request of the peer, once its key exchange, if any, is computed.
 fn judge_creation(
     session: &mut Session<'_>,
     request: &Request,
@@ -61,9 +60,9 @@ fn answer_creation(
     session.respond(request, answer)
 }
 
-/// Counts what a peer asks for. An SA that is gone still keeps its SPI from others for minutes, and
-/// a renewed IKE SA its memory until the peer deletes it: nobody may live from that faster than it
-/// is let go. A peer with all its tunnels is through at once.
+/// Counts a peer's requests. An SA that is gone still keeps its SPI from others for minutes, and a
+/// renewed IKE SA its memory until the peer deletes it: no peer may create SAs faster than they go.
+/// A peer with all its tunnels gets through at once.
 fn takes_too_many(session: &mut Session<'_>) -> bool {
     let EndpointConfig { creation_burst, creation_pace, .. } = session.env.config;
     let due = session.sa.creations_until.max(session.now);
@@ -74,7 +73,7 @@ fn takes_too_many(session: &mut Session<'_>) -> bool {
     too_many
 }
 
-/// The answer to our request, once its key exchange is computed.
+/// The response to our request, once its key exchange is computed.
 fn judge_answer(session: &mut Session<'_>, answer: KeyedAnswer<'_>) -> Result<(), Reason> {
     if let Some(creating) = session.sa.creating.take() {
         match creating.what.clone() {

@@ -1,6 +1,6 @@
-//! One Child SA takes the place of another, and no packet is lost (RFC 7296 §2.8): the new one
-//! takes packets in from the start, the old one until some time after its end, and what goes out
-//! changes over in between, in one step.
+//! Replacing one Child SA by another without packet loss (RFC 7296 §2.8): the new one is used
+//! inbound from the start, the old one until some time after its end, and outbound traffic moves in
+//! between, in one step.
 
 use crate::exchange::child;
 use crate::exchange::reauth;
@@ -13,23 +13,23 @@ use testudo_base::spi::Spi;
 pub(super) fn take_place(session: &mut Session<'_>, new: ChildSaId) {
     let waits = session.sa.child(new).and_then(|child| child.waits_for());
     if let Some(old) = waits.and_then(|old| child_of_spi(session, old)) {
-        // Should the old one itself never have been proven, it has its place for a moment.
+        // If the old one itself was never proven, it has its place for a moment.
         proven(session, old);
         switch_outbound(session, old, new);
     }
 }
 
-/// What we have renewed goes.
+/// Deletes the Child SA that we have renewed.
 pub(super) fn let_go(session: &mut Session<'_>, old: ChildSaId) {
     if let Some(spi_in) = outdo(session.sa, old) {
         session.sa.outgoing.queue(Task::DeleteSpi(spi_in));
     }
 }
 
-/// One takes the place of another, and the peer does not know that: what it lets go it does not
-/// take in any more, so what is under way gets time.
+/// One replaces another without the peer's knowledge: the peer stops accepting on an SA that it
+/// deletes, so packets under way get time.
 pub(super) fn displace(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
-    // Should the old one itself never have been proven, it has its place for a moment.
+    // If the old one itself was never proven, it has its place for a moment.
     proven(session, old);
     switch_outbound(session, old, new);
     if let Some(spi_in) = outdo(session.sa, old) {
@@ -40,7 +40,7 @@ pub(super) fn displace(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId
     }
 }
 
-/// What goes out through a Child SA goes out through the one that took its place, if there is one.
+/// Moves the outbound traffic of a Child SA to its successor, if there is one.
 pub(crate) fn switch_to_successor(session: &mut Session<'_>, old: ChildSaId) {
     let place = session.sa.child(old).map(|old| old.params.spi_in);
     let new = session.sa.children.iter().find(|child| place.is_some() && child.waits_for() == place);
@@ -57,7 +57,7 @@ pub(crate) fn switch_to_successor(session: &mut Session<'_>, old: ChildSaId) {
 pub(crate) fn proven(session: &mut Session<'_>, new: ChildSaId) {
     let Some(child) = session.sa.child(new) else { return };
     let Some(place) = child.waits_for() else { return };
-    // Where the other IKE SA has renewed the old one meanwhile, what goes out goes through that.
+    // If the other IKE SA has renewed the old one meanwhile, outbound traffic goes through that.
     let moved = || session.env.predecessor(session.sa, &child.name, &child.params);
     let known = |old: &ChildSaId| session.sa.child(*old).is_some() || session.env.sends_elsewhere(*old);
     let old = child_of_spi(session, place).filter(known).or_else(moved);
@@ -67,8 +67,8 @@ pub(crate) fn proven(session: &mut Session<'_>, new: ChildSaId) {
         }
         switch_outbound(session, old, new);
     } else if child_of_spi(session, place).is_none() {
-        // The old one ended, or its IKE SA has moved to another node of the cluster: nobody
-        // here switches from it.
+        // The old one has ended, or its IKE SA has moved to another node of the cluster: there is
+        // nothing here to switch from.
         send_through(session, None, place, new);
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn start_outbound(session: &mut Session<'_>, new: ChildSaId) {
     }
 }
 
-/// Not where the old one is retired already: then another than `new` won (§2.8.1).
+/// Not if the old one is retired already: then another than `new` has won (§2.8.1).
 fn switch_outbound(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     let Some(place) = spi_of(session, old) else { return };
     let stopped = match session.sa.child_mut(old) {
@@ -96,13 +96,12 @@ fn switch_outbound(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId) {
     }
 }
 
-/// What has gone out through one Child SA, of that number if it is still there, goes out through
-/// another.
+/// Moves outbound traffic from one Child SA, by its number if it still exists, to another.
 pub(crate) fn send_through(session: &mut Session<'_>, old: Option<ChildSaId>, place: Spi, new: ChildSaId) {
     let Some(to) = session.sa.child_mut(new) else { return };
     to.outbound = Outbound::Active;
     let next = to.params.spi_in;
-    // Who else waited for that place waits for its successor.
+    // Another Child SA that waited for this place waits for its successor now.
     for child in session.sa.children.iter_mut().filter(|child| child.is_installed()) {
         if child.outbound == Outbound::Waiting(place) {
             child.outbound = Outbound::Waiting(next);
@@ -115,20 +114,20 @@ pub(crate) fn send_through(session: &mut Session<'_>, old: Option<ChildSaId>, pl
     reauth::pass_place_on(session, place, new);
 }
 
-/// The Child SA, of this IKE SA or of another, for which we chose that SPI.
+/// The Child SA with this SPI of ours, in this IKE SA or another.
 pub(crate) fn child_of_spi(session: &Session<'_>, spi_in: Spi) -> Option<ChildSaId> {
     let elsewhere = || session.env.table.by_esp_spi(spi_in)?.child_by_spi(spi_in);
     session.sa.child_by_spi(spi_in).or_else(elsewhere).map(|child| child.id)
 }
 
-/// The SPI that we chose for a Child SA of this IKE SA or of another.
+/// Our SPI of a Child SA in this IKE SA or another.
 pub(crate) fn spi_of(session: &Session<'_>, child: ChildSaId) -> Option<Spi> {
     let elsewhere = || session.env.table.by_child(child)?.child(child);
     session.sa.child(child).or_else(elsewhere).map(|child| child.params.spi_in)
 }
 
-/// Both sides have let a Child SA go. If another has its place, what is still under way through the
-/// old one comes in.
+/// Both sides have deleted a Child SA. If another has its place, packets under way through the old
+/// one are still accepted.
 pub(crate) fn close_child(session: &mut Session<'_>, id: ChildSaId, reason: &Reason) {
     switch_to_successor(session, id);
     let until = session.now.plus(session.env.config.rekeyed_linger);
@@ -145,7 +144,7 @@ pub(crate) fn close_child(session: &mut Session<'_>, id: ChildSaId, reason: &Rea
     }
 }
 
-/// Forgets the Child SAs through which nothing can be under way any more.
+/// Forgets the Child SAs for which no packet can be under way any more.
 pub(crate) fn sweep_deleted(session: &mut Session<'_>) {
     let over = |phase: ChildPhase| matches!(phase, ChildPhase::Deleted(until) if until <= session.now);
     let ids: Vec<ChildSaId> =
@@ -158,14 +157,14 @@ pub(crate) fn sweep_deleted(session: &mut Session<'_>) {
     }
 }
 
-/// What had taken the place of a Child SA is for nothing: it stays.
+/// The successor of a Child SA is redundant: the old one stays.
 pub(super) fn serve_on(sa: &mut IkeSa, old: ChildSaId) {
     if let Some(old) = sa.child_mut(old).filter(|old| old.phase == ChildPhase::Rekeyed) {
         old.phase = ChildPhase::Installed;
     }
 }
 
-/// Another has the place of a Child SA. Gives its SPI, if it is still to be deleted.
+/// Another has the place of a Child SA. Returns its SPI, if it must still be deleted.
 fn outdo(sa: &mut IkeSa, old: ChildSaId) -> Option<Spi> {
     let lives = |child: &&mut ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Rekeyed);
     let child = sa.child_mut(old).filter(lives)?;
@@ -173,7 +172,7 @@ fn outdo(sa: &mut IkeSa, old: ChildSaId) -> Option<Spi> {
     Some(child.params.spi_in)
 }
 
-/// The Child SA that one in use has displaced without the peer's wanting it to go: it serves again.
+/// The Child SA that one in use has displaced without the peer's request: it sends again.
 fn former(sa: &IkeSa, active: ChildSaId) -> Option<ChildSaId> {
     let active = sa.child(active).filter(|child| child.outbound == Outbound::Active)?;
     let displaced = |child: &&ChildSa| {

@@ -22,7 +22,7 @@ use crate::sa::{
 };
 use crate::suite::{Nonces, Role, offer};
 
-/// The payloads that answer, once the child is installed.
+/// The payloads of the answer, once the child is installed.
 pub(super) fn answer_child_request(
     session: &mut Session<'_>,
     payloads: &Payloads,
@@ -34,7 +34,7 @@ pub(super) fn answer_child_request(
     let renewing = session.sa.creating.as_ref().is_some_and(|creating| creating.is_ike())
         || session.sa.followup.as_ref().is_some_and(|followup| followup.sa.is_ike());
     if renewing || is_ending(session.sa) {
-        return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is on its way out"));
+        return Err(NoChild::new(NotifyType::TemporaryFailure, "the IKE_SA is ending"));
     }
     room(session, payloads.notify(NotifyType::RekeySa).is_some())?;
     let replaces =
@@ -65,7 +65,7 @@ pub(super) fn answer_child_request(
     Ok(answer)
 }
 
-/// All key exchanges have taken place.
+/// All key exchanges are complete.
 pub(super) fn complete_child(
     session: &mut Session<'_>,
     name: &str,
@@ -83,7 +83,7 @@ pub(super) fn complete_child(
     match replaces {
         Some(old) => {
             note_renewal(session, old, id, nonces);
-            // A peer that has it in one exchange does not go on with several.
+            // A peer that has made it in one exchange does not continue with several.
             if session.sa.followup.as_ref().is_some_and(|followup| followup.sa.renews() == Some(old)) {
                 followup::forget_followup(session);
             }
@@ -93,8 +93,8 @@ pub(super) fn complete_child(
     Ok(())
 }
 
-/// A further child counts against those that are not on their way out; a renewed one has the place
-/// of another. What is renewed faster than it goes has an end too.
+/// A further child counts beside those that are not being deleted; a rekeyed one replaces another.
+/// Rekeyings faster than deletions are bounded too.
 pub(crate) fn room(session: &Session<'_>, renewal: bool) -> Result<(), NoChild> {
     let (limit, all) = (session.env.config.child_limit, session.sa.children.len());
     let staying = |child: &&ChildSa| matches!(child.phase, ChildPhase::Installed | ChildPhase::Deleting);
@@ -111,7 +111,7 @@ pub(crate) fn room(session: &Session<'_>, renewal: bool) -> Result<(), NoChild> 
 }
 
 /// A packet may have to be compared with all selectors. A renewed SA may have as many as the old
-/// one had; cut into more they count like any others.
+/// one; more of them count like any others.
 fn room_for(
     session: &Session<'_>,
     replaces: Option<ChildSaId>,
@@ -134,8 +134,8 @@ fn room_for(
     Err(NoChild::new(kind, format!("the CHILD_SAs of the IKE_SA have {held} traffic selectors already")))
 }
 
-/// The child that the peer means, and its selectors. A renewed SA keeps those that it has (RFC
-/// 7296 §2.9.2), but for what is not configured any more.
+/// The child that the peer requests, and its selectors. A renewed SA keeps its selectors (RFC 7296
+/// §2.9.2), except those not configured any more.
 fn asked_child(
     session: &Session<'_>,
     replaces: Option<ChildSaId>,
@@ -146,7 +146,7 @@ fn asked_child(
     let connection = connection.ok_or_else(not_configured)?;
     let found = match replaces.and_then(|old| session.sa.child(old)) {
         Some(old) if old.outdated.is_some() && old.is_missed() => {
-            return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is made anew"));
+            return Err(NoChild::new(NotifyType::TemporaryFailure, "the SA to renew is being replaced"));
         }
         Some(old) => {
             let child = initiator::configured_child(session, &old.name).ok_or_else(not_configured)?;
@@ -163,8 +163,8 @@ fn asked_child(
     found.ok_or_else(|| NoChild::without_child(&asked))
 }
 
-/// The old one serves on until the peer deletes it or uses the new one. If we are renewing it too,
-/// the nonces will tell which of the two stays (RFC 7296 §2.8.1).
+/// The old one sends on until the peer deletes it or uses the new one. If we are renewing it too,
+/// the nonces decide which stays (RFC 7296 §2.8.1).
 fn note_renewal(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId, nonces: &Nonces) {
     if let Some(child) = session.sa.child_mut(old) {
         child.phase = ChildPhase::Rekeyed;
@@ -181,14 +181,14 @@ fn note_renewal(session: &mut Session<'_>, old: ChildSaId, new: ChildSaId, nonce
     session.env.effects.count(session.sa, ExchangeCounter::ChildRekey);
 }
 
-/// What of these selectors the child is configured for now.
+/// The part of these selectors that the child is configured for now.
 fn still_configured(sa: &IkeSa, child: &Child, selectors: Selectors) -> Option<Selectors> {
     let configured = Selectors::configured(child, &sa.dynamic_local(), &sa.dynamic_remote());
     if selectors.within(&configured) { Some(selectors) } else { configured.narrow(&selectors) }
 }
 
-/// The renewal of an outdated Child SA has the times of that: a peer that refuses what is
-/// configured now cannot put its end off.
+/// The renewal of an outdated Child SA keeps that one's deadlines: a peer that refuses the new
+/// configuration cannot put its end off.
 fn keep_times(sa: &mut IkeSa, new: ChildSaId, old: Times) {
     if let Some(new) = sa.child_mut(new) {
         let drawn = new.limits.times;
@@ -196,7 +196,7 @@ fn keep_times(sa: &mut IkeSa, new: ChildSaId, old: Times) {
     }
 }
 
-/// Nothing new is made on an IKE SA that is to go.
+/// Nothing new is made on an IKE SA that will end.
 pub(super) fn is_ending(sa: &IkeSa) -> bool {
     sa.closing.is_some() || sa.reauth == Some(Reauth::Done)
 }
@@ -209,7 +209,7 @@ fn missing(what: &str) -> NoChild {
     NoChild::new(NotifyType::InvalidSyntax, format!("{what} is missing"))
 }
 
-/// The Child SA that REKEY_SA names, by the SPI that the peer receives on (RFC 7296 §2.25.1).
+/// The Child SA that REKEY_SA names, by the SPI on which the peer receives (RFC 7296 §2.25.1).
 fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
     let is_named = |child: &&ChildSa| {
         let its = NotifySa { protocol: child.protocol(), spi: SaSpi::Child(child.params.spi_out) };
@@ -218,27 +218,27 @@ fn replaced(sa: &IkeSa, notify: &Notify) -> Result<ChildSaId, NoChild> {
     let found = sa.children.iter().find(is_named);
     let unknown = || {
         let notify = Notify { sa: notify.sa.clone(), ..Notify::new(NotifyType::ChildSaNotFound, Vec::new()) };
-        NoChild(notify, "the one to renew is unknown".into())
+        NoChild(notify, "the SA to renew is unknown".into())
     };
-    // It may be the one that the peer's answer to our own request makes, which was lost or comes
-    // yet. The peer would let it go if it heard that it does not exist, and we would send through
-    // it ever after.
+    // It may be the one that the peer's response to our own request makes, which was lost or is
+    // still to come. If the peer heard that it does not exist, it would delete it, and we would go
+    // on sending through it.
     let is_awaited = found.is_none() && sa.creating.as_deref().is_some_and(Creating::makes_child);
     if is_awaited {
-        return Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew may be under way"));
+        return Err(NoChild::new(NotifyType::TemporaryFailure, "the SA to renew may not exist yet"));
     }
     let found = found.ok_or_else(unknown)?;
-    // The same SA would be made twice, and nobody would compare the nonces any more (RFC 9370
+    // The same SA would be made twice, and the nonces would not be compared any more (RFC 9370
     // §2.2.4).
     let ours = |creating: &&Creating| creating.renews() == Some(found.id) && creating.is_in_series();
     if sa.creating.as_deref().filter(ours).is_some() {
-        return Err(NoChild::new(NotifyType::TemporaryFailure, "we are at renewing it"));
+        return Err(NoChild::new(NotifyType::TemporaryFailure, "we are renewing it"));
     }
     match found.phase {
         ChildPhase::Installed => Ok(found.id),
         ChildPhase::Deleted(_) => Err(unknown()),
         ChildPhase::Rekeyed | ChildPhase::Deleting => {
-            Err(NoChild::new(NotifyType::TemporaryFailure, "the one to renew is on its way out"))
+            Err(NoChild::new(NotifyType::TemporaryFailure, "the SA to renew is being deleted"))
         }
     }
 }

@@ -1,6 +1,5 @@
-//! What the two sides tell each other in IKE_SA_INIT that they can. The responder names only what
-//! the initiator did, and that it takes IKE SAs without a child, so that its answer is no larger
-//! than it must be.
+//! Extensions announced in IKE_SA_INIT. The responder names only those that the initiator named,
+//! and that it accepts IKE SAs without a child, so that its answer is no larger than necessary.
 
 use crate::cert::{Certificate, Hashes};
 use crate::config::{Connection, Fragmentation, IkeProposal};
@@ -10,23 +9,23 @@ use crate::sa::{CounterSync, Extensions};
 use crate::suite::{IkeSuite, without_additional};
 use std::borrow::Cow;
 
-/// What an initiator says.
+/// The initiator's announcements.
 pub(super) fn offer(connection: &Connection, ppk: bool) -> Vec<Payload> {
-    // Whoever offers additional key exchanges must say so; nothing else of ours needs it (RFC 9370
-    // §2.2.1).
+    // An initiator that offers additional key exchanges must announce it; nothing else of ours
+    // needs it (RFC 9370 §2.2.1).
     let intermediate = connection.proposals.iter().any(has_additional_ke);
     ours(connection, ppk).filter(|kind| intermediate || *kind != INTERMEDIATE).map(notify).collect()
 }
 
-/// What a responder says to that.
+/// The responder's announcements.
 pub(super) fn answer(connection: &Connection, request: &Payloads, ppk: bool) -> Vec<Payload> {
     let asked = ours(connection, ppk).filter(|kind| request.notify(*kind).is_some());
-    // An initiator does not say that it may want it (RFC 6023 §4).
+    // An initiator does not announce it (RFC 6023 §4).
     let childless = childless::is_taken(connection).then_some(NotifyType::ChildlessIkev2Supported);
     asked.chain(childless).map(notify).collect()
 }
 
-/// What follows, on either side, from what we can and what the peer said.
+/// The agreed extensions, by ours and the peer's announcements.
 pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Extensions {
     let both = |wanted| ours(connection, ppk).any(|kind| kind == wanted) && peer.notify(wanted).is_some();
     let fragmentation = both(NotifyType::FragmentationSupported);
@@ -43,8 +42,8 @@ pub(super) fn agreed(connection: &Connection, peer: &Payloads, ppk: bool) -> Ext
     }
 }
 
-/// What a responder may choose from: without IKE_INTERMEDIATE there are no additional key exchanges
-/// (RFC 9370 §2.2.1).
+/// The offer from which a responder may choose: without IKE_INTERMEDIATE there are no additional
+/// key exchanges (RFC 9370 §2.2.1).
 pub(super) fn understood<'a>(offered: &'a SaPayload, request: &Payloads) -> Cow<'a, SaPayload> {
     match request.notify(INTERMEDIATE) {
         Some(_) => Cow::Borrowed(offered),
@@ -52,14 +51,14 @@ pub(super) fn understood<'a>(offered: &'a SaPayload, request: &Payloads) -> Cow<
     }
 }
 
-/// Whether a responder that chose this said all that must be said of it.
+/// True if a responder that chose this suite has announced everything that it needs.
 pub(super) fn vouched_for(suite: IkeSuite, response: &Payloads) -> bool {
     suite.next_additional(0).is_none() || response.notify(INTERMEDIATE).is_some()
 }
 
 const INTERMEDIATE: NotifyType = NotifyType::IntermediateExchangeSupported;
 
-/// What we can on that connection. `ppk`: there is a PPK to use.
+/// Our extensions on this connection. `ppk`: there is a PPK to use.
 fn ours(connection: &Connection, ppk: bool) -> impl Iterator<Item = NotifyType> {
     let fragmentation = connection.fragmentation != Fragmentation::No;
     [
@@ -78,14 +77,14 @@ fn has_additional_ke(proposal: &IkeProposal) -> bool {
 
 fn notify(kind: NotifyType) -> Payload {
     let data = match kind {
-        // What the peer's signatures may hash with (RFC 7427 §4).
+        // The hashes that the peer's signatures may use (RFC 7427 §4).
         NotifyType::SignatureHashAlgorithms => Hashes::ALL.to_notify(),
         _ => Vec::new(),
     };
     Payload::Notify(Notify::new(kind, data))
 }
 
-/// Asks the peer for certificates of these CAs, at most `most` of them; `None` without any.
+/// A certificate request for these CAs, at most `most` of them; `None` without any.
 pub(crate) fn certificate_request<'a>(
     cas: impl IntoIterator<Item = &'a Certificate>,
     most: usize,
@@ -97,7 +96,8 @@ pub(crate) fn certificate_request<'a>(
     (!ids.is_empty()).then(|| Payload::CertificateRequest(CertPayload::x509(ids.concat())))
 }
 
-/// Asks the peer for its public key without a certificate. The authority stays empty (RFC 7670 §3).
+/// A request for the peer's public key without a certificate. The authority stays empty (RFC 7670
+/// §3).
 pub(crate) fn key_request() -> Payload {
     Payload::CertificateRequest(CertPayload::raw_key(Vec::new()))
 }

@@ -22,12 +22,12 @@ use crate::suite::{IkeKeys, IkeSpis, IntAuth, KePrivate, Nonces, Role, SuiteErro
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Cookies that an attempt takes before it believes that it is being led in circles.
+/// Bound on the cookies of an attempt; more mean that it is being led in circles.
 const MAX_COOKIES: u8 = 4;
 /// A cookie has 1 to 64 octets (RFC 7296 §2.6).
 const MAX_COOKIE: usize = 64;
 
-/// A response with its circumstances.
+/// A response with its context.
 #[derive(Clone, Copy)]
 pub(crate) struct Reply<'a> {
     pub(crate) path: Path,
@@ -35,15 +35,15 @@ pub(crate) struct Reply<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What came of a response that was looked at.
+/// The result of a response.
 enum Verdict {
-    /// The exchange goes on, in one way or another.
+    /// The exchange continues in one of several ways.
     Handled,
-    /// As if it had never come.
+    /// The response is treated as if it had not arrived.
     Ignored(String),
 }
 
-/// What the responder chose and said, while the keys are computed.
+/// The responder's choice and announcements, while the keys are computed.
 struct AgreedInit {
     remote: SocketAddr,
     /// For the log.
@@ -82,7 +82,7 @@ pub(crate) fn begin_attempt(
     send(session, connection, init)
 }
 
-/// Sends the request that `init` describes, as the first of the SA.
+/// Sends the request for `init`, as the first of the SA.
 fn send(session: &mut Session<'_>, connection: &Connection, init: InitSent) -> Result<(), Reason> {
     let bytes = request(session.sa, connection, &init, session.env.loaded.has_ppk_for(connection))?;
     session.sa.phase = Phase::InitSent(Box::new(init));
@@ -92,8 +92,8 @@ fn send(session: &mut Session<'_>, connection: &Connection, init: InitSent) -> R
     Ok(())
 }
 
-/// A response to our IKE_SA_INIT. Nobody vouches for it, so whatever is wrong with it is ignored:
-/// the true one may still come (RFC 7296 §2.21.1).
+/// A response to our IKE_SA_INIT. It is not authenticated, so an invalid one is ignored: the true
+/// one may still come (RFC 7296 §2.21.1).
 pub(crate) fn handle_response(session: &mut Session<'_>, reply: Reply<'_>) -> Result<(), Reason> {
     let path = reply.path;
     let Phase::InitSent(init) = &session.sa.phase else { return Ok(()) };
@@ -117,7 +117,7 @@ pub(crate) fn handle_response(session: &mut Session<'_>, reply: Reply<'_>) -> Re
     Ok(())
 }
 
-/// The responder chose. Goes on with the keys, once they are computed.
+/// The responder has chosen. Goes on with the keys, once they are computed.
 fn agreed(
     session: &mut Session<'_>,
     connection: &Arc<Connection>,
@@ -188,7 +188,7 @@ fn agreed(
     Ok(Verdict::Handled)
 }
 
-/// The keys are there, if the responder's part of them is any good. The exchange is over.
+/// The keys are computed, if the responder's part is valid. The exchange is over.
 fn done(
     session: &mut Session<'_>,
     agreed: AgreedInit,
@@ -223,7 +223,7 @@ fn ignore(session: &mut Session<'_>, remote: SocketAddr, why: &str) {
     });
 }
 
-/// The responder wants something else, or nothing to do with us.
+/// The responder wants something else, or refuses.
 fn refused(
     session: &mut Session<'_>,
     connection: &Connection,
@@ -260,8 +260,7 @@ fn refused(
     Ok(Verdict::Handled)
 }
 
-/// The answer is no good, but nobody vouches for it: the attempt fails if none comes that is
-/// better.
+/// The response is useless, but not authenticated: the attempt fails if no better one comes.
 fn wait_for_better(session: &mut Session<'_>, mut init: InitSent, text: String) {
     if init.error.is_some() {
         return;
@@ -277,7 +276,7 @@ fn unloaded() -> Reason {
     Reason::Refused("the connection was unloaded meanwhile".into())
 }
 
-/// What an error notify means for an operator.
+/// The meaning of an error notify, for an operator.
 fn refusal(connection: &Connection, error: &Notify) -> String {
     match (error.kind, error.wanted_ke()) {
         (NotifyType::NoProposalChosen, _) => format!(

@@ -1,4 +1,4 @@
-//! IKE_SA_INIT (RFC 7296 §1.2): keys from a key exchange, with nobody authenticated yet.
+//! IKE_SA_INIT (RFC 7296 §1.2): keys from a key exchange, without authentication.
 
 mod extensions;
 mod initiator;
@@ -12,7 +12,7 @@ pub(crate) use responder::{InitRequest, InitResponder};
 
 use crate::message::Nonce;
 
-/// Half the key size of the PRF is the least that a nonce may have (RFC 7296 §2.10).
+/// A nonce must have at least half the key size of the PRF (RFC 7296 §2.10).
 pub(crate) fn nonce_fits(nonce: &Nonce, prf: crate::config::Prf) -> bool {
     nonce.as_ref().len() >= prf.length() / 2
 }

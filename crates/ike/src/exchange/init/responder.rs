@@ -1,5 +1,5 @@
-//! The responder's side of IKE_SA_INIT. Until IKE_AUTH anybody may be behind a request, under any
-//! address: every refusal leaves no state, and none is larger than the request.
+//! The responder's side of IKE_SA_INIT. Until IKE_AUTH any host may have sent the request, with any
+//! address: a refusal leaves no state, and is never larger than the request.
 
 use crate::alloc::Home;
 use crate::config::{Connection, KeyExchange, RemoteAuth};
@@ -39,7 +39,7 @@ struct Offer<'a> {
     nonce: &'a Nonce,
 }
 
-/// A request that is agreed to, while the keys are computed.
+/// An accepted request, while the keys are computed.
 struct PendingInit {
     began: Time,
     path: Path,
@@ -61,7 +61,7 @@ struct PendingResponse {
     behind_ke: Vec<Payload>,
 }
 
-/// Answers requests for new IKE SAs: there is none to work on yet.
+/// Answers requests for new IKE SAs, for which there is no IKE SA yet.
 pub(crate) struct InitResponder<'e> {
     pub(crate) now: Time,
     pub(crate) env: &'e mut Environment,
@@ -91,7 +91,7 @@ impl InitResponder<'_> {
         }
     }
 
-    /// Decides by load whether to look at the request at all. `None`: it was refused, or a cookie
+    /// Decides by load whether to process the request. `None`: it was refused, or a cookie was
     /// demanded.
     fn admit(&mut self, request: &InitRequest<'_>, nonce: &Nonce) -> Option<Claimant> {
         let addr = request.path.remote.ip();
@@ -164,7 +164,7 @@ impl InitResponder<'_> {
     /// Answers with a notify, and keeps no state.
     pub(crate) fn refuse(&mut self, request: &InitRequest<'_>, notify: Notify) {
         let header = response_header(request, IkeSpi::ZERO);
-        // charon sees no cookie exchanges: its counters begin behind them.
+        // charon's counters do not include cookie exchanges.
         if notify.kind != NotifyType::Cookie {
             self.env.effects.stats.exchanges.count(None, ExchangeCounter::IkeInitOutResp);
         }
@@ -172,7 +172,7 @@ impl InitResponder<'_> {
         self.env.answer_stranger(request.path, request.bytes, &message);
     }
 
-    /// Chooses all that is ours to choose, and goes on with the keys once they are computed.
+    /// Makes all of our choices, and continues once the keys are computed.
     fn open(
         &mut self,
         request: &InitRequest<'_>,
@@ -200,7 +200,7 @@ impl InitResponder<'_> {
         let mut said = extensions::answer(connection, &message.payloads, ppk);
         let possible = self.env.loaded.connections.between(path.local.ip(), path.remote.ip());
         said.extend(self.proofs_wanted(&possible));
-        // A peer that may have to prove itself in several rounds hears that we know them (RFC
+        // A peer that may have to authenticate in several rounds is told that we support them (RFC
         // 4739).
         said.extend(possible.iter().find_map(|connection| known_rounds(connection)));
         // The notifies were made before our SPI was known.
@@ -302,12 +302,12 @@ impl InitResponder<'_> {
     }
 }
 
-/// CAs that a responder names to a stranger.
+/// Bound on the CAs that a responder names to a stranger.
 const MAX_NAMED_CAS: usize = 10;
 
 impl InitResponder<'_> {
-    /// What a responder asks a peer for whose connection is not known yet: certificates and public
-    /// keys that any of them could want (RFC 7296 §1.2: the request stands in IKE_SA_INIT).
+    /// A responder's requests for certificates and public keys that any of the possible connections
+    /// could want (RFC 7296 §1.2: the request is part of IKE_SA_INIT).
     fn proofs_wanted(&self, connections: &[Arc<Connection>]) -> Vec<Payload> {
         let asking = connections.iter().filter(|connection| connection.send_certreq);
         let rounds = asking.flat_map(|connection| connection.remote_rounds());
@@ -325,7 +325,7 @@ fn response_header(request: &InitRequest<'_>, responder_spi: IkeSpi) -> Header {
     Header { responder_spi, from_initiator: false, response: true, ..request.message.header }
 }
 
-/// The response, but for the KE payload.
+/// The response without the KE payload.
 fn response(
     request: &InitRequest<'_>,
     connection: &Connection,
@@ -334,12 +334,12 @@ fn response(
     spis: IkeSpis,
     said: Vec<Payload>,
 ) -> PendingResponse {
-    // The choice is no larger than the offer, the key as large as the initiator's, and to one who
-    // does not speak of NATs neither do we. Only our nonce may be longer, by 16 octets, where we
-    // want certificates their CAs are named, and in 8 octets each we say that we take IKE SAs
-    // without a child, and that we know of several rounds of authentication where a connection has
-    // them: whoever forges addresses wins no more than that. Cookies bound how often, and for one
-    // request a limit of repetitions.
+    // The choice is no larger than the offer, the key as large as the initiator's, and an initiator
+    // without NAT notifies gets none. Only our nonce may be longer, by 16 octets; if we want
+    // certificates, their CAs are named; and 8 octets each announce that we accept IKE SAs without
+    // a child, and several rounds where a connection has them. A sender with forged addresses gains
+    // no more than that. Cookies bound how often, and a limit of repetitions bounds it for one
+    // request.
     let mut behind_ke = vec![Payload::Nonce(nonces.responder.clone())];
     if nat::spoken(&request.message.payloads) {
         behind_ke.extend(nat::notifies(spis, request.path, connection.encap));

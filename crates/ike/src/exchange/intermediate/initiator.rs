@@ -12,8 +12,8 @@ use crate::sa::{Extensions, IntermediateSent, Opening, Phase, RequestKind};
 use crate::suite::{IkeKeys, IkeSuite, IntAuth, KePrivate, Role};
 use std::sync::Arc;
 
-/// What is to be computed with the keys that come: AUTH, where no additional key exchange is left
-/// from `place` on.
+/// The computation for the coming keys: AUTH, if no additional key exchange is left from `place`
+/// on.
 pub(crate) fn next_draft(
     session: &Session<'_>,
     connection: &Arc<Connection>,
@@ -26,7 +26,7 @@ pub(crate) fn next_draft(
     is_last.then(|| auth::draft(session, connection, extensions, opening)).transpose()
 }
 
-/// The keys are there. Sends IKE_AUTH, if it is made, else begins the next additional key exchange
+/// The keys are there. Sends IKE_AUTH if it is made, else begins the next additional key exchange
 /// from `place` on.
 pub(crate) fn authenticate_or_exchange(
     session: &mut Session<'_>,
@@ -53,8 +53,8 @@ pub(crate) fn authenticate_or_exchange(
     session.request(ExchangeType::IkeIntermediate, RequestKind::Intermediate, payloads)
 }
 
-/// The protected answer to our IKE_INTERMEDIATE. Nobody but who answered our IKE_SA_INIT can have
-/// made it, so what is wrong with it is wrong for good.
+/// The protected response to our IKE_INTERMEDIATE. Only the responder of our IKE_SA_INIT can have
+/// made it, so an error in it is final.
 pub(crate) fn handle_response(
     session: &mut Session<'_>,
     covered: IntAuth,

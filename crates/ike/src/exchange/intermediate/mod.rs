@@ -1,5 +1,5 @@
-//! IKE_INTERMEDIATE (RFC 9242) for what we use it for: additional key exchanges, one a round trip,
-//! each of which changes the keys of the IKE SA (RFC 9370 §2.2.2).
+//! IKE_INTERMEDIATE (RFC 9242), used for additional key exchanges: one a round trip, each of which
+//! changes the keys of the IKE SA (RFC 9370 §2.2.2).
 
 mod initiator;
 mod responder;
@@ -10,7 +10,7 @@ pub(crate) use responder::handle_request;
 use crate::message::{ExchangeType, KePayload, MessageBuilder, MessageId, Payload};
 use crate::sa::IkeSa;
 
-/// A message of ours with its KE payload, as AUTH covers it.
+/// Our message with its KE payload, as AUTH covers it.
 fn message(sa: &IkeSa, response: bool, id: MessageId, ke: &KePayload) -> MessageBuilder {
     let header = sa.header(ExchangeType::IkeIntermediate, response, id);
     MessageBuilder::new(header).with(Payload::Ke(ke.clone()))

@@ -1,5 +1,6 @@
-//! The responder's side of IKE_INTERMEDIATE. The peer is still nobody: what it makes us compute is
-//! bounded by what we agreed on, and what it makes us keep by the limits of half-open IKE SAs.
+//! The responder's side of IKE_INTERMEDIATE. The peer is not authenticated yet: the computations
+//! that it causes are bounded by the agreed suite, and the memory by the limits of half-open IKE
+//! SAs.
 
 use crate::exchange::intermediate::message;
 use crate::exchange::refusal::Refusal;
@@ -10,12 +11,12 @@ use crate::output::Reason;
 use crate::sa::{HalfOpen, Phase};
 use crate::suite::{IkeKeys, IntAuth, KeDraw, Role, SuiteError};
 
-/// A key exchange that is due.
+/// A due key exchange.
 struct Due {
     place: usize,
     draw: KeDraw,
     theirs: KePayload,
-    /// Those that the new ones follow.
+    /// The present keys, from which the new ones are derived.
     keys: IkeKeys,
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn handle_request(
     Ok(())
 }
 
-/// What is to be computed for the key exchange that is due.
+/// The computation for the due key exchange.
 fn due(
     session: &mut Session<'_>,
     place: usize,

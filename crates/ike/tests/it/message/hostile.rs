@@ -125,7 +125,7 @@ fn flood(kind: u8, head: &[u8], unit: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// Sets the length of the structure that begins at `start` and goes on to the end.
+/// Sets the length of the structure from `start` to the end.
 fn set_length(octets: &mut [u8], start: usize) {
     let length = u16::try_from(octets.len() - start).unwrap();
     octets[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What is written reads as the same, in clear and sealed.
+//! Written messages read as the same, in clear and sealed.
 
 use crate::support::arbitrary::{header, payloads};
 use crate::support::entropy::Script;
@@ -145,7 +145,7 @@ fn an_invalid_ke_notify_names_the_method() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn values_that_do_not_fit_are_refused() {
     let header = Header::parse(&[
         0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0x20, 37, 0, 0, 0, 0, 0, 0, 0, 0, 28,
     ])

@@ -1,5 +1,5 @@
-//! What becomes of a tunnel that is lost: `dpd_action`, `close_action`; and how many a peer may
-//! have: `unique`.
+//! The handling of lost tunnels: `dpd_action`, `close_action`; and the number of SAs of a peer:
+//! `unique`.
 
 use crate::scenarios::common::{PACKET, Weather, World};
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn a_trap_waits_for_the_next_packet() {
     assert!(!world.hosts[0].endpoint.is_trapped("site", "net"));
 }
 
-/// What host 1 deletes: the child alone, or the IKE SA with it.
+/// The object that host 1 deletes: only the child, or the IKE SA with it.
 fn deletes(world: &mut World, child: bool) {
     let sa = &world.hosts[1].sas()[0];
     let target = if child { Target::Child(sa.children[0].id) } else { Target::Ike(sa.id) };
@@ -71,7 +71,7 @@ fn deletes(world: &mut World, child: bool) {
 }
 
 #[test]
-fn what_the_peer_closes_is_started_again() {
+fn a_child_that_the_peer_closes_is_started_again() {
     for child in [true, false] {
         let mut world = tunnel(|child| child.close_action = StartAction::Start);
         let before = world.hosts[0].sas()[0].children[0].id;
@@ -83,7 +83,7 @@ fn what_the_peer_closes_is_started_again() {
 }
 
 #[test]
-fn what_we_close_ourselves_stays_closed() {
+fn a_child_closed_locally_stays_closed() {
     let both = |child: &mut Child| {
         (child.dpd_action, child.close_action) = (StartAction::Start, StartAction::TrapStart);
     };

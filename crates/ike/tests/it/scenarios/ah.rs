@@ -29,7 +29,7 @@ fn a_child_of_ah_is_shown_as_one() {
 }
 
 #[test]
-fn it_is_renewed_and_deleted_by_either_side() {
+fn ah_sas_are_rekeyed_and_deleted_by_either_side() {
     for host in 0..2 {
         let mut world = World::established(2, |index, connection| {
             with_ah(index, connection);
@@ -66,7 +66,7 @@ fn esp_is_chosen_where_the_peer_has_no_ah() {
 
 /// It covers the addresses that a NAT changes: no child, and the reason is told.
 #[test]
-fn it_does_not_cross_a_nat() {
+fn ah_is_refused_across_a_nat() {
     let addrs = ["10.0.0.1", "192.0.2.2"];
     let mut world = World::pair_of(addrs, 5, Weather::FAIR, Default::default(), |index, connection| {
         with_ah(index, connection);

@@ -86,7 +86,7 @@ fn the_peer_says_that_it_knows_of_none() {
 
 /// At another node of a cluster, by another connection.
 #[test]
-fn what_another_node_tells_concerns_all_of_them() {
+fn initial_contact_on_another_node_concerns_equal_connections() {
     for differs in ["nothing", "how the peer proves itself", "how the host does"] {
         let mut world = sun(256, Unique::No);
         let now = world.now;

@@ -1,4 +1,4 @@
-//! What a responder answers to requests out of the ordinary: a scripted initiator says them.
+//! A responder's answers to unusual requests of a scripted initiator.
 
 use crate::scenarios::common::build::{fqdn, ts};
 use crate::scenarios::common::peer::{Peer, SPI, only_notify, status};
@@ -37,7 +37,7 @@ fn critical(peer: &mut Peer, exchange: ExchangeType, kind: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_strongswan_says_besides_is_ignored() {
+fn additional_notifies_of_strongswan_are_ignored() {
     let mut world = sun();
     let status_notifies = [
         NotifyType::MobikeSupported,
@@ -60,8 +60,7 @@ fn what_strongswan_says_besides_is_ignored() {
     let mut peer = Peer::init(&mut world, 2, in_init.map(status).to_vec());
     let mut payloads = peer.auth_payloads();
     payloads.extend(status_notifies.map(status));
-    // CERTREQ, CP without a wish for an address, and payloads that nobody knows but that are not
-    // critical.
+    // CERTREQ, CP without a request for an address, and unknown payloads that are not critical.
     let attributes = vec![CfgAttribute::request(CfgAttributeType::Ip4Dns)];
     let servers = Payload::Configuration(Configuration { kind: CfgType::Request, attributes });
     payloads.extend([unknown(38), servers, unknown(200)]);
@@ -256,9 +255,9 @@ fn the_window_is_one() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 2);
 }
 
-/// RFC 7296 §2.20: what we are and of which version we tell nobody, and the answer has no CP then.
+/// RFC 7296 §2.20: our name and version are not revealed, and the answer then has no CP.
 #[test]
-fn nobody_learns_the_version() {
+fn the_version_is_not_revealed() {
     let mut world = sun();
     let mut peer = Peer::establish(&mut world, 40);
     // APPLICATION_VERSION.

@@ -1,4 +1,4 @@
-//! Traps for peers of any address, in transport mode: the packet says who the peer is.
+//! Traps for peers of any address, in transport mode: the packet determines the peer.
 
 use crate::scenarios::common::{Weather, World};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Both ends take anybody; `edit` changes the first.
+/// Both ends accept any peer; `edit` changes the first.
 fn world(seed: u64, edit: impl Fn(&mut Connection)) -> World {
     let mut world = World::pair_with(seed, Weather::FAIR, |index, connection| {
         anybody(connection);
@@ -32,7 +32,7 @@ fn world(seed: u64, edit: impl Fn(&mut Connection)) -> World {
     for host in &mut world.hosts {
         let ours = host.addr;
         host.endpoint.set_local_addresses(vec![ours]);
-        // Whoever has the key.
+        // Any peer that has the key.
         host.load_secret(crate::scenarios::common::secret("psk", b"a shared key", &[]));
     }
     world
@@ -76,7 +76,7 @@ fn the_packet_says_who_the_peer_is() {
 }
 
 #[test]
-fn only_packets_between_hosts_begin_anything() {
+fn only_packets_between_hosts_trigger_an_initiation() {
     let mut world = world(2, |connection| {
         connection.remote_addrs = vec![crate::scenarios::common::build::range("192.0.2.0-192.0.2.255")];
     });
@@ -103,7 +103,7 @@ fn packets_begin_so_many_at_once() {
     assert_eq!(refused.count(), 300 - 256);
 }
 
-/// A tunnel says nothing about where its other end is; and there is nobody to begin with by itself.
+/// A packet in tunnel mode does not determine the other end, and there is no peer to initiate to.
 #[test]
 fn a_tunnel_and_a_start_need_an_address() {
     let edits: [fn(&mut Connection); 3] = [

@@ -1,4 +1,4 @@
-//! Who gets as far as IKE_AUTH and no further, again and again, from an address that is no forgery.
+//! Peers that repeatedly get as far as a failing IKE_AUTH, from an address that is not forged.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::peer::Peer;
@@ -33,7 +33,7 @@ fn failures_in_ike_auth_do_not_fill_the_table() {
     world.assert_nothing_left();
 }
 
-/// Who guesses keys must not hide from the operator why another peer does not come up.
+/// A peer that guesses keys must not hide the log lines about another peer's failure.
 #[test]
 fn each_reason_is_told_although_another_comes_all_the_time() {
     let mut world = sun();

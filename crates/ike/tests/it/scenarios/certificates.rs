@@ -274,7 +274,7 @@ fn revoked_certificates() {
 fn strict_revocation_needs_a_list_that_counts() {
     for (list, why) in [
         (None, Some("no CRL of 'C=CH, O=Testudo, CN=Root' is loaded")),
-        (Some("old.crl"), Some("the CRL of 'C=CH, O=Testudo, CN=Root' counts until")),
+        (Some("old.crl"), Some("the CRL of 'C=CH, O=Testudo, CN=Root' was current until")),
         (Some("empty.crl"), None),
     ] {
         let mut world = pair(["moon-P-256", "sun-P-256"], |_, connection| {
@@ -330,7 +330,7 @@ fn a_signature_that_is_not_allowed() {
 
 #[test]
 fn certificates_are_sent_as_the_connection_says() {
-    // Nobody asks, so nobody sends, and both know the other's certificate.
+    // Without requests no certificates are sent, and both know the other's certificate.
     for (policy, known, asks) in [
         (SendCert::IfAsked, true, false),
         (SendCert::Never, true, true),
@@ -349,7 +349,7 @@ fn certificates_are_sent_as_the_connection_says() {
         comes_up(&mut world);
     }
     let mut world = pair(["moon-P-256", "sun-P-256"], |_, connection| connection.send_cert = SendCert::Never);
-    responder_refuses(&mut world, "has sent no certificate, and none of its is loaded");
+    responder_refuses(&mut world, "has sent no certificate, and no certificate of that peer is loaded");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! What a peer may send of certificates and signatures that is not as it should be: a scripted
-//! initiator sends it.
+//! Wrong certificates and signatures of a scripted initiator.
 
 use crate::pki::{NOVEMBER_2026, cert, key};
 use crate::scenarios::common::peer::{Peer, only_notify};
@@ -42,7 +41,7 @@ fn certificate(name: &str) -> Payload {
     Payload::Certificate(CertPayload::x509(cert(name).to_der().to_vec()))
 }
 
-/// What a moon says that has the key of `moon-P-256`; `spoil` changes it. AUTH comes last.
+/// The payloads of a moon with the key of `moon-P-256`; `spoil` changes them. AUTH comes last.
 pub(crate) fn said(peer: &Peer, spoil: impl Fn(&mut Vec<Payload>, &mut AuthPayload)) -> Vec<Payload> {
     let id = IdPayload::from(&Identity::Dn(cert("moon-P-256").subject().clone()));
     let scheme = SignatureScheme::EcdsaSha256;
@@ -125,14 +124,14 @@ fn certificates_that_cannot_be_read() {
         let encoding = CertEncoding::HashAndUrl;
         payloads[1] = Payload::Certificate(CertPayload { encoding, data: b"http://example.org/".to_vec() });
     });
-    refused("has sent no certificate, and none of its is loaded", |payloads, _| {
+    refused("has sent no certificate, and no certificate of that peer is loaded", |payloads, _| {
         payloads.remove(1);
     });
 }
 
 /// We sign with nothing that the peer has not said it can hash.
 #[test]
-fn what_the_peer_cannot_hash_is_not_used() {
+fn hashes_that_the_peer_lacks_are_not_used() {
     let sha512 = Hashes::default().with(Hash::Sha512);
     let mut world = sun_by_certificate();
     let mut peer = Peer::init(&mut world, 1, vec![hashes(sha512)]);
@@ -140,6 +139,6 @@ fn what_the_peer_cannot_hash_is_not_used() {
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads);
     assert_eq!(only_notify(answer), NotifyType::AuthenticationFailed);
     let why = "cannot sign with the ECDSA 256 key of 'C=CH, O=Testudo, CN=sun': \
-               no hash algorithm that is allowed here is also the peer's";
+               the peer supports no hash algorithm that is allowed here";
     assert!(world.hosts[0].logged(why), "{:#?}", world.hosts[0].log());
 }

@@ -7,7 +7,7 @@ use testudo_ike::endpoint::{IkeSaState, InitiateError};
 use testudo_ike::message::ExchangeType;
 use testudo_ike::output::{Event, IkeSaId};
 
-/// What each host has for `childless`.
+/// The setting of `childless` on each host.
 fn pair(seed: u64, childless: [Childless; 2]) -> World {
     World::pair_with(seed, Weather::FAIR, |index, connection| connection.childless = childless[index])
 }
@@ -107,7 +107,7 @@ fn a_responder_may_refuse_a_child_at_once() {
     assert!(world.hosts.iter().all(|host| host.installed.is_empty()));
 }
 
-/// Its keys change, the peer is authenticated anew, and it is still without a child.
+/// Its keys change, the peer is reauthenticated, and it is still without a child.
 #[test]
 fn an_ike_sa_alone_is_renewed_alone() {
     for reauth in [false, true] {
@@ -135,14 +135,14 @@ fn another_node_goes_on_whatever_has_happened() {
         world
     };
     World::taken_over_at_each(8, begin, |world| {
-        // The initiation is lost with its node before it is answered, or goes on.
+        // The initiation is lost with its node before it is answered, or continues.
         let up = world.hosts.iter().filter(|host| !host.installed.is_empty()).count();
         assert!(up == 0 || up == 2, "{:?}", world.hosts[0].log());
     });
 }
 
 #[test]
-fn what_has_no_peers_has_no_ike_sa() {
+fn a_connection_without_peers_has_no_ike_sa() {
     let mut world = pair(8, [Childless::Allow; 2]);
     let now = world.now;
     let unknown = world.hosts[0].endpoint.initiate_alone(now, "nowhere");

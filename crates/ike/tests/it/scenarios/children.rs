@@ -1,4 +1,4 @@
-//! What operators are told of configured children: which are up, and why the others are not.
+//! The operator's view of configured children: which are up, and why others are not.
 
 use crate::scenarios::common::build::child;
 use crate::scenarios::common::{PACKET, Weather, World, secret};
@@ -89,7 +89,7 @@ fn a_child_that_is_tried_for_ever_tells_of_its_last_attempt() {
 }
 
 #[test]
-fn what_the_peer_refuses_is_told() {
+fn a_refusal_of_the_peer_is_reported() {
     let mut world = starting(|_| {});
     world.hosts[1].load_secret(secret("psk", b"not the shared key", &["moon", "sun"]));
     world.settle(0);
@@ -116,7 +116,7 @@ fn a_child_that_the_peer_does_not_take_is_told_by_its_notify() {
 }
 
 #[test]
-fn what_keeps_this_host_from_beginning_is_told() {
+fn a_local_obstacle_to_initiation_is_reported() {
     let mut world = impatient(|_, _| {});
     let now = world.now;
     world.hosts[0].endpoint.secrets_mut().clear();
@@ -129,7 +129,7 @@ fn what_keeps_this_host_from_beginning_is_told() {
 }
 
 #[test]
-fn what_an_operator_ends_is_down() {
+fn a_child_that_an_operator_ends_is_down() {
     let mut world = starting(|_| {});
     world.settle(0);
     world.run_secs(5);
@@ -144,7 +144,7 @@ fn what_an_operator_ends_is_down() {
 }
 
 #[test]
-fn what_the_peer_closes_tells_so() {
+fn a_child_that_the_peer_closes_reports_it() {
     let mut world = impatient(|_, _| {});
     world.establish();
     let closed = later(world.now, 10);
@@ -179,7 +179,7 @@ fn a_child_that_is_lost_and_started_again_is_expected() {
 }
 
 #[test]
-fn it_is_up_through_all_renewals() {
+fn a_child_stays_up_through_all_rekeyings() {
     let mut world = impatient(|index, connection| {
         if index == 0 {
             connection.lifetime = IkeLifetime::new(170, None, None);
@@ -250,9 +250,9 @@ fn a_reload_forgets_nothing_but_what_is_gone() {
     assert_eq!(world.hosts[0].endpoint.children("site"), []);
 }
 
-/// Another node goes on with the IKE SA.
+/// Another node continues with the IKE SA.
 #[test]
-fn what_another_node_has_is_not_up_here() {
+fn a_child_on_another_node_is_not_up_on_this_one() {
     let mut world = impatient(|_, _| {});
     let id = world.establish();
     world.run_secs(5);

@@ -81,7 +81,7 @@ fn both_renew_the_ike_sa_at_once() {
 /// the winner's delete of the old IKE SA may come before its answer. Then the loser has forgotten
 /// its request (§2.25.2), and only the winner has what came of it.
 #[test]
-fn what_the_loser_never_heard_of_does_not_stay() {
+fn an_sa_unknown_to_the_losing_side_is_deleted() {
     let mut redundant = 0;
     for seed in 0..60 {
         let mut world = World::established(seed, |_, _| {});
@@ -100,7 +100,7 @@ fn what_the_loser_never_heard_of_does_not_stay() {
     assert!(redundant > 0, "it has come to that");
 }
 
-/// §2.25.1 and §2.25.2: whoever comes second is told to wait, and tries again.
+/// §2.25.1 and §2.25.2: the second side gets TEMPORARY_FAILURE, and tries again.
 #[test]
 fn one_renews_the_child_and_the_other_the_ike_sa() {
     for seed in 0..20 {
@@ -241,7 +241,7 @@ fn a_child_whose_answer_is_lost_is_not_unknown() {
 /// §2.8: both sides delete what was replaced, each by itself; what is under way through it comes in
 /// all the same.
 #[test]
-fn what_both_sides_delete_lingers() {
+fn an_sa_deleted_by_both_sides_lingers() {
     let mut world = World::established(36, |_, _| {});
     let [ours, theirs] = [0, 1].map(|host| world.hosts[host].sas()[0].children[0].id);
     assert!(renew(&mut world, 0, What::Child));
@@ -308,7 +308,7 @@ fn the_loser_takes_packets_in_as_long_as_it_is_known() {
     assert_eq!(world.hosts[0].in_use.lock().unwrap().len(), 2);
 }
 
-/// Whoever takes a tunnel down while both sides renew its IKE SA means what comes of that too.
+/// Terminating a tunnel while both sides rekey its IKE SA also terminates the results.
 #[test]
 fn a_termination_amid_both_renewals_ends_everything() {
     for (seed, steps) in (0..8).flat_map(|seed| (0..10).map(move |steps| (seed, steps))) {
@@ -449,7 +449,7 @@ fn children_are_limited() {
         assert_eq!(made, number < limit, "{number}: {answer:?}");
     }
     assert_eq!(world.hosts[0].installed.len(), limit);
-    // What has the place of another is no further one. Nor does that go on without an end.
+    // A replacement does not count as a further one. And this does not continue endlessly.
     world.run_secs(10);
     let mut spi = 0x4000_0000;
     let mut renewed = SPI;

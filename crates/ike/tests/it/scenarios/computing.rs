@@ -15,7 +15,7 @@ use testudo_ike::message::ExchangeType;
 use testudo_ike::output::Path;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-/// Longer than a message is under way, shorter than anybody waits to repeat one.
+/// Longer than a message is in transit, shorter than any retransmission timeout.
 pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 
 /// Two hosts whose jobs the test runs.
@@ -129,7 +129,7 @@ fn the_request_goes_on_being_repeated_and_a_new_attempt_makes_the_job_void() {
 }
 
 #[test]
-fn what_is_terminated_meanwhile_stays_so() {
+fn an_sa_terminated_during_a_computation_stays_terminated() {
     let mut world = pair();
     let job = answered(&mut world);
     let now = world.now;
@@ -341,16 +341,16 @@ fn ike_auth_that_comes_again_is_not_computed_again() {
     world.assert_tunnel();
 }
 
-/// Loaded anew in the middle of a handshake, certificates are what they were when it came to that.
+/// Certificates loaded during a handshake count as they are when they are used.
 #[test]
-fn what_is_unloaded_meanwhile_was_there_when_the_message_came() {
+fn a_connection_unloaded_during_a_computation_still_applies() {
     let (mut world, auth) = ike_auth_under_way();
     world.hosts[1].endpoint.credentials_mut().clear();
     finish(&mut world, 1, auth);
     assert!(world.hosts[1].logged("established"), "{:#?}", world.hosts[1].log());
 }
 
-/// Who is let in, and to what, is decided by the connection as it is then.
+/// The connection at that time decides which peer is accepted, and for which traffic.
 #[test]
 fn a_connection_that_changes_while_ike_auth_is_computed_is_not_had_as_it_was() {
     let (mut world, auth) = ike_auth_under_way();
@@ -367,7 +367,7 @@ fn a_connection_that_changes_while_ike_auth_is_computed_is_not_had_as_it_was() {
     assert_eq!(selectors, [net]);
 }
 
-/// And whom we trust by what it is when we know who answered.
+/// The trusted keys are those at the time when the peer is known.
 #[test]
 fn a_connection_that_changes_while_the_answer_is_computed_is_not_had_as_it_was() {
     let (mut world, auth) = ike_auth_under_way();

@@ -14,7 +14,7 @@ use testudo_ike::message::ExchangeType;
 
 const ADDRS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
-/// A tunnel whose SAs are renewed with X25519 and these; from now on the test runs the jobs.
+/// A tunnel whose SAs are rekeyed with X25519 and these; from now on the test runs the jobs.
 fn tunnel(methods: &[KeyExchange]) -> World {
     let mut world =
         World::pair_of(ADDRS, 1, Weather::FAIR, handing_out(), |_, connection| with(connection, methods));
@@ -113,7 +113,7 @@ fn an_ike_sa_that_goes_meanwhile_makes_the_job_void() {
     }
 }
 
-/// What cannot be agreed to is refused without being computed.
+/// An unacceptable request is refused without a computation.
 #[test]
 fn a_key_exchange_that_is_not_configured_is_not_computed() {
     let mut world = tunnel(&[]);

@@ -54,7 +54,7 @@ fn leases(world: &World, pool: &str) -> Vec<LeaseStatus> {
 }
 
 #[test]
-fn who_asks_gets_an_address_of_each_family() {
+fn a_client_gets_an_address_of_each_family() {
     let mut world = road(1, &["0.0.0.0", "::"]);
     world.establish();
     let given = [addr("10.3.0.1"), addr("fd00:3::1")];
@@ -88,7 +88,8 @@ fn leases_end_with_the_ike_sa_and_are_kept_for_their_owner() {
     assert!(leases(&world, "v4")[0].online);
 }
 
-/// Whoever renews the IKE SA: the addresses are the new one's, and go with it.
+/// After a rekeying of the IKE SA by either side, the addresses belong to the new one, and end with
+/// it.
 #[test]
 fn addresses_move_to_the_renewed_ike_sa() {
     for renewing in 0..2 {
@@ -173,7 +174,7 @@ fn an_empty_pool_makes_an_ike_sa_without_a_child() {
 
 /// RFC 7296 §2.19: where an address must be asked for, and is not.
 #[test]
-fn who_does_not_ask_is_told_to() {
+fn a_client_without_a_request_gets_failed_cp_required() {
     let mut world = road(7, &[]);
     world.initiate(0);
     world.run_secs(1);
@@ -260,7 +261,7 @@ fn addresses_come_from_where_the_connection_says() {
     }
 }
 
-/// An IKE SA that takes the place of another brings the address that this host has by now.
+/// An IKE SA that replaces another brings the address that this host has by then.
 #[test]
 fn an_address_that_is_ours_already_is_kept() {
     let mut world = road(13, &["0.0.0.0"]);
@@ -275,7 +276,7 @@ fn an_address_that_is_ours_already_is_kept() {
     assert!(!world.hosts[0].logged("refused virtual IP"));
 }
 
-/// A state that comes takes the place of one with another address: that one is free again.
+/// An imported state replaces one with another address: that one is free again.
 #[test]
 fn a_state_that_is_replaced_lets_its_lease_go() {
     // The same IKE SA twice, as two nodes could have it.
@@ -334,7 +335,7 @@ fn ask_child(world: &mut World, peer: &mut Peer, range: &str) -> Vec<Payload> {
     peer.request(world, ExchangeType::CreateChildSa, payloads).unwrap()
 }
 
-/// Whoever has no address gets no child by another exchange either: `dynamic` is not its outer
+/// A peer without an address gets no child by another exchange either: `dynamic` is not its outer
 /// address then.
 #[test]
 fn without_an_address_there_is_no_child_later() {
@@ -353,7 +354,7 @@ fn without_an_address_there_is_no_child_later() {
     assert_eq!(world.hosts[0].installed.len(), 1, "{:#?}", world.hosts[0].log());
 }
 
-/// An address is not kept for a peer whose selectors fit nothing.
+/// An address is not reserved for a peer whose selectors match nothing.
 #[test]
 fn an_ike_sa_that_never_has_a_child_gives_its_address_back() {
     let mut world = sun_with_pool();

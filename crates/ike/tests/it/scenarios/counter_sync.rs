@@ -94,7 +94,7 @@ fn either_side_can_be_the_cluster_and_both_at_once() {
 }
 
 #[test]
-fn it_is_agreed_on_only_where_both_say_so() {
+fn counter_sync_needs_the_announcement_of_both() {
     for (moon, sun) in [(true, false), (false, true), (false, false), (true, true)] {
         let mut world = World::new(3, Weather::FAIR);
         for (host, (able, ends)) in [(moon, ["moon", "sun"]), (sun, ["sun", "moon"])].into_iter().enumerate()
@@ -127,7 +127,7 @@ fn it_is_agreed_on_only_where_both_say_so() {
 /// Nothing is left to do twice: a request of the peer that the former node has answered, or has
 /// never seen, is asked again.
 #[test]
-fn what_is_under_way_is_not_waited_for() {
+fn counter_sync_does_not_wait_for_open_requests() {
     type Asks = fn(&mut World);
     let child: Asks = |world| {
         let (now, child) = (world.now, world.hosts[MOON].sas()[0].children[0].id);
@@ -146,8 +146,8 @@ fn what_is_under_way_is_not_waited_for() {
         world.hosts[MOON].endpoint.terminate(now, &Target::All, false).unwrap();
     };
     for (what, asks) in [("child", child), ("ike", ike), ("delete", delete), ("all", all)] {
-        // An IKE_SA that the cluster has made, and told to nobody any more, costs the old one (RFC
-        // 6311 §8.3).
+        // An IKE SA that the cluster has created without informing the others costs the old one
+        // (RFC 6311 §8.3).
         for answered in [false, true].into_iter().filter(|answered| what != "ike" || !answered) {
             let mut world = established(4);
             world.hosts[SUN].stopped = !answered;
@@ -177,8 +177,8 @@ fn what_is_under_way_is_not_waited_for() {
     }
 }
 
-/// A Child SA that we have asked for and whose answer nobody will have: the cluster's half goes,
-/// and another is made.
+/// A Child SA that we have requested and whose answer nobody will receive: the cluster's half is
+/// deleted, and another is set up.
 #[test]
 fn a_further_child_is_asked_for_again() {
     for answered in [false, true] {
@@ -220,7 +220,7 @@ fn a_request_that_comes_again_gets_the_same_octets_and_an_old_one_nothing() {
     assert_eq!(answers.len(), 4);
     assert!(answers.iter().all(|answer| *answer == answers[0]));
     assert_eq!(message_ids(&world, MOON), ids);
-    // Repeated answers find nobody who waits.
+    // Repeated answers match no open request.
     assert_eq!(discarded(&world, SUN, Discard::UnexpectedResponse), 3);
 
     fail_over(&mut world);
@@ -232,7 +232,7 @@ fn a_request_that_comes_again_gets_the_same_octets_and_an_old_one_nothing() {
     assert_goes_on(&mut world);
 }
 
-/// What answered an earlier one has another nonce.
+/// An answer to an earlier request has another nonce.
 #[test]
 fn an_answer_to_an_earlier_request_is_dropped() {
     let mut world = established(7);
@@ -283,7 +283,7 @@ fn a_second_failover_asks_for_more() {
 
 /// Until it is answered it is repeated like any request, the same octets, also by the next node.
 #[test]
-fn it_is_repeated_as_it_is() {
+fn counter_sync_is_retransmitted_unchanged() {
     let mut world = established(9);
     world.hosts[MOON].stopped = true;
     fail_over(&mut world);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_ike::message::{ExchangeType, IkeSpi, Message, MessageId};
 
-/// What an observer of all states has seen.
+/// The knowledge of an observer of all states.
 #[derive(Default)]
 struct Model {
     /// How far the windows of each IKE SA were.
@@ -78,7 +78,7 @@ fn storm(seed: u64, config: EndpointConfig) -> usize {
         }
         world.settle(host);
     }
-    // What is under way comes to its end, and then both know the same.
+    // When everything has ended, both know the same.
     world.network.weather = Weather::FAIR;
     world.run_secs(300);
     model.look(&world);

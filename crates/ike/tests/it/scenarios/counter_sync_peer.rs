@@ -1,5 +1,5 @@
-//! A cluster that is the peer, or somebody who has its keys, synchronizes out of the ordinary (RFC
-//! 6311 §5.1).
+//! Unusual synchronizations by a peer that is a cluster, or by an attacker with its keys (RFC 6311
+//! §5.1).
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::peer::{Peer, exchange, message, status};
@@ -84,7 +84,7 @@ fn the_answer_is_by_the_rules() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_dropped_in_silence() {
+fn invalid_counter_syncs_are_dropped_silently() {
     let (mut world, mut peer) = both(2);
     assert!(ask(&mut world, &mut peer, vec![sync(9, 5)]).is_some());
     let ike = world.hosts[0].sas()[0].id;
@@ -118,7 +118,7 @@ fn what_breaks_a_rule_is_dropped_in_silence() {
     assert_eq!(peer.request(&mut world, ExchangeType::Informational, vec![]), Some(vec![]));
 }
 
-/// Nobody moves the tunnel with a message that was used before.
+/// A message that was used before cannot move the tunnel.
 #[test]
 fn an_old_one_from_elsewhere_is_no_sign_of_a_move() {
     let (mut world, mut peer) = both(3);
@@ -150,7 +150,7 @@ fn both_counters_in_one_message_and_numbers_alone() {
 }
 
 #[test]
-fn what_was_not_agreed_on_is_not_done() {
+fn a_counter_sync_without_agreement_is_ignored() {
     let (mut world, mut peer) = established(5, &[]);
     assert_eq!(ask(&mut world, &mut peer, vec![sync(9, 5)]), None);
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 1);
@@ -191,7 +191,7 @@ fn an_answer_that_goes_back_in_one_number_is_dropped() {
     }
 }
 
-/// A world whose host synchronizes, and what it asks.
+/// A world whose host synchronizes, and its request.
 fn asking() -> (World, MessageIdSync, Peer) {
     let (mut world, peer) = both(8);
     let (now, ike) = (world.now, world.hosts[0].sas()[0].id);

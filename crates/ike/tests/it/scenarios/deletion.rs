@@ -129,7 +129,7 @@ fn force_does_not_wait_and_tells_the_peer_once() {
 }
 
 #[test]
-fn what_is_still_connecting_is_taken_down_too() {
+fn half_open_ike_sas_are_terminated_too() {
     // In IKE_SA_INIT the peer has nothing to be told.
     let mut world = World::pair(8, Weather::FAIR);
     let id = world.initiate(0);
@@ -161,7 +161,7 @@ fn a_half_open_ike_sa_can_be_taken_down() {
     terminate(&mut world, 1, &Target::All, false);
     assert_eq!(downs(&world, 1), [Reason::Requested]);
     assert_eq!(world.hosts[1].sas(), []);
-    // What repeats its answer takes up room, and counts.
+    // A stored answer for retransmissions needs memory, and counts.
     assert_eq!(world.hosts[1].endpoint.half_open(), 1);
     world.hosts[0].stopped = true;
     world.run_secs(11);

@@ -1,4 +1,4 @@
-//! What `log.level = "debug"` shows of each exchange.
+//! The output of `log.level = "debug"` for each exchange.
 
 use crate::scenarios::common::{Weather, World};
 use testudo_ike::endpoint::EndpointConfig;
@@ -48,7 +48,7 @@ fn each_message_is_shown_on_both_sides_with_proposals_and_selectors() {
     assert!(details(&world, 1).contains(&narrowed), "{:#?}", details(&world, 1));
 }
 
-/// Formatting is not free: who does not read it does not pay for it.
+/// Formatting is not free: without a reader there is no cost.
 #[test]
 fn nothing_of_it_is_made_where_nobody_asks() {
     let world = world(false);

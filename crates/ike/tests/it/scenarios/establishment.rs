@@ -226,11 +226,11 @@ fn a_peer_that_lost_everything_replaces_its_old_sa() {
     world.network.up = true;
     world.establish();
     assert_ne!(world.hosts[1].sas()[0].id, old);
-    assert!(world.hosts[1].logged("began anew"), "{:?}", world.hosts[1].log());
+    assert!(world.hosts[1].logged("the peer started again"), "{:?}", world.hosts[1].log());
 }
 
 #[test]
-fn what_cannot_be_initiated_is_refused_at_once() {
+fn impossible_initiations_are_refused_at_once() {
     let mut world = World::pair(13, Weather::FAIR);
     let now = world.now;
     let mut open = crate::scenarios::common::connection(("192.0.2.1", "moon"), ("192.0.2.2", "sun"));

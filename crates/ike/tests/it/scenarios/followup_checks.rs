@@ -1,5 +1,5 @@
-//! What an initiator refuses of a responder that makes SAs in several exchanges: a scripted
-//! responder says it.
+//! Answers that an initiator refuses from a scripted responder that sets up SAs in several
+//! exchanges.
 
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::responder::{Responder, SPI};
@@ -57,7 +57,7 @@ fn moon() -> (World, Responder, Vec<Payload>) {
     (world, sun, asked)
 }
 
-/// What a well-mannered sun answers.
+/// The answer of a correct sun.
 fn created(world: &World, asked: &[Payload]) -> Vec<Payload> {
     let proposals = &world.hosts[0].endpoint.connections().next().unwrap().children[0].proposals;
     let choice = select::esp(offered(asked), proposals, offer::ChildExchange::CreateChildSa).unwrap();
@@ -116,7 +116,7 @@ fn each_link_is_given_back_as_it_came() {
     }
 }
 
-/// Nobody could say which exchange an IKE_FOLLOWUP_KE belongs to.
+/// Otherwise the exchange of an IKE_FOLLOWUP_KE would be ambiguous.
 #[test]
 fn an_answer_without_a_link_is_no_answer() {
     let (mut world, mut sun, asked) = moon();
@@ -134,7 +134,7 @@ fn an_answer_without_a_link_is_no_answer() {
 }
 
 #[test]
-fn there_are_no_more_exchanges_than_agreed_on() {
+fn no_more_followups_than_negotiated() {
     let (mut world, mut sun, asked) = in_series();
     let answer = vec![Payload::Ke(responds(Ecp256, &asked).0), linked(LINK)];
     let said = sun.answer(&mut world, FOLLOWUP, 3, answer);

@@ -37,8 +37,8 @@ fn both_renew_at_once() {
     }
 }
 
-/// One side's proposals come with additional key exchanges, and the other's without: whoever
-/// answers prefers its own.
+/// One side's proposals have additional key exchanges, and the other's do not: the responder
+/// prefers its own.
 #[test]
 fn both_renew_at_once_and_only_one_in_a_series() {
     for what in BOTH {
@@ -101,9 +101,9 @@ fn a_series_that_has_won_and_comes_to_nothing_is_begun_once_more() {
     assert!(won > 5, "{won}");
 }
 
-/// Who has answered such a request does not begin the same itself.
+/// A side that has answered such a request does not begin the same itself.
 #[test]
-fn nobody_begins_what_the_peer_is_at() {
+fn no_initiation_during_the_series_of_the_peer() {
     for what in BOTH {
         let mut world = established(14, &[MlKem768, Ecp256]);
         renew(&mut world, 0, what);
@@ -125,8 +125,8 @@ fn nobody_begins_what_the_peer_is_at() {
     }
 }
 
-/// Whoever renews the one waits while the other is being renewed, or is told to wait; in the end
-/// both are new.
+/// A side that rekeys one kind of SA waits while the other kind is being rekeyed, or gets
+/// TEMPORARY_FAILURE; at the end both are new.
 #[test]
 fn one_renews_the_child_and_the_other_the_ike_sa() {
     for seed in 0..20 {
@@ -202,8 +202,8 @@ fn both_renew_whatever_they_like_in_foul_weather() {
     }
 }
 
-/// What takes the place of an outdated Child SA is for the peer a further one: its renewal of the
-/// old one is no rival of that.
+/// For the peer, a replacement of an outdated Child SA is a further one: its rekeying of the old
+/// one is no rival of it.
 #[test]
 fn a_renewal_does_not_collide_with_a_replacement() {
     for seed in 0..40 {

@@ -30,7 +30,7 @@ fn esp() -> EspProposal {
     proposal
 }
 
-/// Sun, who renews with METHODS, and a moon whose tunnel is up.
+/// Sun, which rekeys with METHODS, and a moon whose tunnel is up.
 fn established(seed: u64) -> (World, Peer) {
     established_with(seed, vec![esp()])
 }
@@ -59,7 +59,7 @@ fn half(method: KeyExchange) -> KePrivate {
 struct Series {
     nonces: Nonces,
     shared: Vec<Secret>,
-    /// What the next IKE_FOLLOWUP_KE has to name.
+    /// The link that the next IKE_FOLLOWUP_KE must contain.
     link: Vec<u8>,
     /// Of the new IKE SA, if it is one.
     spi: Option<IkeSpi>,
@@ -202,7 +202,7 @@ fn the_keys_of_an_ike_sa_are_those_of_every_exchange() {
 
 /// RFC 9370 §2.2.4: STATE_NOT_FOUND, which is not the end of anything.
 #[test]
-fn what_belongs_to_nothing_is_told_so() {
+fn a_followup_without_state_gets_state_not_found() {
     let (mut world, mut peer) = established(3);
     let ke = || Payload::Ke(half(MlKem768).payload());
     for payloads in [vec![], vec![ke()], vec![ke(), named(b"")], vec![ke(), named(&[0; 16])]] {
@@ -231,7 +231,7 @@ fn what_belongs_to_nothing_is_told_so() {
 }
 
 #[test]
-fn what_cannot_be_used_ends_the_series() {
+fn an_unusable_followup_ends_the_series() {
     let good = half(MlKem768).payload();
     let cut = KePayload { data: good.data[1..].to_vec(), ..good.clone() };
     let above = KePayload { data: vec![0xff; good.data.len()], ..good.clone() };
@@ -295,7 +295,7 @@ fn a_peer_that_does_not_go_on_leaves_nothing_behind() {
 
 /// However many a peer begins, one is remembered.
 #[test]
-fn there_is_one_series_at_a_time() {
+fn only_one_series_is_open_at_a_time() {
     let (mut world, mut peer) = established(7);
     let mut series = begin(&mut world, &mut peer);
     for number in 0..20 {
@@ -319,8 +319,8 @@ fn there_is_one_series_at_a_time() {
     assert_eq!(world.hosts[0].installed.len(), 3);
 }
 
-/// A new IKE SA and a Child SA are not made at the same time: nobody would know where the child
-/// belongs.
+/// A new IKE SA and a Child SA are not set up at the same time: the child's IKE SA would be
+/// ambiguous.
 #[test]
 fn one_kind_has_to_wait_for_the_other() {
     let (mut world, mut peer) = established(8);
@@ -340,7 +340,7 @@ fn one_kind_has_to_wait_for_the_other() {
     assert!(go_on(&mut world, &mut peer, &mut series) && !go_on(&mut world, &mut peer, &mut series));
 }
 
-/// What is deleted is not renewed, and what is not there yet can be taken back.
+/// A deleted SA is not rekeyed, and one that is not complete yet can be cancelled.
 #[test]
 fn a_delete_ends_the_series() {
     for spi in [SPI, NEW] {
@@ -421,7 +421,7 @@ fn payloads_are_as_they_should_be() {
     assert_eq!(kinds, expected);
 }
 
-/// What was agreed on by a configuration that has changed since is not made.
+/// An SA negotiated under a configuration that has changed since is not set up.
 #[test]
 fn a_series_ends_with_the_configuration_that_it_was_agreed_by() {
     let (mut world, mut peer) = established(13);
@@ -435,8 +435,8 @@ fn a_series_ends_with_the_configuration_that_it_was_agreed_by() {
     assert_unchanged(&world);
 }
 
-/// The peer begins a series for what we are at renewing, and does not go on: then ours counts,
-/// whatever the nonces.
+/// The peer begins a series for the SA that we are rekeying, and does not continue: then ours
+/// counts, whatever the nonces.
 #[test]
 fn a_series_that_is_given_up_is_no_rival() {
     let (mut world, mut peer) = established_with(14, vec![esp_proposal(EspAlgorithm::Aes128Gcm16), esp()]);

@@ -31,7 +31,7 @@ pub(crate) fn with(connection: &mut Connection, methods: &[KeyExchange]) {
     (esp.ke, esp.additional) = (vec![X25519], additional);
 }
 
-/// A tunnel whose SAs are renewed with these.
+/// A tunnel whose SAs are rekeyed with these.
 pub(crate) fn established(seed: u64, methods: &[KeyExchange]) -> World {
     World::established(seed, |_, connection| with(connection, methods))
 }
@@ -186,8 +186,7 @@ fn large_messages_are_cut() {
     }
 }
 
-/// A new tunnel once more by each kind of renewal; whoever goes on in the middle has all that it
-/// needs.
+/// A new tunnel once more by each kind of rekeying; another node can continue at any point.
 #[test]
 fn another_node_goes_on_between_any_two_events() {
     for what in BOTH {
@@ -228,9 +227,9 @@ fn peers_without_get_the_proposal_without() {
     }
 }
 
-/// Who insists on them gets no SA without, and the old one serves on.
+/// A side that requires them gets no SA without them, and keeps the old one.
 #[test]
-fn who_insists_makes_no_sa_without() {
+fn required_followup_exchanges_are_enforced() {
     for host in [0, 1] {
         let mut world = World::established(7, |index, connection| {
             let ike = connection.proposals.clone();
@@ -268,8 +267,8 @@ fn with_another_first_method() {
     assert_eq!(methods(&world, 1, What::Child), ["CURVE_25519", "ML_KEM_768"]);
 }
 
-/// The responder waits for a while; then there is no state that the initiator could go on with, and
-/// it begins once more.
+/// The responder waits for a while; then it has no state with which the initiator could continue,
+/// and the initiator begins once more.
 #[test]
 fn a_series_that_took_too_long_is_begun_once_more() {
     for what in BOTH {
@@ -326,7 +325,7 @@ fn a_peer_that_always_forgets_is_left() {
     }
 }
 
-/// What an operator wants up comes up again: the IKE SA was hopeless, the peer is not.
+/// A child that an operator wants comes up again: the IKE SA was broken, but the peer is alive.
 #[test]
 fn a_tunnel_that_is_left_so_is_started_again() {
     for (what, action) in BOTH.into_iter().flat_map(|what| [(what, true), (what, false)]) {
@@ -352,7 +351,7 @@ fn a_tunnel_that_is_left_so_is_started_again() {
 }
 
 #[test]
-fn what_is_ended_meanwhile_is_ended() {
+fn an_sa_terminated_during_the_series_stays_terminated() {
     for what in BOTH {
         for (host, moment) in
             [0, 1].into_iter().flat_map(|host| (0..70).step_by(10).map(move |at| (host, at)))

@@ -1,5 +1,5 @@
-//! A peer whose messages come from addresses that are not its own: it gets nobody else's traffic by
-//! them, and sends none to others.
+//! A peer whose messages come from forged addresses: it gets no other host's traffic by them, and
+//! sends none to others.
 
 use crate::scenarios::common::build::{child, esp_proposal, fqdn, range, secret, ts};
 use crate::scenarios::common::network::Nat;
@@ -15,7 +15,7 @@ use testudo_ipsec::sa::EspAlgorithm;
 
 /// Where peers of [`Peer::init`] are.
 const OWN: &str = "192.0.2.1";
-/// What belongs to another site.
+/// Prefixes of another site.
 const OTHERS: &str = "10.2.0.53";
 
 fn dynamic() -> Vec<TsSpec> {
@@ -91,7 +91,7 @@ fn further_child(spi: Spi, addr: &str) -> Vec<Payload> {
     ]
 }
 
-/// Not by the request that asks for it, nor by one before, nor after a failover.
+/// Not by the request itself, nor by an earlier one, nor after a failover.
 #[test]
 fn dynamic_stays_where_ike_sa_init_was_answered() {
     let mut world = sun(|_| {});

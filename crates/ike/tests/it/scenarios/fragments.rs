@@ -47,13 +47,13 @@ fn every_cipher_makes_fragments_that_fit() {
 }
 
 #[test]
-fn what_fits_is_not_cut() {
+fn messages_that_fit_are_not_fragmented() {
     let world = World::established(1, |_, _| {});
     assert_eq!((auth_datagrams(&world, 0), auth_datagrams(&world, 1)), (1, 1));
 }
 
 #[test]
-fn who_may_fragment_is_configured_on_both_sides() {
+fn fragmentation_needs_the_configuration_of_both_sides() {
     use Fragmentation::{Accept, No, Yes};
     for (moon, sun, cut_by_moon, cut_by_sun) in [
         (Yes, Yes, true, true),
@@ -156,7 +156,7 @@ fn fragments_come_in_any_order_and_more_than_once() {
 
 /// RFC 7383 §2.6.1.
 #[test]
-fn only_a_repeated_first_fragment_gets_the_answer_again() {
+fn only_a_repeated_first_fragment_repeats_the_answer() {
     let (mut world, mut peer) = hostile(2);
     let fragments = auth_fragments(&mut peer, 110);
     let smaller = auth_fragments(&mut peer, 90);
@@ -195,7 +195,7 @@ fn a_smaller_set_replaces_a_larger_one_and_not_the_other_way() {
 }
 
 #[test]
-fn what_a_stranger_adds_does_not_disturb() {
+fn forged_fragments_do_no_harm() {
     let (mut world, mut peer) = hostile(4);
     let fragments = auth_fragments(&mut peer, 110);
     let (last, others) = fragments.split_last().unwrap();

@@ -14,7 +14,7 @@ use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 use testudo_ipsec::selector::TrafficSelector;
 
-/// A further Child SA, whose selectors of the peer's side are these.
+/// A further Child SA, with these selectors of the peer's side.
 fn further_child(spi: Spi, remote: TsPayload) -> Vec<Payload> {
     let esp = esp_proposal(EspAlgorithm::Aes128Gcm16);
     vec![
@@ -43,7 +43,7 @@ fn take_and_drop(world: &mut World, peer: &mut Peer, first: u32, times: u32) -> 
     made
 }
 
-/// A slot that was used rests for minutes: who takes and drops Child SAs without end would leave
+/// A used slot rests for minutes: a peer that creates and deletes Child SAs endlessly would leave
 /// none to others.
 #[test]
 fn slots_are_not_used_up_by_one_peer() {
@@ -113,7 +113,7 @@ fn selectors_are_limited_in_renewals_too() {
     assert!(renew(0x3000_0013, 0x5000_0000, vec![whole]), "what was there is renewed");
 }
 
-/// What one IKE SA may have it may have once, not as often as it likes.
+/// An IKE SA may have its limit once, not repeatedly.
 #[test]
 fn ike_sas_of_a_peer_are_limited() {
     let mut world = limited(EndpointConfig { twin_limit: NonZeroUsize::new(3), ..EndpointConfig::default() });
@@ -133,7 +133,7 @@ fn ike_sas_of_a_peer_are_limited() {
     peers[0].request(&mut world, ExchangeType::Informational, delete).unwrap();
     assert!(set_up(&mut world, 75).is_some(), "for one that is gone there is room");
 
-    // Nobody answers for those three any more.
+    // The three are not answered any more.
     assert!(set_up(&mut world, 76).is_none());
     world.run_secs(400);
     assert_eq!(world.hosts[0].sas().len(), 0);

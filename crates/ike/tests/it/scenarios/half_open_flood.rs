@@ -58,7 +58,7 @@ fn establish(world: &mut World, mut peer: Peer) {
 }
 
 /// The flood comes from as many networks as there are places, and does not end while the peer's
-/// handshake goes on.
+/// handshake continues.
 #[test]
 fn a_peer_gets_through_from_anywhere() {
     for fixed in [false, true] {
@@ -82,9 +82,9 @@ fn a_peer_gets_through_from_anywhere() {
     }
 }
 
-/// What a connection names is let in and stays, however long the flood goes on.
+/// A peer that a connection names is accepted and stays, however long the flood lasts.
 #[test]
-fn what_strangers_leave_half_open_never_takes_the_place_of_a_configured_peer() {
+fn half_open_sas_of_strangers_never_displace_configured_peers() {
     let mut world = small(true);
     for site in 1..100 {
         assert!(begin(&mut world, site, &format!("[2001:db8:{site:x}::1]:500")));
@@ -96,9 +96,8 @@ fn what_strangers_leave_half_open_never_takes_the_place_of_a_configured_peer() {
     establish(&mut world, peer);
 }
 
-/// While there is room a network is served, however many peers it has (carrier NAT). What there is
-/// room for it may take up; then it is refused, and whoever comes from elsewhere takes the place of
-/// its oldest.
+/// While there is room a network is served, however many peers it has (carrier NAT). It may use all
+/// of the room; then it is refused, and a peer from elsewhere replaces its oldest.
 #[test]
 fn neighbouring_prefixes_are_one_network() {
     let mut world = small(false);

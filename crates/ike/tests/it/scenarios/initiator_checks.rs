@@ -1,4 +1,4 @@
-//! What an initiator refuses of what a responder answers in IKE_AUTH: a scripted responder says it.
+//! Answers in IKE_AUTH that an initiator refuses from a scripted responder.
 
 use crate::scenarios::common::build::ts;
 use crate::scenarios::common::responder::{Responder, SPI, with_spi};
@@ -46,7 +46,7 @@ fn ike_auth_says_what_it_must() {
 }
 
 #[test]
-fn who_is_not_authenticated_is_told_so_and_dropped() {
+fn a_responder_that_fails_to_authenticate_is_notified_and_dropped() {
     type Edit = fn(&Responder, &mut Vec<Payload>);
     let cases: [(&str, Edit); 4] = [
         ("sun does not hold our shared key", |sun, payloads| *payloads = sun.auth_as("sun", b"guessed")),
@@ -162,7 +162,7 @@ fn a_fatal_error_in_a_later_answer_ends_the_ike_sa() {
     assert!(world.hosts[0].installed.is_empty() && world.hosts[0].sas().is_empty());
 }
 
-/// What the peer does not know is gone here too, and is made from scratch (RFC 7296 §2.25).
+/// An SA that the peer does not know is deleted, and set up again (RFC 7296 §2.25).
 #[test]
 fn a_child_that_the_peer_does_not_know_is_made_anew() {
     let mut world = moon();

@@ -77,7 +77,8 @@ fn auth_covers_every_exchange() {
     assert_eq!(world.hosts[0].installed.len(), 1, "{:?}", world.hosts[0].log());
 }
 
-/// Somebody who could break X25519 put himself between the two: each side did an exchange with him.
+/// An attacker who could break X25519 is in the middle: each side does an exchange with the
+/// attacker.
 #[test]
 fn an_exchange_that_the_peer_did_not_see_fails_in_ike_auth() {
     let (mut world, mut peer) = agreed(&[MlKem768]);
@@ -105,7 +106,7 @@ fn ike_auth_has_to_wait_for_every_exchange() {
 }
 
 #[test]
-fn there_are_as_many_as_were_agreed_on_and_no_more() {
+fn exactly_the_negotiated_number_of_intermediate_exchanges() {
     let (mut world, mut peer) = agreed(&[MlKem768]);
     additional(&mut world, &mut peer, MlKem768);
     let ke = half(MlKem768);
@@ -126,7 +127,7 @@ fn there_are_as_many_as_were_agreed_on_and_no_more() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_and_ends_the_negotiation() {
+fn an_unusable_intermediate_is_answered_and_ends_the_negotiation() {
     let good = half(MlKem768).payload();
     let changed = |edit: &dyn Fn(&mut KePayload)| {
         let mut ke = good.clone();
@@ -191,8 +192,8 @@ fn a_request_that_comes_again_in_smaller_pieces_is_known_although_the_keys_have_
     assert_eq!(exchange(&mut world, peer.path, &pieces[0]), Vec::<Vec<u8>>::new());
 }
 
-/// Nobody is authenticated: the answer, a large ciphertext, must not shower whom the initiator
-/// likes.
+/// The peer is not authenticated: the answer, a large ciphertext, must not be usable to flood a
+/// third party.
 #[test]
 fn the_answer_is_repeated_a_few_times_only() {
     let proposals = [proposal(&[MlKem768])];

@@ -1,5 +1,5 @@
-//! INVALID_KE_PAYLOAD (RFC 7296 §1.2): the responder wants another method, and nobody can talk the
-//! two into a weaker one.
+//! INVALID_KE_PAYLOAD (RFC 7296 §1.2): the responder wants another method, and an attacker cannot
+//! downgrade the two to a weaker one.
 
 use crate::scenarios::common::build::ike_proposal;
 use crate::scenarios::common::wire::sent;

@@ -1,4 +1,4 @@
-//! What an operator is warned of before a tunnel fails.
+//! Warnings to the operator before a tunnel fails.
 
 use crate::pki::{NOVEMBER_2026, cert, key};
 use crate::scenarios::common::build::{fqdn, ppk, secret};
@@ -65,7 +65,7 @@ fn the_secrets_of_unknown_peers_are_not_missed() {
 }
 
 #[test]
-fn what_needs_no_peer_lacks_nothing() {
+fn a_connection_without_peers_lacks_nothing() {
     let world =
         host(|connection| connection.children.iter_mut().for_each(|child| child.mode = ChildMode::Pass));
     assert!(lacks(&world).is_empty());
@@ -124,7 +124,7 @@ fn the_end_of_our_own_certificate_is_told_of_a_month_before() {
         (
             END + 1,
             Some(format!(
-                "{our} counts nowhere: expired at 2100-01-01T00:00:00Z, now it is 2100-01-01T00:00:01Z"
+                "{our} is not valid: expired at 2100-01-01T00:00:00Z, now it is 2100-01-01T00:00:01Z"
             )),
         ),
     ] {
@@ -133,5 +133,5 @@ fn the_end_of_our_own_certificate_is_told_of_a_month_before() {
     }
     set_time(&mut world, UnixTime(1_500_000_000));
     let early = lacks(&world);
-    assert!(early[0].starts_with(&format!("{our} counts nowhere: not valid before ")), "{early:?}");
+    assert!(early[0].starts_with(&format!("{our} is not valid: not valid before ")), "{early:?}");
 }

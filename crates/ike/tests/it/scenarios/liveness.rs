@@ -85,8 +85,8 @@ fn a_message_in_clear_is_a_hint_and_no_more() {
     world.run_secs(1);
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::UnexpectedResponse), 1);
     assert_eq!(checks(&world), 0);
-    // As a request of its own, by one who knows the Message ID: at most one check in ten seconds
-    // comes of it.
+    // As a separate request, by a sender that knows the Message ID: it causes at most one check in
+    // ten seconds.
     for _ in 0..100 {
         let header = Header {
             exchange: ExchangeType::Informational,

@@ -1,4 +1,4 @@
-//! What an established IKE SA with its Child SA costs in memory, so that tens of thousands fit.
+//! The memory of an established IKE SA with its Child SA, so that tens of thousands fit.
 
 use crate::scenarios::common::allocator::Watched;
 use crate::scenarios::common::{connection, secret};

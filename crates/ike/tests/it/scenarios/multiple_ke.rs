@@ -193,7 +193,7 @@ fn a_peer_that_has_none_gets_the_proposal_without() {
 }
 
 #[test]
-fn who_insists_on_it_makes_no_ike_sa_without() {
+fn required_key_exchanges_are_enforced() {
     for initiator in [0, 1] {
         let mut world = World::pair_with(9, Weather::FAIR, |index, connection| {
             let additional: &[&[_]] = if index == 0 { &[&[Some(MlKem768)]] } else { &[] };

@@ -26,7 +26,7 @@ fn addrs(addrs: &[&str]) -> Result<Vec<IpAddr>, String> {
     Ok(addrs.iter().map(|addr| addr.parse().unwrap()).collect())
 }
 
-/// What a host wants resolved is: the connections that have other addresses by that.
+/// Resolves a host's names; returns the connections whose addresses change.
 fn answer(world: &mut World, host: usize, result: Result<Vec<IpAddr>, String>) -> Vec<String> {
     assert_eq!(world.hosts[host].endpoint.take_names(), [NAME]);
     let now = world.now;
@@ -82,7 +82,7 @@ fn a_name_that_is_not_resolved_fails_the_initiation_which_is_tried_again() {
     answer(&mut world, 0, addrs(&["192.0.2.2"]));
     world.run_secs(1);
     world.assert_tunnel();
-    // What could be resolved once goes on being used.
+    // A name that was resolved once stays in use.
     world.run_secs(61);
     answer(&mut world, 0, Err("the server is away".into()));
     assert!(world.hosts[0].warned("the server is away"));
@@ -96,7 +96,7 @@ fn a_name_that_is_not_resolved_fails_the_initiation_which_is_tried_again() {
     world.assert_tunnel();
 }
 
-/// Until it is resolved a name is nobody, and never anybody.
+/// Until it is resolved a name matches no peer; it never matches every peer.
 #[test]
 fn a_responder_takes_a_peer_by_its_name_when_it_knows_its_address() {
     let mut world = world(4, 1);
@@ -142,7 +142,7 @@ fn an_attempt_follows_the_name() {
     world.assert_tunnel();
 }
 
-/// What a name stands for at the moment is not what an operator has changed.
+/// The present address of a name is not a change by the operator.
 #[test]
 fn other_addresses_touch_no_sa() {
     let mut world = world(7, 0);

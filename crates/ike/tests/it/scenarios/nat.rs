@@ -44,7 +44,7 @@ fn a_nat_in_front_of_the_initiator() {
 }
 
 #[test]
-fn who_is_behind_the_nat_keeps_it_open() {
+fn the_side_behind_the_nat_sends_keepalives() {
     let mut world = behind_nat(2);
     world.initiate(0);
     world.run_secs(1);
@@ -133,7 +133,7 @@ fn esp_alone_shows_that_the_peer_moved() {
     assert_eq!(world.hosts[1].installed[&child.id].remote, to, "what goes out follows");
     assert_eq!(ports(&world, 1).0, 4500);
     assert!(world.hosts[1].logged("the peer moved from"));
-    // What nobody has is nobody's.
+    // An address that no host has belongs to none.
     world.hosts[1].endpoint.esp_source(
         now,
         testudo_ike::output::ChildSaId(0xdead_beef),
@@ -167,8 +167,8 @@ fn a_replaced_child_stays_where_it_is() {
     assert_eq!(world.hosts[1].installed[&new.id].remote, to);
 }
 
-/// Who is behind the NAT and began does not follow: what comes from elsewhere says nothing about
-/// whether we are heard.
+/// An initiator behind the NAT does not follow: packets from elsewhere do not show that we are
+/// heard.
 #[test]
 fn esp_from_where_nobody_follows_is_no_sign_of_life() {
     let mut world = behind_nat(9);

@@ -1,4 +1,4 @@
-//! Post-quantum pre-shared keys (RFC 8784): who uses one, who does without, and who refuses.
+//! Post-quantum pre-shared keys (RFC 8784): which side uses one, does without, or refuses.
 
 use crate::scenarios::common::build::{fqdn, ike_proposal, ppk};
 use crate::scenarios::common::peer::{Peer, only_notify, status};
@@ -11,7 +11,7 @@ use testudo_ike::message::{AuthPayload, ExchangeType, Message, Notify, NotifyTyp
 use testudo_ike::output::{Event, Reason};
 use testudo_ike::suite::SuiteError;
 
-/// What a host has: `ppk_id`, `ppk_required`, and whether the PPK of that name is loaded.
+/// The settings of a host: `ppk_id`, `ppk_required`, and whether the PPK of that name is loaded.
 #[derive(Clone, Copy, Debug)]
 struct Side {
     id: Option<&'static str>,
@@ -50,7 +50,7 @@ fn assert_up(world: &World, with_ppk: bool) {
     }
 }
 
-/// What an operator must see of the initiator's PPK.
+/// The initiator's log about its PPK.
 fn important(world: &World) -> Vec<&str> {
     important_of(world, 0)
 }
@@ -105,7 +105,7 @@ fn a_responder_says_why_its_tunnel_has_no_ppk() {
 /// RFC 8784 §3, table 1, from both sides: what each has, and whether there is a tunnel, and with a
 /// PPK.
 #[test]
-fn who_uses_a_ppk_and_who_does_without() {
+fn the_use_of_a_ppk_for_each_combination() {
     let unknown = [false, true];
     for (sides, other, expected) in [
         ([NOTHING, NOTHING], [false; 2], Some(false)),
@@ -202,7 +202,7 @@ fn another_node_goes_on_between_any_two_events() {
 }
 
 #[test]
-fn what_the_messages_say() {
+fn the_notifies_of_a_ppk_exchange() {
     let mut world = pair(3, Weather::FAIR, [OPTIONAL; 2], [false; 2]);
     world.initiate(0);
     world.run_secs(1);
@@ -214,7 +214,7 @@ fn what_the_messages_say() {
         assert!(world.hosts[host].logged("using PPK for PPK_ID 'quantum'"), "{:?}", world.hosts[host].log());
         assert!(!world.hosts[host].log().concat().contains("no curve protects"), "no secret in a log");
     }
-    // Who has no PPK to use says nothing.
+    // A side without a usable PPK announces nothing.
     let mut world = pair(3, Weather::FAIR, [Side { loaded: false, ..OPTIONAL }, NOTHING], [false; 2]);
     world.initiate(0);
     world.run_secs(1);
@@ -224,7 +224,7 @@ fn what_the_messages_say() {
 }
 
 #[test]
-fn who_requires_a_ppk_and_has_none_does_not_begin() {
+fn a_required_ppk_that_is_missing_prevents_initiation() {
     for side in [Side { loaded: false, ..REQUIRED }, Side { id: None, ..REQUIRED }] {
         let mut world = pair(4, Weather::FAIR, [side, OPTIONAL], [false; 2]);
         let now = world.now;
@@ -309,7 +309,7 @@ fn auth_without_the_ppk_is_verified() {
             answer.iter().any(|p| matches!(p, Payload::Notify(n) if n.kind == NotifyType::PpkIdentity));
         assert!(!identity, "no PPK is used");
     }
-    // What AUTH says where the PPK is known is what counts: NO_PPK_AUTH is no way around it.
+    // If the PPK is known, only AUTH with it counts: NO_PPK_AUTH cannot bypass it.
     let (mut world, mut peer) = sun(OPTIONAL);
     let mut payloads = peer.auth_payloads();
     let without = auth_of(&payloads);

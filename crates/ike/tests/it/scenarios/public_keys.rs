@@ -63,7 +63,7 @@ fn a_signature_that_is_not_allowed() {
 
 #[test]
 fn another_key_proves_nothing() {
-    let why = "AUTH of moon was not made with a public key that the connection allows";
+    let why = "AUTH of moon was not made with a public key allowed by the connection";
     let other = |index: usize, connection: &mut Connection| {
         if index == 1 {
             connection.remote.pubkeys = vec![public_key("moon-P-384")];
@@ -74,7 +74,7 @@ fn another_key_proves_nothing() {
         connection.send_cert = SendCert::Never;
     });
     responder_refuses(&mut world, why);
-    let why = "AUTH of sun was not made with a public key that the connection allows";
+    let why = "AUTH of sun was not made with a public key allowed by the connection";
     let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
         if index == 0 {
             connection.remote.pubkeys = vec![public_key("moon-P-256")];
@@ -87,7 +87,7 @@ fn another_key_proves_nothing() {
     let key = public_key("moon-P-256");
     responder_refuses(
         &mut world,
-        &format!("moon has sent public key {key}, which is none that the connection allows"),
+        &format!("moon has sent public key {key}, which is not allowed by the connection"),
     );
 }
 
@@ -101,7 +101,7 @@ fn one_of_several_keys_is_enough() {
     comes_up(&mut world);
 }
 
-/// As charon has it: the key counts, and not what stands around it.
+/// As in charon: only the key matters.
 #[test]
 fn a_certificate_of_the_key_is_as_good_as_the_key() {
     let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
@@ -120,7 +120,7 @@ fn a_certificate_of_the_key_is_as_good_as_the_key() {
     });
     // A CA that is trusted does not help.
     world.hosts[1].endpoint.credentials_mut().load_certificate(cert("root"), true).unwrap();
-    responder_refuses(&mut world, "AUTH of moon was not made with a public key that the connection allows");
+    responder_refuses(&mut world, "AUTH of moon was not made with a public key allowed by the connection");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_key_or_a_certificate_where_both_are_named() {
     }
 }
 
-/// Without `remote.id` a peer would otherwise be whoever it says.
+/// Without `remote.id` a peer could otherwise claim any identity.
 #[test]
 fn without_an_identity_a_peer_has_the_name_of_its_key() {
     let anybody = |index: usize, connection: &mut Connection| {
@@ -159,7 +159,7 @@ fn without_an_identity_a_peer_has_the_name_of_its_key() {
         }
     };
     let mut world = pair(["moon-P-256", "sun-P-256"], anybody);
-    responder_refuses(&mut world, "no public key that the connection allows has the name moon");
+    responder_refuses(&mut world, "no public key allowed by the connection has the name moon");
     // As by default.
     let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
         (connection.local.id, connection.remote.id) = (None, None);
@@ -178,7 +178,7 @@ fn without_an_identity_a_peer_has_the_name_of_its_key() {
             connection.send_certreq = false;
         }
     });
-    responder_refuses(&mut world, "was not made with a public key that the connection allows");
+    responder_refuses(&mut world, "was not made with a public key allowed by the connection");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_loaded_key_is_trusted_by_no_connection() {
         }
     });
     world.hosts[1].endpoint.credentials_mut().load_public_key(public_key("moon-P-256"));
-    responder_refuses(&mut world, "none of its is loaded");
+    responder_refuses(&mut world, "no certificate of that peer is loaded");
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! What a peer may send of public keys without a certificate that is not as it should be: a
-//! scripted initiator sends it.
+//! Wrong public keys without a certificate from a scripted initiator.
 
 use crate::pki::{cert, public_key};
 use crate::scenarios::certificates_hostile::{hashes, said, sun_by_certificate};
@@ -26,7 +25,7 @@ fn raw(name: &str) -> Payload {
     Payload::Certificate(CertPayload::raw_key(public_key(name).to_der().to_vec()))
 }
 
-/// What a moon says that has the key of `moon-P-256` and shows it, and as `spoil` changes it.
+/// The payloads of a moon that has the key of `moon-P-256` and sends it, changed by `spoil`.
 fn shown(peer: &Peer, spoil: impl Fn(&mut Vec<Payload>)) -> Vec<Payload> {
     said(peer, |payloads, _| {
         payloads[1] = raw("moon-P-256");
@@ -77,10 +76,10 @@ fn keys_that_cannot_be_read_or_are_others() {
     refused("public key of the peer: public key has 4000 octets, at most 2048 are read", |payloads| {
         payloads[1] = Payload::Certificate(CertPayload::raw_key(vec![0x30; 4000]));
     });
-    refused("which is none that the connection allows", |payloads| payloads[1] = raw("sun-P-256"));
+    refused("which is not allowed by the connection", |payloads| payloads[1] = raw("sun-P-256"));
 }
 
-/// What has another encoding says nothing of the key.
+/// A CERT of another encoding says nothing about the key.
 #[test]
 fn other_encodings_are_passed_over() {
     let mut world = sun_by_key(|_| {});
@@ -93,7 +92,7 @@ fn other_encodings_are_passed_over() {
     assert_eq!(world.hosts[0].installed.len(), 1, "{:#?}", world.hosts[0].log());
 }
 
-/// A key that is shown vouches for nobody where a certificate is expected.
+/// A key that is sent authenticates no peer if a certificate is expected.
 #[test]
 fn a_key_is_no_certificate() {
     refused_by(

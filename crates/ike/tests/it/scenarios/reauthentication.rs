@@ -1,5 +1,4 @@
-//! A new IKE SA from scratch takes the place of the old one, and no packet is lost (RFC 7296
-//! §2.8.3).
+//! A new IKE SA from scratch replaces the old one, and no packet is lost (RFC 7296 §2.8.3).
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::child;
@@ -103,7 +102,7 @@ fn the_time_comes_again_and_again_in_any_weather() {
     }
 }
 
-/// New keys do not put off the day on which the peer has to prove again who it is.
+/// Rekeying does not postpone the reauthentication.
 #[test]
 fn rekeying_does_not_put_it_off() {
     let mut world = World::established(4, |index, connection| {
@@ -141,7 +140,7 @@ fn if_it_fails_the_old_one_stays_and_it_is_tried_again() {
 }
 
 #[test]
-fn what_never_succeeds_ends_with_its_time() {
+fn a_reauthentication_that_never_succeeds_ends_the_ike_sa() {
     let mut world = World::established(6, |index, connection| {
         if index == 0 {
             connection.lifetime = IkeLifetime::with_reauth(0, 1000, Some(100), Some(0));
@@ -206,8 +205,8 @@ fn a_sign_counts_where_another_node_has_the_old_one() {
     }
 }
 
-/// What waits for the place of a Child SA that is renewed meanwhile waits for that of its
-/// successor: the peer deletes the old IKE SA as soon as the new one stands.
+/// A replacement for a Child SA that is rekeyed meanwhile replaces its successor: the peer deletes
+/// the old IKE SA as soon as the new one is up.
 #[test]
 fn a_renewal_meanwhile_leaves_nobody_waiting() {
     let mut world = sun();
@@ -245,7 +244,7 @@ fn the_wait_for_a_sign_ends() {
     assert!(world.hosts[1].sending.contains(&new));
 }
 
-/// Who takes the tunnel down means the new IKE SA too.
+/// Terminating the tunnel includes the new IKE SA.
 #[test]
 fn a_termination_ends_both() {
     for steps in 1..8 {
@@ -276,7 +275,8 @@ fn nothing_is_started_again() {
     assert_eq!(sent(&world, 1, ExchangeType::IkeSaInit, false).len(), 0);
 }
 
-/// A client keeps its virtual address; who hands addresses out cannot reauthenticate for it.
+/// A client keeps its virtual address; a gateway that assigns addresses cannot reauthenticate for
+/// it.
 #[test]
 fn a_virtual_address_stays() {
     let mut world = World::new(12, Weather::FAIR);

@@ -1,5 +1,5 @@
-//! What cannot come about ends soon, with a clear reason on both sides, and nothing told to the
-//! peer beyond the notify.
+//! An impossible setup ends soon, with a clear reason on both sides, and only the notify for the
+//! peer.
 
 use crate::scenarios::common::build::{esp_proposal, fqdn, ike_proposal, ts};
 use crate::scenarios::common::{Weather, World, secret};
@@ -54,7 +54,7 @@ fn a_responder_that_is_not_who_it_should_be() {
             connection.remote.id = None;
         }
     });
-    // The initiator has another key for sun than for everybody.
+    // The initiator has another key for sun than for all others.
     world.hosts[0].load_secret(secret("any", b"a shared key", &[]));
     world.hosts[0].load_secret(secret("psk", b"what sun should have", &["sun"]));
     world.hosts[0].endpoint.load_secret(secret("psk", b"what sun should have", &["sun"]));
@@ -65,7 +65,7 @@ fn a_responder_that_is_not_who_it_should_be() {
     world.assert_nothing_left();
 }
 
-/// Nobody has said how a peer of such a connection authenticates: there is none.
+/// The connection does not say how a peer authenticates: there is none.
 #[test]
 fn a_connection_of_bypasses_alone_answers_nobody() {
     let mut world = World::pair_with(4, Weather::FAIR, |index, connection| {

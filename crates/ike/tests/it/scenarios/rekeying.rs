@@ -132,9 +132,9 @@ fn new_keys_may_come_from_a_key_exchange_of_their_own() {
     }
 }
 
-/// What cannot be renewed is tried again, and ends when its time is over.
+/// A rekeying that fails is tried again, and ends with the lifetime.
 #[test]
-fn what_is_not_renewed_ends() {
+fn an_sa_that_is_not_rekeyed_ends() {
     let mut world = World::established(5, |index, connection| {
         let time = Lifetime { rekey: 100, life: 140, rand: 10 };
         connection.children[0].lifetime.time = if index == 0 { time } else { Lifetime::default() };
@@ -168,8 +168,8 @@ fn a_child_is_renewed_and_ended_by_what_it_carries() {
         assert_eq!(child_rekeys(&world.hosts[0]), 0);
         used(&mut world, 1000);
         assert_eq!(child_rekeys(&world.hosts[0]), 1);
-        // What the new one may carry is another matter; over the end it goes at once, and needs
-        // another all the same.
+        // The limits of the new one are another matter; above its limit it is deleted at once, and
+        // needs a replacement.
         let (now, id) = (world.now, world.hosts[0].sas()[0].children.last().unwrap().id);
         let (bytes, number) = if packets { (0, 1100) } else { (1100, 0) };
         assert_eq!(world.hosts[0].endpoint.next_limit(id, bytes, number), (u64::MAX, u64::MAX));
@@ -213,7 +213,7 @@ fn a_volume_that_ends_before_the_answer_costs_no_tunnel() {
 
 /// A renewal that is refused when the volume is over: the child is made from scratch.
 #[test]
-fn what_could_not_be_renewed_in_time_is_made_anew() {
+fn an_sa_that_could_not_be_rekeyed_is_replaced() {
     let volume = Lifetime { rekey: 0, life: 1100, rand: 0 };
     let mut world = World::established(21, |index, connection| {
         connection.children[0].lifetime.bytes = volume;
@@ -276,7 +276,7 @@ fn a_peer_that_is_busy_for_long_costs_no_tunnel_that_is_wanted() {
 
 /// RFC 7296 §2.8: what has expired is not used, also while the peer does not answer.
 #[test]
-fn what_has_expired_carries_nothing_whatever_the_peer_says() {
+fn an_expired_sa_carries_nothing() {
     let mut world = World::established(22, |index, connection| {
         let time = Lifetime { rekey: 100, life: 140, rand: 10 };
         connection.children[0].lifetime.time = if index == 0 { time } else { Lifetime::default() };
@@ -302,8 +302,8 @@ fn what_has_expired_carries_nothing_whatever_the_peer_says() {
     assert!(world.hosts[0].installed.is_empty());
 }
 
-/// RFC 7296 §2.8: who begins may send through the new SA as soon as it has the answer, so the data
-/// plane of who answers has it before that leaves; in IKE_AUTH and in CREATE_CHILD_SA.
+/// RFC 7296 §2.8: the initiator may send through the new SA as soon as it has the answer, so the
+/// responder's data plane has the SA before the answer leaves; in IKE_AUTH and in CREATE_CHILD_SA.
 #[test]
 fn the_responder_installs_before_it_answers() {
     for exchange in [ExchangeType::IkeAuth, ExchangeType::CreateChildSa] {
@@ -411,7 +411,7 @@ fn a_child_that_has_no_room_gets_an_ike_sa_of_its_own() {
     assert!(world.hosts.iter().all(|host| host.sas().len() == 2 && host.sending.len() == 2));
 }
 
-/// Whoever takes over in the middle goes on.
+/// A node that takes over in the middle continues.
 #[test]
 fn a_takeover_in_the_middle_of_it() {
     for ike in [false, true] {

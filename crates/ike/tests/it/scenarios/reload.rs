@@ -18,7 +18,7 @@ const NETS: [&str; 2] = ["10.50.0.0-10.50.0.255", "10.60.0.0-10.60.0.255"];
 
 /// A tunnel with two children, `net` and `more`, made by host 0.
 pub(crate) fn two_children(seed: u64, weather: Weather, edit: impl Fn(usize, &mut Connection)) -> World {
-    // What foul weather takes away is sent again, for as long as it takes.
+    // Lost messages are retransmitted as long as necessary.
     let defaults = EndpointConfig::default();
     let retransmit = RetransmitPolicy { tries: 30, ..defaults.retransmit };
     two_children_of(EndpointConfig { retransmit, ..defaults }, seed, weather, edit)
@@ -92,14 +92,14 @@ fn an_answer_is_judged_by_what_was_offered() {
         run_lossless(&mut world, Duration::from_secs(60));
         assert_one_tunnel(&world);
         let host = &world.hosts[0];
-        assert!(!host.logged("no CHILD_SA") && !host.logged("cannot be made"), "{:#?}", host.log());
+        assert!(!host.logged("no CHILD_SA") && !host.logged("by the new configuration"), "{:#?}", host.log());
         assert_eq!(child_rekeys(host), if first { 1 } else { 2 }, "{:#?}", host.log());
         assert_eq!(host.results().iter().filter(|result| result.is_err()).count(), 0);
         assert_eq!(sa_of(&world, 0, "net").1.algorithm, EspAlgorithm::Aes256Gcm16, "and then replaced");
     }
 }
 
-/// What an operator wants dropped by now no answer brings up.
+/// An answer does not set up a child that the operator has removed meanwhile.
 #[test]
 fn a_child_that_is_to_be_dropped_by_now_is_not_made() {
     let edit = |_: usize, connection: &mut Connection| {
@@ -196,8 +196,8 @@ fn other_selectors_replace_one_child_and_keep_the_other() {
     }
 }
 
-/// Whoever loads first is refused or narrowed by a peer that has the old configuration; both end
-/// with the new one.
+/// The side that loads first is refused or narrowed by a peer with the old configuration; at the
+/// end both have the new one.
 #[test]
 fn the_second_to_load_brings_the_change() {
     for first in 0..2 {
@@ -228,7 +228,7 @@ fn other_algorithms_replace_the_child() {
 }
 
 #[test]
-fn what_the_peer_refuses_leaves_the_old_one_until_its_end() {
+fn a_replacement_that_the_peer_refuses_keeps_the_old_sa() {
     for side in 0..2 {
         let mut world = two_children(5, Weather::FAIR, |_, connection| {
             connection.children[0].lifetime =
@@ -385,7 +385,7 @@ fn other_times_count_from_now_on_and_replace_nothing() {
 
 /// The configuration of before an unload is not forgotten while its SAs are there.
 #[test]
-fn what_changed_while_it_was_unloaded_is_followed_too() {
+fn changes_made_while_unloaded_are_applied_too() {
     let mut world = two_children(11, Weather::FAIR, |_, _| {});
     reload(&mut world, 1, wider);
     let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
@@ -402,7 +402,7 @@ fn what_changed_while_it_was_unloaded_is_followed_too() {
 
 /// A key exchange that the peer wants otherwise, and a peer that is busy.
 #[test]
-fn it_takes_the_ways_of_any_other_child() {
+fn a_replacement_handles_invalid_ke_and_temporary_failure() {
     let mut world = two_children(12, Weather::FAIR, |index, connection| {
         if index == 1 {
             connection.children[0].proposals[0].ke = vec![KeyExchange::Ecp384];
@@ -439,9 +439,9 @@ fn during_the_first_exchanges() {
     }
 }
 
-/// What a connection was is not kept for longer than its SAs.
+/// An unloaded connection is remembered only as long as its SAs.
 #[test]
-fn what_an_unloaded_connection_was_is_forgotten_with_its_last_sa() {
+fn an_unloaded_connection_is_forgotten_with_its_last_sa() {
     let mut world = two_children(15, Weather::FAIR, |_, _| {});
     let mut connection = world.hosts[0].endpoint.connections().next().unwrap().clone();
     wider(0, &mut connection);
@@ -456,10 +456,10 @@ fn what_an_unloaded_connection_was_is_forgotten_with_its_last_sa() {
     assert!(!world.hosts[0].logged("connection site changed"), "{:#?}", world.hosts[0].log());
 }
 
-/// What is nothing to the peer needs new keys and no more: a renewal cannot be refused, and the
-/// peer waits before it sends through what is new.
+/// A change that does not concern the peer only causes a rekeying, which cannot be refused, and in
+/// which the peer waits before it sends through the new SA.
 #[test]
-fn what_is_ours_alone_is_a_renewal() {
+fn local_changes_cause_a_rekeying() {
     let edits: [fn(&mut Child); 4] = [
         |child| child.replay_window = 256,
         |child| child.copy.df = !child.copy.df,

@@ -1,5 +1,4 @@
-//! A changed connection whose IKE SA has to change: new keys, or another IKE SA in its place, and
-//! no packet is lost.
+//! A changed connection whose IKE SA must change: it is rekeyed or replaced, and no packet is lost.
 
 use crate::scenarios::common::build::{esp_proposal, fqdn, ike_proposal, range, ts};
 use crate::scenarios::common::tunnels::{assert_lossless, ike_rekeys, run_lossless};
@@ -37,7 +36,8 @@ fn another_identity_sets_the_ike_sa_up_anew() {
         let mut world = two_children(1, weather, |_, _| {});
         secret(&mut world);
         let old = world.hosts[0].sas()[0].id;
-        // Whoever loads first is refused; the second, or a second try of the first, succeeds.
+        // The side that loads first is refused; the second, or a second attempt of the first,
+        // succeeds.
         reload(&mut world, 1 - side, other_name);
         reload(&mut world, side, other_name);
         run_lossless(&mut world, Duration::from_secs(300));
@@ -128,7 +128,7 @@ fn proposals_that_the_peer_refuses_change_nothing() {
     assert!(world.hosts[0].sas()[0].rekey.is_some(), "its renewal is not forgotten");
 }
 
-/// A road warrior: nobody knows where to begin.
+/// A road warrior: its address is unknown.
 #[test]
 fn a_peer_that_cannot_be_reached_keeps_the_old_one() {
     let mut world = two_children(6, Weather::FAIR, |index, connection| {
@@ -188,7 +188,7 @@ fn during_other_exchanges() {
     }
 }
 
-/// An IKE SA on its way is initiated again, or set up anew as soon as it is there.
+/// A half-open IKE SA is initiated again, or replaced as soon as it is established.
 #[test]
 fn during_the_first_exchanges() {
     for steps in 0..8 {
@@ -204,7 +204,7 @@ fn during_the_first_exchanges() {
             assert_eq!(sa.local_id, Some(fqdn("luna")), "{steps} {:#?}", world.hosts[0].log());
             world.assert_tunnel();
         } else {
-            // Refused in IKE_AUTH, and whoever asked was told.
+            // Refused in IKE_AUTH, and the waiting requests were informed.
             assert!(world.hosts[0].results().iter().any(Result::is_err), "{steps}");
         }
     }

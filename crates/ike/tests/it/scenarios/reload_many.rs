@@ -59,7 +59,7 @@ fn least(endpoint: &mut Endpoint, work: impl Fn(&mut Endpoint, u32)) -> Duration
 }
 
 #[test]
-fn what_a_connection_costs_does_not_grow_with_the_others() {
+fn the_cost_of_a_connection_does_not_grow_with_their_number() {
     let works: [(&str, Work); 4] = [
         ("a changed one", |endpoint, number| {
             let changed = Connection { dpd_delay: Duration::from_secs(30), ..site(number) };
@@ -80,8 +80,8 @@ fn what_a_connection_costs_does_not_grow_with_the_others() {
     }
 }
 
-/// There are a few seconds for it, however many there are: what went over all of them for each took
-/// far longer.
+/// A time limit of a few seconds, whatever their number: a walk through all of them for each would
+/// take far longer.
 #[test]
 fn the_end_of_many_takes_no_time() {
     let mut endpoint = gateway(3000);
@@ -117,7 +117,7 @@ fn peers(count: usize) -> World {
     world
 }
 
-/// What the gateway has asked so far.
+/// The gateway's requests so far.
 fn asked(world: &World) -> usize {
     sent(world, 0, ExchangeType::CreateChildSa, false).len()
 }

@@ -1,4 +1,4 @@
-//! A changed connection whose peer does not take the change, or not yet, or not in this way.
+//! A changed connection whose peer does not accept the change, or not yet, or not in this way.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::build::{esp_proposal, fqdn, range, ts};
@@ -18,10 +18,10 @@ use testudo_ike::message::{
 use testudo_ike::suite::offer;
 use testudo_ipsec::sa::EspAlgorithm;
 
-/// What is left of the old one goes with its lifetime, on both sides, and whoever wants the child
-/// has it asked for until the peer has followed.
+/// The rest of the old SA ends with its lifetime, on both sides, and a child that should be up is
+/// tried until the peer has changed its configuration.
 #[test]
-fn what_is_refused_to_the_end_of_the_lifetime_begins_anew() {
+fn a_child_refused_until_its_lifetime_ends_starts_again() {
     for (side, starts) in [(0, false), (1, false), (0, true)] {
         let mut world = two_children(1, Weather::FAIR, |index, connection| {
             if index == side {
@@ -167,8 +167,8 @@ fn renew_whole(world: &mut World, peer: &mut Peer, old: Spi, new: Spi) {
     peer.request(world, ExchangeType::Informational, delete).unwrap();
 }
 
-/// What an operator has taken away is not kept by renewing it: the renewal carries what is left,
-/// and no longer than the first one would have.
+/// Rekeying does not keep a child that the operator has reduced: the new SA carries the remaining
+/// traffic, and no longer than the old one would have.
 #[test]
 fn a_peer_does_not_keep_what_was_taken_away() {
     let mut world = sun();
@@ -210,7 +210,8 @@ fn an_ike_sa_that_was_set_up_otherwise_keeps_its_end() {
     world.hosts.iter().for_each(|host| assert_eq!(host.sas(), [], "{:#?}", host.log()));
 }
 
-/// Who cannot be called is called where it is before its IKE SA ends: no packet is lost.
+/// A peer that cannot be initiated to by its configuration is initiated to at its present address
+/// before its IKE SA ends: no packet is lost.
 #[test]
 fn a_road_warrior_is_set_up_anew_before_the_end() {
     for renewing in 0..2 {

@@ -110,8 +110,8 @@ fn repeated_from(world: &mut World, peer: &Peer, from: &str, request: &[u8]) -> 
     (0..100).map(|_| peer::exchange(world, path, request).len()).sum()
 }
 
-/// Whoever says that it is behind a NAT may be found anywhere. The answer to its IKE_AUTH may be
-/// much larger than the first fragment that brings it again: nobody else is to be showered with it.
+/// A peer that claims to be behind a NAT may have any address. The answer to its IKE_AUTH may be
+/// much larger than the first fragment that repeats it: no third party may be flooded with it.
 #[test]
 fn a_peer_behind_a_nat_cannot_have_answers_repeated_without_end() {
     let mut world = sun();
@@ -131,7 +131,7 @@ fn a_peer_behind_a_nat_cannot_have_answers_repeated_without_end() {
     assert_eq!(repeated_from(&mut world, &peer, "192.0.2.1:4500", &pieces[0]), 13);
     world.run_secs(25);
     assert_eq!(repeated_from(&mut world, &peer, "192.0.2.1:500", &pieces[0]), 2, "one in ten seconds");
-    assert!(world.hosts[0].logged("that was answered often enough"));
+    assert!(world.hosts[0].logged("that was repeated too often"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a cluster asks of an endpoint: its changes, IKE SAs that leave and come without a word, and
-//! homes.
+//! The interface of an endpoint for a cluster: its changes, silent export and import of IKE SAs,
+//! and homes.
 
 use crate::scenarios::common::allocator::{INITIATING, RESPONDING, Watched};
 use crate::scenarios::common::build::child;
@@ -29,7 +29,7 @@ fn busy(index: usize, connection: &mut Connection) {
     }
 }
 
-/// Whoever follows the list of changes knows all states at any time.
+/// A reader of the list of changes knows all states at any time.
 #[test]
 fn every_change_is_named_and_so_is_every_end() {
     let mut world = World::pair_of(ADDRS, 1, Weather::FOUL, tracking(), busy);
@@ -73,7 +73,7 @@ fn without_a_list_nothing_is_kept() {
     assert_eq!(world.hosts[0].endpoint.replication_mut().take_changed(), []);
 }
 
-/// Who renews an IKE SA, or sets one up in its place, stays in its shard.
+/// A rekeyed IKE SA, or one set up in its place, stays in its shard.
 #[test]
 fn renewed_ike_sas_stay_at_home() {
     let mut world = World::pair_of(ADDRS, 3, Weather::FAIR, tracking(), busy);
@@ -95,8 +95,7 @@ fn renewed_ike_sas_stay_at_home() {
     assert!(world.hosts[1].endpoint.reauthenticate_ike(now, sa.id));
     world.settle(1);
     world.run_secs(100);
-    // The other host begins now; its peer cannot know that the new IKE SA takes the place of
-    // another.
+    // The other host initiates now; its peer cannot know that the new IKE SA replaces another.
     assert_eq!(homes(&world)[1], RESPONDING);
     world.assert_tunnel();
 }
@@ -181,7 +180,7 @@ fn drawn_numbers_stay_reserved() {
     assert_eq!(other.sa(taken).unwrap().children[0].id, ChildSaId(2));
 }
 
-/// What another node's peer has is not given out here, until that node says that it is free.
+/// An address leased by another node is not assigned by this one until that node reports it free.
 #[test]
 fn spis_and_numbers_of_others_are_claimed() {
     let (alloc, in_use) = Watched::new(9, SenderId(9));
@@ -265,11 +264,11 @@ fn a_further_child_comes_where_the_ike_sa_is() {
     }
 }
 
-/// The peer began, in a shard that is ours, with a connection whose home is elsewhere: what it
-/// deletes is restarted here all the same, for nobody else knows of it; but only while the shard is
-/// ours.
+/// The peer initiated, in one of our shards, with a connection whose home is on another node: a
+/// child that it deletes is restarted on this node nevertheless, because no other node knows of it;
+/// but only while the shard is ours.
 #[test]
-fn what_is_lost_here_is_restarted_here() {
+fn a_child_lost_on_this_node_is_restarted_on_it() {
     for ours in [true, false] {
         let mut world = World::pair_with(7, Weather::FAIR, |index, connection| {
             if index == 1 {

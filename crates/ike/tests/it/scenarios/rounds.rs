@@ -13,7 +13,7 @@ use testudo_ike::config::{
 use testudo_ike::endpoint::{EndpointConfig, IkeSaState};
 use testudo_ike::message::{ExchangeType, NotifyType};
 
-/// A round: whose it is, and by what: a shared key, or the public key of that file.
+/// A round: its identity and its authentication: a shared key, or the public key of that file.
 #[derive(Clone, Copy, Debug)]
 enum Round {
     Psk(&'static str),
@@ -22,7 +22,7 @@ enum Round {
 
 use Round::{Key, Psk};
 
-/// What moon has to prove, and what sun has.
+/// The identities that moon must prove, and those that sun has.
 type Rounds = [&'static [Round]; 2];
 
 impl Round {
@@ -139,7 +139,7 @@ fn every_combination_takes_as_many_exchanges_as_the_longer_side_has_rounds() {
     }
 }
 
-/// An IKE SA without a child (RFC 6023), or whose child has an exchange of its own.
+/// An IKE SA without a child (RFC 6023), or whose child has a separate exchange.
 #[test]
 fn without_a_child() {
     let combinations: [[&[Round]; 2]; 3] =
@@ -244,10 +244,7 @@ fn a_responder_that_fails_in_its_second_round_is_told_so() {
     world.initiate(0);
     world.run_secs(5);
     let why = world.hosts[0].results()[0].clone().unwrap_err().to_string();
-    assert!(
-        why.contains("which is none that the connection allows") || why.contains("was not made"),
-        "{why}"
-    );
+    assert!(why.contains("which is not allowed by the connection") || why.contains("was not made"), "{why}");
     world.run_secs(60);
     world.assert_nothing_left();
 }
@@ -255,7 +252,7 @@ fn a_responder_that_fails_in_its_second_round_is_told_so() {
 #[test]
 fn a_side_that_asks_for_more_or_less() {
     let cases: [(Rounds, Rounds, usize, &str); 4] = [
-        // What the initiator has, what the responder has, who refuses, and why.
+        // The initiator's setting, the responder's setting, which side refuses, and why.
         (
             [&[MOON], &[SUN]],
             [&[MOON, ALICE], &[SUN]],
@@ -333,7 +330,7 @@ fn connections_are_told_apart_by_a_later_round() {
 fn a_later_round_that_several_connections_ask_for() {
     let alice = Key("alice", "moon-P-256");
     for (file, bob) in [("moon-P-256", BOB), ("moon-rsa", BOB), ("moon-P-256", Psk("dave"))] {
-        // What the other connections ask for, and what sun itself would prove there.
+        // The requirements of the other connections, and sun's own rounds there.
         let rounds: [&[Round]; 2] = [&[MOON, alice], &[SUN, BOB]];
         let mut world = pair(rounds, |_, _| {});
         let now = world.now;

@@ -1,5 +1,5 @@
-//! What an initiator may say between two rounds of authentication (RFC 4739) that it should not:
-//! until the last one is right it is nobody.
+//! Wrong messages of an initiator between two rounds of authentication (RFC 4739): before the last
+//! round it is not authenticated.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::Weather;
@@ -37,7 +37,7 @@ fn second(peer: &Peer) -> Vec<Payload> {
     peer.auth_as(&fqdn("alice"), b"the key of alice").into_iter().take(2).collect()
 }
 
-/// As far as the first round: nobody is authenticated.
+/// Up to the first round: the peer is not authenticated.
 fn half_proven(world: &mut World, seed: u64) -> Peer {
     let mut peer = Peer::init(world, seed, vec![]);
     let payloads = first(&peer);
@@ -137,7 +137,7 @@ fn a_second_round_that_is_wrong() {
         }),
         (NotifyType::InvalidSyntax, "IDi is missing", |peer| second(peer).into_iter().skip(1).collect()),
         (NotifyType::InvalidSyntax, "IDi is missing", |_| Vec::new()),
-        // A third round, which nobody asks for.
+        // A third round, which the connection does not require.
         (failed, "no connection asks alice for this authentication and another", |peer| {
             let mut payloads = second(peer);
             payloads.push(status(NotifyType::AnotherAuthFollows));
@@ -242,7 +242,7 @@ fn no_address_is_given_before_the_last_round() {
     assert_eq!(lease.identity, fqdn("alice"));
 }
 
-/// INITIAL_CONTACT of somebody who has proven a part of it ends no tunnel.
+/// INITIAL_CONTACT of a peer that has only succeeded in a part of the rounds ends no tunnel.
 #[test]
 fn other_tunnels_stay_until_the_last_round() {
     let mut world = sun_wants_two(|connection| connection.unique = testudo_ike::config::Unique::Replace);
@@ -263,8 +263,8 @@ fn other_tunnels_stay_until_the_last_round() {
     assert_eq!(world.hosts[0].installed.len(), 1);
 }
 
-/// The time of a half-open IKE SA does not begin anew with a round, and until its end it counts as
-/// one.
+/// A round does not restart the time limit of a half-open IKE SA, which counts as half-open until
+/// the end.
 #[test]
 fn a_round_gives_no_more_time() {
     let mut world = sun_wants_two(|_| {});

@@ -29,7 +29,8 @@ fn outputs(endpoint: &mut Endpoint) -> Vec<Output> {
     std::iter::from_fn(|| endpoint.poll_output()).collect()
 }
 
-/// The clock of the node that goes on began long after, or long before, that of the one that died.
+/// The clock of the node that continues began long after, or long before, that of the node that
+/// died.
 #[test]
 fn deadlines_do_not_depend_on_whose_clock_it_is() {
     for (theirs, ours) in [(500_000, 200), (200, 500_000)] {
@@ -114,7 +115,7 @@ fn an_unrelated_sa_of_the_same_number_stays() {
 /// A Child SA may wait for the place of one of another IKE SA. It finds it under whatever number
 /// that has here, and in whatever order the two come.
 #[test]
-fn who_waits_for_another_ike_sa_finds_it_under_another_number() {
+fn a_child_sa_waiting_for_another_ike_sa_finds_it_by_its_new_number() {
     for reversed in [false, true] {
         let (mut world, old) = established(7);
         let (now, ike) = (world.now, world.hosts[1].sas()[0].id);
@@ -154,8 +155,7 @@ fn assert_stale(world: &mut World, old: &[u8]) {
     assert!(matches!(refused, Err(SnapshotError::Stale { .. })), "{refused:?}");
 }
 
-/// What an operator has asked for is not undone by an older state, though nothing could be sent
-/// yet.
+/// An older state does not undo an operator's request, even if nothing could be sent yet.
 #[test]
 fn a_termination_that_waits_is_a_change() {
     let child = || Target::ChildName { connection: None, child: "net".into() };

@@ -1,5 +1,5 @@
-//! Messages that nobody vouches for: they cost little, change nothing, gain nothing for who sends
-//! them, and are counted.
+//! Unauthenticated messages: they cost little, change nothing, bring their sender nothing, and are
+//! counted.
 
 use crate::scenarios::answers::sun;
 use crate::scenarios::common::peer::{self, Peer};
@@ -211,7 +211,7 @@ fn requests_for_unknown_ike_sas_are_answered_now_and_then_and_responses_never() 
 }
 
 #[test]
-fn what_is_too_large_is_not_even_read() {
+fn messages_above_the_limit_are_not_parsed() {
     let mut world = sun();
     let mut random = Random::new(8);
     let (mut payloads, _, _) = peer::init_payloads(&mut random);
@@ -312,8 +312,8 @@ fn a_nonce_too_short_for_the_prf_is_refused() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::Unacceptable), 2);
 }
 
-/// Whoever forges addresses gains next to nothing, before cookies are demanded too: a nonce of ours
-/// that is longer, and the notify that an IKE SA may come without a child (RFC 6023 §3).
+/// A sender of forged addresses gains almost nothing, even before cookies are required: our longer
+/// nonce, and the notify that an IKE SA may come without a child (RFC 6023 §3).
 #[test]
 fn an_answer_is_hardly_larger_than_its_request() {
     let mut world = sun();
@@ -348,8 +348,8 @@ fn a_repeated_request_is_answered_a_few_times_only() {
     assert_eq!(world.hosts[0].endpoint.stats().discarded(Discard::MessageId), 83);
 }
 
-/// Who is refused takes a look at the connections too, so that a flood of such requests needs
-/// cookies as well.
+/// A refused request also causes a look-up of the connections, so that a flood of such requests
+/// requires cookies too.
 #[test]
 fn requests_that_nobody_wants_lead_to_cookies() {
     let mut world = sun();

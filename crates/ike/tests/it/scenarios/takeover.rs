@@ -1,4 +1,4 @@
-//! Another node goes on where one died: at any event, with the serialised states and nothing else.
+//! Another node continues after any event, with only the serialised states.
 
 use crate::scenarios::common::allocator::Watched;
 use crate::scenarios::common::wire::{assert_ivs_never_repeat, sent};
@@ -59,7 +59,7 @@ fn at_random_in_foul_weather() {
     (0..100).for_each(|seed| foul_weather(seed, EndpointConfig::default()));
 }
 
-/// What is being computed is lost with the node that had it.
+/// A running computation is lost with its node.
 #[test]
 fn at_random_in_foul_weather_with_jobs_out() {
     (0..100).for_each(|seed| foul_weather(seed, handing_out()));

@@ -21,7 +21,7 @@ fn between_hosts(connection: &mut Connection) {
     (child.local_ts, child.remote_ts) = (vec![DYNAMIC], vec![DYNAMIC]);
 }
 
-/// What the two hosts have.
+/// The addresses of the two hosts.
 fn modes(world: &World) -> [Vec<Mode>; 2] {
     [0, 1].map(|index| world.hosts[index].installed.values().map(|sa| sa.mode).collect())
 }
@@ -50,7 +50,7 @@ fn both_want_it_and_have_it_for_good() {
 }
 
 #[test]
-fn who_does_not_want_it_gets_a_tunnel() {
+fn a_peer_that_does_not_want_transport_mode_gets_a_tunnel() {
     for wants in 0..2 {
         let world = World::established(3, |index, connection| {
             between_hosts(connection);
@@ -92,7 +92,7 @@ fn a_further_child_has_its_own_mode() {
 /// The packets of a transport mode SA have the addresses that its selectors name. A new port of the
 /// peer is followed, and a new address is not: the checksums would not fit.
 #[test]
-fn it_follows_a_port_and_no_address() {
+fn transport_mode_follows_a_port_but_no_address() {
     for (to, follows) in [("192.0.2.1:50123", true), ("203.0.113.7:50123", false)] {
         let mut world = World::established(8, |index, connection| {
             between_hosts(connection);

@@ -105,7 +105,7 @@ fn start_action_start_waits_for_its_key() {
 }
 
 #[test]
-fn what_the_operator_stopped_is_not_started_again() {
+fn a_child_stopped_by_the_operator_is_not_started_again() {
     let mut world = silent(1, StartAction::Start);
     world.settle(0);
     world.run_secs(10);
@@ -149,9 +149,10 @@ fn a_peer_that_falls_silent_in_ike_auth() {
     assert!(matches!(world.hosts[0].results()[0], Err(Reason::Timeout { transmissions: 6, .. })));
 }
 
-/// The host cannot send: whoever waits for the IKE SA hears why at once, and again at the end.
+/// The host cannot send: a request that waits for the IKE SA gets the reason at once, and again at
+/// the end.
 #[test]
-fn what_this_host_cannot_send_is_told() {
+fn a_send_error_of_this_host_is_reported() {
     let mut world = silent(1, StartAction::None);
     let here = vec!["192.0.2.9".parse().unwrap()];
     world.hosts[0].endpoint.set_local_addresses(here);

@@ -179,6 +179,6 @@ fn a_key_without_another_form_does_not_sign() {
     let payloads = asked(&peer);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads);
     assert_eq!(only_notify(answer), NotifyType::AuthenticationFailed);
-    let why = "the peer knows no digital signatures (RFC 7427), and there is no other with this key";
+    let why = "the peer does not support digital signatures (RFC 7427), and this key has no older method";
     assert!(world.hosts[0].logged(why), "{:#?}", world.hosts[0].log());
 }

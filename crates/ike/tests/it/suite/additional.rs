@@ -28,7 +28,7 @@ fn with(additional: &[(usize, Methods<'_>)]) -> IkeProposal {
     proposal
 }
 
-/// What a responder with `theirs` takes of an offer of `ours`, once the initiator has agreed.
+/// The choice of a responder with `theirs` from an offer of `ours`, accepted by the initiator.
 fn agreed(ours: &IkeProposal, theirs: &IkeProposal) -> Result<[Option<KeyExchange>; 7], SuiteError> {
     let [ours, theirs] = [ours, theirs].map(std::slice::from_ref);
     let offer = offer::ike(ours, None);
@@ -162,7 +162,7 @@ fn the_child_sa_of_ike_auth_has_none() {
     }
 }
 
-/// What a dishonest or broken responder may answer.
+/// Wrong answers of a dishonest or broken responder.
 #[test]
 fn an_initiator_takes_no_answer_that_it_did_not_offer() {
     let methods = [Some(MlKem512), Some(MlKem768)];

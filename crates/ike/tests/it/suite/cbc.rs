@@ -95,7 +95,7 @@ fn any_flipped_bit_is_noticed() {
 }
 
 #[test]
-fn what_is_too_short_to_be_sealed_is_refused() {
+fn messages_too_short_for_a_seal_are_refused() {
     for (encryption, integrity, icv) in PAIRS {
         let keys = keys(encryption, integrity);
         let sealed =

@@ -122,7 +122,7 @@ fn octets(from: u8) -> Vec<u8> {
     (from..from + 32).collect()
 }
 
-/// What the first so many key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE give.
+/// The secrets of the first key exchanges of CREATE_CHILD_SA and IKE_FOLLOWUP_KE.
 fn shared(exchanges: usize) -> Vec<Secret> {
     [96, 128, 160].into_iter().take(exchanges).map(|from| Secret::new(octets(from))).collect()
 }
@@ -139,7 +139,7 @@ fn derive(suite: IkeSuite) -> IkeKeys {
     IkeKeys::derive(suite, &Secret::new(octets(64)), &nonces(), spis()).unwrap()
 }
 
-/// What keys with these values are when stored: the only way to see them all.
+/// Keys with these values, as stored: the only way to see all of them.
 fn stored(suite: IkeSuite, keys: [&str; 5]) -> Vec<u8> {
     let mut stored = postcard::to_allocvec(&suite).unwrap();
     let [d, rest @ ..] = keys;

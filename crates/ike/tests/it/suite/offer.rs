@@ -1,4 +1,4 @@
-//! What is offered, and that the answer must be a choice from it.
+//! The offer, and the check that the answer is a choice from it.
 
 use crate::support::proposals::{esp_all, esp_large, gcm, ike_all, ike_large, transform};
 use testudo_base::spi::Spi;

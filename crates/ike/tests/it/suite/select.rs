@@ -24,7 +24,7 @@ fn select_esp(proposals: Vec<Proposal>) -> Result<EspChoice, SuiteError> {
     select::esp(&SaPayload { proposals }, &[esp_all()], ChildExchange::IkeAuth)
 }
 
-/// What everybody accepts.
+/// A proposal that every side accepts.
 fn good_ike() -> Vec<Transform> {
     vec![gcm(128), transform(2, 5), transform(4, 31)]
 }
@@ -72,7 +72,7 @@ fn the_answer_repeats_number_and_transforms_of_the_proposal_chosen() {
 }
 
 #[test]
-fn what_is_unknown_makes_a_transform_unacceptable_and_no_more() {
+fn an_unknown_attribute_rejects_only_its_transform() {
     let mut strange_attribute = gcm(256);
     strange_attribute.attributes.push(Attribute::Short { kind: 99, value: 1 });
     let mut long_key_length = gcm(256);

@@ -57,7 +57,7 @@ fn sealer_at(keys: &IkeKeys, counter: u64) -> SkSealer {
 }
 
 #[test]
-fn what_is_sealed_opens() {
+fn sealed_messages_open() {
     for encryption in IkeEncryption::ALL.into_iter().filter(|encryption| encryption.is_aead()) {
         let keys = keys(encryption);
         for role in [Role::Initiator, Role::Responder] {
@@ -113,7 +113,7 @@ fn the_keys_of_the_other_direction_do_not_open() {
 }
 
 #[test]
-fn what_is_too_short_to_be_sealed_is_refused() {
+fn messages_too_short_for_a_seal_are_refused() {
     let keys = keys(IkeEncryption::Aes128Gcm16);
     let message = keys.sealer(Role::Initiator, SENDER).seal(&informational(), &mut NoEntropy).unwrap();
     let full = Message::parse(&message).unwrap().encrypted.unwrap();

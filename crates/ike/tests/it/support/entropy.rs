@@ -2,7 +2,7 @@
 
 use testudo_ike::suite::Entropy;
 
-/// Gives a script of octets, then goes on with the last one.
+/// Gives a script of octets, then continues with the last one.
 pub(crate) struct Script(pub(crate) Vec<u8>);
 
 impl Entropy for Script {

@@ -1,4 +1,4 @@
-//! What tests of messages and of suites shard.
+//! The parts that tests of messages and of suites share.
 
 pub(crate) mod arbitrary;
 pub(crate) mod capture;

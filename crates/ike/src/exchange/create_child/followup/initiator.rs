@@ -16,13 +16,12 @@ use crate::sa::{
 };
 use crate::suite::KePrivate;
 
-/// How often a peer may forget what it agreed to, until there is no hope for the IKE SA (RFC 9370
-/// §2.2.4).
+/// Bound on how often a peer may forget a series before the IKE SA is given up (RFC 9370 §2.2.4).
 const MAX_FORGOTTEN: u8 = 4;
 
-/// CREATE_CHILD_SA has agreed on a Child SA, and there are key exchanges to come. If both sides
-/// renew the same one, the nonces have decided now: who has the lowest begins no IKE_FOLLOWUP_KE
-/// (RFC 9370 §2.2.4).
+/// CREATE_CHILD_SA has agreed on a Child SA, and key exchanges follow. If both sides renew the same
+/// one, the nonces have decided now: the side with the lowest begins no IKE_FOLLOWUP_KE (RFC 9370
+/// §2.2.4).
 pub(crate) fn begin_child_series(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -40,8 +39,8 @@ pub(crate) fn begin_child_series(
     }
     initiator::outdo_child(session, &creating);
     if let Some(RivalSa::Child(_)) = creating.rival.take().map(|rival| rival.sa) {
-        // The peer had it renewed in one exchange, and takes that back. Until we are done the old
-        // one serves on; should nothing come of that, it is to be renewed again.
+        // The peer has renewed it in one exchange, and takes that back. Until we are done the old
+        // one sends on; if we fail, it must be renewed again.
         asked.replaces.into_iter().for_each(|old| serve_on(session.sa, old));
     }
     ask_child(session, creating, asked, series, next)
@@ -59,18 +58,18 @@ fn ask_child(
     ask(session, creating, next)
 }
 
-/// Nothing is made yet, so that there is nothing to delete.
+/// Nothing is made yet, so there is nothing to delete.
 fn child_outdone(session: &mut Session<'_>, asked: &RequestedChild) {
     session.env.alloc.release_esp_spi(session.now, asked.spi_in);
     let Some(old) = asked.replaces else { return };
     session.log(ORDINARY, format!("the peer renews CHILD_SA {}{{{}}} too, and stays", asked.name, old.0));
     if session.sa.child(old).is_some_and(|child| child.is_installed()) {
-        // Should the peer not go on, we do.
+        // If the peer does not continue, this side does.
         initiator::try_later(session, Task::RekeyChild(old));
     }
 }
 
-/// The answer to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
+/// The response to an IKE_FOLLOWUP_KE for a Child SA. `Err`: the IKE SA is gone.
 pub(crate) fn child_response(
     session: &mut Session<'_>,
     creating: Creating,
@@ -86,7 +85,7 @@ pub(crate) fn child_response(
     let Some(child) =
         initiator::configured_child(session, &asked.name).filter(|_| session.sa.closing.is_none())
     else {
-        let why = "the child was unloaded, or the IKE_SA is on its way out";
+        let why = "the child was unloaded, or the IKE_SA is ending";
         initiator::unwanted_child(session, asked, true, why);
         return Ok(());
     };
@@ -104,7 +103,7 @@ pub(crate) fn child_response(
     Ok(())
 }
 
-/// The same for an IKE SA.
+/// CREATE_CHILD_SA has agreed on an IKE SA, and key exchanges follow.
 pub(crate) fn begin_ike_series(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -119,8 +118,7 @@ pub(crate) fn begin_ike_series(
         ike::outdone(session, &creating);
         return Ok(());
     }
-    // One that the peer has made already it deletes itself; until we are done, it could yet have to
-    // serve.
+    // The peer deletes one that it has made already; until we are done, it may still be needed.
     if creating.rival.take_if(|rival| rival.sa == RivalSa::Awaited).is_some() {
         responder::forget_followup(session);
     }
@@ -128,7 +126,7 @@ pub(crate) fn begin_ike_series(
     ask(session, creating, next)
 }
 
-/// The answer to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
+/// The response to an IKE_FOLLOWUP_KE for an IKE SA. `Err`: the old one is gone.
 pub(crate) fn ike_response(
     session: &mut Session<'_>,
     mut creating: Creating,
@@ -168,7 +166,7 @@ fn ask(session: &mut Session<'_>, creating: Creating, next: Next) -> Result<(), 
     session.request(ExchangeType::IkeFollowupKe, RequestKind::CreateChild, payloads)
 }
 
-/// The peer breaks a series off. That it forgets one may be, but not that it always does.
+/// The peer breaks a series off. It may forget one now and then, but not always.
 fn series_refused(session: &mut Session<'_>, error: &Notify) -> Result<(), Reason> {
     if error.kind != NotifyType::StateNotFound {
         return Ok(());
@@ -182,12 +180,12 @@ fn series_refused(session: &mut Session<'_>, error: &Notify) -> Result<(), Reaso
     session.delete_ike(Reason::Notify(error.kind.to_string()), deadline)
 }
 
-/// The error of an answer that holds nothing else.
+/// The error of a response that contains nothing else.
 fn refusal(payloads: &Payloads) -> Option<&Notify> {
     payloads.error().filter(|_| payloads.ke().is_none())
 }
 
-/// The key exchange that is due takes place; gives what follows. The error is for the log.
+/// Completes the due key exchange. Returns what follows. The error is for the log.
 fn exchange(exchanges: &mut KeyExchanges, answer: KeyedAnswer<'_>) -> Result<Option<Next>, String> {
     let shared = answer.shared.ok_or("the answer has no KE")?;
     exchanges.took_place(shared.map_err(|error| error.to_string())?);

@@ -1,5 +1,5 @@
 //! IKE_FOLLOWUP_KE (RFC 9370 §2.2.4): the additional key exchanges of an SA that CREATE_CHILD_SA
-//! has agreed on, one a round trip. The SA is made after the last of them.
+//! has agreed on, one a round trip. The SA is made after the last one.
 
 mod initiator;
 mod responder;
@@ -13,16 +13,16 @@ use crate::config::KeyExchange;
 use crate::message::{NotifyType, Payloads};
 use crate::sa::KeyExchanges;
 
-/// The next key exchange of a series of ours.
+/// The next key exchange of our series.
 pub(super) struct Next {
-    /// Counted from 0.
+    /// Its number, counted from 0.
     place: usize,
     method: KeyExchange,
-    /// By what the responder will know it.
+    /// The link by which the responder recognises it.
     link: Vec<u8>,
 }
 
-/// What follows an answer of the responder; nothing after the last one. The error is for the log.
+/// The exchange that follows a response; none after the last one. The error is for the log.
 pub(super) fn next_link(exchanges: &KeyExchanges, payloads: &Payloads) -> Result<Option<Next>, String> {
     let link = payloads.notify(NotifyType::AdditionalKeyExchange).map(|notify| notify.data.clone());
     match (exchanges.due(), link) {

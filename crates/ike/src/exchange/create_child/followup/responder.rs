@@ -1,5 +1,5 @@
-//! The responder's side of IKE_FOLLOWUP_KE. What it must remember is bounded: one series for each
-//! IKE SA, and not for long.
+//! The responder's side of IKE_FOLLOWUP_KE. Its state is bounded: one series for each IKE SA, and
+//! for a limited time.
 
 use crate::config::KeyExchange;
 use crate::exchange::child::NoChild;
@@ -17,9 +17,8 @@ use crate::sa::{Followup, FollowupSa, IkeSa, KeyExchanges, Rival, RivalSa, lowes
 use crate::suite::SuiteError;
 use testudo_base::spi::Spi;
 
-/// CREATE_CHILD_SA has agreed on an SA, and there are key exchanges to come: gives what names them.
-/// A peer that begins the same once more has forgotten the first; one that begins another has to
-/// wait.
+/// CREATE_CHILD_SA has agreed on an SA, and key exchanges follow: returns the link. A peer that
+/// begins the same series again has forgotten the first; one that begins another has to wait.
 pub(crate) fn begin(
     session: &mut Session<'_>,
     awaited: FollowupSa,
@@ -29,7 +28,7 @@ pub(crate) fn begin(
         && !awaited.is_another_try_of(&first.sa)
     {
         awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
-        let why = "another SA of the peer's waits for its key exchanges";
+        let why = "another SA of the peer is waiting for its key exchanges";
         return Err(NoChild::new(NotifyType::TemporaryFailure, why));
     }
     forget_followup(session);
@@ -37,8 +36,7 @@ pub(crate) fn begin(
         let same = if awaited.is_ike() {
             ours.is_ike()
         } else {
-            // What takes the place of an outdated one is for the peer a further one, and so no
-            // rival.
+            // The replacement of an outdated SA is an additional one for the peer, and so no rival.
             !ours.anew && ours.renews().is_some_and(|old| awaited.renews() == Some(old))
         };
         if same {
@@ -49,7 +47,7 @@ pub(crate) fn begin(
     Ok(await_next(session, awaited, exchanges))
 }
 
-/// Remembers what the next IKE_FOLLOWUP_KE is for.
+/// Remembers the purpose of the next IKE_FOLLOWUP_KE.
 fn await_next(session: &mut Session<'_>, awaited: FollowupSa, exchanges: KeyExchanges) -> Notify {
     let mut link = [0; 16];
     session.env.entropy().fill(&mut link);
@@ -58,19 +56,22 @@ fn await_next(session: &mut Session<'_>, awaited: FollowupSa, exchanges: KeyExch
     Notify::new(NotifyType::AdditionalKeyExchange, link.to_vec())
 }
 
-/// An IKE_FOLLOWUP_KE of the peer. The payloads that answer; after the last one the SA is made.
+/// An IKE_FOLLOWUP_KE of the peer. Returns the payloads of the answer; after the last one the SA is
+/// made.
 pub(crate) fn answer(
     session: &mut Session<'_>,
     payloads: &Payloads,
     exchanged: Option<Exchanged>,
 ) -> Result<Vec<Payload>, NoChild> {
-    let followup = session
-        .sa
-        .followup
-        .take_if(|followup| is_named(session.now, followup, payloads))
-        .ok_or_else(|| {
-            NoChild::new(NotifyType::StateNotFound, "nothing is known that IKE_FOLLOWUP_KE could belong to")
-        })?;
+    let followup =
+        session.sa.followup.take_if(|followup| is_named(session.now, followup, payloads)).ok_or_else(
+            || {
+                NoChild::new(
+                    NotifyType::StateNotFound,
+                    "no series is known to which this IKE_FOLLOWUP_KE belongs",
+                )
+            },
+        )?;
     let answer = go_on_with(session, *followup, payloads, exchanged);
     if answer.is_err() {
         forget_rival(session.sa);
@@ -86,7 +87,7 @@ fn go_on_with(
 ) -> Result<Vec<Payload>, NoChild> {
     let Followup { sa: awaited, mut exchanges, .. } = followup;
     let answered = exchange(session, &awaited, &mut exchanges, payloads, exchanged);
-    // What is wrong with one is the end of them all.
+    // An error in one of them ends the series.
     let answer = answered.inspect_err(|_| {
         awaited.spi_in().into_iter().for_each(|spi| session.env.alloc.release_esp_spi(session.now, spi));
     })?;
@@ -103,7 +104,7 @@ fn go_on_with(
     Ok(vec![answer])
 }
 
-/// Our part of the key exchange that is due.
+/// Our part of the due key exchange.
 fn exchange(
     session: &Session<'_>,
     awaited: &FollowupSa,
@@ -131,15 +132,15 @@ fn check(session: &Session<'_>, awaited: &FollowupSa) -> Result<(), NoChild> {
         return obstacle(session.sa).map_or(Ok(()), |why| Err(wait(why)));
     };
     if is_ending(session.sa) {
-        return Err(wait("the IKE_SA is on its way out"));
+        return Err(wait("the IKE_SA is ending"));
     }
     if replaces.is_some_and(|old| !session.sa.child(old).is_some_and(|old| old.is_installed())) {
-        return Err(wait("the one to renew is on its way out"));
+        return Err(wait("the SA to renew is being deleted"));
     }
     initiator::configured_child(session, name).map(|_| ()).ok_or_else(not_configured)
 }
 
-/// The peer will not go on, or need not.
+/// The peer will not continue, or need not.
 pub(crate) fn forget_followup(session: &mut Session<'_>) {
     if let Some(followup) = session.sa.followup.take() {
         session.commit();
@@ -148,8 +149,8 @@ pub(crate) fn forget_followup(session: &mut Session<'_>) {
     }
 }
 
-/// The peer deletes the Child SA of that SPI of its: it need not be renewed, and if it is not made
-/// yet it never is.
+/// The peer deletes the Child SA with its SPI `spi_out`: its renewal is not needed, and if it is
+/// not made yet it never will be.
 pub(crate) fn forget_followup_of(session: &mut Session<'_>, spi_out: Spi) {
     let Some(FollowupSa::Child { agreed, replaces, .. }) = session.sa.followup.as_ref().map(|f| &f.sa) else {
         return;
@@ -166,7 +167,7 @@ fn is_named(now: Time, followup: &Followup, payloads: &Payloads) -> bool {
     Some(followup.link.as_slice()) == link && followup.until > now
 }
 
-/// True if a request belongs to the series of the peer, and that key exchange is due in it.
+/// True if a request belongs to the peer's series, and this key exchange is due in it.
 pub(in super::super) fn is_awaited(now: Time, sa: &IkeSa, payloads: &Payloads, method: KeyExchange) -> bool {
     sa.followup.as_ref().is_some_and(|followup| {
         let is_due = followup.exchanges.due().is_some_and(|(_, due)| due == method);
@@ -174,7 +175,7 @@ pub(in super::super) fn is_awaited(now: Time, sa: &IkeSa, payloads: &Payloads, m
     })
 }
 
-/// What the peer was making beside us never comes: what we make of it counts, whatever the nonces.
+/// The peer's rival exchange will not complete: our SA counts, whatever the nonces.
 fn forget_rival(sa: &mut IkeSa) {
     let awaited = |rival: &mut Rival| rival.sa == RivalSa::Awaited;
     sa.creating.iter_mut().for_each(|creating| drop(creating.rival.take_if(awaited)));

@@ -55,7 +55,7 @@ fn a_connection_is_found_among_many() {
 /// Two connections, for a CA each. The other CA vouches for the name of a peer of the first, and
 /// this one says that it knows of no other IKE SA: the tunnel that the first CA vouched for stays.
 #[test]
-fn who_is_trusted_for_one_connection_touches_no_tunnel_of_another() {
+fn a_peer_trusted_for_one_connection_cannot_replace_sas_of_another() {
     for unique in [Unique::No, Unique::Replace, Unique::Keep] {
         let mut world = pair(["moon-P-256", "sun-P-256"], |index, connection| {
             connection.unique = unique;
@@ -99,7 +99,7 @@ fn a_certificate_without_a_ca_is_trusted_where_it_is_loaded() {
         world
     };
     comes_up(&mut known(|_| {}));
-    // Not where the connection names a CA, and not where nobody knows it.
+    // Not if the connection names a CA, nor if no side announces one.
     let mut world = known(|connection| connection.remote.cacerts = vec![cert("root")]);
     initiator_refuses(&mut world, "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'");
     initiator_refuses(
@@ -115,5 +115,5 @@ fn a_connection_for_one_certificate_takes_no_other() {
             connection.remote.certs = vec![cert("moon-P-384")];
         }
     });
-    responder_refuses(&mut world, "is none that the connection allows");
+    responder_refuses(&mut world, "is not allowed by the connection");
 }

@@ -16,11 +16,11 @@ pub(crate) struct Host {
     pub(crate) addr: IpAddr,
     /// The ESP SPIs that the endpoint holds.
     pub(crate) in_use: InUse,
-    /// What the data plane has now.
+    /// The present state of the data plane.
     pub(crate) installed: BTreeMap<ChildSaId, ChildSaParams>,
     /// Virtual addresses that it has now, and the IKE SAs that brought them.
     pub(crate) virtual_ips: BTreeSet<(IpAddr, IkeSaId)>,
-    /// Of those, what it sends through.
+    /// Those of them that it sends through.
     pub(crate) sending: BTreeSet<ChildSaId>,
     /// Every message sent, in order.
     pub(crate) sent: Vec<(Path, Vec<u8>)>,
@@ -41,7 +41,7 @@ pub(crate) struct Host {
     sender: u16,
     seed: u64,
     pub(super) last_commit: CommitId,
-    /// What others have been told of each IKE SA.
+    /// The updates of each IKE SA that other nodes have received.
     told: BTreeMap<IkeSaId, (Time, Vec<u8>)>,
 }
 
@@ -122,7 +122,7 @@ impl Host {
         }
         let listed = |endpoint: &Endpoint| endpoint.sas().collect::<Vec<IkeSaStatus>>();
         assert_eq!(listed(&successor), listed(&self.endpoint));
-        // What is being computed is lost.
+        // A running computation is lost.
         self.jobs.clear();
         if self.endpoint.jobs_out() == 0 {
             assert_eq!(successor.half_open(), self.endpoint.half_open());
@@ -159,7 +159,7 @@ impl Host {
         (*told, octets.clone())
     }
 
-    /// The virtual addresses that it has now, whoever brought them.
+    /// The virtual addresses that it has now, from any IKE SA.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let addrs: BTreeSet<IpAddr> = self.virtual_ips.iter().map(|(addr, _)| *addr).collect();
         addrs.into_iter().collect()

@@ -23,7 +23,7 @@ pub(crate) struct Peer {
     pub(crate) nonces: Nonces,
     init_request: Vec<u8>,
     init_response: Vec<u8>,
-    /// What IKE_INTERMEDIATE has said.
+    /// The octets of IKE_INTERMEDIATE.
     pub(crate) int_auth: IntAuth,
     /// Message ID of the next request.
     pub(crate) next: u32,
@@ -144,12 +144,12 @@ impl Peer {
         peer
     }
 
-    /// What a well-mannered moon says in IKE_AUTH.
+    /// The payloads of a correct moon in IKE_AUTH.
     pub(crate) fn auth_payloads(&self) -> Vec<Payload> {
         self.auth_as(&super::build::fqdn("moon"), b"a shared key")
     }
 
-    /// What AUTH of moon covers.
+    /// The octets that AUTH of moon covers.
     pub(crate) fn signed_octets(&self, id: &IdPayload) -> Vec<u8> {
         let octets = SignedOctets {
             message: &self.init_request,
@@ -160,7 +160,7 @@ impl Peer {
         self.keys.signed_octets(Role::Initiator, &octets).unwrap()
     }
 
-    /// What AUTH of the host covers.
+    /// The octets that AUTH of the host covers.
     pub(crate) fn octets_of_host(&self, id: &IdPayload) -> Vec<u8> {
         let octets = SignedOctets {
             message: &self.init_response,

@@ -20,7 +20,7 @@ pub(crate) struct Responder {
     opener: SkOpener,
     nonces: Nonces,
     init_response: Vec<u8>,
-    /// What the host said in IKE_AUTH.
+    /// The host's IKE_AUTH payloads.
     pub(crate) auth: Vec<Payload>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Responder {
 pub(crate) const SPI: Spi = Spi(0x0765_4321);
 
 impl Responder {
-    /// Host 0 is moon, and initiates to sun, who answers its IKE_SA_INIT.
+    /// Host 0 is moon, and initiates to sun, which answers its IKE_SA_INIT.
     pub(crate) fn answer_init(world: &mut World) -> Self {
         Self::answer_init_saying(world, vec![])
     }
@@ -73,7 +73,7 @@ impl Responder {
         this
     }
 
-    /// What a well-mannered sun answers in IKE_AUTH.
+    /// The answer of a correct sun in IKE_AUTH.
     pub(crate) fn auth_payloads(&self) -> Vec<Payload> {
         self.auth_as("sun", b"a shared key")
     }

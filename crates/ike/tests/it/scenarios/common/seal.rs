@@ -1,4 +1,4 @@
-//! Sealed messages whose content was edited first: what no builder of ours would write.
+//! Sealed messages with edited content, which our builder would not write.
 
 use super::peer::{Peer, message};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};

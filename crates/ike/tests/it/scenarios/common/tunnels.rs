@@ -1,4 +1,4 @@
-//! What must hold at every moment while SAs are renewed: what one side sends, the other takes.
+//! An invariant of rekeying: at every moment each side accepts what the other sends.
 
 use super::host::Host;
 use super::wire::assert_ivs_never_repeat;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use testudo_ike::endpoint::{ChildSaState, IkeSaState};
 use testudo_ike::output::Event;
 
-/// Whatever either host sends through, the other has. Between two hosts whose tunnel is up.
+/// Each SA that one host sends through, the other has. Between two hosts whose tunnel is up.
 pub(crate) fn assert_lossless(world: &World) {
     for (from, to) in [(0, 1), (1, 0)] {
         let (from, to) = (&world.hosts[from], &world.hosts[to]);
@@ -48,7 +48,7 @@ pub(crate) fn assert_one_tunnel(world: &World) {
     assert_fit(a.1, b.1);
 }
 
-/// What began in foul weather ends well: once it is fair, both have the tunnel, and nothing else.
+/// After a bad network has become good, both have the tunnel, and nothing else.
 pub(crate) fn assert_weathered(world: &mut World, seed: u64) {
     world.run_secs(200);
     world.network.weather = Weather::FAIR;

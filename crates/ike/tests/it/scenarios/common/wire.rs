@@ -1,4 +1,4 @@
-//! What an observer of the wire can check.
+//! The checks of an observer of the wire.
 
 use super::World;
 use std::collections::BTreeMap;
