@@ -1,41 +1,40 @@
-//! `testudo check`: what the gateway would say to a `swanctl.conf`, without a gateway.
+//! `testudo check`: checks a `swanctl.conf` as the gateway would, without a gateway.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use testudo_vici::conf::{Check, Disk, Report, Severity};
 use testudo_vici::schema::Policy;
 
-/// Some connection, secret, pool or authority would be refused.
+/// A connection, secret, pool or authority would be refused.
 const REFUSED: u8 = 1;
-/// Loading it would unload every connection: it cannot be read to its end, or has none.
+/// Loading it would unload every connection: it is incomplete, or has none.
 const NOTHING: u8 = 2;
 
-/// What to look at.
+/// The files to check.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 all of it would be loaded; 1 some would be refused; 2 loading it would unload every \
                         connection, because a file cannot be read to its end or names none."
 )]
 pub(crate) struct CheckArgs {
-    /// The files, each with all that it includes; relative names in them are looked for where it
-    /// lies.
+    /// The files, each with all that it includes; relative names are relative to the file.
     #[arg(value_name = "FILE", default_value = "/etc/swanctl/swanctl.conf")]
     files: Vec<PathBuf>,
-    /// Weak algorithms are allowed, as with legacy = true in testudo.toml.
+    /// Allows weak algorithms, as legacy = true in testudo.toml does.
     #[arg(long)]
     legacy: bool,
-    /// Looks at neither certificates nor scripts that are named: on a machine that has none.
+    /// Does not read certificates and scripts, for a machine that has none.
     #[arg(long)]
     no_certificates: bool,
-    /// A configuration without connections is what is wanted.
+    /// Accepts a configuration without connections.
     #[arg(long)]
     empty: bool,
-    /// Says nothing about what would be loaded.
+    /// Does not print what would be loaded.
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Prints what is wrong, and nothing is changed.
+/// Prints the errors and changes nothing.
 pub(crate) fn run(args: &CheckArgs) -> ExitCode {
     let policy = if args.legacy { Policy::Legacy } else { Policy::Modern };
     let check = Check { files: &Disk, policy, reads_files: !args.no_certificates };

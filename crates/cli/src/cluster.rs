@@ -1,4 +1,4 @@
-//! `testudo cluster`: the cluster as the node sees it that is asked, for people or as JSON.
+//! `testudo cluster`: the cluster as the asked node sees it, for people or as JSON.
 
 use crate::daemon::{self, DaemonArgs};
 use std::process::ExitCode;
@@ -12,14 +12,13 @@ use testudo_vici::{Error, counters::Named};
 
 const ALONE: &str = "This gateway stands alone: there is no [cluster] in its testudo.toml.\n";
 
-/// Shows the cluster; failures go to standard error. A gateway that stands alone is none, and
-/// `null` in JSON.
+/// Shows the cluster; failures go to standard error. A lone gateway has no cluster: `null` in JSON.
 pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
     let ask = |client: &mut Client, _: &_| ask(client);
     daemon::show("cluster", args, ask, |report| report.as_ref().map_or_else(|| ALONE.to_owned(), format))
 }
 
-/// What the daemon tells of its cluster; none if it stands alone.
+/// The daemon's report on its cluster; `None` for a lone gateway.
 pub(crate) fn ask(client: &mut Client) -> Result<Option<ClusterReport>, Error> {
     ClusterReport::from_message(&client.request("testudo-cluster", Message::new())?)
 }
@@ -42,7 +41,7 @@ fn format(report: &ClusterReport) -> String {
     out.push('\n');
     nodes(report, &mut out);
     if !report.why.is_empty() {
-        out.push_str("\nWhat is not as it should be\n");
+        out.push_str("\nDiagnosis\n");
         report.why.iter().for_each(|why| out.push_str(&format!("  {why}\n")));
     }
     counters(&report.counters, &mut out);
@@ -105,14 +104,16 @@ fn shards(report: &ClusterReport) -> String {
 fn packets(report: &ClusterReport) -> String {
     match report.fence {
         0 => "may not leave: too few other nodes have been heard, or they go on without this one".to_owned(),
-        fence => format!("may leave, for {} ms more unless the others are heard again", grouped(fence)),
+        fence => {
+            format!("may leave; the fence shuts in {} ms unless the others are heard again", grouped(fence))
+        }
     }
 }
 
 fn tunnels(report: &ClusterReport) -> String {
     let unread = match report.unread_states {
         0 => String::new(),
-        states => format!("; states of {} taken over, not read yet", grouped(states)),
+        states => format!("; states of {} not decoded yet", grouped(states)),
     };
     format!("{} IKE SAs, {} Child SAs known{unread}", grouped(report.ike_sas), grouped(report.child_sas))
 }

@@ -1,5 +1,5 @@
-//! `testudo configured`: whether a node that has started has its configuration from the cluster
-//! already. Asked before files are loaded at the start, it keeps a node whose files are old from
+//! `testudo configured`: whether a node that has started already has its configuration from the
+//! cluster. Asked before files are loaded at the start, it prevents a node with old files from
 //! loading them into the whole cluster.
 
 use crate::cluster;
@@ -13,27 +13,27 @@ use testudo_terminal::units::span;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 
-/// How often it is asked.
+/// Interval between two questions.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long to wait.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfiguredArgs {
-    /// Waits so many seconds until the node knows what the others have.
+    /// Waits up to this many seconds until the node knows the others' configuration.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u64,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
 
-/// What there is.
+/// The daemon's answer.
 #[derive(Debug, Serialize)]
 struct Configured {
     node: u64,
     pieces: u64,
 }
 
-/// Succeeds if there is nothing left to load; what is missing goes to standard error.
+/// Succeeds if nothing is left to load; otherwise standard error says what is missing.
 pub(crate) fn run(args: &ConfiguredArgs) -> ExitCode {
     daemon::show("configured", &args.daemon, |client, progress| ask(client, args, progress), format)
 }

@@ -1,4 +1,4 @@
-//! Asks the daemon over VICI, and prints what it said or why it said nothing.
+//! Asks the daemon over VICI, and prints its answer or why there is none.
 
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use testudo_terminal::progress::Progress;
 use testudo_vici::Error;
 use testudo_vici::client::Client;
 
-/// How long the daemon may take for an answer.
+/// How long the daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Arguments of a command that asks the daemon.
@@ -40,8 +40,8 @@ enum ShowError {
 }
 
 /// Asks, and prints the answer as JSON or for people; failures go to standard error, with the
-/// command's name. A daemon that is slow to answer, or a command that waits for something, has a
-/// line that tells so.
+/// command's name. While the daemon is slow, or the command waits for something, a progress line
+/// says so.
 pub(crate) fn show<T: Serialize>(
     command: &str,
     args: &DaemonArgs,
@@ -56,7 +56,7 @@ pub(crate) fn show<T: Serialize>(
     }
 }
 
-/// Asks, and prints nothing but why there is no answer.
+/// Asks, and prints only why there is no answer.
 pub(crate) fn ask<T>(
     command: &str,
     args: &DaemonArgs,
@@ -108,7 +108,7 @@ fn answer_error(socket: &Path, error: Error) -> ShowError {
     }
 }
 
-/// What to do about a daemon that cannot be reached.
+/// Advice about a daemon that cannot be reached.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => {

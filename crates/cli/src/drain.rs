@@ -14,10 +14,10 @@ use testudo_vici::client::Client;
 use testudo_vici::cluster::NodeState;
 use testudo_vici::message::Message;
 
-/// How often it is asked how far the node is.
+/// Interval between two questions about the node's progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Which node, and what of it.
+/// The node, and what it should do.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// The node's number [default: the node that is asked]
@@ -25,27 +25,27 @@ pub(crate) struct DrainArgs {
     /// Lets it own shards again.
     #[arg(long)]
     undo: bool,
-    /// Waits so many seconds until it is done; 0: not at all.
+    /// Waits up to this many seconds until it is done; 0: not at all.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
 
-/// What has become of it.
+/// The node's progress.
 #[derive(Debug, Serialize)]
 struct Drained {
     node: u64,
     drained: bool,
-    /// Shards that it owns.
+    /// Number of shards that it owns.
     #[serde(rename = "shares")]
     shards: u64,
-    /// It is as it should be.
+    /// True if the order is carried out.
     done: bool,
 }
 
-/// Drains; failures go to standard error. It has failed too if it has waited in vain: what is to be
-/// done next may be to stop the node.
+/// Drains a node; failures go to standard error. A timeout is a failure too, because the next step
+/// may be to stop the node.
 pub(crate) fn run(args: &DrainArgs) -> ExitCode {
     let in_vain = Cell::new(false);
     let ask = |client: &mut Client, progress: &Progress| {
@@ -74,7 +74,7 @@ fn ask(client: &mut Client, args: &DrainArgs, progress: &Progress) -> Result<Dra
     }
 }
 
-/// What is waited for, and how long at most.
+/// The progress line: what is awaited, and for how long at most.
 fn waiting(found: &Drained, left: Duration) -> String {
     let Drained { node, drained, shards, .. } = found;
     let left = span(left.as_secs());
@@ -104,7 +104,7 @@ fn format(found: &Drained) -> String {
         }
         (false, true) => format!("Node {node} owns shards again: {shards} by now.\n"),
         (false, false) => {
-            format!("Node {node} is not as it was asked for yet. `testudo cluster` says why.\n")
+            format!("Node {node} has not taken its shards back yet. `testudo cluster` says why.\n")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `testudo NAME` for programs of their own, as `git` and `cargo` have it: `testudo-NAME`, from the
+//! `testudo NAME` for separate programs, as with `git` and `cargo`: `testudo-NAME`, from the
 //! directory of this program or from PATH.
 
 use std::env;
@@ -9,12 +9,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The exit code of a shell for a command that it has found and cannot run.
+/// A shell's exit code for a command that it has found and cannot run.
 const CANNOT_RUN: u8 = 126;
-/// The exit code of a shell for a command that it has not found.
+/// A shell's exit code for a command that it has not found.
 const NOT_FOUND: u8 = 127;
 
-/// Becomes that program. The first word is the name of the command.
+/// Executes the program. The first word is the name of the command.
 pub(crate) fn run(words: &[OsString]) -> ExitCode {
     let Some((name, arguments)) = words.split_first() else { return ExitCode::from(NOT_FOUND) };
     let Some(program) = find(name) else {
@@ -36,7 +36,8 @@ fn find(name: &OsStr) -> Option<PathBuf> {
     let own = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = own.into_iter().chain(env::split_paths(&path));
-    // An empty entry of PATH means the working directory, where anybody may have put a program.
+    // An empty entry of PATH means the working directory, where another user may have put a
+    // program.
     let absolute = directories.filter(|directory| directory.is_absolute());
     absolute.map(|directory| directory.join(&program)).find(|path| is_executable(path))
 }

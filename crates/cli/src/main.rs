@@ -1,4 +1,4 @@
-//! testudo: shows what `testudod` does, and has it do what an operator wants.
+//! testudo: shows the state of `testudod`, and passes an operator's orders to it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What the words of `testudo cluster` mean; `docs/glossary.md` has them all.
+/// The words of `testudo cluster`; `docs/glossary.md` has all words.
 const CLUSTER_WORDS: &str = "Words:
   shard      one of 256 parts of all tunnels
   owner      the node that speaks IKE for a shard and carries its packets
@@ -27,7 +27,7 @@ const CLUSTER_WORDS: &str = "Words:
   lease      the right to the sender ID that makes a node's IVs its own
 All words: docs/glossary.md, where Testudo's documents are.";
 
-/// Looks after a Testudo IPsec gateway.
+/// Manages a Testudo IPsec gateway.
 #[derive(Debug, Parser)]
 #[command(
     name = "testudo",
@@ -46,24 +46,24 @@ enum Command {
     /// Shows which children are up and which are not, tunnels, ports, workers and why packets were
     /// dropped.
     Status(status::StatusArgs),
-    /// Shows the nodes of the cluster, and what this one has of their shards and state.
+    /// Shows the nodes of the cluster, and which shards and state this one has.
     #[command(after_help = CLUSTER_WORDS)]
     Cluster(daemon::DaemonArgs),
     /// Has a node of the cluster give its shards to the others, so that it can be stopped without a
     /// lost packet.
     Drain(drain::DrainArgs),
-    /// Lists the prefixes whose clear traffic is held back although no loaded connection asks for
-    /// it.
+    /// Lists the prefixes whose clear traffic is dropped although no loaded connection protects
+    /// them.
     Shut(daemon::DaemonArgs),
-    /// Lets the clear traffic of one of these prefixes pass, after asking.
+    /// Lets the clear traffic of one of these prefixes pass, after a confirmation.
     Release(release::ReleaseArgs),
     /// Tells whether a node has its configuration from the cluster, so that its own files need not
     /// be loaded.
     Configured(configured::ConfiguredArgs),
-    /// Tells what the gateway would refuse of a swanctl.conf, by file and line, and changes
+    /// Lists what the gateway would refuse of a swanctl.conf, by file and line, and changes
     /// nothing.
     Check(check::CheckArgs),
-    /// A program of its own.
+    /// A separate program.
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }

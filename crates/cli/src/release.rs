@@ -1,4 +1,4 @@
-//! `testudo release`: lets the clear traffic of a prefix pass that stays shut.
+//! `testudo release`: lets the clear traffic of a shut prefix pass.
 
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
@@ -11,20 +11,20 @@ use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 use testudo_vici::shut::Released;
 
-/// Which one.
+/// The prefix to release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReleaseArgs {
     /// The prefix, as `testudo shut` lists it.
     #[arg(value_parser = prefix)]
     prefix: Prefix,
-    /// Does it without asking.
+    /// Does it without a confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     daemon: DaemonArgs,
 }
 
-/// What has come of it.
+/// The daemon's answer.
 #[derive(Debug, Serialize)]
 struct Opened {
     prefix: String,
@@ -32,7 +32,7 @@ struct Opened {
     released: Released,
 }
 
-/// Bits behind the length are refused: the operator may mean another prefix.
+/// Refuses bits behind the length: the operator may mean another prefix.
 fn prefix(text: &str) -> Result<Prefix, String> {
     let prefix: Prefix = text.parse().map_err(|error: PrefixError| error.to_string())?;
     let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
@@ -42,7 +42,7 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     Ok(prefix)
 }
 
-/// Asks the operator, then the daemon; failures go to standard error.
+/// Asks the operator for confirmation, then the daemon; failures go to standard error.
 pub(crate) fn run(args: &ReleaseArgs) -> ExitCode {
     let goes_on = if args.yes { Ok(true) } else { confirmed(args) };
     match goes_on {
@@ -57,10 +57,10 @@ fn refused(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What the daemon refuses it refuses before anybody is asked.
+/// A refusal of the daemon comes before the confirmation.
 fn confirmed(args: &ReleaseArgs) -> Result<bool, ExitCode> {
     if !io::stdin().is_terminal() {
-        return Err(refused("standard input is no terminal, so nobody can be asked: --yes does it without"));
+        return Err(refused("standard input is no terminal, so it cannot be confirmed: use --yes"));
     }
     let check = |client: &mut Client| request(client, args, |message| message.add("check", "yes"));
     let released = daemon::ask("release", &args.daemon, |client, _| check(client))?;
@@ -112,7 +112,7 @@ fn request(
     Released::from_message(&client.command("testudo-release", message)?)
 }
 
-/// Who asks, for the daemon's log: whoever has become root by sudo, or else the user.
+/// The user, for the daemon's log: the one who has become root by sudo, or else the present one.
 fn user() -> Option<String> {
     let named = |variable| std::env::var(variable).ok().filter(|name: &String| !name.is_empty());
     named("SUDO_USER").or_else(|| named("USER"))

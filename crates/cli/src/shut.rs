@@ -1,5 +1,5 @@
-//! `testudo shut`: the prefixes whose clear traffic is held back although no loaded connection asks
-//! for it.
+//! `testudo shut`: the prefixes whose clear traffic is dropped although no loaded connection
+//! protects them.
 
 use crate::daemon::{self, DaemonArgs};
 use serde::Serialize;
@@ -11,20 +11,20 @@ use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 use testudo_vici::shut::{ShutPage, ShutPrefix};
 
-/// All of them.
+/// The shut prefixes.
 #[derive(Debug, Default, Serialize)]
 struct Shut {
-    /// Each node of a cluster has its own.
+    /// True in a cluster, where each node has its own.
     clustered: bool,
     prefixes: Vec<ShutPrefix>,
 }
 
-/// Lists them; failures go to standard error.
+/// Lists the prefixes; failures go to standard error.
 pub(crate) fn run(args: &DaemonArgs) -> ExitCode {
     daemon::show("shut", args, |client, _| ask(client), format)
 }
 
-/// A page at a time.
+/// Asks for one page at a time.
 fn ask(client: &mut Client) -> Result<Shut, Error> {
     let mut all = Shut::default();
     loop {
@@ -44,7 +44,7 @@ fn format(shut: &Shut) -> String {
     let Shut { clustered, prefixes } = shut;
     let mut out = String::new();
     if prefixes.is_empty() {
-        out.push_str("Nothing is held back but what loaded connections ask for.\n");
+        out.push_str("Only traffic that loaded connections protect is held back.\n");
     } else {
         out.push_str(
             "Clear packets to these prefixes are dropped, although no loaded connection asks for it:\n\n",

@@ -1,5 +1,4 @@
-//! What programs of Testudo show on a terminal: tables, numbers that people can read, and a line
-//! that tells how far a command is.
+//! Output on a terminal: tables, readable numbers, and a progress line.
 #![forbid(unsafe_code)]
 
 pub mod progress;

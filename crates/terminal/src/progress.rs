@@ -1,14 +1,15 @@
-//! One line on standard error that tells a waiting person what a command is doing, how far it is
-//! and how long the rest will take. It is drawn only where standard error is a terminal.
+//! A progress line on standard error: what a command is doing, how far it is and how long the rest
+//! will take. It is drawn only if standard error is a terminal.
 //!
-//! A benchmark draws it between rows, rounds and repeats, in the thread that measures, and never
-//! within a measured stretch. No thread redraws it meanwhile: that would take processor time from
-//! what is measured, so the line stands still during a long stretch. A command that only waits for
-//! the daemon disturbs nothing. There the line appears after two seconds, and a thread redraws it
-//! each second ([`Progress::of_waiting`]).
+//! A benchmark draws it between rows, rounds and repeats, in the measuring thread, and never during
+//! a measurement. No thread redraws it meanwhile, because that would take processor time from the
+//! measurement; so the line stands still during a long stretch. A command that only waits for the
+//! daemon disturbs nothing. Its line appears after two seconds, and a thread redraws it each second
+//! ([`Progress::of_waiting`]).
 //!
-//! The demos of `testudo-lab` have a progress of their own: it writes a lasting line for each step
-//! to standard output, as part of their report, while this line vanishes with its command.
+//! The demos of `testudo-lab` have a progress display of their own: it writes a lasting line for
+//! each step to standard output, as part of their report, while this line vanishes with its
+//! command.
 
 use crate::units::span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -20,36 +21,36 @@ use std::time::{Duration, Instant};
 
 /// A command that is done sooner shows no line while it waits.
 const QUIET: Duration = Duration::from_secs(2);
-/// Between two redraws of a line while a command waits.
+/// Interval between two redraws of a waiting command's line.
 const REDRAW: Duration = Duration::from_secs(1);
-/// [`Progress::reach`] draws at most this often: its callers call it whenever they have the number
-/// at hand.
+/// Least interval between two draws by [`Progress::reach`], whose callers call it whenever they
+/// have a number.
 const REACH: Duration = Duration::from_millis(250);
 
-/// The line. It vanishes when this is dropped.
+/// The progress line. It vanishes when this is dropped.
 pub struct Progress {
     line: Line,
     ticker: Option<Ticker>,
 }
 
-/// The line itself, as the ticker shares it.
+/// The line, shared with the ticker.
 #[derive(Clone)]
 struct Line {
     bar: ProgressBar,
     state: Arc<Mutex<State>>,
 }
 
-/// What the line says.
+/// The contents of the line.
 struct State {
     doing: String,
     done: u64,
-    /// Zero if there is no telling.
+    /// Zero if unknown.
     steps: u64,
     begun: Instant,
     drawn: Instant,
 }
 
-/// The thread that redraws the line of a command that waits.
+/// The thread that redraws the line of a waiting command.
 struct Ticker {
     /// Dropped to end the thread.
     end: Sender<()>,
@@ -63,7 +64,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A line that is drawn whenever its text changes, and at no other time.
+    /// A line that is drawn only when its text changes.
     pub fn new() -> Self {
         Self { line: Line::new(ProgressDrawTarget::stderr()), ticker: None }
     }
@@ -88,8 +89,7 @@ impl Progress {
         Self { line, ticker }
     }
 
-    /// Begins something new, of so many steps that take about as long as each other; zero if that
-    /// is not known.
+    /// Begins a task of this many steps of about equal length; zero if that is unknown.
     pub fn begin(&self, doing: impl Into<String>, steps: u64) {
         let mut state = self.line.state();
         *state = State { steps, ..State::new(doing.into()) };
@@ -98,7 +98,7 @@ impl Progress {
         self.line.draw(&state);
     }
 
-    /// Tells what is being done now; the steps go on.
+    /// Changes the text; the steps go on.
     pub fn doing(&self, doing: impl Into<String>) {
         let mut state = self.line.state();
         state.doing = doing.into();
@@ -112,7 +112,7 @@ impl Progress {
         self.line.draw(&state);
     }
 
-    /// So many steps are done. May be called very often.
+    /// Sets the number of finished steps. May be called very often.
     pub fn reach(&self, done: u64) {
         let mut state = self.line.state();
         state.done = done;
@@ -122,7 +122,7 @@ impl Progress {
         }
     }
 
-    /// Lets something be printed without the line in between.
+    /// Calls `print` with the line removed.
     pub fn aside(&self, print: impl FnOnce()) {
         self.line.bar.suspend(print);
     }
@@ -132,7 +132,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(Ticker { end, thread }) = self.ticker.take() {
             drop(end);
-            // A thread that has panicked redraws nothing any more.
+            // A thread that has panicked does not redraw any more.
             let _ = thread.join();
         }
         self.line.bar.finish_and_clear();
@@ -165,7 +165,7 @@ impl State {
     }
 }
 
-/// With a bar where the number of steps is known.
+/// With a bar if the number of steps is known.
 fn style(steps: u64) -> ProgressStyle {
     let template = if steps > 0 { "[{bar:20}] {wide_msg}" } else { "{wide_msg}" };
     let style = ProgressStyle::with_template(template);
@@ -185,7 +185,7 @@ fn text(doing: &str, done: u64, steps: u64, elapsed: Duration) -> String {
     text
 }
 
-/// The time that the steps still to come will take if they take as long as those that are done.
+/// The time for the remaining steps if they take as long as the finished ones.
 fn left(done: u64, steps: u64, elapsed: Duration) -> Option<Duration> {
     (done > 0 && done < steps).then(|| elapsed.mul_f64((steps - done) as f64 / done as f64))
 }

@@ -1,13 +1,13 @@
-//! Tables of text: a head, rows, columns as wide as they must be.
+//! Tables of text: a heading, rows, columns as wide as needed.
 
 use std::fmt::Write;
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// At the left edge: text.
+    /// Left: text.
     Left,
-    /// At the right edge: numbers.
+    /// Right: numbers.
     Right,
 }
 
@@ -30,7 +30,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Appends the table, each line behind `indent`.
+    /// Appends the table, with each line indented by `indent`.
     pub fn write(&self, out: &mut String, indent: &str) {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

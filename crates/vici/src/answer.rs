@@ -1,4 +1,5 @@
-//! The parts that the answers to our own commands are made of, and how their readers complain.
+//! The parts that the answers to Testudo's own commands are made of, and the errors of their
+//! readers.
 
 use crate::Error;
 use crate::message::Message;
@@ -41,14 +42,14 @@ pub(crate) fn number(message: &Message, name: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| answer_error(name, text, "a number"))
 }
 
-/// Adds a number that may be unknown: then it is left out.
+/// Adds a number unless it is unknown.
 pub(crate) fn add_optional(message: &mut Message, key: &str, value: Option<u64>) {
     if let Some(value) = value {
         message.add_text(key, value);
     }
 }
 
-/// A number that is left out where it is unknown.
+/// Reads a number that is left out when it is unknown.
 pub(crate) fn optional(message: &Message, key: &str) -> Result<Option<u64>, Error> {
     message.text(key).map(|_| number(message, key)).transpose()
 }

@@ -1,23 +1,19 @@
-//! `testudo-children`, a command of our own: every configured child, and whether it is up. It is
-//! answered by `testudo-child` events, one for each connection, or several where its children do
-//! not fit into one.
+//! `testudo-children`, a command that strongSwan does not have: every configured child, and whether
+//! it is up. The answer is a series of `testudo-child` events: one for each connection, or several
+//! if its children do not fit into one.
 //!
 //! ```text
 //! testudo-child = {
 //!     <connection> = {
 //!         <child> = {
 //!             state = <up, establishing, waiting, down, trapped, passive, pass or drop>
-//!             expected = <yes or no>      # it is to be up without anybody asking
-//!             since = <seconds since it is up, or not up, if known>
-//!             error = <what failed last, if anything has>
+//!             expected = <yes or no>      # it should be up without a request
+//!             since = <seconds since it came up or went down, if known>
+//!             error = <the last failure, if any>
 //!             error-ago = <seconds since then>
-//!             next-try = <seconds until the peer is asked again, if that is waited for>
-//!             silent = <seconds since the peer last proved that it lives, if it is up here>
-//!             sas = <Child SAs of it that are up>
-//!             node = <the node of a cluster that has it, or is to bring it up>
-//!         }
-//!     }
-//! }
+//!             next-try = <seconds until the next attempt, if one is scheduled>
+//! silent = <seconds since the peer's last sign of life, if the child is up on this node> sas =
+//! <its Child SAs that are up> node = <cluster: the node that has it or should bring it up> } } }
 //! ```
 
 use crate::Error;
@@ -27,7 +23,7 @@ use crate::render::{sentence, split_events};
 use serde::Serialize;
 pub use testudo_ike::endpoint::ChildState;
 
-/// Longest reason told, in octets.
+/// Longest error text sent, in octets.
 const MAX_REASON_OCTETS: usize = 500;
 
 /// A configured child.
@@ -37,40 +33,40 @@ pub struct ChildReport {
     pub connection: String,
     /// `children.<name>`.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub state: ChildState,
-    /// It is to be up without anybody asking.
+    /// It should be up without a request.
     pub expected: bool,
-    /// Seconds since it is up, or not up.
+    /// Seconds since it came up or went down.
     pub since: Option<u64>,
-    /// What failed last.
+    /// The last failure.
     pub last_error: Option<ChildError>,
-    /// Seconds until the peer is asked again.
+    /// Seconds until the next attempt.
     pub next_try: Option<u64>,
-    /// Seconds since the peer last proved that it lives.
+    /// Seconds since the peer's last sign of life.
     pub silent: Option<u64>,
-    /// Child SAs of it that are up.
+    /// Its Child SAs that are up.
     pub sas: u64,
-    /// The node of a cluster that has it, or is to bring it up.
+    /// In a cluster, the node that has it or should bring it up.
     pub node: Option<u64>,
 }
 
-/// What failed.
+/// A failure of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChildError {
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// Seconds since then.
     pub ago: u64,
 }
 
 impl ChildReport {
-    /// True if it is to be up, and is not.
+    /// True if it should be up and is not.
     pub fn is_missed(&self) -> bool {
         self.expected && self.state != ChildState::Up
     }
 
-    /// The events for one connection: none without children.
+    /// The events for one connection; no event if it has no children.
     pub fn events(connection: &str, children: &[Self]) -> Vec<Message> {
         if children.is_empty() {
             return Vec::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Client {
     stream: UnixStream,
     input: Deframer,
-    /// Events that came while something else was waited for.
+    /// Events that arrived while the client waited for something else.
     events: VecDeque<(String, Message)>,
 }
 
@@ -23,12 +23,12 @@ impl Client {
         Ok(Self::over(UnixStream::connect(socket)?))
     }
 
-    /// Speaks over a stream that is connected already.
+    /// Uses a stream that is already connected.
     pub fn over(stream: UnixStream) -> Self {
         Self { stream, input: Deframer::default(), events: VecDeque::new() }
     }
 
-    /// Gives up waiting for the server after so long; `None` waits for ever.
+    /// Sets how long to wait for the server; `None` waits for ever.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
         self.stream.set_read_timeout(timeout)?;
         Ok(self.stream.set_write_timeout(timeout)?)
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// Like [`Client::request`], and `success` must be `yes`.
+    /// Like [`Client::request`], but fails unless the answer says `success = yes`.
     pub fn command(&mut self, command: &str, arguments: Message) -> Result<Message, Error> {
         let answer = self.request(command, arguments)?;
         match answer.text("success") {
@@ -64,12 +64,12 @@ impl Client {
         Ok(streamed.into_iter().map(|(_, message)| message).collect())
     }
 
-    /// Asks for the events of a name.
+    /// Registers for the events of a name.
     pub fn register(&mut self, event: &str) -> Result<(), Error> {
         self.registration(&Packet::EventRegister(event.to_owned()), event)
     }
 
-    /// Asks for them no longer.
+    /// Cancels the registration.
     pub fn unregister(&mut self, event: &str) -> Result<(), Error> {
         self.registration(&Packet::EventUnregister(event.to_owned()), event)
     }
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// The next event with its name; waits for one if none has come yet.
+    /// The next event with its name. Waits if there is none yet.
     pub fn next_event(&mut self) -> Result<(String, Message), Error> {
         if let Some(event) = self.events.pop_front() {
             return Ok(event);
@@ -116,8 +116,8 @@ impl Client {
                 return Packet::parse(&packet);
             }
             let len = match self.stream.read(&mut chunk) {
-                // With a timeout it is not begun again by itself after the process was stopped
-                // (signal(7)).
+                // With a timeout set, the kernel does not restart the call after the process was
+                // stopped (signal(7)).
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 read => read?,
             };

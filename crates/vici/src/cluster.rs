@@ -1,8 +1,8 @@
-//! `testudo-cluster`, a command of our own: the cluster as the node sees it that is asked.
+//! `testudo-cluster`, a command that strongSwan does not have: the cluster as this node sees it.
 //!
 //! ```text
 //! {} => {
-//!     clustered = <yes or no>     # no: the gateway stands alone, and there is nothing else
+//!     clustered = <yes or no>     # no: the gateway is not in a cluster, and there is nothing else
 //!     node = <number>
 //!     phase = <down, no-quorum, exchange or running>
 //!     view = {                    # if there is one
@@ -16,9 +16,9 @@
 //!     default-host = <yes or no>
 //!     packets = <shards>  ike = <shards>  provisional = <shards>
 //!     ike-sas = <n>  child-sas = <n>  unread-states = <n>
-//!     protocol = <version of what nodes tell each other in this view>
+//!     protocol = <version of the protocol between the nodes in this view>
 //!     replicate-config = <yes or no>  config-current = <yes or no>  config-pieces = <n>
-//!     why = [ <sentences: what is not as it should be, why, and what is waited for> ]
+//!     why = [ <sentences: the diagnosis: each fault, its cause, and what the node waits for> ]
 //!     counters = { <counter> = <n> ... }
 //!     nodes = {
 //!         <number> = {
@@ -28,7 +28,7 @@
 //!             hears = <milliseconds since it heard the node that is asked, when it was heard
 //!                      itself; if it had>
 //!             threshold = <milliseconds of silence that make it a suspect>
-//!             links-down = [ <numbers of its links that it says are down> ]
+//!             links-down = [ <numbers of its links that it reports as down> ]
 //!             load = <thousandths>
 //!             acked = <n, if any>
 //!             incarnation = <n>
@@ -45,32 +45,32 @@ use crate::answer::{
 use crate::message::Message;
 use serde::Serialize;
 
-/// Where the node stands that is asked.
+/// The phase of the node that answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The engine is gone, or has not told a view yet.
+    /// The membership engine is gone, or has not delivered a view yet.
     #[default]
     Down,
     /// In a view without quorum.
     NoQuorum,
-    /// In a quorate view whose members have not all been heard.
+    /// In a quorate view, while the members exchange their states.
     Exchange,
     /// In a view that has begun.
     Running,
 }
 
-/// What a node is to the one that is asked.
+/// The state of a node, as the node that answers sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// It holds the state, and owns shards.
+    /// It has the cluster's state, and owns shards.
     Owner,
-    /// It is to own nothing: an operator has said so, or it ends.
+    /// It should own nothing: an operator drained it, or it is shutting down.
     Drained,
-    /// It has lost a port, and owns nothing that others can.
+    /// It has lost a port, and owns no shard that another node can own.
     NoPort,
-    /// In the view, and being brought up to date.
+    /// In the view, and not yet synchronized.
     Fresh,
     /// In the view, and silent.
     Suspect,
@@ -79,75 +79,75 @@ pub enum NodeState {
     Absent,
 }
 
-/// Everything that `testudo-cluster` tells.
+/// The content of the answer to `testudo-cluster`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterReport {
-    /// The node that is asked.
+    /// The node that answers.
     pub node: u64,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
-    /// The engine's view.
+    /// The membership engine's view.
     pub view: Option<ViewReport>,
-    /// The witness (corosync's quorum device) gives this node its vote; none if there is no
-    /// witness, or nobody knows.
+    /// The witness (corosync's quorum device) gives this node its vote. None without a witness, or
+    /// if that is unknown.
     pub witness: Option<bool>,
-    /// The node holds the cluster's state.
+    /// The node has the cluster's state.
     pub synced: bool,
-    /// Counts quorate views.
+    /// Number of quorate views so far.
     pub epoch: u64,
-    /// Messages delivered here since the view began.
+    /// Messages delivered on this node since the view began.
     pub delivered: u64,
-    /// Of them, those that all members hold.
+    /// Those of them that all members have.
     pub stable: u64,
-    /// Own messages that wait, or are under way.
+    /// This node's messages that wait or are in transit.
     pub waiting: u64,
-    /// IKE messages that wait until all members hold what they depend on.
+    /// IKE messages that wait until all members have the state they depend on.
     pub held: u64,
-    /// The sender ID that is leased.
+    /// The leased sender ID.
     pub sender: Option<u64>,
-    /// Packets may leave for so many milliseconds more, unless the others are heard.
+    /// Milliseconds for which packets may still be sent if no other node is heard.
     pub fence: u64,
-    /// The node answers for the virtual addresses when nobody else does.
+    /// The node answers for the virtual addresses when no other node does.
     pub default_host: bool,
-    /// Shards whose packets are carried here.
+    /// Shards whose packets this node carries.
     pub packets: u64,
-    /// Shards whose IKE is spoken here.
+    /// Shards whose IKE this node speaks.
     pub ike: u64,
-    /// Of the first, those that are a suspect's.
+    /// Those of [`Self::packets`] that belong to a suspect.
     pub provisional: u64,
-    /// IKE SAs of the whole cluster that are known here.
+    /// IKE SAs of the whole cluster that this node knows.
     pub ike_sas: u64,
-    /// Child SAs of the whole cluster that are known here.
+    /// Child SAs of the whole cluster that this node knows.
     pub child_sas: u64,
-    /// IKE SAs taken over whose states have not been read yet.
+    /// IKE SAs taken over whose states are not decoded yet.
     pub unread_states: u64,
-    /// The version of what nodes tell each other in this view.
+    /// The version of the protocol between the nodes in this view.
     pub protocol: u64,
-    /// What is loaded on one node is loaded on all.
+    /// Configuration loaded on one node is loaded on all.
     pub replicate_config: bool,
-    /// The node is in a view, and knows what the others are configured with.
+    /// The node is in a view, and knows the configuration of the others.
     pub config_current: bool,
-    /// Connections, pools and credentials that it has.
+    /// Its connections, pools and credentials.
     pub config_pieces: u64,
-    /// What is not as it should be, why, and what is waited for.
+    /// The diagnosis: each fault, its cause, and what the node waits for.
     pub why: Vec<String>,
-    /// What has happened since the node began.
+    /// Counters since the node started.
     #[serde(serialize_with = "as_map")]
     pub counters: Named,
     /// All nodes, this one included, by number.
     pub nodes: Vec<NodeReport>,
 }
 
-/// A membership.
+/// A membership view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViewReport {
     /// The ring's representative.
     pub ring_node: u64,
-    /// Grows with every ring.
+    /// Increases with every ring.
     pub ring_seq: u64,
-    /// A majority of the votes is here.
+    /// The view has a majority of the votes.
     pub quorate: bool,
-    /// Who is in it.
+    /// Its members.
     pub members: Vec<u64>,
 }
 
@@ -156,22 +156,23 @@ pub struct ViewReport {
 pub struct NodeReport {
     /// Its number.
     pub id: u64,
-    /// What it is.
+    /// Its state.
     pub state: NodeState,
     /// Shards that it owns.
     #[serde(rename = "shares")]
     pub shards: u64,
-    /// Shards of suspects whose packets it carries for now.
+    /// Shards of suspects whose packets it carries provisionally.
     pub provisional: u64,
     /// Milliseconds since its last heartbeat, over any link.
     pub heard: Option<u64>,
-    /// How many milliseconds before that it had heard the node that is asked, if it had.
+    /// Milliseconds between its last heartbeat from the node that answers and its own last
+    /// heartbeat.
     pub hears: Option<u64>,
-    /// Milliseconds of silence that make it a suspect; none for the node that is asked.
+    /// Milliseconds of silence that make it a suspect; none for the node that answers.
     pub threshold: Option<u64>,
-    /// Its links that it says are down.
+    /// Its links that it reports as down.
     pub links_down: Vec<u64>,
-    /// Its load, in thousandths of what it can do.
+    /// Its load, in thousandths of its capacity.
     pub load: u64,
     /// Messages of the view that it has acknowledged.
     pub acked: Option<u64>,
@@ -222,7 +223,7 @@ impl ClusterReport {
         message.with_section("counters", named(&self.counters)).with_section("nodes", nodes)
     }
 
-    /// Reads the answer to `testudo-cluster`; `None` if the gateway stands alone.
+    /// Reads the answer to `testudo-cluster`; `None` if the gateway is not in a cluster.
     pub fn from_message(message: &Message) -> Result<Option<Self>, Error> {
         if !read_boolean(message, "clustered")? {
             return Ok(None);
@@ -312,7 +313,7 @@ impl NodeReport {
 impl Phase {
     const ALL: [Self; 4] = [Self::Down, Self::NoQuorum, Self::Exchange, Self::Running];
 
-    /// As it is shown.
+    /// The name in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Self::Down => "down",
@@ -333,7 +334,7 @@ impl NodeState {
     const ALL: [Self; 6] =
         [Self::Owner, Self::Drained, Self::NoPort, Self::Fresh, Self::Suspect, Self::Absent];
 
-    /// As it is shown.
+    /// The name in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Self::Owner => "owner",

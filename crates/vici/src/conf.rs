@@ -1,8 +1,8 @@
-//! `swanctl.conf` as swanctl reads it: sections, keys, includes, references to templates; and what
-//! the gateway would say to what swanctl makes of it, with file and line.
+//! `swanctl.conf` as swanctl reads it: sections, keys, includes, references to templates; and the
+//! gateway's answer to the resulting commands, with file and line.
 //!
-//! strongSwan's own reader is in `src/libstrongswan/settings`, and what swanctl makes of the keys
-//! in `src/swanctl/commands`.
+//! strongSwan's own parser is in `src/libstrongswan/settings`; the translation of keys to commands
+//! is in `src/swanctl/commands`.
 
 mod check;
 mod disk;
@@ -18,29 +18,30 @@ use crate::trust::Untrusted;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where files come from: nothing but [`Disk`] reads any.
+/// Access to files. Only [`Disk`] reads real ones.
 pub trait Files {
     /// The octets of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-    /// The names of what lies in a directory, in any order.
+    /// The names of the entries of a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
-    /// Whether the gateway would run that program, or why not: see [`crate::trust::check`].
+    /// Whether the gateway would run that program, or the reason against it: see
+    /// [`crate::trust::check`].
     fn runs(&self, program: &Path) -> Result<(), Untrusted>;
 }
 
-/// A line of a file, by the file's number in [`Sources`].
+/// A line of a file; the file is an index into [`Sources`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct At {
     file: usize,
     line: u32,
 }
 
-/// The files that were read, in order.
+/// The files read, in order.
 #[derive(Debug, Default)]
 struct Sources(Vec<PathBuf>);
 
 impl Sources {
-    /// The number of a file that is read now.
+    /// Adds a file and returns its index.
     fn add(&mut self, path: PathBuf) -> usize {
         self.0.push(path);
         self.0.len().saturating_sub(1)

@@ -1,11 +1,11 @@
-//! What commands do to the configuration, for gateways whose other nodes are to have the same.
+//! The changes that commands make to the configuration, for clusters that replicate them.
 
-/// What an item of the configuration is.
+/// The kind of an item of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConfigItemKind {
-    /// An authority by name, which stays when credentials are cleared.
+    /// An authority by name, which remains when credentials are cleared.
     Authority,
-    /// A secret, private key, certificate or list of revoked ones.
+    /// A secret, private key, certificate or CRL.
     Credential,
     /// A pool of virtual addresses.
     Pool,
@@ -13,12 +13,12 @@ pub enum ConfigItemKind {
     Connection,
 }
 
-/// Names an item of the configuration: a later one with the same name takes its place.
+/// Identifies an item of the configuration: a later one with the same kind and name replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigItem {
-    /// What it is.
+    /// Its kind.
     pub kind: ConfigItemKind,
-    /// As operators know it: "connection gw".
+    /// Its name for operators, such as "connection gw".
     pub name: String,
 }
 
@@ -29,13 +29,13 @@ impl ConfigItem {
     }
 }
 
-/// What a command does.
+/// The change that a command makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigChange {
-    /// The item is there from now on, as the command says.
+    /// The item is set as the command says.
     Set(ConfigItem),
-    /// It is there no more.
+    /// The item is removed.
     Unset(ConfigItem),
-    /// No credential is there any more.
+    /// All credentials are removed.
     ClearCredentials,
 }

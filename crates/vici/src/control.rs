@@ -1,8 +1,8 @@
-//! What the gateway must be able to do, in typed form.
+//! The gateway's interface for the server, in typed form.
 //!
-//! The server calls these methods while it processes a request; they answer at once. What takes
-//! time ([`Control::initiate`], [`Control::terminate`]) is only begun here and reported later with
-//! the [`JobId`] to [`crate::server::Server::finish_initiate`] and
+//! The server calls these methods while it processes a request; they return at once. Those that
+//! take time ([`Control::initiate`], [`Control::terminate`]) only begin their work. Its end is
+//! reported later, with the [`JobId`], to [`crate::server::Server::finish_initiate`] and
 //! [`crate::server::Server::finish_terminate`].
 
 use crate::children::ChildReport;
@@ -22,59 +22,58 @@ use testudo_ike::output::{ChildSaId, IkeSaId, Time};
 use testudo_ipsec::selector::AddrRange;
 use zeroize::Zeroizing;
 
-/// Names a command that completes later. Never used twice by one server.
+/// Identifies a command that completes later. A server never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
 /// `initiate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initiate {
-    /// Child to bring up; without one the IKE SA alone.
+    /// The child to bring up; `None` brings up the IKE SA alone.
     pub child: Option<String>,
-    /// Connection to bring up, or to look for the child in.
+    /// The connection to bring up, or the one whose child is meant.
     pub ike: Option<String>,
 }
 
 /// `terminate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// Which SAs go.
+    /// The SAs to delete.
     pub sas: Selection,
     /// Do not wait for the peer's answer to the delete.
     pub force: bool,
 }
 
-/// `install` and `uninstall`.
+/// The arguments of `install` and `uninstall`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetPolicy {
     /// The child whose policy it is.
     pub child: String,
-    /// Connection to look for the child in.
+    /// The connection of the child.
     pub ike: Option<String>,
-    /// To install it; else to take it away.
+    /// True to install it, false to remove it.
     pub install: bool,
 }
 
 /// `rekey`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rekey {
-    /// Which SAs are renewed.
+    /// The SAs to rekey.
     pub sas: Selection,
-    /// Set IKE SAs up anew, with authentication, instead of giving them new keys; without effect on
-    /// Child SAs.
+    /// Reauthenticate IKE SAs instead of rekeying them. Has no effect on Child SAs.
     pub reauth: bool,
 }
 
-/// `testudo-drain`.
+/// The arguments of `testudo-drain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// The node; the one that is asked if there is none.
+    /// The node; `None` is the node that receives the command.
     pub node: Option<u32>,
-    /// To own nothing any more; else to own again.
+    /// True to drain the node, false to let it own shards again.
     pub drained: bool,
 }
 
-/// Who we are, for `version`.
+/// The answer to `version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Name of the daemon.
@@ -89,22 +88,22 @@ pub struct Version {
     pub machine: String,
 }
 
-/// How we are, for `stats`.
+/// The answer to `stats`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Since when we run.
+    /// When the daemon started.
     pub since: SystemTime,
-    /// For how long.
+    /// How long it has been running.
     pub uptime: Duration,
     /// Worker threads.
     pub workers: u32,
-    /// Worker threads without packets.
+    /// Worker threads that have no packets at the moment.
     pub workers_idle: u32,
-    /// Deadlines that wait: retransmissions, liveness checks, ...
+    /// Pending deadlines: retransmissions, liveness checks, ...
     pub scheduled: u32,
     /// IKE SAs.
     pub ike_sas: u32,
-    /// IKE SAs not established yet.
+    /// IKE SAs that are not established yet.
     pub ike_sas_half_open: u32,
     /// Names of the parts in use: cipher library, kinds of ports.
     pub plugins: Vec<String>,
@@ -112,20 +111,20 @@ pub struct Stats {
 
 /// The gateway, as the server sees it.
 pub trait Control {
-    /// False while the gateway is about to end: commands wait then, since one may take long.
+    /// False while the gateway is shutting down: commands then wait, because one may take long.
     fn takes_commands(&self) -> bool {
         true
     }
 
-    /// A command of a client that loads or initiates something came to nothing: for the log. The
-    /// client is told likewise.
+    /// Logs that a client's command to load or initiate something failed. The client gets the same
+    /// text.
     fn command_refused(&mut self, command: &str, why: &str);
 
-    /// Which algorithms connections may name.
+    /// The algorithms that connections may name.
     fn policy(&self) -> Policy;
     /// Adds a connection, or replaces the one of the same name.
     fn load_connection(&mut self, connection: Connection) -> Result<(), CommandError>;
-    /// Warns operators of something about a connection that was loaded all the same.
+    /// Logs a warning about a connection that was loaded nevertheless.
     fn warn(&mut self, connection: &str, message: String);
     /// Removes a connection.
     fn unload_connection(&mut self, name: &str) -> Result<(), CommandError>;
@@ -136,16 +135,16 @@ pub trait Control {
 
     /// Adds a secret, or replaces the one of the same name.
     fn load_secret(&mut self, secret: SharedSecret) -> Result<(), CommandError>;
-    /// Removes a secret; one that is not there is gone already.
+    /// Removes a secret; does nothing if there is none of that name.
     fn unload_secret(&mut self, name: &str);
     /// Names of all secrets.
     fn secret_names(&self) -> Vec<String>;
-    /// Removes all secrets that are no certificates or private keys.
+    /// Removes all shared secrets. Certificates and private keys remain.
     fn clear_secrets(&mut self);
 
     /// Certificates and private keys.
     fn credentials(&self) -> &Credentials;
-    /// The same, to be changed.
+    /// Certificates and private keys, mutable.
     fn credentials_mut(&mut self) -> &mut Credentials;
 
     /// Adds a pool of virtual addresses, or replaces the one of the same name.
@@ -157,13 +156,14 @@ pub trait Control {
     /// The leases of a pool.
     fn leases(&self, pool: &str) -> Vec<LeaseStatus>;
 
-    /// Begins to bring something up. An error ends the job at once. The job may be forgotten by the
-    /// server (its client left, its time is over) without a word; the initiation goes on.
+    /// Begins to bring a child or IKE SA up. An error ends the job at once. The server may drop the
+    /// job without notice, when its client disconnects or its timeout is over; the initiation
+    /// continues.
     fn initiate(&mut self, job: JobId, request: &Initiate) -> Result<(), CommandError>;
-    /// Begins to take SAs down and returns how many match; with 0 the job is over.
+    /// Begins to delete SAs. Returns how many match; with 0 the job is over.
     fn terminate(&mut self, job: JobId, request: &Terminate) -> Result<u32, CommandError>;
 
-    /// Installs the trap of a child, or its pass or drop policy; or takes it away. It holds until
+    /// Installs or removes the trap of a child, or its pass or drop policy. The setting lasts until
     /// the connection is loaded again.
     fn set_policy(&mut self, request: &SetPolicy) -> Result<(), CommandError>;
 
@@ -174,48 +174,48 @@ pub trait Control {
         Ok(None)
     }
 
-    /// Reads `testudo.toml` again, and follows what a running gateway can follow.
+    /// Reads `testudo.toml` again, and applies the settings that can change at run time.
     fn reload_settings(&mut self) -> Result<(), CommandError>;
 
-    /// Begins to renew SAs and returns how many match.
+    /// Begins to rekey SAs. Returns how many match.
     fn rekey(&mut self, request: &Rekey) -> u32;
 
-    /// A command was carried out that changes the configuration: gives it to the other nodes of a
-    /// cluster, which [`crate::server::carry_out`] it. True if
-    /// [`crate::server::Server::finish_replication`] will say when they have it; false if no other
-    /// node takes it now.
+    /// Sends a command that has changed the configuration to the other nodes of a cluster, which
+    /// [`crate::server::carry_out`] it. Returns true if
+    /// [`crate::server::Server::finish_replication`] will be called when they have it, false if no
+    /// other node takes it now.
     fn replicate(&mut self, job: JobId, change: ConfigChange, command: Zeroizing<Vec<u8>>) -> bool;
 
     /// Numbers of all IKE SAs.
     fn ike_sa_ids(&self) -> Vec<IkeSaId>;
-    /// An IKE SA by number, `None` if it is gone.
+    /// An IKE SA by number, or `None` if it is gone.
     fn ike_sa(&self, id: IkeSaId) -> Option<IkeSaStatus>;
-    /// The node of a cluster that speaks for it.
+    /// In a cluster, the node that speaks IKE for the SA.
     fn node_of(&self, id: IkeSaId) -> Option<u32>;
-    /// What a Child SA has carried.
+    /// The traffic of a Child SA.
     fn child_usage(&self, id: ChildSaId) -> ChildUsage;
 
-    /// The configured children of a connection, and whether each is up.
+    /// The configured children of a connection, and their states.
     fn children(&self, connection: &str, now: Time) -> Vec<ChildReport>;
 
-    /// Who we are.
+    /// The answer to `version`.
     fn version(&self) -> Version;
-    /// How we are.
+    /// The answer to `stats`.
     fn stats(&self) -> Stats;
     /// Counters of the data plane.
     fn counters(&self) -> Counters;
-    /// The cluster as this node sees it, `None` if the gateway stands alone.
+    /// The cluster as this node sees it; `None` if the gateway is not in a cluster.
     fn cluster(&self) -> Option<ClusterReport>;
-    /// Has a node of the cluster give its shards away, or lets it own some again. It is done when
-    /// all have heard of it, and takes its time.
+    /// Drains a node of the cluster, or lets it own shards again. This takes time: it is done when
+    /// all nodes have received the order.
     fn drain(&mut self, request: &Drain) -> Result<(), CommandError>;
-    /// Prefixes whose clear traffic is held back although no connection asks for it, in order: the
-    /// first ones, or those behind this one.
+    /// Shut prefixes: those whose clear traffic is dropped although no connection protects them. In
+    /// order: the first ones, or those after `behind`.
     fn shut(&self, behind: Option<AddrRange>) -> ShutPage;
-    /// Lets clear traffic of one of them pass.
+    /// Lets clear traffic of a shut prefix pass.
     fn release(&mut self, request: &Release) -> Result<Released, CommandError>;
     /// Counters of the key exchange: messages by exchange.
     fn exchanges(&self) -> &Exchanges;
-    /// The same, to be reset.
+    /// Counters of the key exchange, mutable.
     fn exchanges_mut(&mut self) -> &mut Exchanges;
 }

@@ -1,4 +1,4 @@
-//! `testudo-counters`, a command of our own: what the data plane counts.
+//! `testudo-counters`, a command that strongSwan does not have: the counters of the data plane.
 //!
 //! ```text
 //! {} => {
@@ -10,7 +10,7 @@
 //!             kind = <xdp or tun>
 //!             rx-packets = <n>  rx-bytes = <n>  tx-packets = <n>  tx-bytes = <n>
 //!             drops = { <reason> = <n> ... }
-//!             status = { <how the port is: see [`PortStatus`]> }
+//!             status = { <state of the port: see [`PortStatus`]> }
 //!         }
 //!     }
 //!     workers = {
@@ -21,8 +21,7 @@
 //!             drops = { <reason> = <n> ... }
 //!         }
 //!     }
-//!     inherited = [ <protected prefixes that an earlier process left and nobody has claimed yet> ]
-//! }
+//! inherited = [ <protected prefixes of an earlier process that no connection has claimed yet> ] }
 //! ```
 
 mod ports;
@@ -34,24 +33,24 @@ use crate::message::Message;
 pub use ports::PortStatus;
 use serde::Serialize;
 
-/// Everything that `testudo-counters` tells.
+/// The content of the answer to `testudo-counters`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Of the whole data plane: packets and octets protected, opened, bypassed, ...
+    /// Totals of the data plane: packets and octets protected, opened, bypassed, ...
     #[serde(serialize_with = "as_map")]
     pub totals: Named,
     /// Packets dropped by reason, in total.
     #[serde(serialize_with = "as_map")]
     pub drops: Named,
-    /// Of the key exchange: messages, failures, discards by reason.
+    /// Counters of the key exchange: messages, failures, discards by reason.
     #[serde(serialize_with = "as_map")]
     pub ike: Named,
-    /// By port.
+    /// Counters of each port.
     pub ports: Vec<PortCounters>,
-    /// By worker.
+    /// Counters of each worker.
     pub workers: Vec<WorkerCounters>,
-    /// Protected prefixes left by an earlier process: their traffic is dropped until a connection
-    /// claims them.
+    /// Protected prefixes of an earlier process: their traffic is dropped until a connection claims
+    /// them.
     pub inherited: Vec<String>,
 }
 
@@ -73,7 +72,7 @@ pub struct PortCounters {
     /// Packets lost at the port, by reason.
     #[serde(serialize_with = "as_map")]
     pub drops: Named,
-    /// How the port is.
+    /// State of the port.
     #[serde(flatten)]
     pub status: PortStatus,
 }

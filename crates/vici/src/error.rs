@@ -1,4 +1,4 @@
-//! What can go wrong between a client and the server, below the level of a command's own `errmsg`.
+//! Errors between a client and the server, below the level of a command's own `errmsg`.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ pub enum Error {
     /// The length field of a packet is out of bounds.
     #[error("packet of {found} octets announced, expected 1 to {}", crate::codec::MAX_PACKET)]
     PacketLength {
-        /// What the length field says.
+        /// The value of the length field.
         found: u64,
     },
     /// A packet or message ends inside a field.
@@ -24,23 +24,23 @@ pub enum Error {
     PacketType {
         /// The type found.
         found: u8,
-        /// The types that would do.
+        /// The allowed types.
         expected: &'static str,
     },
-    /// Octets behind the end of a packet that carries no message.
+    /// Octets after the end of a packet that carries no message.
     #[error("{found} octets found behind a packet that carries no message")]
     TrailingOctets {
-        /// How many.
+        /// Their number.
         found: usize,
     },
-    /// An octet that starts no element, or an element where it may not stand.
+    /// An octet that is no element type, or an element in a wrong place.
     #[error("element type {found} found {place}, expected {expected}")]
     ElementType {
         /// The type found.
         found: u8,
-        /// Where it stood.
+        /// Its place.
         place: &'static str,
-        /// The types that would do.
+        /// The allowed types.
         expected: &'static str,
     },
     /// A name is not UTF-8.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The longest that fits.
         most: usize,
     },
-    /// The client sends more than it waits for.
+    /// The client has sent too many requests without waiting for the answers.
     #[error("client sent {found} octets ahead of the answers, expected at most {most}")]
     Flood {
         /// Octets not processed yet.
@@ -67,7 +67,7 @@ pub enum Error {
         /// The limit.
         most: usize,
     },
-    /// The client does not read what it asked for.
+    /// The client does not read what the server sends.
     #[error("client left {found} octets unread, expected at most {most}")]
     Backlog {
         /// Octets that wait for the client.
@@ -75,7 +75,7 @@ pub enum Error {
         /// The limit.
         most: usize,
     },
-    /// No room for one more client.
+    /// The server has its maximum of clients.
     #[error("{most} clients are connected already")]
     TooManyClients {
         /// The limit.
@@ -96,26 +96,26 @@ pub enum Error {
     /// The server answered `success = no`.
     #[error("{0}")]
     Refused(String),
-    /// An answer lacks something, or it is not what it should be.
+    /// A key of an answer is missing, or its value is wrong.
     #[error("answer: {key} is {found}, expected {expected}")]
     Answer {
         /// The key.
         key: String,
-        /// What stands there.
+        /// The value found.
         found: String,
-        /// What should.
+        /// The value expected.
         expected: &'static str,
     },
 }
 
-/// Why the gateway does not carry out a command: a text for operators, which must not hold secrets.
+/// Why the gateway does not execute a command: a text for operators, which must not hold secrets.
 ///
-/// It is no [`std::error::Error`] itself, so that `?` makes one of any error.
+/// It does not implement [`std::error::Error`], so that `?` converts any error into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError(String);
 
 impl CommandError {
-    /// With that text.
+    /// An error with that text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

@@ -1,15 +1,15 @@
 //! strongSwan's control protocol (VICI), so that `swanctl` and the `vici` Python package work
 //! unchanged.
 //!
-//! [`server::Server`] keeps the clients' [`session::Session`]s, decodes what they ask for strictly,
-//! calls the gateway through [`control::Control`], and encodes what comes back. It knows no socket,
-//! clock or thread: bytes and `now` in, bytes and deadlines out. [`client::Client`] is the other
-//! end, small and blocking, for tools and tests; [`trust`] looks at files.
+//! [`server::Server`] keeps the clients' [`session::Session`]s, decodes requests strictly, calls
+//! the gateway through [`control::Control`], and encodes the answers. It uses no socket, clock or
+//! thread: octets and `now` in, octets and deadlines out. [`client::Client`] is a small blocking
+//! client for tools and tests; [`trust`] checks the permissions of files.
 //!
-//! What this crate may not do: decide anything about IKE or packets, or ignore a word of the
+//! This crate must not decide anything about IKE or packets, nor ignore a part of the
 //! configuration.
 #![forbid(unsafe_code)]
-// The wire and operators reach most of this: a panic would be an outage.
+// Clients and operators reach most of this code: a panic would be an outage.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)

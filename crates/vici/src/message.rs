@@ -88,7 +88,7 @@ impl Message {
         &self.elements
     }
 
-    /// The elements in order.
+    /// Consumes the message and returns its elements in order.
     pub fn into_elements(self) -> Vec<Element> {
         self.elements
     }

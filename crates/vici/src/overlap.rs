@@ -1,4 +1,5 @@
-//! Children of different connections that protect the same: only one of them can have the traffic.
+//! Children of different connections with the same selectors: only one of them can have the
+//! traffic.
 
 use crate::render;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,32 +9,32 @@ use testudo_ike::config::{Child, Connection, TsSpec};
 #[derive(Debug, Default)]
 pub struct SelectorIndex {
     by_selectors: BTreeMap<String, BTreeSet<(String, String)>>,
-    /// What is indexed of a connection.
+    /// The entries of each connection.
     keys: BTreeMap<String, Vec<(String, String)>>,
 }
 
-/// A child that protects the same as others.
+/// A child with the same selectors as others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Twin {
     /// `children.<name>`.
     pub child: String,
-    /// Those of other connections, as `connection.child`.
+    /// The others, as `connection.child`.
     pub others: Vec<String>,
 }
 
 impl Twin {
-    /// For the log.
+    /// Describes the others for the log.
     pub fn describe(others: &[String]) -> String {
         const MAX_NAMED: usize = 3;
         let named = others.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if others.len() > MAX_NAMED { " and more" } else { "" };
-        format!("has the same selectors as {named}{more}: what goes out can take one of them only")
+        format!("has the same selectors as {named}{more}: outbound traffic can use only one of them")
     }
 }
 
 impl SelectorIndex {
-    /// A connection is loaded, perhaps in the place of one of the same name. Its children that
-    /// others are like.
+    /// Adds a connection, or replaces the one of the same name. Returns those of its children that
+    /// have twins in other connections.
     pub fn load(&mut self, connection: &Connection) -> Vec<Twin> {
         self.unload(&connection.name);
         let keyed = connection.children.iter().filter_map(|child| Some((child.name.clone(), key(child)?)));
@@ -52,7 +53,7 @@ impl SelectorIndex {
         twins
     }
 
-    /// It is unloaded.
+    /// Removes a connection.
     pub fn unload(&mut self, connection: &str) {
         for (child, key) in self.keys.remove(connection).unwrap_or_default() {
             if let Some(same) = self.by_selectors.get_mut(&key) {
@@ -65,7 +66,7 @@ impl SelectorIndex {
     }
 }
 
-/// None where addresses are not known before there is an SA, or none is ever made.
+/// `None` if the addresses are unknown before there is an SA, or if the child never has one.
 fn key(child: &Child) -> Option<String> {
     let dynamic = |spec: &TsSpec| matches!(spec, TsSpec::Dynamic { .. });
     if !child.mode.is_negotiated() || child.local_ts.iter().chain(&child.remote_ts).any(dynamic) {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_known_with_an_sa_is_compared_with_nothing() {
+    fn selectors_that_need_an_sa_have_no_twins() {
         let mut index = SelectorIndex::default();
         for name in ["a", "b"] {
             assert_eq!(index.load(&connection(name, &["10.1.0.0/16"], &["dynamic"])), []);

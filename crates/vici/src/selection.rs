@@ -1,8 +1,8 @@
-//! Which SAs a command means: `terminate`, `rekey` and `list-sas` name them alike.
+//! The SAs that a command selects: `terminate`, `rekey` and `list-sas` have the same arguments.
 
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
-/// The SAs that match every given field. With `child` or `child_id` Child SAs are meant, else IKE
+/// Selects the SAs that match every given field: Child SAs with `child` or `child_id`, else IKE
 /// SAs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -17,24 +17,24 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Nothing is given, so everything matches.
+    /// True if no field is given, so that everything matches.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether Child SAs are meant.
+    /// True if Child SAs are selected.
     pub fn is_of_children(&self) -> bool {
         self.child.is_some() || self.child_id.is_some()
     }
 
-    /// Whether an IKE SA matches what is said of IKE SAs; one without a connection does not know it
-    /// yet.
+    /// Whether an IKE SA matches the fields about IKE SAs. `connection` is `None` while its
+    /// connection is unknown.
     pub fn takes_ike(&self, id: IkeSaId, connection: Option<&str>) -> bool {
         self.ike_id.is_none_or(|wanted| wanted == id)
             && self.ike.as_deref().is_none_or(|name| connection == Some(name))
     }
 
-    /// Whether a Child SA matches what is said of Child SAs.
+    /// Whether a Child SA matches the fields about Child SAs.
     pub fn takes_child(&self, id: ChildSaId, name: &str) -> bool {
         self.child_id.is_none_or(|wanted| wanted == id)
             && self.child.as_deref().is_none_or(|wanted| wanted == name)

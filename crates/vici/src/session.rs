@@ -1,11 +1,10 @@
 //! One client's connection as a state machine: octets in, requests out; answers and events in,
 //! octets out.
 //!
-//! VICI has no number that ties an answer to its request, so a session works on one request at a
-//! time, and leaves the next one unread until the first is answered. Both directions are bounded: a
-//! client that writes without waiting or asks without reading is an error, not a buffer. What one
-//! event of the gateway brings all at once (ten thousand SAs that go) is no fault of a client, who
-//! had no chance to read meanwhile: it is given time.
+//! VICI has no number that links an answer to its request, so a session works on one request at a
+//! time, and leaves the next one unread until the first is answered. Both directions are bounded:
+//! the session fails if a client writes without waiting or does not read. One event of the gateway
+//! may fill the backlog at once (ten thousand SAs that go down); then the client gets time to read.
 
 use crate::Error;
 use crate::codec::{Deframer, MAX_PACKET, Packet};
@@ -28,7 +27,7 @@ pub enum Event {
     ListAuthority,
     /// The children of a connection, streamed by `testudo-children`.
     TestudoChild,
-    /// A line about a running `initiate` or `terminate`, for the client that gave it.
+    /// A line about a running `initiate` or `terminate`, for the client that sent it.
     ControlLog,
     /// Any line of the log.
     Log,
@@ -36,9 +35,9 @@ pub enum Event {
     IkeUpdown,
     /// A Child SA came up or went down.
     ChildUpdown,
-    /// An IKE SA has taken the place of another.
+    /// An IKE SA has replaced another.
     IkeRekey,
-    /// A Child SA has taken the place of another.
+    /// A Child SA has replaced another.
     ChildRekey,
 }
 
@@ -81,14 +80,14 @@ impl Event {
     }
 }
 
-/// Names a request of one session.
+/// Identifies a request of one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(u64);
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Names the request in the answer.
+    /// Identifies the request in the answer.
     pub id: RequestId,
     /// The command's name.
     pub name: String,
@@ -97,7 +96,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// One that came to another node: no session waits for its answer.
+    /// A request from another node: no session waits for its answer.
     pub(crate) fn of_node(name: String, message: Message) -> Self {
         Self { id: RequestId(0), name, message }
     }
@@ -114,12 +113,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Octets that may wait for a client however long it does not read. Streamed answers are made
-    /// as the client reads; this much is allowed for what it did not ask for just now.
+    /// Octets that may wait without a time limit for a client that does not read. Streamed answers
+    /// are made as the client reads; this bound is for events.
     pub const SOFT_MAX_BACKLOG: usize = 2 * MAX_PACKET;
-    /// How long more than that may wait for a client that reads nothing.
+    /// How long more than [`Self::SOFT_MAX_BACKLOG`] may wait for a client that reads nothing.
     pub const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
-    /// Most octets that ever wait for a client: more than 50 000 SAs bring at once.
+    /// Most octets that ever wait for a client: more than the events of 50 000 SAs.
     pub const HARD_MAX_BACKLOG: usize = 64 << 20;
 
     /// A new connection.
@@ -127,20 +126,24 @@ impl Session {
         Self::default()
     }
 
-    /// Takes octets that the client sent.
+    /// Takes octets from the client.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Flood`] if the client sends more than fits: the host ignored [`Self::wants_input`].
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.input.push(bytes)
     }
 
-    /// False while so much waits to be processed that the host must leave the rest in the socket.
-    /// One read may bring [`crate::codec::MAX_READ`] octets.
+    /// False while so much is unprocessed that the host must leave the rest in the socket. One read
+    /// may take [`crate::codec::MAX_READ`] octets.
     pub fn wants_input(&self) -> bool {
-        // Whatever is below this may be the incomplete packet that the session waits for.
+        // Less than this may be the incomplete packet that the session waits for.
         self.input.len() < MAX_PACKET + 4
     }
 
-    /// Answers registrations until a request comes; `None` if there is none yet or the last is not
-    /// answered.
+    /// The next request. Answers registrations before it. `None` if there is none yet, or if the
+    /// last one is not answered.
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
         while self.active.is_none() {
             let Some(bytes) = self.input.next_packet()? else { break };
@@ -174,7 +177,7 @@ impl Session {
         self.output.push(if found { &Packet::EventConfirm } else { &Packet::EventUnknown })
     }
 
-    /// True if the client wants this event.
+    /// True if the client has registered for this event.
     pub fn is_registered(&self, event: Event) -> bool {
         self.registered.contains(&event)
     }
@@ -184,7 +187,7 @@ impl Session {
         self.finish(id, &Packet::CmdResponse(message))
     }
 
-    /// Tells that there is no such command.
+    /// Answers the active request: there is no such command.
     pub fn respond_unknown(&mut self, id: RequestId) -> Result<(), Error> {
         self.finish(id, &Packet::CmdUnknown)
     }
@@ -197,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends an event if the client wants it.
+    /// Sends an event if the client has registered for it.
     pub fn send_event(&mut self, event: Event, message: Message) -> Result<(), Error> {
         if !self.is_registered(event) {
             return Ok(());
@@ -205,7 +208,8 @@ impl Session {
         self.output.push(&Packet::Event(event.name().to_owned(), message))
     }
 
-    /// Whether the client reads what it gets. To be asked whenever there is a chance to write.
+    /// Checks that the client reads what the server sends. To be called at every opportunity to
+    /// write.
     pub fn check_backlog(&mut self, now: Time) -> Result<(), Error> {
         self.output.check(now)
     }
@@ -215,18 +219,18 @@ impl Session {
         self.output.pending()
     }
 
-    /// The first `len` octets of [`Session::output`] are written.
+    /// Removes the first `len` octets of [`Session::output`], which are written.
     pub fn sent(&mut self, len: usize) {
         self.output.sent(len);
     }
 }
 
-/// Octets on their way to the client.
+/// Octets that wait for the client.
 #[derive(Default)]
 struct Output {
     buffer: Vec<u8>,
     sent: usize,
-    /// Since when too much waits and the client reads nothing.
+    /// Since when the backlog is above the soft limit while the client reads nothing.
     stuck: Option<Time>,
 }
 
@@ -264,7 +268,7 @@ impl Output {
         self.sent = self.sent.saturating_add(len).min(self.buffer.len());
         if self.sent == self.buffer.len() {
             self.buffer.clear();
-            // The room that an exceptional backlog took is not kept.
+            // Frees the memory of an exceptional backlog.
             self.buffer.shrink_to(Session::SOFT_MAX_BACKLOG);
             self.sent = 0;
         } else if self.sent > self.buffer.len() / 2 {

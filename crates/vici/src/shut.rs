@@ -1,24 +1,25 @@
-//! `testudo-shut` and `testudo-release`, commands of our own: the prefixes whose clear traffic is
-//! held back although no loaded connection asks for it, and letting one of them go.
+//! `testudo-shut` and `testudo-release`, commands that strongSwan does not have: the shut prefixes,
+//! whose clear traffic is dropped although no loaded connection protects them, and the release of
+//! one of them.
 //!
 //! ```text
-//! testudo-shut { behind = <prefix: those that come after it in order> } => {
+//! testudo-shut { behind = <prefix: those after it in order> } => {
 //!     clustered = <yes or no>     # yes: each node has its own, and is asked for its own
-//!     more = <yes or no>          # yes: ask again, for those behind the last
+//!     more = <yes or no>          # yes: ask again, for those after the last
 //!     prefixes = {
 //!         <prefix> = {
 //!             reason = <earlier-run, connection-unloaded, connection-changed or pool-changed>
-//!             name = <of the connection or the pool, if the reason names one>
+//!             name = <of the connection or the pool, if the reason has one>
 //!             since = <time (RFC 3339)>
-//!             from = <dropped, judged or passed: clear packets that come from there>
-//!             protected-by = [ <some of what protects all of it nevertheless> ]
+//!             from = <dropped, judged or passed: clear packets from the prefix>
+//!             protected-by = [ <some of the connections and SAs that still protect all of it> ]
 //!         }
 //!     }
 //! }
 //!
 //! testudo-release {
 //!     prefix = <prefix>
-//!     check = <yes: only says whether it can be done>
+//!     check = <yes: only says whether it is possible>
 //!     by = <user, for the log>
 //! } => {
 //!     success = yes
@@ -34,30 +35,31 @@ use serde::Serialize;
 use std::fmt;
 use testudo_ipsec::selector::AddrRange;
 
-/// The most prefixes of one answer: there may be some ten thousand, and a packet has its limit.
+/// The most prefixes in one answer: there may be ten thousand, and the length of a packet is
+/// limited.
 pub const MAX_PREFIXES_PER_PAGE: usize = 500;
 
 /// Why a prefix is shut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", content = "name", rename_all = "kebab-case")]
 pub enum Cause {
-    /// It was when the daemon started.
+    /// It was shut when the daemon started.
     EarlierRun,
     /// The connection that protected it was unloaded.
     ConnectionUnloaded(String),
-    /// The connection that protected it was loaded anew without it.
+    /// The connection that protected it was loaded again without it.
     ConnectionChanged(String),
-    /// The pool whose addresses it is was changed or unloaded.
+    /// The pool of its addresses was changed or unloaded.
     PoolChanged(String),
 }
 
-/// What becomes of clear packets that come from a prefix. Those that go there are dropped.
+/// What happens to clear packets from a prefix. Those to it are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClearFrom {
     /// They are dropped.
     Dropped,
-    /// The policies are asked.
+    /// The policies decide.
     Judged,
     /// They pass.
     Passed,
@@ -68,44 +70,44 @@ pub enum ClearFrom {
 pub struct ShutPrefix {
     /// As ADDRESS/LENGTH.
     pub prefix: String,
-    /// Why.
+    /// Why it is shut.
     #[serde(flatten)]
     pub cause: Cause,
-    /// Since when (RFC 3339). Of one that an earlier run had shut: since this run found it.
+    /// Since when it is shut (RFC 3339). If an earlier run had shut it: since this run found it.
     pub since: String,
-    /// What becomes of clear packets that come from there.
+    /// What happens to clear packets from it.
     pub from: ClearFrom,
-    /// What protects all of it nevertheless, for people: some of the connections, or a Child SA
-    /// that is left. While there is anything it cannot be let go.
+    /// Connections, or a remaining Child SA, that still protect all of it, for operators; not
+    /// necessarily all of them. A prefix with such protection cannot be released.
     pub protected_by: Vec<String>,
 }
 
-/// Some of the prefixes that are shut, in order.
+/// A page of the shut prefixes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutPage {
     /// Each node of a cluster has its own.
     pub clustered: bool,
-    /// There are others behind the last of these.
+    /// There are more after the last of these.
     pub more: bool,
     /// The prefixes.
     pub prefixes: Vec<ShutPrefix>,
 }
 
-/// `testudo-release`.
+/// The arguments of `testudo-release`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// All addresses of the prefix.
     pub prefix: AddrRange,
-    /// Only says whether it can be done.
+    /// Only says whether the release is possible.
     pub check: bool,
-    /// Who asks for it, as the client says.
+    /// The user, as the client says.
     pub by: Option<String>,
 }
 
-/// What comes of [`Release`].
+/// The result of a [`Release`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Released {
-    /// It is let go on the node that is asked, and not on the others.
+    /// It is released on this node, and not on the other nodes.
     pub clustered: bool,
     /// Prefixes inside it that stay shut.
     pub inside: u64,
@@ -157,7 +159,7 @@ impl ShutPrefix {
 }
 
 impl Released {
-    /// The answer to `testudo-release`, if it succeeds.
+    /// The answer to a successful `testudo-release`.
     pub fn to_message(self) -> Message {
         let mut message = Message::new().with("success", "yes").with("clustered", boolean(self.clustered));
         message.add_text("inside", self.inside);
@@ -207,9 +209,9 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::EarlierRun => f.write_str("an earlier testudod has left it"),
+            Self::EarlierRun => f.write_str("left by an earlier testudod run"),
             Self::ConnectionUnloaded(name) => write!(f, "connection {name} was unloaded"),
-            Self::ConnectionChanged(name) => write!(f, "connection {name} protects it no more"),
+            Self::ConnectionChanged(name) => write!(f, "connection {name} no longer protects it"),
             Self::PoolChanged(name) => write!(f, "pool {name} was changed or unloaded"),
         }
     }
@@ -218,7 +220,7 @@ impl fmt::Display for Cause {
 impl ClearFrom {
     const ALL: [Self; 3] = [Self::Dropped, Self::Judged, Self::Passed];
 
-    /// As it is shown.
+    /// The name in the answer.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dropped => "dropped",

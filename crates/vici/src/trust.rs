@@ -1,21 +1,21 @@
-//! Whether a program that the configuration names may be run as root.
+//! Whether a program in the configuration may be run as root.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why a script is not run: whoever else can change it would be root.
+/// Why a script is not run: another user who can change it would become root.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// It is not there, or cannot be looked at.
+    /// It does not exist, or cannot be examined.
     #[error("{}: {error}", .path.display())]
     Unreadable {
-        /// What cannot be looked at.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// A directory, or another thing that is no program.
+    /// A directory, or something else that is not a file.
     #[error("{}: found something else, expected a file", .0.display())]
     NoFile(PathBuf),
     /// No execute permission.
@@ -26,26 +26,26 @@ pub enum Untrusted {
         /// Its permissions.
         mode: u32,
     },
-    /// The script, or a directory above it.
+    /// The owner of the script or of a directory above it is not root.
     #[error("{}: found owner with UID {uid}, expected root", .path.display())]
     Owner {
-        /// Of what.
+        /// The path.
         path: PathBuf,
-        /// Who owns it.
+        /// Its owner.
         uid: u32,
     },
-    /// The script, or a directory above it.
+    /// Others can write to the script or to a directory above it.
     #[error("{}: found mode {mode:o}, expected no write permission for group and others", .path.display())]
     Writable {
-        /// Of what.
+        /// The path.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
 }
 
-/// Checks that nobody but root can change the script, or put another in its place. Returns what is
-/// to be run: the script itself, whatever symbolic links lead to it.
+/// Checks that only root can change or replace the script. Returns the path to run: the script
+/// itself, with all symbolic links resolved.
 pub fn check(program: &Path) -> Result<PathBuf, Untrusted> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
@@ -58,14 +58,14 @@ pub fn check(program: &Path) -> Result<PathBuf, Untrusted> {
     if metadata.mode() & 0o111 == 0 {
         return Err(Untrusted::NotExecutable { path: program.to_owned(), mode: metadata.mode() & 0o7777 });
     }
-    // Of a symbolic link both ways count: that to the link, and that to what it names.
+    // With a symbolic link two paths count: that of the link, and that of its target.
     let target = program.canonicalize().map_err(unreadable(program))?;
     for path in program.ancestors().chain(target.ancestors()) {
         let metadata = path.metadata().map_err(unreadable(path))?;
         if metadata.uid() != 0 {
             return Err(Untrusted::Owner { path: path.to_owned(), uid: metadata.uid() });
         }
-        // In a directory such as /tmp nobody can replace what root owns.
+        // In a directory such as /tmp nobody can replace a file that root owns.
         let sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
         if metadata.mode() & 0o022 != 0 && !sticky {
             return Err(Untrusted::Writable { path: path.to_owned(), mode: metadata.mode() & 0o7777 });
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_than_root_can_change_is_not_run() {
+    fn a_script_that_others_than_root_can_change_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let program = executable(dir.path());
         check(&program).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_link_both_ways_count() {
+    fn both_paths_of_a_symbolic_link_are_checked() {
         let (safe, open) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let program = executable(safe.path());
         let link = open.path().join("link");

@@ -1,13 +1,13 @@
-//! What the data plane knows of a Child SA, beside what `testudo_ike` tells.
+//! The data plane's knowledge of a Child SA, besides that of `testudo_ike`.
 
 use std::time::Duration;
 
 /// Traffic of a Child SA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildUsage {
-    /// What came in and was accepted.
+    /// Inbound packets that were accepted.
     pub inbound: Usage,
-    /// What went out.
+    /// Outbound packets.
     pub outbound: Usage,
 }
 
@@ -18,11 +18,11 @@ pub struct Usage {
     pub bytes: u64,
     /// Packets.
     pub packets: u64,
-    /// Time since the last packet, if there was one.
+    /// Time since the last packet; `None` without one.
     pub idle: Option<Duration>,
 }
 
-/// What `list-certs` shows.
+/// An entry of `list-certs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListedCert {
     /// A certificate.
@@ -39,6 +39,6 @@ pub enum ListedCert {
         /// Its private key is loaded.
         has_private_key: bool,
     },
-    /// A list of revoked certificates, in DER.
+    /// A CRL, in DER.
     Crl(Vec<u8>),
 }

@@ -1,16 +1,16 @@
-//! The configured children: what is to be up and is not comes first.
+//! The configured children. Those that should be up and are not come first.
 
 use testudo_terminal::table::Align::{Left, Right};
 use testudo_terminal::table::Table;
 use testudo_terminal::units::span;
 use testudo_vici::children::{ChildError, ChildReport, ChildState};
 
-/// In the order in which they are shown: what is to be up and is not comes first.
+/// Sorts children for display: those that should be up and are not come first.
 pub(super) fn sort(children: &mut [ChildReport]) {
     children.sort_by_key(|child| !child.is_missed());
 }
 
-/// All of them, with a line that counts them.
+/// Formats all children, and a line with their counts.
 pub(super) fn format(children: &[ChildReport], out: &mut String) {
     out.push_str(&format!("\n{}\n", summary(children)));
     if children.is_empty() {
@@ -35,7 +35,7 @@ pub(super) fn format(children: &[ChildReport], out: &mut String) {
     table.write(out, "");
 }
 
-/// `3 children: 1 is to be up and is not; 1 up, 1 waiting, 1 passive`.
+/// `3 children: 1 should be up and is not; 1 up, 1 waiting, 1 passive`.
 fn summary(children: &[ChildReport]) -> String {
     let counted = ChildState::ALL.into_iter().filter_map(|state| {
         let count = children.iter().filter(|child| child.state == state).count();
@@ -49,8 +49,8 @@ fn summary(children: &[ChildReport]) -> String {
     };
     let missed = match children.iter().filter(|child| child.is_missed()).count() {
         0 => String::new(),
-        1 => "1 is to be up and is not; ".to_owned(),
-        count => format!("{count} are to be up and are not; "),
+        1 => "1 should be up and is not; ".to_owned(),
+        count => format!("{count} should be up and are not; "),
     };
     format!("{named}: {missed}{}", counted.join(", "))
 }

@@ -1,5 +1,5 @@
-//! `testudo status`: asks the daemon over VICI, and shows children, tunnels and counters to people
-//! or as JSON.
+//! `testudo status`: asks the daemon over VICI, and shows children, tunnels and counters, for
+//! people or as JSON.
 
 mod children;
 mod ports;
@@ -14,19 +14,19 @@ use std::process::ExitCode;
 use testudo_vici::children::ChildReport;
 use testudo_vici::client::Client;
 
-/// A child is to be up and is not.
+/// A child should be up and is not.
 const MISSED: u8 = 2;
 
-/// Whom to ask, and what is expected of the answer.
+/// The daemon to ask, and what is expected of its answer.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 the status is shown; 1 there is no answer; 2 with --expect-up: a child that is to \
+    after_help = "Exit codes: 0 the status is shown; 1 there is no answer; 2 with --expect-up: a child that should \
                         be up is not."
 )]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     daemon: DaemonArgs,
-    /// Ends with exit code 2 if a child that is to be up by its start_action is not.
+    /// Ends with exit code 2 if a child that should be up by its start_action is not.
     #[arg(long)]
     expect_up: bool,
 }

@@ -1,4 +1,4 @@
-//! The ports, for people: how each is, and what went through it.
+//! The ports, for people: state and traffic of each.
 
 use super::text::reasons;
 use testudo_terminal::table::Align::{Left, Right};

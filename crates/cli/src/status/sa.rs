@@ -1,4 +1,4 @@
-//! Tunnels as `list-sa` events tell of them.
+//! Tunnels, from `list-sa` events.
 
 use serde::Serialize;
 use testudo_vici::Error;
@@ -55,7 +55,7 @@ pub(super) struct Direction {
     pub(super) idle: Option<u64>,
 }
 
-/// Reads all events; an IKE SA with very many children comes in several.
+/// Reads all events. An IKE SA with very many children comes in several.
 pub(super) fn read_all(events: &[Message]) -> Result<Vec<IkeSa>, Error> {
     let mut sas: Vec<IkeSa> = Vec::new();
     for (connection, content) in events.iter().flat_map(Message::sections) {
@@ -133,9 +133,9 @@ fn cipher(message: &Message) -> Option<String> {
     })
 }
 
-/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. Beside an
-/// AEAD there is no integrity algorithm. A Child SA has no PRF, and key exchanges only where
-/// CREATE_CHILD_SA had some.
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519/KE1_ML_KEM_768`, as far as negotiated. An AEAD has
+/// no integrity algorithm. A Child SA has no PRF, and key exchanges only if CREATE_CHILD_SA had
+/// some.
 fn suite(message: &Message) -> String {
     let rest = ["integ-alg", "prf-alg", "dh-group"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Everything that is shown, taken from the daemon once.
+//! The data of the whole status, requested from the daemon once.
 
 use super::children;
 use super::sa::{self, IkeSa};
@@ -9,10 +9,10 @@ use testudo_vici::client::Client;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 
-/// The version of the JSON: within one, keys are only added (docs/reference/status.md).
+/// Version of the JSON: within one version keys are only added (docs/reference/status.md).
 const VERSION: u32 = 1;
 
-/// What the daemon said. Its keys in JSON are those of docs/reference/status.md.
+/// The daemon's data. Its keys in JSON are described in docs/reference/status.md.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Snapshot {
     pub(super) version: u32,
@@ -33,7 +33,7 @@ pub(super) struct Daemon {
 }
 
 impl Snapshot {
-    /// Asks for everything.
+    /// Requests all data.
     pub(super) fn take(client: &mut Client) -> Result<Self, Error> {
         let version = client.request("version", Message::new())?;
         let stats = client.request("stats", Message::new())?;

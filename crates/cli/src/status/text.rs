@@ -126,7 +126,7 @@ pub(super) fn reasons(drops: &Named) -> String {
     if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
 }
 
-/// Counters that are not zero, one a line.
+/// Counters that are not zero, one line each.
 fn named(title: &str, counters: &Named, out: &mut String) {
     let mut table = Table::new(&[("", Left), ("", Right)]);
     let mut any = false;

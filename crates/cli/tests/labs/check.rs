@@ -17,7 +17,7 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn it_names_faults_by_file_and_line_and_tells_how_bad_they_are() {
+fn check_reports_faults_by_file_line_and_severity() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("good.conf", GW);
@@ -46,9 +46,9 @@ fn it_names_faults_by_file_and_line_and_tells_how_bad_they_are() {
     assert!(code == Some(2) && why.starts_with("gone.conf:0: No such file"), "{why}");
 }
 
-/// What would be loaded and not run is a warning.
+/// Scripts that are loaded but would not be run are warnings.
 #[test]
-fn it_names_scripts_that_would_not_be_run() {
+fn check_reports_scripts_that_would_not_be_run() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("updown");
     let child = format!(

@@ -86,8 +86,8 @@ View           ring 1.1c, epoch 3, quorum, members 1 2 3
 Replication    12 345 messages delivered, 12 340 stable, 2 own waiting; 1 IKE messages held back
 Configuration  12 connections, pools and credentials, the same on all nodes; replication protocol 16
 Shards         packets of 171, 85 of them provisionally; IKE of 86; default host
-Packets        may leave, for 240 ms more unless the others are heard again
-Tunnels        1 000 IKE SAs, 2 000 Child SAs known; states of 7 taken over, not read yet
+Packets        may leave; the fence shuts in 240 ms unless the others are heard again
+Tunnels        1 000 IKE SAs, 2 000 Child SAs known; states of 7 not decoded yet
 
 NODE  STATE    SHARDS  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS DOWN    LOAD   ACKED  LAG  LEASE
 1     owner        86           85     this node         -              -  -                -       -    -      2
@@ -95,7 +95,7 @@ NODE  STATE    SHARDS  PROVISIONAL         HEARD  HEARS US  SUSPECT AFTER  LINKS
 3     fresh         0            0      7 ms ago     12 ms          30 ms  0 1         12.3 %       -    -      4
 4     absent        0            0             -         -              -  -            0.0 %       -    -      5
 
-What is not as it should be
+Diagnosis
   node 2 is suspect: nothing has been heard of it for 1031 ms
 
 Since the start
@@ -170,7 +170,7 @@ fn a_gateway_that_stands_alone_says_so() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error() {
+fn a_malformed_answer_is_an_error() {
     let output = answered(Message::new().with("clustered", "perhaps"), &[]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

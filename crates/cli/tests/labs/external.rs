@@ -51,7 +51,7 @@ fn a_program_beside_it_comes_before_one_in_the_path() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_what_to_do() {
+fn a_missing_program_is_reported_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let testudo = alone(dir.path());
     let (code, _, why) = run(&testudo, "/nowhere", &["bench", "esp"]);
@@ -63,7 +63,7 @@ fn what_is_not_there_is_told_with_what_to_do() {
     assert!(why.ends_with("`testudo --help` lists the commands.\n"), "{why}");
 }
 
-/// Neither a file that cannot be run, nor a directory of which nobody knows where it is.
+/// Neither a file that cannot be run, nor a directory with a relative path.
 #[test]
 fn nothing_else_is_run() {
     let dir = tempfile::tempdir().unwrap();

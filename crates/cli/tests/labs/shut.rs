@@ -70,7 +70,7 @@ Clear packets to these prefixes are dropped, although no loaded connection asks 
 
 PREFIX       SINCE                 BECAUSE                          CLEAR FROM THERE  PROTECTED BY
 10.2.0.0/16  2026-11-26T21:00:00Z  connection gw was unloaded       dropped           -
-fd00::/8     2026-11-26T21:00:00Z  an earlier testudod has left it  dropped           connection b
+fd00::/8     2026-11-26T21:00:00Z  left by an earlier testudod run  dropped           connection b
 
 `testudo release PREFIX` lets one pass that nothing protects.
 This is what is shut on the node that was asked: each node of the cluster has its own.
@@ -113,12 +113,15 @@ On this node alone: `testudo shut` at the others tells where it is shut too.
     assert!(String::from_utf8_lossy(&refused.stderr).contains("10.9.0.0/16 is not shut"));
 }
 
-/// Where nobody can be asked, and where it is not clear what is meant, the daemon is not asked
+/// Without a terminal for a confirmation, and with an unclear argument, the daemon is not asked
 /// either: there is none here.
 #[test]
 fn nothing_is_released_unasked() {
     for (args, complaint) in [
-        (&["release", "10.2.0.0/16"][..], "standard input is no terminal, so nobody can be asked: --yes"),
+        (
+            &["release", "10.2.0.0/16"][..],
+            "standard input is no terminal, so it cannot be confirmed: use --yes",
+        ),
         (&["release", "10.2.0.1/16", "--yes"], "expected 10.2.0.0/16"),
         (&["release", "10.2.0/16", "--yes"], "expected ADDRESS/LENGTH or ADDRESS"),
         (&["release", "--yes"], "PREFIX"),

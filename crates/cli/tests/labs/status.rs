@@ -112,7 +112,7 @@ fn counters() -> Counters {
     }
 }
 
-/// What is to be up and is not stands in the middle.
+/// A child that should be up and is not is in the middle.
 fn children() -> Vec<ChildReport> {
     let child = |name: &str, state, expected, sas| ChildReport {
         connection: "gw".to_owned(),
@@ -187,7 +187,7 @@ fn people_get_aligned_text() {
         "\
 testudod 0.1.0, up 10 minutes (since Nov 21 20:35:00 UTC 2026), 1 IKE SA, 0 half-open
 
-3 children: 1 is to be up and is not; 1 up, 1 waiting, 1 passive
+3 children: 1 should be up and is not; 1 up, 1 waiting, 1 passive
 CHILD    STATE    EXPECTED   SINCE  SAS  SILENT  NEXT TRY  LAST ERROR
 gw/lost  waiting  up        10m 3s    -       -    in 18s  no answer from 192.0.2.2:500 after 6 transmissions (12s ago)
 gw/net   up       up        10m 3s    1      2s         -  -
@@ -250,7 +250,7 @@ fn programs_get_json() {
 }
 
 #[test]
-fn what_is_to_be_up_and_is_not_has_an_exit_code() {
+fn a_child_that_should_be_up_and_is_not_sets_the_exit_code() {
     let output = output_of_the_script(&["--expect-up"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stdout).contains("gw/lost"), "it is shown all the same");
@@ -316,7 +316,7 @@ fn an_unreachable_daemon_is_explained() {
         let start = format!("testudo status: cannot connect to testudod at {}: ", socket.display());
         assert!(said.starts_with(&start), "{said}");
         assert!(said.contains(errno) && said.contains(advice), "{said}");
-        // A socket that nobody listens on any more.
+        // A socket without a listener.
         drop(UnixListener::bind(&socket));
     }
 }

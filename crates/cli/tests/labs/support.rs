@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output};
 use testudo_vici::codec::{Deframer, Packet};
 
-/// Runs a command of `testudo`, each of whose packets is answered by these.
+/// Runs a command of `testudo`; the answers to its packets are these.
 pub(crate) fn answered(
     command: &mut Command,
     answer: impl Fn(Packet) -> Vec<Packet> + Send + 'static,
@@ -34,7 +34,7 @@ fn serve(mut stream: UnixStream, answer: impl Fn(Packet) -> Vec<Packet>) {
     }
 }
 
-/// What a command has printed that must have succeeded.
+/// The output of a command, which must have succeeded.
 pub(crate) fn printed(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

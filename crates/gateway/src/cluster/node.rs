@@ -53,8 +53,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Loads corosync's libraries, reads the key and this node's state, and opens the sockets of the
-    /// heartbeats.
+    /// Loads corosync's libraries, reads the key and this node's state, and opens the sockets of
+    /// the heartbeats.
     pub(crate) fn open(config: &Config, settings: &ClusterSettings, mark: u32) -> Result<Self> {
         let libraries = corosync_libraries()?;
         let key = key::load(&settings.key_place, &settings.key)?;

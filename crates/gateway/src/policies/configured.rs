@@ -1,4 +1,5 @@
-//! The policies of configured children: their selectors before there is an SA, and their priorities.
+//! The policies of configured children: their selectors before there is an SA, and their
+//! priorities.
 
 use super::ChildName;
 use super::table::{Configured, PolicyEntry};

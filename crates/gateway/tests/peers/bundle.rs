@@ -187,7 +187,7 @@ fn hosts_learn_what_fits_both() {
     pair.tcp_both_ways(Family::V4);
 }
 
-/// What follows a word.
+/// The text after a word.
 fn after<'t>(text: &'t str, word: &str) -> &'t str {
     let mut words = text.split_ascii_whitespace().skip_while(|found| *found != word);
     words.nth(1).unwrap_or_else(|| panic!("no {word}: {text}"))

@@ -1,5 +1,5 @@
-//! Neighbours whose kernels leave checksums to a virtual device: what they send is whole when it
-//! leaves the tunnel.
+//! Neighbours whose kernels leave checksums to a virtual device: their packets are complete when
+//! they leave the tunnel.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -10,10 +10,10 @@ use testudo_lab::topology::{Family, INNER, Side};
 use testudo_lab::wait_until;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-/// A port that nobody listens on.
+/// A port without a listener.
 const CLOSED: u16 = 9;
 
-/// Packets whose checksum our side has filled in.
+/// Packets whose checksum our side has completed.
 pub(crate) fn filled(pair: &Pair) -> u64 {
     let totals = &pair.status(Side::One)["counters"]["totals"];
     totals["checksum_filled"].as_u64().unwrap_or_else(|| panic!("no checksum_filled: {totals}"))
@@ -40,7 +40,7 @@ fn datagram_arrives(pair: &Pair, family: Family) {
     assert_eq!(came.ok(), Some(&b"a datagram"[..]), "{family}: {:?}", pair.drops(Side::One));
 }
 
-/// Our daemon starts again, and lets what comes from inside go on as it is.
+/// Our daemon starts again, and does not complete checksums of inner packets.
 fn trust(pair: &mut Pair) {
     pair.one.stop().unwrap();
     let interface = format!("interface = \"{INNER}\"\n");
@@ -52,7 +52,7 @@ fn trust(pair: &mut Pair) {
     pair.up(Side::One);
 }
 
-/// A container: its host sends by a veth whose offloads are as the kernel makes them.
+/// A container: its host sends through a veth with the kernel's default offloads.
 #[test]
 fn tcp_of_a_container_crosses_the_tunnel() {
     let mut pair = Scenario::new("checksums", Kind::Strongswan).neighbours_leave_checksums_open().start();

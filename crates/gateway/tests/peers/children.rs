@@ -1,5 +1,5 @@
-//! What `testudo status` tells of a child that is to be up: why it is not, when it is tried again,
-//! and what monitoring gets.
+//! `testudo status` for a child that should be up: why it is not, when the next attempt is, and
+//! what monitoring gets.
 
 use crate::common::{Pair, SOON, Scenario, UP_LIMIT};
 use testudo_lab::gateway::Kind;
@@ -53,7 +53,7 @@ fn a_child_that_is_not_up_tells_why() {
     );
     let (code, text) = expect_up(&pair);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("2 children: 1 is to be up and is not; 1 "), "{text}");
+    assert!(text.contains("2 children: 1 should be up and is not; 1 "), "{text}");
 
     // The next try may be of the operator.
     load(&pair, Side::Two, |connection| connection.psk = "another key".into());

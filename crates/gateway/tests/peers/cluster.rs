@@ -9,8 +9,8 @@ use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Namespace, wait_until};
 
-/// All pings are answered, none of them twice. A node that has had no processor for a moment is
-/// behind its fence, and they are sent anew.
+/// All pings are answered, none of them twice. After a moment without a processor a node is behind
+/// its fence, and the pings are repeated.
 fn answered_once(from: &Namespace, to: IpAddr) {
     wait_until("an answer to each of 20 pings", SOON, || {
         let pong = Ping::new(to).count(20).brief().run(from)?;

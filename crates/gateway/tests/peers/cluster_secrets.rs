@@ -27,7 +27,7 @@ fn peer(bed: &Bed) -> &Strongswan {
     charon
 }
 
-/// Every secret of an IKE SA and its Child SA, from who knows them: the peer.
+/// Every secret of an IKE SA and its Child SA, as known to the peer.
 fn secrets(bed: &Bed) -> Vec<Needle> {
     let mut secrets = peer(bed).keys().unwrap();
     for name in KEPT {
@@ -45,8 +45,8 @@ fn no_key_is_in_corosync_or_in_what_it_shares() {
     bed.bring_up(1).unwrap();
     let pong = Ping::new(Cluster::behind(1, Family::V4, 2)).count(5).run(&bed.cluster.client).unwrap();
     assert_eq!(pong.received, 5);
-    // So that what brings a node up to date is among what went through corosync, and not only what
-    // made the SAs.
+    // The state sent to a joining node must also go through corosync, not only the updates that
+    // set up the SAs.
     bed.nodes[2].process().kill();
     bed.nodes[2].restart().unwrap();
 

@@ -1,5 +1,5 @@
-//! What every scenario needs: two gateways with a connection loaded, traffic between their hosts,
-//! and an eye on the untrusted network.
+//! Common parts of all scenarios: two gateways with a connection loaded, traffic between their
+//! hosts, and a check of the untrusted network.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,12 +22,12 @@ use testudo_lab::{Lab, Namespace, Topology, wait_until};
 pub(crate) const UP_LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for whatever should come at once, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-/// For `ping -W`, where replies are expected: seconds until a missing one is given up. A packet may
-/// wait 3 s for a neighbour whose answer to the first question was lost or late.
+/// For `ping -W`, where replies are expected: seconds until a missing one counts as lost. A packet
+/// may wait 3 s for a neighbour whose first answer was lost or late.
 pub(crate) const ANSWERED: &str = "20";
-/// Requests by ping(8), for its options. Each has a ping of its own: of several, ping awaits the last
-/// reply no longer than an interval or twice the longest round trip. `Err` is what it said of the
-/// first that was not answered.
+/// Requests by ping(8), for its options. Each has a ping of its own: of several, ping awaits the
+/// last reply no longer than an interval or twice the longest round trip. `Err` is what it said of
+/// the first that was not answered.
 pub(crate) fn each_ping(from: &Namespace, count: u32, options: &[&str]) -> Result<(), String> {
     for _ in 0..count {
         let ping = from.cmd("ping").args(["-n", "-c", "1", "-W", ANSWERED]).args(options.iter().copied());
@@ -43,7 +43,7 @@ const IMPATIENT: &str = "\n[ike]\nretransmit_timeout_ms = 250\nretransmit_tries 
 
 const MIB: u64 = 1 << 20;
 
-/// What a scenario starts from: Testudo on side one, `peer` on side two.
+/// The setup of a scenario: Testudo on side one, `peer` on side two.
 pub(crate) struct Scenario {
     name: &'static str,
     peer: Kind,
@@ -75,7 +75,7 @@ impl Scenario {
         Self { name, peer, outer, options, settings, hosts, places, leave_open: false, prepare: |_| {} }
     }
 
-    /// What sends to our side leaves checksums to its virtual device, as kernels do by default.
+    /// Senders to our side leave checksums to their virtual device, as kernels do by default.
     pub(crate) fn neighbours_leave_checksums_open(mut self) -> Self {
         self.leave_open = true;
         self
@@ -128,7 +128,7 @@ impl Scenario {
         self
     }
 
-    /// What Testudo on side one finds as `/etc/hosts`.
+    /// Testudo's `/etc/hosts` on side one.
     pub(crate) fn hosts(mut self, hosts: &'static str) -> Self {
         self.hosts = hosts;
         self
@@ -254,7 +254,7 @@ impl Pair {
         }
     }
 
-    /// What `testudo status --json` says of that side.
+    /// The output of `testudo status --json` on that side.
     pub(crate) fn status(&self, side: Side) -> serde_json::Value {
         match (side, &self.two) {
             (Side::One, _) => self.one.status().unwrap(),
@@ -274,8 +274,7 @@ impl Pair {
     }
 }
 
-/// What watches the untrusted network for clear text, by two means that do not depend on each
-/// other.
+/// Two independent checks of the untrusted network for clear text.
 pub(crate) struct Watch {
     capture: Capture,
     counters: Counters,

@@ -12,8 +12,8 @@ use testudo_lab::wait_until;
 
 /// Little enough for an emulated processor, and more than a window of TCP.
 const TRANSFER: u64 = 256 << 10;
-/// What an exchange may take, retransmissions and another attempt of charon's included, where
-/// others want the processor that is emulated.
+/// Time limit of an exchange, including retransmissions and another attempt of charon, while others
+/// use the emulated processor.
 const SOON: Duration = Duration::from_secs(60);
 
 /// With what `ip xfrm state` calls the algorithms.

@@ -10,7 +10,7 @@ use testudo_lab::topology::{Family, Side};
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 
-/// What leaves room for any suite, in UDP too: hosts send what is larger in fragments.
+/// A size that leaves room for any suite, in UDP too: hosts fragment larger packets.
 pub(crate) const INNER_MTU: u16 = 1400;
 
 /// A proposal, and what `--list-sas` calls cipher, key size and integrity algorithm.
@@ -37,7 +37,7 @@ const SUITES: [Suite; 14] = [
     ("aes256ccm16", [Some("AES_CCM_16"), Some("256"), None]),
 ];
 
-/// What `legacy = true` allows.
+/// Suites that `legacy = true` allows.
 const LEGACY: [Suite; 3] = [
     ("3des-sha1", [Some("3DES_CBC"), None, Some("HMAC_SHA1_96")]),
     ("aes128-md5", cbc("128", "HMAC_MD5_96")),
@@ -135,7 +135,8 @@ fn weak_suites_are_for_those_who_ask_for_them() {
     every_one(&pair, &LEGACY, "");
 }
 
-/// What both have in another order: the responder's counts. What only one has is never agreed on.
+/// With common suites in different orders, the responder's order decides. A suite that only one has
+/// is never chosen.
 #[test]
 fn the_responders_order_decides() {
     let pair = Scenario::new("esp-order", Kind::Strongswan).start_empty();
@@ -162,7 +163,7 @@ fn the_responders_order_decides() {
     }
 }
 
-/// Nobody has to write down what a peer without AES-GCM needs, whichever side begins.
+/// A peer without AES-GCM needs no configuration, whichever side initiates.
 #[test]
 fn the_default_has_something_for_a_peer_without_gcm() {
     let pair = Scenario::new("espdefault", Kind::Strongswan).start_with(|side, connection| {

@@ -15,7 +15,7 @@ use testudo_lab::wait_until;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// Pings that nobody answers, from the client and from the gateway itself, to what is protected.
+/// Unanswered pings, from the client and from the gateway itself, to protected hosts.
 fn nobody_gets_through(pair: &Pair) {
     for family in FAMILIES {
         let server = Side::Two.host(family);
@@ -31,7 +31,7 @@ fn nobody_gets_through(pair: &Pair) {
     }
 }
 
-/// What an earlier run protected and nobody has claimed.
+/// Prefixes of an earlier run that no connection has claimed.
 fn inherited(pair: &Pair) -> String {
     pair.one.status().unwrap()["counters"]["inherited"].to_string()
 }
@@ -68,7 +68,7 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
     let load = load(&pair);
     let before = watch.esp_packets();
     pair.one.process().kill();
-    // The load goes on: ping sends a hundred a second that nobody answers.
+    // The load continues: ping sends a hundred a second without answers.
     let came = || pair.t.gw1.statistic(INNER, "rx_packets");
     let begin = came().unwrap();
     wait_until("clear packets at the dead gateway", SOON, || {
@@ -79,7 +79,7 @@ fn nothing_leaves_when_the_daemon_is_killed_under_traffic() {
     nobody_gets_through(&pair);
     assert!(watch.esp_packets() > before, "there was no traffic to protect");
 
-    // A new daemon inherits what was shut, and opens it to nobody.
+    // A new daemon inherits the shut prefixes, and keeps them shut.
     pair.one.restart().unwrap();
     for family in FAMILIES {
         let prefix = Side::Two.network(family);
@@ -161,8 +161,8 @@ fn a_restart_remembers_which_side_is_ours() {
     watch.saw_nothing();
 }
 
-/// Whoever takes our rules or routes away by hand, as a network manager does, finds them back
-/// within a second or two.
+/// Rules or routes that are removed by hand, or by a network manager, are restored within a second
+/// or two.
 #[test]
 fn rules_and_routes_that_are_deleted_come_back() {
     let mut pair = Scenario::new("reassert", Kind::Testudo).start();
@@ -215,8 +215,7 @@ fn nothing_is_turned_round_when_the_link_inside_goes_down() {
     watch.saw_nothing();
 }
 
-/// Where the routes that should hold an SA's traffic back cannot be made, that SA goes again. IKE
-/// goes on.
+/// If the routes for an SA's prefix cannot be created, the SA is deleted. IKE continues.
 #[test]
 fn an_sa_that_cannot_be_guarded_is_taken_down() {
     let pair = Scenario::new("unguarded", Kind::Testudo).start_empty();
@@ -290,7 +289,7 @@ fn an_unloaded_connection_opens_nothing() {
     pair.ping_both_ways();
 }
 
-/// What `testudo shut` lists: prefixes with the reason, and the name that it has.
+/// The list of `testudo shut`: prefixes with reason and name.
 fn shut(pair: &Pair) -> Vec<(String, String, String)> {
     let shown = pair.one.shut().unwrap();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -312,7 +311,7 @@ fn passes(pair: &Pair, family: Family) -> bool {
 /// A connection is unloaded for good. What it protected stays shut, and is listed; an operator lets
 /// one prefix after the other go, while the daemon runs, and they stay open after it.
 #[test]
-fn what_stays_shut_is_listed_and_let_go_in_service() {
+fn shut_prefixes_are_listed_and_released_without_a_restart() {
     let mut pair = Scenario::new("released", Kind::Strongswan).start();
     pair.up(Side::One);
     let [v4, v6] = FAMILIES.map(|family| Side::Two.network(family));
@@ -344,7 +343,7 @@ fn what_stays_shut_is_listed_and_let_go_in_service() {
     assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
     assert_eq!(shut(&pair), [unloaded(&v6)]);
 
-    // The filter knows nothing of it any more, whoever runs.
+    // The filter no longer has it, whether or not a daemon runs.
     pair.one.process().kill();
     assert_eq!(FAMILIES.map(|family| passes(&pair, family)), [true, false]);
     pair.one.restart().unwrap();

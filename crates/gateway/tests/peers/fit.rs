@@ -1,5 +1,5 @@
-//! What configurations of strongSwan ask for beside tunnels between addresses: IKE SAs alone,
-//! names, traps for any peer, policies that an operator installs.
+//! Other features of strongSwan configurations than tunnels between addresses: IKE SAs without a
+//! child, names, traps for any peer, policies installed by an operator.
 
 use crate::common::{Pair, SOON, Scenario, Watch, each_ping};
 use crate::transport::between_hosts;
@@ -72,7 +72,7 @@ fn a_peer_is_found_by_its_name() {
     }
     let listed = pair.swanctl(Side::One).run(["--list-conns"]).unwrap().stdout;
     assert!(listed.contains(NAME), "{listed}");
-    // A name without an address is nobody, whoever asks.
+    // A name without an address matches no peer.
     pair.swanctl(Side::One).load(&named("nobody.invalid")).unwrap();
     pair.await_log("cannot resolve nobody.invalid");
     for initiator in SIDES {

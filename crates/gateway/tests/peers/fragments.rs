@@ -31,8 +31,8 @@ fn strongswan_and_we_send_fragments() {
     }
 }
 
-/// The way between the gateways takes less than they know: ESP arrives in fragments, whoever made
-/// them.
+/// The MTU between the gateways is smaller than they know: ESP arrives in fragments, made by a
+/// gateway or a router.
 fn esp_arrives_in_fragments(peer: Kind, outer: Family) {
     let pair = Scenario::new("fragments", peer).outer(outer).start();
     pair.up(Side::One);
@@ -97,7 +97,7 @@ fn datagrams_in_fragments_go_through_a_tunnel_for_one_port() {
         let client = socket(&pair.t.client, (Side::One.host(family), 4000));
         let server = PORTS.map(|port| socket(&pair.t.server, (Side::Two.host(family), port)));
         for _ in 0..20 {
-            // First what nobody lets pass: it may not take what follows with it.
+            // First a packet that no policy passes: it may not affect the following ones.
             client.send_to(&sent, (Side::Two.host(family), PORTS[1])).unwrap();
             client.send_to(&sent, (Side::Two.host(family), PORTS[0])).unwrap();
             let (len, from) = server[0].recv_from(&mut got).unwrap();

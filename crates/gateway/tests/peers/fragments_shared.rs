@@ -52,7 +52,7 @@ impl Line {
         self.near.local_addr().unwrap().is_ipv6()
     }
 
-    /// Until a datagram of the full size has come, from when on everybody knows what fits.
+    /// Until a datagram of the full size has arrived; from then on all know the fitting size.
     fn warm_up(&self) {
         self.far.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let sent = datagram(u32::MAX);
@@ -94,8 +94,7 @@ fn total(pair: &Pair, side: Side, name: &str) -> u64 {
     number(&pair.status(side)["counters"]["totals"][name])
 }
 
-/// Everything that was dropped at that side but what nobody has anything to do with: the kernel's
-/// own packets.
+/// All drops at that side except those of the kernel's own packets, which do not matter.
 fn drops(pair: &Pair, side: Side) -> Vec<(String, u64)> {
     let all = pair.drops(side).into_iter();
     all.filter(|(reason, count)| *count > 0 && !reason.starts_with("filter_")).collect()

@@ -17,7 +17,7 @@ fn all() -> Vec<String> {
     vec!["0.0.0.0/0".into(), "::/0".into()]
 }
 
-/// What side one's network sends goes through the tunnel, wherever it goes.
+/// Traffic of side one's network uses the tunnel, whatever its destination.
 fn everything(side: Side, connection: &mut Connection) {
     match side {
         Side::One => connection.remote_ts = all(),
@@ -113,9 +113,9 @@ fn a_tunnel_for_everything_does_not_cut_the_gateway_off() {
     is_shut(&pair);
 }
 
-/// What a policy selects and comes in clear all the same is dropped, and counted as such.
+/// Clear packets that a policy selects are dropped, and counted as such.
 #[test]
-fn what_a_tunnel_for_everything_selects_does_not_come_in_clear() {
+fn clear_packets_that_a_tunnel_for_everything_selects_are_dropped() {
     let pair = Scenario::new("full", Kind::Testudo).start_with(everything);
     pair.up(Side::One);
     let watch = Watch::start(&pair.t);

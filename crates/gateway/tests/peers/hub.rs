@@ -18,7 +18,7 @@ struct Star {
     hub: Testudo,
     hub_ns: Namespace,
     _behind: Namespace,
-    /// What the hub sends that is neither ESP nor IKE.
+    /// Packets of the hub that are neither ESP nor IKE.
     clear: Arrivals,
     t: Topology,
 }

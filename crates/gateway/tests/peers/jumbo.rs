@@ -76,7 +76,7 @@ fn jumbo_over_ipv6() {
 fn jumbo_inside_only() {
     let pair = Scenario::new("jumbo", Kind::Testudo).inner_mtu(MTU).start();
     pair.up(Side::One);
-    // Before anybody has learnt what fits.
+    // Before any host has learned the fitting size.
     for inner in [Family::V4, Family::V6] {
         pair.tcp_both_ways(inner);
     }

@@ -22,8 +22,8 @@ enum Numbers {
 
 /// Little enough for an emulated processor, and more than a window of TCP.
 const TRANSFER: u64 = 256 << 10;
-/// What leaves room for ESP: Linux puts a packet without DF that is too large into fragments of
-/// ESP, not into ESP of fragments.
+/// A size that leaves room for ESP: Linux fragments the ESP packet if a packet without DF is too
+/// large, instead of the inner packet.
 const INNER_MTU: u16 = 1400;
 
 fn guest(pair: &Pair) -> &Guest {

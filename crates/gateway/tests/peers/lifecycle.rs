@@ -130,8 +130,8 @@ fn mend(pair: &Pair) {
     pair.t.wire.ip(&format!("link set {} up", WIRE_PORTS[1])).unwrap();
 }
 
-/// Who has sent so many liveness checks has had answers to the earlier ones: a window has room for
-/// one request (RFC 7296 §2.3).
+/// A peer that has sent this many liveness checks has received answers to the earlier ones: a
+/// window has room for one request (RFC 7296 §2.3).
 const CHECKS: usize = 3;
 
 /// Liveness (RFC 7296 §2.4): checks after a second of silence each, and one that stays without an
@@ -250,8 +250,8 @@ fn start_is_tried_until_it_succeeds() {
     pair.ping_both_ways();
 }
 
-/// `start_action = trap`: the first packet asks for the tunnel, whoever sends it, also after the
-/// tunnel has gone.
+/// `start_action = trap`: the first packet of any host triggers the tunnel, even after the tunnel
+/// has ended.
 #[test]
 fn a_trap_brings_the_tunnel_up_with_the_first_packet() {
     let pair = Scenario::new("trap", Kind::Strongswan).start_with(|side, connection| {
@@ -304,7 +304,7 @@ fn a_tunnel_to_strongswan_is_restarted_when_the_link_returns() {
 
 /// `close_action = start`: what charon deletes, the Child SA alone or all of it, comes up again.
 #[test]
-fn what_strongswan_closes_is_started_again() {
+fn a_child_that_strongswan_closes_is_started_again() {
     let mut pair = Scenario::new("close", Kind::Strongswan).start_with(|side, connection| {
         if side == Side::One {
             connection.more_child = vec!["close_action = start".into()];
@@ -329,7 +329,7 @@ fn the_peer_begins_anew(pair: &mut Pair) {
     pair.swanctl(Side::Two).load(&Connection::of(Side::Two, Family::V4).to_string()).unwrap();
     pair.await_sas(Side::One, 1, SOON);
     pair.up(Side::Two);
-    pair.await_log("closed: replaced: the peer began anew");
+    pair.await_log("closed: replaced: the peer started again");
     pair.ping_both_ways();
     watch.saw_nothing();
 }

@@ -1,4 +1,4 @@
-//! The log: nobody waits for its reader, and the end is heard whatever else goes on.
+//! The log: the daemon never waits for its reader, and its end is always possible.
 
 use crate::common::{Pair, SOON, Scenario};
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -25,7 +25,7 @@ use testudo_vici::message::Message;
 /// The least that a pipe holds: a page.
 const PIPE: i32 = 4096;
 
-/// A pipe that is open at both ends, and that nobody reads.
+/// A pipe that is open at both ends, without a reader.
 struct Unread {
     path: PathBuf,
     _ends: OwnedFd,
@@ -85,7 +85,7 @@ fn load(client: &mut Client, number: usize) -> Result<(), testudo_vici::Error> {
     client.command("load-conn", connection(number)).map(drop)
 }
 
-/// A pipe that nobody reads holds up neither commands nor the end.
+/// A pipe without a reader blocks neither commands nor the end.
 #[test]
 fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
     let t = Topology::build(&Lab::shared("stalled").unwrap(), &Options::default()).unwrap();
@@ -103,8 +103,7 @@ fn a_stalled_reader_of_stderr_holds_up_neither_commands_nor_the_end() {
     cleanup.arg("--cleanup").run().unwrap();
 }
 
-/// What swanctl was refused stands in the log as a warning, with what it is about in keys of its
-/// own.
+/// A refused command of swanctl is in the log as a warning, with its subject in separate keys.
 #[test]
 fn refusals_are_warnings_and_json_is_an_object_a_line() {
     let t = Topology::build(&Lab::shared("json").unwrap(), &Options::default()).unwrap();

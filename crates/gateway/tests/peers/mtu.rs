@@ -81,7 +81,7 @@ fn what_must_not_is_answered(pair: &Pair, outer: Family) {
             assert!(said.contains(&expected), "{inner} from {from:?}: {said}");
             let source = format!("From {} ", from.inner(inner));
             assert!(said.contains(&source), "{inner} from {from:?}: {said}");
-            // Who has learnt it keeps to it: the host's kernel refuses by itself, or fragments.
+            // The host's kernel remembers the learned MTU: it refuses by itself, or fragments.
             let said = ping(pair, from, inner, fitting + 1, "do");
             assert!(
                 said.contains("message too long, mtu") && said.contains(&mtu.to_string()),
@@ -164,7 +164,7 @@ fn a_path_mtu_is_learned_from_a_router() {
     assert!(pair.one.log().unwrap().contains("takes packets of 1300 octets"));
 }
 
-/// What a router says, of a packet of ESP with that SPI and number that was never sent.
+/// A router's message about an ESP packet with that SPI and number, which was never sent.
 fn made_up(spi: u32, number: u32, protocol: u8) -> Vec<u8> {
     let mut message = vec![3, 4, 0, 0, 0, 0, 5, 0, 0x45, 0, 0x05, 0xdc, 0, 0, 0x40, 0, 64, protocol, 0, 0];
     for side in [Side::One, Side::Two] {
@@ -226,7 +226,7 @@ fn junk_does_not_keep_a_router_from_being_heard() {
     });
 }
 
-/// A download runs while its path becomes smaller: TCP hears of that, and goes on.
+/// During a download the path MTU decreases: TCP is informed, and continues.
 fn a_download_goes_on(pair: &Pair, becomes_smaller: impl FnOnce()) {
     const MIB: u64 = 1 << 20;
     let nginx = Nginx::start(&pair.t.client).unwrap();
@@ -250,7 +250,7 @@ fn a_download_passes_a_router(outer: Family) {
     router.put_before(&pair.t.gw1, peer).unwrap();
     pair.up(Side::One);
     a_download_goes_on(&pair, || router.limit(peer, 1300).unwrap());
-    // What may be split is, and its pieces fit.
+    // A packet that may be split is, and its fragments fit.
     pings_pass(&pair, Side::One, Family::V4, 4000, "dont");
 }
 

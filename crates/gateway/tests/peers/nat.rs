@@ -9,7 +9,7 @@ use testudo_lab::swanctl::IkeSa;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// Whoever is behind the NAT reminds it after a second, and looks for the peer after two; gives it
+/// The side behind the NAT sends a keepalive after a second, a liveness check after two, and gives
 /// up after seven.
 const REMINDING: &str =
     "\n[ike]\nkeepalive_interval = 1\nretransmit_timeout_ms = 500\nretransmit_tries = 4\n";
@@ -17,7 +17,7 @@ const REMINDING: &str =
 /// A NAT before that side, which brings the tunnel up.
 fn behind_nat(peer: Kind, hidden: Side) -> Pair {
     let pair = Scenario::new("nat", peer).nat(hidden).settings(REMINDING).start_with(|side, connection| {
-        // Only who is behind the NAT can find the other side again.
+        // Only the side behind the NAT can reach the other again.
         connection.dpd_delay = if side == hidden { 2 } else { 0 };
     });
     pair.up(hidden);
@@ -61,8 +61,7 @@ fn the_peer_initiates_from_behind_a_nat() {
     crosses_the_nat(Side::Two);
 }
 
-/// RFC 3948 §4: in silence a keepalive goes out in each interval, from whoever is behind the NAT
-/// and nobody else.
+/// RFC 3948 §4: in silence a keepalive is sent in each interval, only by the side behind the NAT.
 fn is_kept_open(hidden: Side) {
     let pair = behind_nat(Kind::Strongswan, hidden);
     let keepalives = Capture::keepalives(&pair.t.wire).unwrap();
@@ -85,8 +84,8 @@ fn the_peer_keeps_a_nat_open() {
     is_kept_open(Side::Two);
 }
 
-/// The NAT forgets the mapping and makes another: traffic goes on, both ways, on the new port, and
-/// so do the SAs. Only charon's user-space ESP cannot move them: it makes new ones.
+/// The NAT drops the mapping and creates another: traffic continues in both directions on the new
+/// port, and so do the SAs. Only charon's user-space ESP cannot move them: it sets up new ones.
 fn survives_a_new_mapping(peer: Kind, hidden: Side) {
     let pair = behind_nat(peer, hidden);
     let watch = Watch::start(&pair.t);

@@ -22,7 +22,7 @@ fn start() -> Pair {
     pair
 }
 
-/// What a port cannot follow is said, and what it was opened for goes on.
+/// A port reports changes that it cannot follow, and continues with its original settings.
 #[test]
 fn an_interface_that_grows_is_warned_of_and_goes_on_with_what_it_had() {
     let mut pair = start();
@@ -51,7 +51,7 @@ fn an_interface_that_grows_is_warned_of_and_goes_on_with_what_it_had() {
     assert_eq!(pair.dropped("tx_invalid"), 0);
 }
 
-/// What is known of the port of our gateway at that interface.
+/// The status of our gateway's port at that interface.
 fn port(pair: &Pair, interface: &str) -> serde_json::Value {
     let status = pair.status(Side::One);
     let ports = status["counters"]["ports"].as_array().unwrap();

@@ -111,7 +111,7 @@ fn a_strongswan_without_ml_kem_renews_without() {
 }
 
 #[test]
-fn who_insists_on_ml_kem_has_no_tunnel_with_a_strongswan_without() {
+fn required_ml_kem_fails_with_a_strongswan_without_it() {
     let mut pair = Scenario::new("onlymlkem", Kind::Strongswan).start_with(|side, connection| {
         connection.proposals = if side == Side::One { HYBRID.into() } else { CLASSIC.into() };
     });

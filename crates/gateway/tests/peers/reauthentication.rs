@@ -1,5 +1,5 @@
-//! A new IKE SA from scratch takes the place of the old one while traffic runs, and no packet is
-//! lost (RFC 7296 §2.8.3).
+//! A new IKE SA from scratch replaces the old one under traffic, and no packet is lost (RFC 7296
+//! §2.8.3).
 
 use crate::common::{Scenario, Watch};
 use crate::rekeying::{renew, under_traffic_losing};

@@ -1,4 +1,4 @@
-//! What cannot work is said clearly: by the command that asked for it, and in the log.
+//! Impossible configurations are reported clearly: by the command, and in the log.
 
 use crate::common::{Pair, SOON, Scenario, Watch};
 use std::net::{IpAddr, Ipv4Addr};
@@ -131,10 +131,10 @@ fn an_unreachable_peer_is_named() {
     assert_eq!(pair.sas(Side::One), []);
 }
 
-/// What this host cannot send is no silence of the peer's: swanctl hears it with every attempt, and
-/// in the end.
+/// A local send error is not the peer's silence: swanctl reports it with every attempt, and at the
+/// end.
 #[test]
-fn what_cannot_be_sent_is_told() {
+fn a_send_error_is_reported() {
     let mut pair = Scenario::new("unsent", Kind::Testudo).impatient().start();
     const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9));
     let cases: [(fn(&mut Connection), _, _); 2] = [

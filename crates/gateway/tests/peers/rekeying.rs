@@ -12,8 +12,8 @@ use testudo_lab::swanctl_conf::Connection;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// A charon whose request meets one of ours asks again after fifteen to twenty seconds
-/// (TEMPORARY_FAILURE, RFC 7296 §2.25), and may meet another then.
+/// A charon whose request collides with one of ours repeats it after fifteen to twenty seconds
+/// (TEMPORARY_FAILURE, RFC 7296 §2.25), and may collide again.
 const SETTLED: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(5);
 const AROUND: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ fn await_fresh(pair: &Pair, fresh: impl Fn(&IkeSa) -> bool) {
     }
 }
 
-/// What tells a Child SA, and an IKE SA, from the next.
+/// Identifies a Child SA and an IKE SA, to tell them from their successors.
 fn marks(pair: &Pair) -> [(String, String); 2] {
     [Side::One, Side::Two].map(|side| {
         let sa = only(pair, side).unwrap();
@@ -231,7 +231,7 @@ fn by_octets() {
     by_limits(limited(), Side::One, &[], &["rekey_bytes = 75k", "life_bytes = 10m"], 3);
 }
 
-/// What passes between renewal and end is a moment's traffic: far less than a second.
+/// The traffic between rekeying and end is that of far less than a second.
 #[test]
 #[ignore = "make test-all: a combination of what others prove"]
 fn by_octets_of_a_moment() {
@@ -239,7 +239,7 @@ fn by_octets_of_a_moment() {
     by_limits(limited(), Side::One, &[], &["rekey_bytes = 20000", "life_bytes = 30000"], 10);
 }
 
-/// What is renewed by both sides at once, and what charon says when it hears of the other request.
+/// The SA that both sides rekey at once, and charon's log line about the other request.
 struct Crossing {
     what: [&'static str; 2],
     noticed: &'static str,
@@ -295,8 +295,8 @@ fn cross(pair: &Pair, crossing: &Crossing) {
         })
         .unwrap();
     }
-    // Both sides use the same new one, whoever has won. A redundant IKE SA without a Child SA may
-    // stay for as long as the end of the old one takes at most.
+    // Both sides use the same new one, whichever has won. A redundant IKE SA without a Child SA
+    // may stay at most as long as the end of the old one takes.
     wait_until("one SA that both sides use, with new keys", SETTLED, || {
         let used = [Side::One, Side::Two].map(|side| in_use(pair, side));
         let done = matches!(&used, [Some(one), Some(two)]

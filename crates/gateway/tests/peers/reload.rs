@@ -119,8 +119,7 @@ fn other_selectors(peer: Kind) {
     pair.await_log("connection lab changed: children lab replaced, six kept");
 }
 
-/// What was protected and is not any more does not leave in clear, also when the last SA that
-/// carried it is gone.
+/// A prefix that is no longer protected stays shut, even when the last SA that carried it is gone.
 fn no_longer_covered(pair: &Pair) {
     wait_until("the end of what the old SA protected", SETTLED, || {
         let shut = pair.one.status()?["counters"]["inherited"].to_string();
@@ -174,8 +173,8 @@ fn another_ike_sa() {
         change(&pair, [true, true, true], renamed);
         assert_eq!(pair.sas(Side::Two)[0].get("remote-id"), Some("gw1.other.example"));
         pair.await_log("connection lab changed: IKE_SAs set up anew because of local");
-        // strongSwan rekeys an IKE SA by the configuration that it was made by: then it is set up
-        // anew.
+        // strongSwan rekeys an IKE SA by the configuration with which it was set up: then it is
+        // set up again.
         let anew = peer == Kind::Strongswan;
         change(&pair, [true, anew, anew], |side, connection| {
             renamed(side, connection);
@@ -190,7 +189,7 @@ fn another_ike_sa() {
 
 /// The peer has the old configuration still: so have its SAs, and nothing is lost.
 #[test]
-fn what_the_peer_refuses_stays_as_it_was() {
+fn a_change_that_the_peer_refuses_keeps_the_old_sa() {
     for peer in [Kind::Strongswan, Kind::Testudo] {
         let mut pair = start("reload-no", peer);
         let watch = Watch::start(&pair.t);

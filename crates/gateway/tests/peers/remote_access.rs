@@ -10,7 +10,7 @@ use testudo_lab::{Result, wait_until};
 
 const CLIENTS: usize = 100;
 
-/// What serves all clients, with its pools.
+/// The connection for all clients, with its pools.
 fn server_conf(side: Side) -> String {
     let outer = side.outer(Family::V4);
     let [v4, v6] = [Family::V4, Family::V6].map(|family| side.network(family));

@@ -139,7 +139,8 @@ fn two_gateways_prove_two_identities() {
     every_combination("roundsown", Kind::Testudo, Side::One, WE_BEGIN);
 }
 
-/// One side asks for a second round that the other has not: there is no tunnel, whoever begins.
+/// One side requires a second round that the other does not have: there is no tunnel, whichever
+/// initiates.
 #[test]
 fn a_round_that_one_side_lacks() {
     let mut pair = Scenario::new("roundless", Kind::Strongswan).impatient().start_empty();

@@ -62,8 +62,7 @@ fn one_port_alone(peer: Kind) {
     pair.up(Side::One);
     let nginx = Nginx::start(&pair.t.server).unwrap();
     nginx.add_file("file", 1 << 20, 1).unwrap();
-    // What strongSwan does with what it has no policy for is its own business: it forwards it in
-    // clear.
+    // strongSwan forwards packets without a policy in clear; that is not the subject here.
     let sides = if peer == Kind::Testudo { &[Side::One, Side::Two][..] } else { &[Side::One] };
     // The kernel tells the TUN which groups it listens to; no policy is about that either.
     let discarded = |side: &Side| {
@@ -99,7 +98,7 @@ fn one_port_alone_with_testudo() {
 /// The peer takes less than we offer (RFC 7296 §2.9): the rest of our policy has no SA, and does
 /// not pass.
 #[test]
-fn what_the_peer_narrows_away_does_not_pass() {
+fn traffic_that_the_peer_narrows_away_does_not_pass() {
     for peer in [Kind::Strongswan, Kind::Testudo] {
         let pair = Scenario::new("narrow", peer).start_with(|side, connection| {
             if side == Side::Two {
@@ -127,7 +126,7 @@ fn what_the_peer_narrows_away_does_not_pass() {
 
 /// A part of what is protected may be dropped: it enters no tunnel.
 #[test]
-fn what_is_to_be_dropped_is_dropped() {
+fn traffic_of_a_drop_policy_is_dropped() {
     let pair = Scenario::new("drop", Kind::Testudo).start_empty();
     for side in [Side::One, Side::Two] {
         let shunt = shunt(side, "drop", "[tcp/80]").replace("mode", "priority = 10\n mode");
@@ -154,7 +153,7 @@ fn what_is_to_be_dropped_is_dropped() {
 /// A part of what is protected may pass in clear: the answers come back, also to the gateway
 /// itself, and the rest stays protected.
 #[test]
-fn what_may_pass_is_answered() {
+fn traffic_of_a_pass_policy_is_answered() {
     let pair = Scenario::new("pass", Kind::Testudo).start_empty();
     let mut connection = Connection::of(Side::One, Family::V4);
     connection.remote_ts = vec!["10.0.0.0/8".into(), "fd00::/16".into()];

@@ -1,4 +1,4 @@
-//! What testudod cannot start with, it says, and leaves nothing behind.
+//! If testudod cannot start, it says why, and leaves nothing behind.
 
 use crate::common::{Scenario, nothing_is_left};
 use std::fs;

@@ -84,7 +84,7 @@ fn every_suite_in_both_roles() {
     }
 }
 
-/// What RFC 8247 would rather not see any more, where an operator insists.
+/// Algorithms that RFC 8247 discourages, if an operator insists.
 const LEGACY: [Suite; 2] = [
     (
         "aes128-sha1-modp1024",

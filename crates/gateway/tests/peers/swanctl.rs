@@ -1,4 +1,4 @@
-//! What an operator types beside `--initiate` and `--list-sas`: Debian's swanctl against a running
+//! Other commands of operators than `--initiate` and `--list-sas`: Debian's swanctl and a running
 //! gateway.
 
 use crate::common::{Pair, SOON, Scenario};
@@ -25,7 +25,7 @@ fn follow(pair: &Pair, args: &[&str]) -> Process {
     process
 }
 
-/// What such a swanctl has seen, ended as by Ctrl-C.
+/// The output of such a swanctl, ended as by Ctrl-C.
 fn seen(mut process: Process) -> String {
     process.signal(Signal::SIGINT).unwrap();
     process.wait(SOON).unwrap();
@@ -36,7 +36,7 @@ fn said(done: &Finished) -> String {
     format!("{}{}", done.stdout, done.stderr)
 }
 
-/// What swanctl says of a command that must fail.
+/// The output of swanctl for a command that must fail.
 fn refused(pair: &Pair, args: &[&str]) -> String {
     let done = pair.one.swanctl().cmd(args.iter().copied()).run_any().unwrap();
     assert!(!done.status.success(), "{}", said(&done));
@@ -86,7 +86,7 @@ fn log_shows_what_the_daemon_says() {
     assert!(!shown.contains("a key that only the lab knows"));
 }
 
-/// By number, of a Child SA and of an IKE SA; what is not there is said so.
+/// By number, of a Child SA and of an IKE SA; a missing one is reported.
 #[test]
 fn terminate_takes_numbers() {
     let pair = Scenario::new("numbers", Kind::Strongswan).start();
@@ -136,7 +136,7 @@ fn list_pols_shows_what_is_dropped() {
     assert!(!trapped.contains("10.66.0.0/16"), "{trapped}");
 }
 
-/// What is not done is answered with an error that says so, and changes nothing.
+/// Unsupported commands are refused with an error, and change nothing.
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     let pair = Scenario::new("unsupported", Kind::Strongswan).start();

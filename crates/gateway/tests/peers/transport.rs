@@ -46,9 +46,9 @@ fn is_in(pair: &Pair, mode: &str) {
     }
 }
 
-/// What leaves whole.
+/// Packets that leave whole.
 pub(crate) const SMALL: &[u32] = &[1, 56, 1200, 1300];
-/// What leaves in fragments, of which the later ones do not show what they are; or what the host's
+/// Packets that leave in fragments, of which the later ones have no ports; or that the host's
 /// kernel sends in fragments.
 pub(crate) const LARGE: &[u32] = &[1400, 1450, 1472, 4000];
 
@@ -211,7 +211,7 @@ fn the_first_packet_asks_for_transport_mode() {
 
 /// Of two ends only one wants it.
 #[test]
-fn who_does_not_want_transport_mode_gets_a_tunnel() {
+fn a_peer_without_transport_mode_gets_a_tunnel() {
     for wants in SIDES {
         let adjust = |side, connection: &mut Connection| {
             between_hosts(Family::V4, side, connection);

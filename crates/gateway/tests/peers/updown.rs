@@ -61,7 +61,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 const UP: [&str; 2] = ["up-client", "up-client-v6"];
 
-/// What differs on the two sides whatever they are: the names of interfaces, and numbers.
+/// Differences of the two sides that do not matter: the names of interfaces, and numbers.
 fn comparable(run: &Run) -> Run {
     let own = ["PLUTO_INTERFACE", "PLUTO_REQID", "PLUTO_UNIQUEID", "PLUTO_KEPT"];
     run.iter()
@@ -166,7 +166,7 @@ fn a_script_that_others_can_change_is_not_run() {
     watch.saw_nothing();
 }
 
-/// What strongSwan would hand to a shell loads too, and is named.
+/// A line that strongSwan would pass to a shell loads too, and is reported.
 #[test]
 fn a_line_for_a_shell_is_not_run() {
     let mut pair = Scenario::new("updownsh", Kind::Testudo).start_with(|_, connection| {

@@ -86,8 +86,8 @@ pub(crate) fn is_balanced(pair: &Pair, side: Side) -> Result<(), String> {
     if came == went { Ok(()) } else { Err(format!("{came} came, {went} went: {counters}")) }
 }
 
-/// So many workers have carried packets, `all` are there, and no packet is unaccounted for or was
-/// dropped for a reason that only workers who get in each other's way can give.
+/// This many of `all` workers have carried packets, every packet is accounted for, and none was
+/// dropped for a reason that only workers interfering with each other could cause.
 fn all_have_worked(pair: &Pair, busy: usize, all: usize) {
     wait_until("balanced counters", SOON, || Ok(is_balanced(pair, Side::One))).unwrap();
     let status = pair.status(Side::One);
@@ -144,8 +144,7 @@ fn four_workers_share_tunnels_with_four() {
     let pair = start("workers", Kind::Testudo, "\n[worker]\ncount = 4\n");
     carry_many_flows(&pair);
     all_have_worked(&pair, 4, 4);
-    // What all workers on both sides number and take in is renewed, while no more is on its way
-    // than a window spans.
+    // All workers on both sides rekey while at most a window of packets is in transit.
     under_traffic(&pair, || {
         for side in [Side::One, Side::Two, Side::One] {
             renew_both(&pair, side);
@@ -169,7 +168,7 @@ fn flood(pair: &Pair) -> testudo_lab::Result<()> {
         socket.connect(to).unwrap();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(1) {
-            // Where nobody listens, or there is no room: all the same.
+            // Without a listener or buffer: it does not matter.
             (0..1000).for_each(|_| drop(socket.send(&[0; 1000])));
         }
     })

@@ -4,26 +4,30 @@ use super::{MAX_PACKET, MAX_READ};
 use crate::Error;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Octets received and not consumed yet. Secrets pass through here: what was consumed is wiped.
+/// Octets received and not consumed yet. They may hold secrets, so consumed octets are wiped.
 #[derive(Default)]
 pub struct Deframer {
     buffer: Zeroizing<Vec<u8>>,
-    /// Octets at the start of `buffer` that are consumed.
+    /// Number of consumed octets at the start of `buffer`.
     consumed: usize,
 }
 
 impl Deframer {
-    /// Most octets that wait: a packet with its length field, and a read behind it.
+    /// Most octets buffered: a packet with its length field, and one read after it.
     pub const MAX_BUFFER: usize = MAX_PACKET + 4 + MAX_READ;
 
     /// Appends octets from the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Flood`] if more than [`Self::MAX_BUFFER`] octets would be buffered.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let needed = self.len().saturating_add(bytes.len());
         if needed > Self::MAX_BUFFER {
             return Err(Error::Flood { found: needed, most: Self::MAX_BUFFER });
         }
         if self.buffer.len().saturating_add(bytes.len()) > self.buffer.capacity() {
-            // A Vec that grows by itself leaves its old copy behind, unwiped.
+            // A Vec that reallocates by itself leaves its old copy in memory, not wiped.
             let mut fresh = Zeroizing::new(Vec::with_capacity(needed.next_power_of_two()));
             fresh.extend_from_slice(self.pending());
             self.buffer = fresh;
@@ -51,12 +55,12 @@ impl Deframer {
         Ok(Some(packet))
     }
 
-    /// Octets that wait.
+    /// Buffered octets.
     pub fn len(&self) -> usize {
         self.pending().len()
     }
 
-    /// True if nothing waits.
+    /// True if nothing is buffered.
     pub fn is_empty(&self) -> bool {
         self.pending().is_empty()
     }

@@ -1,7 +1,7 @@
-//! The octets of VICI: message elements, packets, and the stream of length-prefixed packets.
+//! The encoding of VICI: message elements, packets, and the stream of length-prefixed packets.
 //!
-//! Everything here is strict and bounded. A malformed message is an error of the whole connection:
-//! whoever sends one speaks another protocol.
+//! Decoding is strict and bounded. A malformed message is an error of the whole connection, because
+//! its sender speaks another protocol.
 
 mod element;
 mod frame;
@@ -14,7 +14,7 @@ pub use packet::Packet;
 
 /// Longest packet, without its length field.
 pub const MAX_PACKET: usize = 512 * 1024;
-/// Most octets that a host may hand over at once.
+/// Most octets that a host may pass to the server at once.
 pub const MAX_READ: usize = 64 * 1024;
 /// Deepest nesting of sections. Configurations need four levels.
 pub const MAX_DEPTH: usize = 16;

@@ -1,4 +1,4 @@
-//! Packets: a type, for some types a name, for some a message.
+//! Packets: a type, and depending on it a name and a message.
 
 use super::element::{self, put_name};
 use super::reader::Reader;
@@ -9,26 +9,26 @@ use crate::message::Message;
 /// A packet of either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// A client asks for something.
+    /// A client's request.
     CmdRequest(String, Message),
     /// The answer.
     CmdResponse(Message),
     /// There is no such command.
     CmdUnknown,
-    /// A client wants the events of a name.
+    /// A client registers for the events of a name.
     EventRegister(String),
-    /// A client wants them no longer.
+    /// A client cancels the registration.
     EventUnregister(String),
-    /// The (un)registration is done.
+    /// The registration or its cancellation is done.
     EventConfirm,
     /// There is no such event, or it was not registered.
     EventUnknown,
-    /// Something happened, or a part of a streamed answer.
+    /// An event, or a part of a streamed answer.
     Event(String, Message),
 }
 
 impl Packet {
-    /// Appends the packet with its length field. On error `out` is as it was.
+    /// Appends the packet with its length field. On error `out` is unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
         let (kind, name, message) = match self {
             Self::CmdRequest(name, message) => (0, Some(name), Some(message)),
@@ -82,7 +82,7 @@ impl Packet {
         if rest.is_empty() { Ok(packet) } else { Err(Error::TrailingOctets { found: rest.len() }) }
     }
 
-    /// The octet that stands for the type.
+    /// The octet of the type.
     pub fn kind(&self) -> u8 {
         match self {
             Self::CmdRequest(..) => 0,

@@ -1,8 +1,8 @@
-//! Reads length-prefixed fields from hostile octets.
+//! Reads length-prefixed fields from untrusted octets.
 
 use crate::Error;
 
-/// What is left of the input.
+/// The rest of the input.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| Error::NameEncoding)
     }
 
-    /// A value: two octets of length, then anything.
+    /// A value: two octets of length, then any octets.
     pub(super) fn value(&mut self, field: &'static str) -> Result<&'a [u8], Error> {
         let truncated = || Error::Truncated { field };
         let len = self.take(2).and_then(|len| len.try_into().ok()).ok_or_else(truncated)?;

@@ -1,4 +1,4 @@
-//! What would be wrong with a configuration if swanctl loaded it.
+//! The faults that loading a configuration with swanctl would have.
 
 use super::messages::Maker;
 use super::parse::{self, Parsed};
@@ -12,47 +12,47 @@ use std::path::{Path, PathBuf};
 use testudo_ike::config::Connection;
 use testudo_ike::endpoint::Endpoint;
 
-/// The sections that swanctl looks at.
+/// The sections that swanctl reads.
 const LOADED: [&str; 4] = ["connections", "secrets", "pools", "authorities"];
-/// Faults of one connection, secret, pool or authority: enough to mend it.
+/// Most faults reported for one connection, secret, pool or authority.
 const MAX_FAULTS: usize = 100;
 
-/// How a configuration is checked.
+/// Options of a check.
 pub struct Check<'a> {
-    /// Where files come from.
+    /// Access to files.
     pub files: &'a dyn Files,
     /// Which algorithms may be named.
     pub policy: Policy,
-    /// Whether certificates and scripts that are named are looked at too.
+    /// Whether certificates and scripts that the configuration names are checked too.
     pub reads_files: bool,
 }
 
-/// How bad it is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// It would be refused, or not be read.
     Fault,
-    /// It would be loaded, and may not be what was meant.
+    /// It would be loaded, but may not be what the operator meant.
     Warning,
 }
 
-/// Something that was found.
+/// A fault or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// In which file.
+    /// Its file.
     pub file: PathBuf,
-    /// In which line; 0 for the file as such.
+    /// Its line; 0 for the whole file.
     pub line: u32,
-    /// How bad it is.
+    /// How serious it is.
     pub severity: Severity,
     /// What was found, and what was expected.
     pub text: String,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// By file and line.
+    /// Sorted by file and line.
     pub findings: Vec<Finding>,
     /// Connections that would be loaded.
     pub connections: usize,
@@ -60,19 +60,19 @@ pub struct Report {
     pub refused: usize,
     /// Children that would be initiated as soon as they are loaded.
     pub starts: usize,
-    /// False if not all of it could be read: then swanctl would unload what is missing.
+    /// False if a part could not be read: swanctl would then unload what is missing.
     pub complete: bool,
 }
 
 impl Report {
-    /// True without faults.
+    /// True if there are no faults.
     pub fn loads(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
 }
 
 impl Check<'_> {
-    /// Reads a `swanctl.conf` and all that it includes, and applies nothing.
+    /// Checks a `swanctl.conf` and its includes. Nothing is applied.
     pub fn run(&self, path: &Path) -> Report {
         let Parsed { tree, sources, troubles } = parse::read(path, self.files);
         let mut run = Run {
@@ -104,7 +104,7 @@ struct Run<'a> {
     policy: Policy,
     sources: &'a Sources,
     maker: Maker<'a>,
-    /// The children so far, by their selectors.
+    /// The children checked so far, by their selectors.
     twins: SelectorIndex,
     report: Report,
     findings: Vec<(At, Severity, String)>,
@@ -156,7 +156,7 @@ impl Run<'_> {
         Report { findings, ..self.report }
     }
 
-    /// Where the key stands, or else the section that it would belong to.
+    /// The place of the key, or else of the section that it would belong to.
     fn place_of(&self, key: &str) -> At {
         let mut key = key;
         loop {
@@ -192,7 +192,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is wrong with a connection whose keys are right, each by itself.
+    /// Checks a connection whose keys are each correct. Returns true if the gateway would load it.
     fn loads(&mut self, connection: &Connection) -> bool {
         let path = |child: &str| format!("connections.{}.children.{child}", connection.name);
         for Twin { child, others } in self.twins.load(connection) {
@@ -210,9 +210,9 @@ impl Run<'_> {
         checked.is_ok()
     }
 
-    /// Decodes a message, and what is left of it without each key that is wrong, so that all are
-    /// named. `above`: what stands before the message's own names in a path. With what was decoded,
-    /// true if anything is wrong.
+    /// Decodes a message. After each wrong key the rest is decoded again without it, so that every
+    /// wrong key is reported. `above` stands before the message's own names in a path. Returns what
+    /// was decoded, and true if anything is wrong.
     fn decoded<T>(
         &mut self,
         mut message: Message,
@@ -230,7 +230,7 @@ impl Run<'_> {
             if self.maker.left_out.contains(&path) {
                 return (None, faults);
             }
-            // What was taken out is missed, or wrong as it is by default.
+            // The key was removed, and its absence or default is wrong too.
             if !told.insert(path.clone()) {
                 break;
             }
@@ -245,10 +245,10 @@ impl Run<'_> {
         (None, faults)
     }
 
-    /// What swanctl does not look at.
+    /// Reports what swanctl does not read.
     fn outside(&mut self, tree: &Tree) {
         for value in &tree.root.values {
-            let text = format!("{}: a key outside of all sections, which nothing reads", value.name);
+            let text = format!("{}: a key outside of all sections, which is never read", value.name);
             self.find(value.at, Severity::Fault, text);
         }
         let mut referred = BTreeSet::new();
@@ -257,7 +257,7 @@ impl Run<'_> {
             let name = section.name.as_str();
             if !LOADED.contains(&name) && !referred.contains(name) {
                 let text = format!(
-                    "{name}: found a section that nothing reads or refers to, expected connections, secrets, pools or \
+                    "{name}: found a section that is never read or referred to, expected connections, secrets, pools or \
                      authorities"
                 );
                 self.find(section.places.first().copied().unwrap_or_default(), Severity::Fault, text);
@@ -265,13 +265,13 @@ impl Run<'_> {
         }
     }
 
-    /// Sections and keys that stand there twice: strongSwan makes one of them, without a word.
+    /// Reports sections and keys that occur twice: strongSwan merges them without a warning.
     fn twice(&mut self, section: &Section, path: &str) {
         let full = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         for value in &section.values {
             if let Some(before) = value.before {
                 let text = format!(
-                    "{}: the value of {} is without effect",
+                    "{}: the value of {} has no effect",
                     full(&value.name),
                     self.sources.show(before)
                 );
@@ -280,12 +280,12 @@ impl Run<'_> {
         }
         for inner in &section.sections {
             let full = full(&inner.name);
-            // Those at the top are spread over files as a rule.
+            // Sections at the top level are usually spread over several files.
             if let [first, again, ..] = inner.places.as_slice()
                 && !path.is_empty()
             {
                 let first = self.sources.show(*first);
-                let text = format!("{full}: stands here again, and is one with that of {first}");
+                let text = format!("{full}: occurs again, and is merged with {first}");
                 self.find(*again, Severity::Warning, text);
             }
             self.twice(inner, &full);
@@ -305,14 +305,14 @@ impl Run<'_> {
     }
 }
 
-/// The first parts of all that sections refer to.
+/// Collects the first path component of every reference in a section.
 fn collect_references<'a>(section: &'a Section, into: &mut BTreeSet<&'a str>) {
     let names = section.references.iter().map(|(name, _)| name.split('.').next().unwrap_or_default());
     into.extend(names);
     section.sections.iter().for_each(|inner| collect_references(inner, into));
 }
 
-/// The message without the key or section of that path, if it has it.
+/// The message without the key or section at that path, or `None` if it does not have it.
 fn without(message: &Message, path: &[&str]) -> Option<Message> {
     let (name, within) = path.split_first()?;
     let mut found = false;

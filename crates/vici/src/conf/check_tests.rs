@@ -33,7 +33,7 @@ fn check(files: &[(&str, &str)]) -> Report {
         .run(Path::new("/etc/swanctl/swanctl.conf"))
 }
 
-/// What is found, without the directory.
+/// The findings, without the directory.
 fn said(report: &Report) -> Vec<String> {
     let line = |finding: &Finding| {
         let file = finding.file.strip_prefix("/etc/swanctl").unwrap().display();
@@ -52,7 +52,7 @@ fn connection(name: &str, child: &str) -> String {
 }
 
 #[test]
-fn what_swanctl_would_load_loads() {
+fn a_correct_configuration_has_no_findings() {
     let report = check(&[("swanctl.conf", &connection("gw", "local_ts = 10.1.0.0/16, 10.3.0.0/16"))]);
     assert_eq!(said(&report), [] as [&str; 0]);
     assert_eq!((report.connections, report.refused, report.complete), (1, 0, true));
@@ -72,7 +72,7 @@ fn every_fault_is_named_with_file_and_line() {
     let report =
         check(&[("swanctl.conf", "include conf.d/*.conf\n"), ("conf.d/a.conf", &connection("gw", faults))]);
     let path = "connections.gw.children.net";
-    let addresses = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
+    let addresses = "a subnet, an address, a range or dynamic, optionally with [protocol/port]";
     let expected = [
         format!("Fault conf.d/a.conf:12: {path}.local_ts: found \"here\", expected {addresses}"),
         format!("Fault conf.d/a.conf:13: {path}.esp_proposal: unknown key"),
@@ -120,18 +120,18 @@ fn templates_are_followed() {
 }
 
 #[test]
-fn what_nothing_reads_is_a_fault() {
+fn unread_keys_and_sections_are_faults() {
     let report = check(&[("swanctl.conf", "conections {\ngw {\n}\n}\nmode = tunnel\n")]);
     let said = said(&report);
     assert!(
         said[0].starts_with("Fault swanctl.conf:1: conections: found a section that nothing reads"),
         "{said:?}"
     );
-    assert_eq!(said[1], "Fault swanctl.conf:5: mode: a key outside of all sections, which nothing reads");
+    assert_eq!(said[1], "Fault swanctl.conf:5: mode: a key outside of all sections, which is never read");
 }
 
 #[test]
-fn what_stands_twice_is_warned_of() {
+fn duplicates_are_warnings() {
     let one = connection("gw", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16");
     let more = "connections {\ngw {\nremote_addrs = 192.0.2.9\n}\n}\n";
     let other = connection("other", "local_ts = 10.1.0.0/16\nremote_ts = 10.2.0.0/16\nicmp = yes");
@@ -140,8 +140,8 @@ fn what_stands_twice_is_warned_of() {
     assert_eq!(
         said(&report),
         [
-            "Warning 2.inc:2: connections.gw: stands here again, and is one with that of 1.inc:2",
-            "Warning 2.inc:3: connections.gw.remote_addrs: the value of 1.inc:3 is without effect",
+            "Warning 2.inc:2: connections.gw: occurs again, and is merged with 1.inc:2",
+            "Warning 2.inc:3: connections.gw.remote_addrs: the value of 1.inc:3 has no effect",
             "Warning 3.inc:11: connections.other.children.net: has the same selectors as gw.net: what goes out can take \
              one of them only",
             "Warning 3.inc:14: connections.other.children.net.icmp: yes has no effect: ICMP errors from addresses \
@@ -190,7 +190,7 @@ fn files_that_are_named_are_read_or_left_out() {
     assert_eq!((report.findings.len(), report.connections), (0, 1));
 }
 
-/// What would be loaded, and not run.
+/// Scripts that would be loaded and not run.
 #[test]
 fn scripts_that_are_not_run_are_warned_of() {
     let path = "connections.gw.children.net.updown";

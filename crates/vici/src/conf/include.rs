@@ -1,14 +1,14 @@
-//! Which files an `include` names: patterns of shells, relative to the file that has it.
+//! The files that an `include` names: shell patterns, relative to the including file.
 
 use super::Files;
 use std::path::{Component, Path, PathBuf};
 
-/// True if it may name several files, and none.
+/// True if it may match several files, or none.
 pub(super) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// The files that fit, in the order of their names.
+/// The matching files, sorted by name.
 pub(super) fn find(directory: &Path, pattern: &str, files: &dyn Files) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
     for component in Path::new(pattern).components() {
@@ -17,7 +17,7 @@ pub(super) fn find(directory: &Path, pattern: &str, files: &dyn Files) -> Vec<Pa
             Component::Normal(_) if is_pattern(&name) => {
                 found.iter().flat_map(|within| fitting(within, &name, files)).collect()
             }
-            // An absolute path takes the place of what was before.
+            // An absolute path replaces the path so far.
             component => found.iter().map(|within| within.join(component)).collect(),
         };
     }
@@ -35,13 +35,14 @@ fn fitting(directory: &Path, pattern: &str, files: &dyn Files) -> Vec<PathBuf> {
     let place = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let mut names = files.list(place).unwrap_or_default();
     names.sort();
-    // Hidden files have to be asked for.
+    // Hidden files match only a pattern that starts with a dot.
     let hidden = pattern.starts_with('.');
     let fits = |name: &&String| name.starts_with('.') == hidden && fits(pattern, name);
     names.iter().filter(fits).map(|name| directory.join(name)).collect()
 }
 
-/// `*` is any text, `?` any character, `[abc]`, `[a-z]` and `[!abc]` one of some.
+/// Matches shell patterns: `*` any text, `?` any character, `[abc]`, `[a-z]` and `[!abc]` one of a
+/// set.
 fn fits(pattern: &str, name: &str) -> bool {
     let (mut rest, mut name) = (pattern.chars(), name.chars());
     loop {

@@ -1,4 +1,5 @@
-//! What swanctl makes of sections: a message for each connection, secret, pool and authority.
+//! The messages that swanctl sends for the sections: one for each connection, secret, pool and
+//! authority.
 
 use super::tree::{self, Tree, Value};
 use super::{At, Files};
@@ -21,27 +22,29 @@ const LISTS: [&str; 11] = [
     "cert_policy",
 ];
 
-/// Keys whose values name files, and the directories that these lie in.
+/// Keys whose values name files, and the directories of these files.
 const FILES: [(&str, &str); 3] = [("certs", "x509"), ("cacerts", "x509ca"), ("pubkeys", "pubkey")];
 
-/// What the secrets' names begin with, by which swanctl knows their types.
+/// Prefixes of the names of secrets that swanctl sends as they are. The prefix tells swanctl the
+/// type.
 const SECRETS: [&str; 5] = ["eap", "xauth", "ntlm", "ike", "ppk"];
-/// The same of what it does not send as it stands: keys of files, and what is decrypted.
+/// Prefixes of the names of secrets that swanctl does not send as they are: keys in files, and
+/// those that it decrypts.
 const KEYS: [&str; 6] = ["private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token"];
 
-/// Makes messages, and notes where each key stands.
+/// Makes messages, and notes the place of each key.
 pub(super) struct Maker<'a> {
     pub(super) tree: &'a Tree,
     pub(super) files: &'a dyn Files,
-    /// Of swanctl.conf.
+    /// The directory of swanctl.conf.
     pub(super) directory: PathBuf,
-    /// False: what files hold is left out.
+    /// False: the content of files is left out.
     pub(super) reads_files: bool,
-    /// Where a key or section stands, by its path.
+    /// The place of each key or section, by its path.
     pub(super) places: BTreeMap<String, At>,
-    /// Keys that are left out because what they name is not read.
+    /// Keys that are left out because their files are not read.
     pub(super) left_out: BTreeSet<String>,
-    /// What is wrong with a key, by its path.
+    /// Faults of keys: path and text.
     pub(super) troubles: Vec<(String, String)>,
 }
 
@@ -52,7 +55,7 @@ impl Maker<'_> {
         Message::new().with_section(name, self.section(&["connections", name]))
     }
 
-    /// Notes where a section begins.
+    /// Notes the place of a section.
     fn enter(&mut self, path: &[&str]) {
         let first = self.tree.views(path).first().and_then(|section| section.places.first().copied());
         self.places.insert(path.join("."), first.unwrap_or_default());
@@ -103,7 +106,7 @@ impl Maker<'_> {
         }
     }
 
-    /// None: it is not to be read, or cannot be told from its text.
+    /// `None` if the file is not to be read, or its path cannot be derived from the text.
     fn file(&self, directory: &str, name: &str) -> Option<Result<Vec<u8>, String>> {
         if !self.reads_files || name.starts_with("0x") || name.starts_with("0s") {
             return None;
@@ -155,7 +158,8 @@ impl Maker<'_> {
         Message::new().with_section(name, message)
     }
 
-    /// The argument of `load-shared`; none for a key in a file, and for what swanctl does not know.
+    /// The argument of `load-shared`. `None` for a key in a file, and for a secret that swanctl
+    /// does not know.
     pub(super) fn secret(&mut self, name: &str) -> Option<Message> {
         let tree = self.tree;
         let path = ["secrets", name];
@@ -201,7 +205,7 @@ fn full(path: &[&str], name: &str) -> String {
     path.iter().copied().chain([name]).collect::<Vec<_>>().join(".")
 }
 
-/// Between commas, without the space around.
+/// Splits a list at commas and trims the items.
 fn list(text: &str) -> Vec<&str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
 }

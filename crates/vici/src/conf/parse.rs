@@ -5,21 +5,21 @@ use super::tree::{Section, Tree};
 use super::{At, Files, Sources};
 use std::path::{Path, PathBuf};
 
-/// Files within files, as in strongSwan.
+/// Deepest nesting of includes, as in strongSwan.
 const MAX_INCLUDES: usize = 10;
-/// Sections within sections: more would be no configuration.
+/// Deepest nesting of sections, far more than a configuration needs.
 const MAX_NESTING: usize = 32;
 
-/// Something that cannot be read.
+/// A fault of syntax.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) at: At,
     pub(super) text: String,
-    /// False if the rest is read as it stands.
+    /// False if parsing continues.
     pub(super) fatal: bool,
 }
 
-/// What was read.
+/// The result of parsing.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) tree: Tree,
@@ -66,7 +66,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Up to the end of the section or file.
+    /// Parses up to the end of the section or file.
     fn statements(
         &mut self,
         text: &mut Text<'_>,
@@ -127,7 +127,7 @@ impl Reader<'_> {
                 let references = text.references()?;
                 if context.nesting >= MAX_NESTING {
                     return text.fail(format!(
-                        "found section {name}, expected no more than {MAX_NESTING} within each other"
+                        "found section {name}, expected at most {MAX_NESTING} levels of sections"
                     ));
                 }
                 let section = into.enter(name, at);
@@ -142,12 +142,12 @@ impl Reader<'_> {
         }
     }
 
-    /// What the files hold belongs to the section that includes them.
+    /// Parses files into the section that includes them.
     fn include(&mut self, at: At, pattern: &str, into: &mut Section, context: &StatementContext) {
         if context.depth >= MAX_INCLUDES {
             return self.trouble(
                 at,
-                format!("include {pattern}: more than {MAX_INCLUDES} files within each other"),
+                format!("include {pattern}: more than {MAX_INCLUDES} nested includes"),
                 true,
             );
         }
@@ -164,13 +164,13 @@ impl Reader<'_> {
     }
 }
 
-/// What surrounds a statement.
+/// The context of a statement.
 struct StatementContext {
-    /// Of the file: includes are relative to it.
+    /// The directory of the file, which includes are relative to.
     directory: PathBuf,
-    /// How many files include it.
+    /// Number of files that include this file, one inside another.
     depth: usize,
-    /// How many sections of the file it stands in.
+    /// Number of sections of the file around the statement.
     nesting: usize,
 }
 
@@ -178,7 +178,7 @@ fn is_of_name(c: char) -> bool {
     !matches!(c, '#' | '{' | '}' | ':' | '.' | ',' | '=' | '"' | '\r' | '\n' | '\t' | ' ')
 }
 
-/// What is not read yet.
+/// The text that is not parsed yet.
 struct Text<'a> {
     rest: &'a str,
     at: At,
@@ -203,7 +203,7 @@ impl Text<'_> {
         Some(next)
     }
 
-    /// Takes as long as it fits.
+    /// Takes characters as long as they fit.
     fn take(&mut self, fits: impl Fn(char) -> bool) -> String {
         let mut taken = String::new();
         while let Some(c) = self.peek().filter(|c| fits(*c)) {
@@ -217,7 +217,7 @@ impl Text<'_> {
         self.take(is_of_name)
     }
 
-    /// Space, ends of lines, comments.
+    /// Skips white space, ends of lines and comments.
     fn skip_space(&mut self) {
         while let Some(c) = self.peek() {
             match c {
@@ -230,7 +230,7 @@ impl Text<'_> {
         }
     }
 
-    /// Behind the word: whether a file follows, and not the value of a key of that name.
+    /// Called after the word `include`: true if a file name follows, false if the word is a key.
     fn begins_include(&self) -> bool {
         let behind = self.rest.trim_start_matches([' ', '\t']);
         behind.len() < self.rest.len() && !behind.starts_with('=')
@@ -253,7 +253,7 @@ impl Text<'_> {
         Ok(pattern)
     }
 
-    /// Up to the end of the line or section: words and strings, with one space between them.
+    /// Parses a value up to the end of the line or section: words and strings, joined by one space.
     fn value(&mut self) -> Result<Option<String>, Trouble> {
         let mut parts = Vec::new();
         loop {
@@ -271,7 +271,7 @@ impl Text<'_> {
         Ok(if parts.is_empty() { None } else { Some(parts.join(" ")) })
     }
 
-    /// Between quotes, with escapes.
+    /// Parses a quoted string with escapes.
     fn string(&mut self) -> Result<String, Trouble> {
         let begin = self.at;
         self.advance();
@@ -288,7 +288,7 @@ impl Text<'_> {
                     Some('n') => string.push('\n'),
                     Some('r') => string.push('\r'),
                     Some('t') => string.push('\t'),
-                    // Lines are joined.
+                    // An escaped end of line joins the lines.
                     Some('\n') | None => {}
                     Some('\r') => {
                         self.peek().filter(|c| *c == '\n').and_then(|_| self.advance());
@@ -300,7 +300,7 @@ impl Text<'_> {
         }
     }
 
-    /// `: name, name {` or `{` alone.
+    /// Parses `: name, name {`, or `{` alone.
     fn references(&mut self) -> Result<Vec<(String, At)>, Trouble> {
         let mut references = Vec::new();
         if self.peek() == Some(':') {
@@ -310,7 +310,7 @@ impl Text<'_> {
                 let at = self.at;
                 let reference = self.take(|c| c == '.' || is_of_name(c));
                 if reference.is_empty() {
-                    return self.fail("found no name of a section to refer to behind : or ,".to_owned());
+                    return self.fail("found no name of a section after : or ,".to_owned());
                 }
                 references.push((reference, at));
                 self.skip_space();

@@ -77,16 +77,16 @@ fn files_are_included_in_the_section_that_names_them() {
 #[test]
 fn a_file_that_includes_itself_ends() {
     let parsed = read(Path::new("/f"), &Fake(vec![("/f", "include f\n")]));
-    assert!(parsed.troubles[0].text.contains("more than 10 files within each other"));
+    assert!(parsed.troubles[0].text.contains("more than 10 nested includes"));
 }
 
 #[test]
-fn what_is_no_setting_is_told_with_its_line() {
+fn syntax_errors_are_reported_with_their_lines() {
     for (text, line, said) in [
         ("a {\nb\n}\n", 3, "found '}' behind b, expected =, { or :"),
         ("a.b = 1\n", 1, "found '.' behind a, expected =, { or :"),
         ("a {\nx = \"y\n}\n", 2, "found the end of the file, expected a closing \""),
-        ("a : {\n}\n", 1, "found no name of a section to refer to behind : or ,"),
+        ("a : {\n}\n", 1, "found no name of a section after : or ,"),
         ("\n\"a\" = 1\n", 2, "found '\"', expected the name of a key or section"),
         ("a {\n\n", 3, "found the end of the file, expected } of section a of line 1"),
         ("a : b\n", 2, "found the end of the file, expected {"),

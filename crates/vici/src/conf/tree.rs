@@ -1,23 +1,24 @@
-//! What stands in the files, merged as strongSwan does: sections of the same name are one, the last
-//! value of a key counts, and what a section lacks comes from the sections that it refers to.
+//! The sections and keys of the files, merged as strongSwan does: sections of the same name are
+//! one, the last value of a key counts, and a section inherits what it lacks from the sections that
+//! it refers to.
 
 use super::At;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// References behind references that are followed.
+/// Longest chain of references that is followed.
 const MAX_DEPTH: usize = 16;
 
 /// A section.
 #[derive(Debug, Default)]
 pub(super) struct Section {
     pub(super) name: String,
-    /// Where it begins, each time.
+    /// The places where it begins.
     pub(super) places: Vec<At>,
-    /// Full names of sections whose content it has too.
+    /// Full names of the sections that it inherits from.
     pub(super) references: Vec<(String, At)>,
     pub(super) values: Vec<Value>,
     pub(super) sections: Vec<Section>,
-    /// The places of `sections`, by name.
+    /// Indices into `sections`, by name.
     by_name: BTreeMap<String, usize>,
 }
 
@@ -25,16 +26,15 @@ pub(super) struct Section {
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) name: String,
-    /// None with nothing behind the `=`: then the key is not there, not even in a section that is
-    /// referred to.
+    /// None if nothing stands after the `=`: then the key is unset, and not inherited either.
     pub(super) text: Option<String>,
     pub(super) at: At,
-    /// Where the key stood before with another value.
+    /// The place of an earlier, different value of the key.
     pub(super) before: Option<At>,
 }
 
 impl Section {
-    /// The section of that name within, made if it is not there.
+    /// The section of that name inside this one. Adds it if it is not there.
     #[allow(
         clippy::indexing_slicing,
         reason = "`by_name` knows sections that are there, or the one that is made here"
@@ -50,7 +50,7 @@ impl Section {
         section
     }
 
-    /// A key is given.
+    /// Sets a key.
     pub(super) fn set(&mut self, name: String, text: Option<String>, at: At) {
         match self.values.iter_mut().find(|value| value.name == name) {
             Some(value) => {
@@ -67,17 +67,17 @@ impl Section {
     }
 }
 
-/// All that stands in the files.
+/// The content of all files.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) root: Section,
 }
 
-/// What a section has, its own before what it refers to.
+/// A section and those that it inherits from; its own content comes first.
 pub(super) type Views<'a> = Vec<&'a Section>;
 
 impl Tree {
-    /// The section with that path, and those whose content it has too.
+    /// The section at that path, and those that it inherits from.
     pub(super) fn views(&self, path: &[&str]) -> Views<'_> {
         self.views_within(path, MAX_DEPTH)
     }
@@ -109,14 +109,14 @@ impl Tree {
     }
 }
 
-/// The names of the sections within, each once.
+/// The sections inside, each name once.
 pub(super) fn sections<'a>(views: &Views<'a>) -> Vec<&'a Section> {
     let mut seen = BTreeSet::new();
     let all = views.iter().flat_map(|view| &view.sections);
     all.filter(|section| seen.insert(&section.name)).collect()
 }
 
-/// The keys with a value, each once.
+/// The keys that have a value, each once.
 pub(super) fn values<'a>(views: &Views<'a>) -> Vec<(&'a Value, &'a str)> {
     let mut seen = BTreeSet::new();
     let all = views.iter().flat_map(|view| &view.values);

@@ -1,46 +1,46 @@
-//! How a port is: its interface, its link, its filter.
+//! The state of a port: its interface, its link, its filter.
 //!
 //! ```text
 //! status = {
 //!     state = <up, link-down, missing or waiting>
-//!     seconds = <n: for how long>
+//!     seconds = <n: time in this state>
 //!     why = <waiting: why the interface cannot be used>
 //!     ifindex = <number of the interface>  mtu = <octets>  speed = <Mb/s>
-//!     queues = <n: queues that workers receive by>
-//!     routes = <n: routes of the main table that lead out of the port>
+//!     queues = <n: queues that workers receive from>
+//!     routes = <n: routes of the main table through the port>
 //!     filter = <native or generic>
 //! }
 //! ```
 //!
-//! Keys of which nothing is known are left out: those of the interface while it is missing, `speed`
-//! if the driver does not tell, `filter` while the filter is not attached.
+//! Keys whose value is unknown are left out: those of the interface while it is missing, `speed` if
+//! the driver does not report it, `filter` while the filter is not attached.
 
 use crate::Error;
 use crate::answer::{add_optional, number, optional, text};
 use crate::message::Message;
 use serde::Serialize;
 
-/// How a port is.
+/// The state of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortStatus {
     /// `up`; `link-down`: its interface has no carrier, or is down; `missing`: there is no
-    /// interface of its name; `waiting`: there is one that cannot be used.
+    /// interface of its name; `waiting`: there is one, but it cannot be used.
     pub state: String,
-    /// For so many seconds.
+    /// Seconds in this state.
     pub seconds: u64,
     /// Why its interface cannot be used.
     pub why: Option<String>,
     /// Number of its interface in the kernel.
     pub ifindex: Option<u64>,
-    /// Largest IP packet that its interface takes.
+    /// Largest IP packet of its interface, in octets.
     pub mtu: Option<u64>,
-    /// Mb/s of its link.
+    /// Speed of its link, in Mb/s.
     pub speed: Option<u64>,
-    /// Queues that workers receive by.
+    /// Queues that workers receive from.
     pub queues: u64,
-    /// Routes of the main table that lead out of it.
+    /// Routes of the main table through the port.
     pub routes: u64,
-    /// How the filter is attached: `native` or `generic`. `None`: it is not.
+    /// How the filter is attached: `native` or `generic`. `None` if it is not attached.
     pub filter: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::view::ListedCert;
 use testudo_ike::cert::Certificate;
 
-/// The event for a certificate or a list of revoked ones; `swanctl` takes its DER apart by itself.
+/// The event for a certificate or CRL; `swanctl` decodes its DER itself.
 pub fn list_cert(listed: &ListedCert) -> Message {
     match listed {
         ListedCert::Certificate { certificate, has_private_key } => {

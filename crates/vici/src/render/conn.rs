@@ -7,7 +7,7 @@ use testudo_ike::config::{
     AuthMethod, Child, ChildMode, Connection, Hosts, Identity, LocalAuth, RemoteAuth, StartAction, Unique,
 };
 
-/// The events for one connection: one, unless its children do not fit.
+/// The events for one connection: one, or several if its children do not fit.
 pub fn list_conn(connection: &Connection) -> Vec<Message> {
     let children = connection.children.iter().map(|child| (child.name.clone(), list_child(child)));
     split_events(children, |children| {
@@ -79,7 +79,7 @@ fn auth(
         message.add_list(list, [] as [&str; 0]);
     }
     let subject = |certificate: &Certificate| text::distinguished_name(certificate.subject());
-    // charon has no list for public keys: they stand among the certificates.
+    // charon has no list of public keys: they are in the list of certificates.
     let keys = pubkeys.iter().map(|key| format!("public key {key}"));
     message.add_list("certs", certs.iter().map(subject).chain(keys));
     message.add_list("cacerts", cacerts.iter().map(subject));
@@ -145,7 +145,7 @@ pub fn list_policy(connection: &str, child: &Child) -> Message {
     Message::new().with_section(&policy_name(connection, &child.name), body)
 }
 
-/// `<connection>/<child>`, cut to what a section's name can hold.
+/// `<connection>/<child>`, cut to the longest name of a section.
 fn policy_name(connection: &str, child: &str) -> String {
     let mut name = format!("{connection}/{child}");
     name.truncate(name.floor_char_boundary(u8::MAX.into()));

@@ -16,8 +16,8 @@ pub fn version(version: &Version) -> Message {
         .with("machine", version.machine.as_str())
 }
 
-/// The answer to `stats`. charon's priorities of jobs have no like here: all workers count as
-/// critical, all queues are empty, because packets never wait in one.
+/// The answer to `stats`. charon's job priorities have no counterpart in this gateway: all workers
+/// count as critical, and all queues are empty, because packets never wait in one.
 pub fn stats(stats: &Stats) -> Message {
     let priorities = |critical: u32| {
         Message::new()
@@ -43,7 +43,7 @@ pub fn stats(stats: &Stats) -> Message {
         .with_list("plugins", stats.plugins.iter().map(String::as_str))
 }
 
-/// The answer to `get-algorithms`: what proposals may name.
+/// The answer to `get-algorithms`: the algorithms that proposals may name.
 pub fn algorithms(policy: Policy) -> Message {
     let section = |names: &[&str], weak: &[&str]| {
         let mut section = Message::new();
@@ -63,7 +63,7 @@ pub fn algorithms(policy: Policy) -> Message {
     ];
     let prf = ["PRF_HMAC_SHA2_256", "PRF_HMAC_SHA2_384", "PRF_HMAC_SHA2_512", "PRF_AES128_XCBC"];
     let hasher = ["HASH_SHA1", "HASH_SHA2_256", "HASH_SHA2_384", "HASH_SHA2_512"];
-    // The section is `dh` in 5.9.8, whatever the method.
+    // 5.9.8 has the section `dh` for all methods.
     let ke = [
         "CURVE_25519",
         "ECP_256",
@@ -113,7 +113,7 @@ pub fn log_line(line: &LogLine<'_>) -> Message {
     message.with("msg", text)
 }
 
-/// A span of time as strongSwan's `%V`: one unit, two of it at least.
+/// A duration like strongSwan's `%V`: in one unit, the largest that gives at least two.
 fn elapsed(span: Duration) -> String {
     let seconds = span.as_secs();
     let (value, unit) = match seconds {
@@ -125,7 +125,7 @@ fn elapsed(span: Duration) -> String {
     format!("{value} {unit}{}", if value == 1 { "" } else { "s" })
 }
 
-/// A moment as strongSwan's `%T` in UTC: `Nov 21 20:35:00 UTC 2026`.
+/// A time like strongSwan's `%T` in UTC: `Nov 21 20:35:00 UTC 2026`.
 fn calendar(moment: SystemTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -136,10 +136,10 @@ fn calendar(moment: SystemTime) -> String {
     format!("{month} {day:02} {hour:02}:{minute:02}:{second:02} UTC {year:04}")
 }
 
-/// Year, month from 0, day from 1 of a day since 1970-01-01 in the Gregorian calendar.
+/// Converts days since 1970-01-01 to year, month from 0 and day from 1 of the Gregorian calendar.
 fn civil(mut day: u64) -> (u64, usize, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // 400 years always have 146097 days: skipping them bounds the loops below.
+    // Skips periods of 400 years, which always have 146097 days, to bound the loops below.
     let mut year = 1970 + day / 146_097 * 400;
     day %= 146_097;
     while day >= if leap(year) { 366 } else { 365 } {

@@ -1,4 +1,4 @@
-//! Answers and events with charon's field names and shapes, so that `swanctl` prints them as it
+//! Answers and events with charon's field names and structure, so that `swanctl` prints them as it
 //! prints charon's.
 
 mod cert;
@@ -21,12 +21,12 @@ pub use text::{identity, selector};
 use crate::codec::{MAX_PACKET, encoded_len};
 use crate::message::Message;
 
-/// Room that the children of one event may take: the rest is for the head of the event and the
+/// Octets that the children of one event may take: the rest is for the head of the event and the
 /// packet.
 const MAX_CHILDREN_OCTETS: usize = MAX_PACKET / 2;
 
-/// Wraps sections of children into as many events as the length of a packet demands, each with the
-/// same head; one at least.
+/// Splits sections of children into as many events as the length of a packet requires, at least
+/// one, each with the same head.
 pub(crate) fn split_events(
     children: impl IntoIterator<Item = (String, Message)>,
     wrap: impl Fn(Message) -> Message,

@@ -5,15 +5,15 @@ use crate::codec::{MAX_PACKET, encoded_len};
 use crate::message::Message;
 use testudo_ike::endpoint::{LeaseStatus, PoolStatus};
 
-/// Room that pools may take in the answer, which is one packet.
+/// Octets that pools may take in the answer, which is one packet.
 const MAX_POOLS_OCTETS: usize = MAX_PACKET - 1024;
 
-/// The pools, with their leases where these are given; as many leases as a packet holds beside all
-/// pools.
+/// The pools, with their leases where given. All pools come first; leases are cut to what the
+/// packet holds.
 pub fn pools(pools: impl IntoIterator<Item = (PoolStatus, Option<Vec<LeaseStatus>>)>) -> Message {
     let pools: Vec<_> =
         pools.into_iter().map(|(pool, leases)| (pool_section(&pool), pool.name, leases)).collect();
-    // Beside its content a section has its type, the length of its name, and an end; "leases" is
+    // Besides its content, a section has a type, the length of its name, and an end; "leases" is
     // one of them.
     let mut len: usize = pools.iter().map(|(section, name, _)| encoded_len(section) + name.len() + 12).sum();
     let mut message = Message::new();

@@ -1,4 +1,4 @@
-//! `ike-rekey` and `child-rekey`: the old SA and the one that has taken its place.
+//! `ike-rekey` and `child-rekey`: the old SA and its successor.
 
 use super::sa::{child_name, child_sa, ike_sa, named};
 use crate::message::Message;
@@ -6,12 +6,12 @@ use crate::view::ChildUsage;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{ChildSaId, Time};
 
-/// The event for an IKE SA that has taken the place of another.
+/// The event for an IKE SA that has replaced another.
 pub fn ike_rekey(old: &IkeSaStatus, new: &IkeSaStatus, now: Time) -> Message {
     named(old, Message::new().with_section("old", ike_sa(old, now)).with_section("new", ike_sa(new, now)))
 }
 
-/// The event for a Child SA of `sa` that has taken the place of another.
+/// The event for a Child SA of `sa` that has replaced another.
 pub fn child_rekey(
     sa: &IkeSaStatus,
     old: &ChildSaStatus,

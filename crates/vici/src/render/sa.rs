@@ -11,8 +11,8 @@ use testudo_ipsec::sa::Mode;
 /// charon's name for an IKE SA whose connection is not known yet.
 const UNNAMED: &str = "(unnamed)";
 
-/// The events for one IKE SA: one, unless its Child SAs do not fit. `node`: which one of a cluster
-/// has it.
+/// The events for one IKE SA: one, or several if its Child SAs do not fit. `node` is the node of a
+/// cluster that has it.
 pub fn list_sa(
     sa: &IkeSaStatus,
     node: Option<u32>,
@@ -165,7 +165,7 @@ fn add_algorithm(message: &mut Message, kind: &str, algorithm: Option<AlgorithmN
     }
 }
 
-/// The additional ones under strongSwan 6's keys.
+/// Adds the additional key exchanges with strongSwan 6's keys.
 fn add_key_exchanges(message: &mut Message, first: Option<AlgorithmName>, more: &[Option<AlgorithmName>]) {
     if let Some(method) = first {
         message.add("dh-group", method.name);
@@ -185,7 +185,7 @@ fn add_usage(message: &mut Message, direction: &str, usage: Usage) {
     }
 }
 
-/// Negative where it lies behind, as charon has it.
+/// Seconds until `then`; negative if it is in the past, as in charon.
 fn seconds_until(then: Time, now: Time) -> i64 {
     let whole = |span: std::time::Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
     whole(then.since(now)) - whole(now.since(then))

@@ -7,10 +7,10 @@ use testudo_ike::cert::DistinguishedName;
 use testudo_ike::config::{Identity, TsSpec};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
-/// Longest identity shown: peers choose theirs, and a key ID of 64 KiB is nobody's name.
+/// Longest identity shown: a peer chooses its own, and it may be a key ID of 64 KiB.
 const MAX_IDENTITY: usize = 512;
 
-/// An identity as strongSwan's `%Y`: each octet that is not printable ASCII is a `?`.
+/// An identity like strongSwan's `%Y`: each octet that is not printable ASCII is a `?`.
 pub fn identity(identity: &Identity) -> String {
     let mut text = ascii(&exact_identity(identity));
     if text.len() > MAX_IDENTITY {
@@ -20,7 +20,7 @@ pub fn identity(identity: &Identity) -> String {
     text
 }
 
-/// The same, which two identities never have in common: for names that nobody sees as a rule.
+/// An identity as text that no other identity has, for generated names that are rarely shown.
 pub(crate) fn exact_identity(identity: &Identity) -> String {
     match identity {
         Identity::Addr(address) => address.to_string(),
@@ -34,18 +34,18 @@ pub(crate) fn exact_identity(identity: &Identity) -> String {
     }
 }
 
-/// A name of a certificate.
+/// The distinguished name of a certificate.
 pub(super) fn distinguished_name(name: &DistinguishedName) -> String {
     ascii(&name.to_string())
 }
 
-/// What swanctl shows of a value: of one that is not printable ASCII it shows `(null)`, so charon
-/// sends none.
+/// A value that swanctl can print: swanctl prints `(null)` for a value that is not printable ASCII,
+/// so charon sends none.
 pub(super) fn ascii(text: &str) -> String {
     text.bytes().map(|octet| if is_printable(octet) { char::from(octet) } else { '?' }).collect()
 }
 
-/// Text of our own in printable ASCII, its signs in words.
+/// A text of this gateway in printable ASCII, its special characters replaced by words.
 pub(crate) fn sentence(text: &str) -> String {
     let text = text.replace('§', "section ").replace('…', "...");
     let visible = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
@@ -56,7 +56,7 @@ fn is_printable(octet: u8) -> bool {
     octet == b' ' || octet.is_ascii_graphic()
 }
 
-/// A selector as strongSwan's `%R`, with ports in numbers.
+/// A selector like strongSwan's `%R`, with numeric ports.
 pub fn selector(ts: &TrafficSelector) -> String {
     range(&ts.addrs) + &limit(ts.protocol, ts.port_start, ts.port_end)
 }
@@ -71,7 +71,7 @@ pub(crate) fn spec(spec: &TsSpec) -> String {
     }
 }
 
-/// Addresses as subnet, or else with `..` between the ends.
+/// Addresses as a subnet, or else as a range with `..`.
 pub(super) fn range(range: &AddrRange) -> String {
     match prefix_len(range) {
         Some(length) => format!("{}/{length}", range.start()),
@@ -79,7 +79,7 @@ pub(super) fn range(range: &AddrRange) -> String {
     }
 }
 
-/// Addresses as in `local_addrs`: a single one without its length.
+/// Addresses as in `local_addrs`: a single address has no prefix length.
 pub(super) fn endpoint(range: &AddrRange) -> String {
     match prefix_len(range) {
         _ if range.start() == range.end() => range.start().to_string(),
@@ -122,7 +122,7 @@ fn limit(protocol: u8, start: u16, end: u16) -> String {
     out
 }
 
-/// A port, or for ICMP its type, with the code where it is not 0.
+/// A port, or for ICMP the type, and the code if it is not 0.
 fn port(protocol: u8, port: u16) -> String {
     let [kind, code] = port.to_be_bytes();
     match (protocol, code) {
@@ -138,7 +138,7 @@ mod tests {
 
     /// As charon 5.9.8 has it: `chunk_printable`, octet by octet.
     #[test]
-    fn what_is_not_ascii_is_shown_as_charon_does() {
+    fn non_ascii_identities_are_shown_as_charon_shows_them() {
         let dn = Identity::Dn("C=CH, O=Kölner Dom, CN=Zürich".parse().unwrap());
         assert_eq!(identity(&dn), "C=CH, O=K??lner Dom, CN=Z??rich");
         assert_eq!(identity(&Identity::Email("jürg@example.org".into())), "j??rg@example.org");

@@ -11,8 +11,8 @@ const MAX_NAME_OCTETS: usize = 253;
 const MAX_LABEL_OCTETS: usize = 63;
 const ALL: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// `local_addrs`, `remote_addrs`: the ranges, and the names among them. An empty result means any
-/// address: so does `%any` alone.
+/// The addresses of `local_addrs` or `remote_addrs`: ranges and names. An empty result means any
+/// address, and so does `%any` alone.
 pub(super) fn endpoints(items: Option<Vec<Endpoint>>) -> (Vec<AddrRange>, Vec<HostName>) {
     let items = items.unwrap_or_default();
     let (mut ranges, mut names) = (Vec::new(), Vec::new());
@@ -49,7 +49,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Why> {
     range(subnet).map(Endpoint::Range).or_else(named).ok_or_else(|| expected(EXPECTED))
 }
 
-/// True for what may be resolved. What has digits and dots alone is a misspelt address.
+/// True for a DNS name that may be resolved. A text of digits and dots alone is a misspelt address.
 fn is_name(text: &str) -> bool {
     let label = |label: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -60,8 +60,8 @@ fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME_OCTETS && named && last.split('.').all(label)
 }
 
-/// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same of IPv6. Host bits of a subnet
-/// are cleared, as strongSwan does.
+/// `192.0.2.1`, `192.0.2.0/24`, `192.0.2.1-192.0.2.9`, or the same for IPv6. Host bits of a subnet
+/// are cleared, as in strongSwan.
 pub(super) fn range(text: &str) -> Option<AddrRange> {
     if let Some((first, last)) = text.split_once('-') {
         return AddrRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -76,13 +76,14 @@ pub(super) fn range(text: &str) -> Option<AddrRange> {
     subnet(address.parse().ok()?, length.parse().ok()?)
 }
 
-/// A subnet or an address that a command is about. Bits behind the length are refused: who writes
-/// some may mean another subnet.
+/// A subnet or an address as the argument of a command. Host bits are refused, because the operator
+/// may mean another subnet.
 pub(crate) fn prefix(text: &str) -> Result<AddrRange, Why> {
     let address = text.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
     let found = range(text).filter(|range| Some(range.start()) == address);
-    found
-        .ok_or_else(|| expected("an address or a subnet such as 10.2.0.0/16, with no bits behind its length"))
+    found.ok_or_else(|| {
+        expected("an address or a subnet such as 10.2.0.0/16, with no bits set after the prefix length")
+    })
 }
 
 fn subnet(address: IpAddr, length: u32) -> Option<AddrRange> {

@@ -1,4 +1,4 @@
-//! The words of proposals: what each names, and why some are refused.
+//! The words of proposals: the algorithm of each, and why some are refused.
 
 use super::refusal::{Why, because};
 use testudo_ike::config::{ADDITIONAL_KE, EspEncryption, IkeEncryption, Integrity, KeyExchange, Prf};
@@ -9,20 +9,21 @@ use testudo_ipsec::sa::{AesKey, CcmAlgorithm, Cipher, IcvLen, Mac};
 pub(super) enum Token {
     Encryption(IkeEncryption),
     Prf(Prf),
-    /// As in `sha256`: beside an AEAD it names the PRF of IKE, if nothing else does (strongSwan).
+    /// `sha256` and the like: beside an AEAD it names the PRF of IKE, unless another word does
+    /// (strongSwan).
     Integrity(Integrity),
     Ke(KeyExchange),
-    /// As in `ke1_mlkem768`: which of the additional key exchanges, from 0, and a method; none for
-    /// one that may be left out.
+    /// `ke1_mlkem768` and the like: the index of the additional key exchange, from 0, and its
+    /// method; none for an optional one.
     AdditionalKe(usize, Option<KeyExchange>),
     Esn(bool),
-    /// What ESP alone has.
+    /// An encryption algorithm of ESP only.
     EspEncryption(EspEncryption),
-    /// What ESP alone has.
+    /// An integrity algorithm of ESP only.
     EspIntegrity(Mac),
 }
 
-/// What a proposal is for.
+/// The protocol of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Ike,
@@ -30,13 +31,13 @@ pub(super) enum Protocol {
     Ah,
 }
 
-/// Which algorithms a configuration may name.
+/// The algorithms that a configuration may name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Those that RFC 8221 and RFC 8247 ask for, recommend or allow.
+    /// Those that RFC 8221 and RFC 8247 require, recommend or allow.
     #[default]
     Modern,
-    /// Weak ones too, as far as they are there: `legacy = true`.
+    /// Also the weak ones that are implemented: `legacy = true`.
     Legacy,
 }
 
@@ -45,7 +46,7 @@ use IkeEncryption::{
     Aes256Gcm16, ChaCha20Poly1305,
 };
 
-/// strongSwan's names, first the one that a proposal is shown with.
+/// strongSwan's names; the first is shown.
 const TOKENS: &[(&[&str], Token)] = &[
     (&["aes128gcm16", "aes128gcm128", "aes128gcm"], Token::Encryption(Aes128Gcm16)),
     (&["aes192gcm16", "aes192gcm128", "aes192gcm"], Token::Encryption(Aes192Gcm16)),
@@ -82,10 +83,10 @@ const fn ccm(key: AesKey, icv: IcvLen) -> Token {
     Token::EspEncryption(EspEncryption::Ccm(CcmAlgorithm { key, icv }))
 }
 
-/// What ESP and AH alone take; what is weak stands among [`WEAK`] too, for IKE. RFC 8221 §6 lets
-/// HMAC-SHA1 be, which is safe so far: what is known against SHA-1 are collisions. It asks for
-/// AES-CCM with 8 octets of ICV, which small devices have (§5). NULL and GMAC protect integrity
-/// only, as whoever writes it wants (RFC 8221 §5).
+/// Algorithms of ESP and AH only; the weak ones are in [`WEAK`] too, for IKE. RFC 8221 §6 allows
+/// HMAC-SHA1, which is still safe: only collisions of SHA-1 are known. It requires AES-CCM with an
+/// ICV of 8 octets for small devices (§5). NULL and GMAC protect integrity only, as their user
+/// intends (RFC 8221 §5).
 const ESP: &[(&[&str], Token)] = &[
     (&["null"], Token::EspEncryption(EspEncryption::Separate(Cipher::Null))),
     (&["aes128gmac"], Token::EspEncryption(EspEncryption::Aes128Gmac)),
@@ -102,14 +103,14 @@ const ESP: &[(&[&str], Token)] = &[
     (&["aescmac"], Token::EspIntegrity(Mac::AesCmac96)),
 ];
 
-/// What ESP and AH alone take with [`Policy::Legacy`]; all stand among [`WEAK`]. DES is refused
-/// always: its keys were found by trying in 1998.
+/// Algorithms of ESP and AH that need [`Policy::Legacy`]; all are in [`WEAK`] too. DES is always
+/// refused: its keys were found by brute force in 1998.
 const LEGACY_ESP: &[(&[&str], Token)] = &[
     (&["3des"], Token::EspEncryption(EspEncryption::Separate(Cipher::TripleDesCbc))),
     (&["md5"], Token::EspIntegrity(Mac::HmacMd5_96)),
 ];
 
-/// What is taken with [`Policy::Legacy`] only; all stand among [`WEAK`].
+/// Algorithms that need [`Policy::Legacy`]; all are in [`WEAK`] too.
 const LEGACY: &[(&[&str], Token)] = &[
     (&["sha1", "sha"], Token::Integrity(Integrity::HmacSha1)),
     (&["prfsha1"], Token::Prf(Prf::HmacSha1)),
@@ -130,17 +131,16 @@ const SUPPORTED_AH: &str =
     "sha1, sha256, sha384, sha512, aesxcbc and aescmac, key exchanges as in IKE, esn and noesn";
 
 const SMALL_BLOCK: &str = "blocks of 64 bits collide after a few gigabytes (RFC 8247 §2.1)";
-const SHORT_KEY: &str = "its key can be found by trying (RFC 8247 §2.1)";
-const BROKEN_HASH: &str = "its hash is broken or going to be (RFC 8247 §2.2, §2.3)";
+const SHORT_KEY: &str = "its key can be found by brute force (RFC 8247 §2.1)";
+const BROKEN_HASH: &str = "its hash is broken or nearly broken (RFC 8247 §2.2, §2.3)";
 const SMALL_GROUP: &str = "its group is too small (RFC 8247 §2.4)";
-const ODD_GROUP: &str =
-    "nobody knows how its group was made, and small subgroups give keys away (RFC 8247 §2.4)";
+const ODD_GROUP: &str = "the origin of its group is unknown, and small subgroups leak keys (RFC 8247 §2.4)";
 const SHORT_ICV: &str =
-    "its integrity check value is too short for IKE and ESP at large (RFC 8221 §5, RFC 8247 §2.1)";
-const SHORT_ICV_FOR_IKE: &str = "its integrity check value is short: IKE has it with small devices only (RFC 8247 §2.1), and here not; ESP takes it";
+    "its integrity check value is too short for general use in IKE and ESP (RFC 8221 §5, RFC 8247 §2.1)";
+const SHORT_ICV_FOR_IKE: &str = "its integrity check value is short: RFC 8247 §2.1 allows it in IKE for small devices only; ESP accepts it";
 const NO_PROTECTION: &str = "it protects nothing (RFC 8221 §5)";
 
-/// strongSwan's names for what is too weak to be used.
+/// strongSwan's names for algorithms that are too weak, with the reason.
 const WEAK: &[(&[&str], &str)] = &[
     (&["3des", "blowfish", "blowfish128", "blowfish192", "blowfish256", "cast128"], SMALL_BLOCK),
     (&["des"], SHORT_KEY),
@@ -153,10 +153,10 @@ const WEAK: &[(&[&str], &str)] = &[
     (&["aes128ccm64", "aes192ccm64", "aes256ccm64"], SHORT_ICV_FOR_IKE),
     (&["aes128ccm12", "aes192ccm12", "aes256ccm12"], SHORT_ICV_FOR_IKE),
     (&["aes128ccm96", "aes192ccm96", "aes256ccm96"], SHORT_ICV_FOR_IKE),
-    (&["sha256_96", "sha2_256_96"], "it cuts the integrity check value to a length of no RFC"),
+    (&["sha256_96", "sha2_256_96"], "it truncates the integrity check value to a length that no RFC defines"),
 ];
 
-/// What ESP calls an algorithm that IKE has too.
+/// The ESP counterpart of an algorithm of IKE.
 fn of_esp(token: Token) -> Token {
     let separate = |cipher| Token::EspEncryption(EspEncryption::Separate(cipher));
     match token {
@@ -180,14 +180,14 @@ fn of_esp(token: Token) -> Token {
     }
 }
 
-/// The place, from 0, and the method of a word such as `ke1_mlkem768`.
+/// The index, from 0, and the method of a word such as `ke1_mlkem768`.
 fn additional_ke(word: &str) -> Option<(usize, &str)> {
     let (name, method) = word.split_once('_')?;
     let place = (0..ADDITIONAL_KE).find(|place| name.eq_ignore_ascii_case(&format!("ke{}", place + 1)))?;
     Some((place, method))
 }
 
-/// What a word of a proposal names, or why it cannot be used.
+/// The algorithm of a word of a proposal, or why it cannot be used.
 pub(super) fn token(word: &str, protocol: Protocol, policy: Policy) -> Result<Token, Why> {
     let named = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
     let esp = ESP.iter().filter(|_| protocol != Protocol::Ike);

@@ -7,15 +7,15 @@ use super::{credential, identity, value};
 use testudo_ike::cert::{Hash, Hashes, Schemes, SignatureScheme};
 use testudo_ike::config::{AuthMethod, Eku, LocalAuth, MAX_ROUNDS, RemoteAuth, Revocation};
 
-/// Takes all `local<suffix>`: the first round, and those behind it. `peers`: whether the connection
-/// ever has any.
+/// Decodes all `local<suffix>`: the first round and the later ones. `peers`: whether the connection
+/// has peers at all.
 pub(super) fn locals(conn: &mut Fields<'_>, peers: bool) -> Result<(LocalAuth, Vec<LocalAuth>), Refusal> {
     let mut rounds = rounds(conn, "local", peers)?.into_iter();
     let Some(first) = rounds.next() else { return Ok((LocalAuth::psk(None), Vec::new())) };
     Ok((local(first)?, rounds.map(local).collect::<Result<_, _>>()?))
 }
 
-/// Takes all `remote<suffix>`, likewise.
+/// Decodes all `remote<suffix>` in the same way.
 pub(super) fn remotes(conn: &mut Fields<'_>, peers: bool) -> Result<(RemoteAuth, Vec<RemoteAuth>), Refusal> {
     let mut rounds = rounds(conn, "remote", peers)?.into_iter();
     let Some(first) = rounds.next() else { return Ok((RemoteAuth::psk(None), Vec::new())) };
@@ -23,21 +23,21 @@ pub(super) fn remotes(conn: &mut Fields<'_>, peers: bool) -> Result<(RemoteAuth,
 }
 
 fn local(mut section: Fields<'_>) -> Result<LocalAuth, Refusal> {
-    // Of the peer's certificates, and without effect here in strongSwan too.
+    // Concerns the peer's certificates. In `local` it has no effect, as in strongSwan.
     section.parsed("revocation", revocation)?;
     if !section.blobs("cacerts", credential::certificate)?.is_empty() {
         let (path, found) = (section.path("cacerts"), "a certificate".to_owned());
-        let what = "a CA for our own certificate: it belongs into remote, or into x509ca/";
+        let what = "a CA for our own certificate: it belongs in remote, or in x509ca/";
         return Err(Refusal::Unsupported { path, found, what, expected: "" });
     }
     if section.parsed("eku", eku)?.is_some() {
         let (path, found) = (section.path("eku"), "a purpose".to_owned());
-        let what = "a purpose of our own certificate: it belongs into remote";
+        let what = "a purpose of our own certificate: it belongs in remote";
         return Err(Refusal::Unsupported { path, found, what, expected: "" });
     }
     if let Some(found) = section.text("ca_id")?.filter(|text| !text.is_empty()) {
         let found = super::refusal::quote(found.as_bytes());
-        let what = "a CA for our own certificate: it belongs into remote";
+        let what = "a CA for our own certificate: it belongs in remote";
         return Err(Refusal::Unsupported { path: section.path("ca_id"), found, what, expected: "" });
     }
     let local = LocalAuth {
@@ -66,8 +66,7 @@ fn remote(mut section: Fields<'_>) -> Result<RemoteAuth, Refusal> {
     Ok(remote)
 }
 
-/// A public key leads to no CA: charon, which demands one where it is named, would never take the
-/// key.
+/// Refuses CAs beside a public key, which leads to no CA: charon would never accept the key.
 fn needs_no_ca(section: &Fields<'_>, remote: &RemoteAuth) -> Result<(), Refusal> {
     let key = match remote {
         _ if remote.pubkeys.is_empty() => return Ok(()),
@@ -79,8 +78,8 @@ fn needs_no_ca(section: &Fields<'_>, remote: &RemoteAuth) -> Result<(), Refusal>
     Err(Refusal::Unsupported { path: section.path(key), found: "a CA".to_owned(), what, expected: "" })
 }
 
-/// The sections whose names begin with `side`, in the order of `round`, and of the file where that
-/// is the same, as with charon; none only where there are no peers.
+/// The sections whose names begin with `side`, sorted by `round`, then in file order, as in charon.
+/// Empty only if the connection has no peers.
 fn rounds<'a>(conn: &mut Fields<'a>, side: &'static str, peers: bool) -> Result<Vec<Fields<'a>>, Refusal> {
     let sections = conn.sections(side)?;
     if let Some((name, _)) = sections.get(MAX_ROUNDS) {
@@ -120,9 +119,9 @@ fn eku(text: &str) -> Result<Eku, Why> {
     }
 }
 
-/// `psk`, or `pubkey` and what narrows it: `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, and hash
-/// algorithms behind hyphens. Hash algorithms bind the certificates, too, unless `ike:` stands in
-/// front.
+/// `psk`, or `pubkey` and narrower methods: `rsa`, `rsa/pss`, `ecdsa`, `ed25519`, with hash
+/// algorithms after hyphens. The hash algorithms apply to the certificates too, unless the text
+/// begins with `ike:`.
 fn method(text: &str) -> Result<AuthMethod, Why> {
     let text = text.to_ascii_lowercase();
     if text == "psk" {
@@ -154,7 +153,7 @@ fn method(text: &str) -> Result<AuthMethod, Why> {
     }
     let schemes: Schemes = of_kind.iter().filter(|scheme| hashes.contains(scheme.hash())).collect();
     if schemes.is_empty() {
-        return Err(because("but no signature has this key and this hash".to_owned()));
+        return Err(because("but there is no signature with this key and this hash".to_owned()));
     }
     Ok(AuthMethod::Pubkey { schemes, chain: if ike_only { Hashes::ALL } else { hashes } })
 }
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_its_name() {
+    fn unsupported_methods_are_refused_by_name() {
         for (text, part) in [
             ("eap", "EAP and XAuth are not"),
             ("eap-mschapv2", "EAP and XAuth are not"),
@@ -227,7 +226,7 @@ mod tests {
             ("", "this method"),
             ("rsa-2048", "2048 is not"),
             ("rsa-sha1", "sha1 is not"),
-            ("ed25519-sha256", "no signature has this key"),
+            ("ed25519-sha256", "no signature with this key"),
         ] {
             let Why(why) = method(text).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");

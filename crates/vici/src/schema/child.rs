@@ -11,10 +11,10 @@ use std::num::NonZeroU32;
 use testudo_ike::config::{Child, ChildMode, EspEncryption, EspProposal, StartAction, TsSpec};
 use testudo_ipsec::sa::{Cipher, HeaderCopy};
 
-/// Anti-replay window where none is given. strongSwan's 32 packets are too few for many queues and
+/// Default anti-replay window, in packets. strongSwan's 32 are too few for many queues and
 /// processors.
 const REPLAY_WINDOW: u32 = 1024;
-/// Largest anti-replay window.
+/// Largest anti-replay window, in packets.
 const MAX_REPLAY_WINDOW: u32 = 8192;
 
 pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<Child, Refusal> {
@@ -43,7 +43,7 @@ pub(super) fn child(name: &str, section: Fields<'_>, policy: Policy) -> Result<C
     Ok(child)
 }
 
-/// True if one of its ciphers has blocks of 64 bits.
+/// True if one of the proposal's ciphers has blocks of 64 bits.
 fn has_small_blocks(proposal: &EspProposal) -> bool {
     proposal.encryption.contains(&EspEncryption::Separate(Cipher::TripleDesCbc))
 }
@@ -61,7 +61,7 @@ fn mode(text: &str) -> Result<ChildMode, Why> {
     }
 }
 
-/// What strongSwan's words for actions mean.
+/// Parses strongSwan's words for actions.
 fn action(text: &str) -> Result<StartAction, Why> {
     match text.to_ascii_lowercase().as_str() {
         "none" | "clear" => Ok(StartAction::None),
@@ -72,8 +72,8 @@ fn action(text: &str) -> Result<StartAction, Why> {
     }
 }
 
-/// A pass or drop policy that is not installed when it is loaded waits for `install`. There is
-/// nothing to start.
+/// The start action. A pass or drop policy can only be installed, or wait for `install`: nothing is
+/// negotiated.
 fn start_action(section: &mut Fields<'_>, mode: ChildMode) -> Result<StartAction, Refusal> {
     let found = section.parsed("start_action", |text| match action(text)? {
         action if action.starts() && !mode.is_negotiated() => {
@@ -94,8 +94,8 @@ pub(super) fn not_installed(path: &str, child: &Message) -> Option<String> {
     Some(format!("{path}.mode: the {shunt} policy waits for swanctl --install, without start_action = trap"))
 }
 
-/// What is lost needs no action where nothing is negotiated; templates for all children may still
-/// name one.
+/// The action after a loss. A child without negotiation needs none, but may name one, because
+/// templates apply to all children.
 fn loss_action(section: &mut Fields<'_>, name: &str, mode: ChildMode) -> Result<StartAction, Refusal> {
     let found = section.parsed(name, action)?.unwrap_or(StartAction::None);
     Ok(if mode.is_negotiated() { found } else { StartAction::None })
@@ -117,12 +117,12 @@ fn proposals(section: &mut Fields<'_>, mode: ChildMode, policy: Policy) -> Resul
     let esp = section.list("esp_proposals", |text| proposal::esp(text, policy))?.unwrap_or_default();
     let named: Vec<EspProposal> = ah.into_iter().chain(esp.into_iter().flatten()).collect();
     let proposals = if named.is_empty() { proposal::default_esp() } else { named };
-    // Without a negotiation there is nothing to propose; templates for all children may still say
-    // so.
+    // A child without negotiation has no proposals, but may name some, because templates apply to
+    // all children.
     Ok(if mode.is_negotiated() { proposals } else { Vec::new() })
 }
 
-/// The data plane's windows are whole words.
+/// The anti-replay window in packets, rounded up, because the data plane's windows are whole words.
 fn replay_window(text: &str) -> Result<u32, Why> {
     let window = value::number32(text).ok().filter(|window| *window <= MAX_REPLAY_WINDOW);
     let why = || expected("a number of packets up to 8192, or 0 for no anti-replay");

@@ -14,11 +14,11 @@ use testudo_ike::config::{
 };
 use testudo_ipsec::selector::AddrRange;
 
-/// The port of IKE, where NAT detection may move on to 4500.
+/// The port of IKE, from which NAT detection may change to 4500.
 const IKE_PORT: u16 = 500;
 /// The port of IKE and ESP with NAT traversal.
 const NAT_PORT: u16 = 4500;
-/// Longest name, so that `<child>-<number>` still fits the length field of a name.
+/// Longest name in octets, so that `<child>-<number>` still fits the length field of a name.
 const MAX_NAME_OCTETS: usize = 200;
 
 /// Decodes the argument of `load-conn`: one section, named like the connection.
@@ -35,7 +35,7 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     let remote_port = conn.parsed("remote_port", value::udp_port)?.unwrap_or(IKE_PORT);
     let children = children(&mut conn, policy)?;
     let peers = children.is_empty() || children.iter().any(|child| child.mode.is_negotiated());
-    // These take whatever else begins with their names.
+    // These take every section whose name begins with theirs.
     let (local, locals) = auth::locals(&mut conn, peers)?;
     let (remote, remotes) = auth::remotes(&mut conn, peers)?;
     let connection = Connection {
@@ -71,8 +71,8 @@ pub fn connection(message: &Message, policy: Policy) -> Result<Connection, Refus
     Ok(connection)
 }
 
-/// What a connection that is accepted asks for without effect, for the log: each line begins with
-/// the path of a key.
+/// Settings of an accepted connection that have no effect, for the log: each line begins with the
+/// path of a key.
 pub fn without_effect(message: &Message) -> Vec<String> {
     let connections = message.sections();
     let children = connections.flat_map(|(connection, content)| {
@@ -86,8 +86,7 @@ pub fn without_effect(message: &Message) -> Vec<String> {
     children.flat_map(of_child).collect()
 }
 
-/// What is to be said of a connection's scripts that are not run, by what `check` finds wrong with
-/// a program.
+/// Warnings about the scripts of a connection that are not run because `check` refuses the program.
 pub fn scripts_not_run(
     connection: &Connection,
     check: impl Fn(&str) -> Result<(), Untrusted>,
@@ -100,7 +99,7 @@ pub fn scripts_not_run(
     refused.collect()
 }
 
-/// The gateway listens on no other port than these two (RFC 7296 §2).
+/// A local port: the gateway listens on these two only (RFC 7296 §2).
 fn local_port(text: &str) -> Result<u16, Why> {
     value::udp_port(text)
         .ok()
@@ -118,7 +117,7 @@ fn unique(text: &str) -> Result<Unique, Why> {
     }
 }
 
-/// What is asked for: an IKE SA has one virtual address of each family.
+/// The virtual addresses to request: an IKE SA has at most one of each family.
 fn virtual_ips(conn: &mut Fields<'_>) -> Result<Vec<IpAddr>, Refusal> {
     let (mut v4, mut v6) = (false, false);
     let one_of_each = |text| {
@@ -130,7 +129,7 @@ fn virtual_ips(conn: &mut Fields<'_>) -> Result<Vec<IpAddr>, Refusal> {
     Ok(conn.list("vips", one_of_each)?.unwrap_or_default())
 }
 
-/// An address to ask for, `0.0.0.0` or `::` for any.
+/// A virtual address to request; `0.0.0.0` or `::` for any.
 fn virtual_ip(text: &str) -> Result<IpAddr, Why> {
     match text {
         "%config" | "%config4" => Ok(Ipv4Addr::UNSPECIFIED.into()),
@@ -139,7 +138,7 @@ fn virtual_ip(text: &str) -> Result<IpAddr, Why> {
     }
 }
 
-/// `swanctl` knows no list of this name, and sends the text as it stands.
+/// A list of ranges. `swanctl` does not know this list, and sends the text as it is.
 fn ranges(text: &str) -> Result<Vec<AddrRange>, Why> {
     let why = || expected("addresses, subnets or ranges such as 10.3.0.0/24, separated by commas");
     text.split(',').map(|item| addr::range(item.trim()).ok_or_else(why)).collect()
@@ -147,7 +146,7 @@ fn ranges(text: &str) -> Result<Vec<AddrRange>, Why> {
 
 fn fragmentation(text: &str) -> Result<Fragmentation, Why> {
     match text.to_ascii_lowercase().as_str() {
-        // With IKEv2 they mean the same, in strongSwan too.
+        // With IKEv2 both mean the same, in strongSwan too.
         "yes" | "force" => Ok(Fragmentation::Yes),
         "accept" => Ok(Fragmentation::Accept),
         "no" => Ok(Fragmentation::No),
@@ -192,12 +191,12 @@ fn children(conn: &mut Fields<'_>, policy: Policy) -> Result<Vec<Child>, Refusal
     sections.into_iter().map(decode).collect()
 }
 
-/// The list, or the default where it is left out or empty.
+/// The list, or the default if it is missing or empty.
 pub(super) fn or_default<T>(list: Option<Vec<T>>, default: impl FnOnce() -> T) -> Vec<T> {
     list.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![default()])
 }
 
-/// A name goes into logs, lists and errors.
+/// Checks a name, which appears in logs, lists and errors.
 pub(super) fn check_name(name: &str, section: &str) -> Result<(), Refusal> {
     if (1..=MAX_NAME_OCTETS).contains(&name.len()) && !name.contains(char::is_control) {
         return Ok(());

@@ -1,4 +1,5 @@
-//! `load-cert`, `load-key`, `load-authority`: certificates and private keys, as they lie in files.
+//! `load-cert`, `load-key`, `load-authority`: certificates and private keys, in the encodings of
+//! their files.
 
 use super::connection::check_name;
 use super::fields::Fields;
@@ -6,10 +7,10 @@ use super::refusal::{Refusal, Why, because, expected};
 use crate::message::{Element, Message};
 use testudo_ike::cert::{CertError, Certificate, Crl, DistinguishedName, PrivateKey, RawKey};
 
-/// What `load-cert` brings.
+/// The item of a `load-cert`.
 #[derive(Clone, Debug)]
 pub enum Loaded {
-    /// A certificate; true: it must be a CA's.
+    /// A certificate; true: it must be that of a CA.
     Certificate(Certificate, bool),
     /// A list of revoked certificates.
     Crl(Crl),
@@ -27,7 +28,7 @@ pub(super) fn public_key(data: &[u8]) -> Result<RawKey, Why> {
     RawKey::parse(data).map_err(|error| because(format!("but this {error}")))
 }
 
-/// Decodes a certificate that must be a CA's.
+/// Decodes a certificate that must be that of a CA.
 pub(super) fn ca(data: &[u8]) -> Result<Certificate, Why> {
     let certificate = certificate(data)?;
     if certificate.is_ca() {
@@ -74,7 +75,7 @@ pub fn load_cert(message: &Message) -> Result<Loaded, Refusal> {
 pub fn load_key(message: &Message) -> Result<PrivateKey, Refusal> {
     let mut section = Fields::new("load-key", message)?;
     section.parsed("type", |kind| match kind.to_ascii_lowercase().as_str() {
-        // What it is, the key itself says.
+        // The key itself tells its type.
         "any" | "rsa" | "ecdsa" | "ed25519" | "pkcs8" | "private" => Ok(()),
         _ => Err(because(
             "but keys of this type are not supported; expected any, rsa, ecdsa or ed25519".into(),
@@ -135,12 +136,12 @@ fn unsupported(section: &Fields<'_>, key: &str, found: &str, what: &'static str)
     Refusal::Unsupported { path: section.path(key), found, what, expected: "" }
 }
 
-/// A name as `swanctl --list-certs --subject` takes it.
+/// Parses a distinguished name in the form of `swanctl --list-certs --subject`.
 pub(crate) fn distinguished_name(text: &str) -> Result<DistinguishedName, Why> {
     text.parse().map_err(|error: CertError| because(format!("but this {error}")))
 }
 
-/// A key's number in hexadecimal digits.
+/// Parses a key identifier in hexadecimal digits.
 pub(crate) fn key_id(text: &str) -> Result<Vec<u8>, Why> {
     let digit = |octet: u8| char::from(octet).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();

@@ -1,17 +1,17 @@
-//! Takes a section apart key by key, so that nothing can be passed over.
+//! Takes a section apart key by key, so that no key is ignored.
 
 use super::keys::Key;
 use super::refusal::{Refusal, Why, quote};
 use crate::message::{Blob, Element, Message};
 
-/// What is left of a section.
+/// The keys of a section that are not taken yet.
 pub(crate) struct Fields<'a> {
     path: String,
     rest: Vec<&'a Element>,
 }
 
 impl<'a> Fields<'a> {
-    /// Begins with all elements of `message`, whose names must differ.
+    /// All elements of `message`, whose names must differ.
     pub(crate) fn new(path: &str, message: &'a Message) -> Result<Self, Refusal> {
         let rest: Vec<_> = message.elements().iter().collect();
         let mut names: Vec<_> = rest.iter().map(|element| element.name()).collect();
@@ -23,8 +23,8 @@ impl<'a> Fields<'a> {
         Ok(Self { path: path.to_owned(), rest })
     }
 
-    /// Refuses a key that stands in no row of `keys`, before anything else is looked at: a misspelt
-    /// key should be named, not missed.
+    /// Refuses a key that is in no row of `keys`. Called first, so that a misspelt key is reported
+    /// as unknown, and not as missing.
     pub(crate) fn known(self, keys: &[Key]) -> Result<Self, Refusal> {
         match self.rest.iter().find(|element| !keys.iter().any(|key| key.is(element.name()))) {
             Some(unknown) => Err(Refusal::Unknown { path: self.path(unknown.name()) }),
@@ -108,7 +108,7 @@ impl<'a> Fields<'a> {
     ) -> Result<Vec<T>, Refusal> {
         let items = match self.take(name) {
             None => return Ok(Vec::new()),
-            // A file that is named and empty.
+            // An empty file.
             Some(Element::Value(_, value)) if value.bytes().is_empty() => return Ok(Vec::new()),
             Some(Element::List(_, items)) => items,
             Some(other) => return Err(self.shape(other, "a list")),
@@ -156,12 +156,13 @@ impl<'a> Fields<'a> {
         Ok(found)
     }
 
-    /// Nothing may be left.
+    /// Refuses the section if anything is left.
     pub(crate) fn finish(self) -> Result<(), Refusal> {
         self.finish_with(&[])
     }
 
-    /// What is left must be known to strongSwan, and ask for what we do anyway.
+    /// Accepts the remaining keys if strongSwan knows them and they ask for what this gateway does
+    /// anyway.
     pub(crate) fn finish_with(self, keys: &[Key]) -> Result<(), Refusal> {
         for element in &self.rest {
             let path = self.path(element.name());
@@ -174,7 +175,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Names come from clients: control characters in them are shown escaped.
+/// Joins a path and a name from a client, with its control characters escaped.
 fn join(path: &str, name: &str) -> String {
     let name: String = name
         .chars()

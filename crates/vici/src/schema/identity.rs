@@ -7,7 +7,7 @@ use testudo_ike::config::Identity;
 
 const ANY: [&str; 7] = ["", "%any", "%any6", "0.0.0.0", "*", "::", "0::0"];
 
-/// Parses an identity that is one party's; `None` is anybody.
+/// Parses an identity without wildcards; `None` is any identity.
 pub(super) fn parse(text: &str) -> Result<Option<Identity>, Why> {
     match pattern(text)? {
         Some(pattern) if pattern.has_wildcards() => {
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Identity>, Why> {
     }
 }
 
-/// Parses an identity that may have wildcards; `None` is anybody.
+/// Parses an identity that may have wildcards; `None` is any identity.
 pub(super) fn pattern(text: &str) -> Result<Option<Identity>, Why> {
     if ANY.contains(&text) {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn pattern(text: &str) -> Result<Option<Identity>, Why> {
     }
 }
 
-/// `fqdn:gw.example.org` and the like.
+/// Parses an identity with a type prefix, such as `fqdn:gw.example.org`.
 fn prefixed(text: &str) -> Option<Result<Identity, Why>> {
     let (prefix, value) = text.split_once(':')?;
     let text =
@@ -67,7 +67,7 @@ fn prefixed(text: &str) -> Option<Result<Identity, Why>> {
     })
 }
 
-/// Without a prefix: by the form.
+/// Derives the type of an identity without a prefix from its form.
 fn guessed(text: &str) -> Result<Identity, Why> {
     if let Some(name) = text.strip_prefix("@@") {
         return Ok(Identity::Email(name.to_owned()));
@@ -93,16 +93,16 @@ fn guessed(text: &str) -> Result<Identity, Why> {
     if super::addr::range(text).is_some() {
         return Err(because("but subnets and ranges as identities are not supported".to_owned()));
     }
-    // As in strongSwan: what has a colon and is no IPv6 address is a key ID.
+    // As in strongSwan: a text with a colon that is no IPv6 address is a key ID.
     if text.contains(':') { Ok(Identity::KeyId(text.into())) } else { Ok(Identity::Fqdn(text.to_owned())) }
 }
 
-/// `C=CH, O=strongSwan, CN=moon`.
+/// Parses `C=CH, O=strongSwan, CN=moon`.
 fn name(text: &str) -> Result<Identity, Why> {
     text.parse().map(Identity::Dn).map_err(|error: CertError| because(format!("but its {error}")))
 }
 
-/// An address as text, or as `#` and its octets in hexadecimal.
+/// Parses an address as text, or as `#` and its octets in hexadecimal.
 fn address(text: &str) -> Option<IpAddr> {
     if !text.starts_with('#') {
         return text.parse().ok();
@@ -112,7 +112,7 @@ fn address(text: &str) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets.as_slice()).map(IpAddr::from)).ok()
 }
 
-/// Text as it stands, or `#` and octets in hexadecimal.
+/// Parses text as it is, or `#` and octets in hexadecimal.
 fn octets(text: &str) -> Result<Vec<u8>, Why> {
     let Some(hex) = text.strip_prefix('#') else { return Ok(text.into()) };
     let why = || expected("an even number of hexadecimal digits behind #");

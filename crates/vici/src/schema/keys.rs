@@ -1,6 +1,6 @@
-//! The table of all keys of a connection: what is decoded, and what of strongSwan's is accepted
-//! only with the value that asks for what this gateway does anyway.
-//! `docs/reference/swanctl.md` explains each; a test holds the two together.
+//! The table of all keys of a connection: those that are decoded, and those of strongSwan that are
+//! accepted only with the value that asks for what this gateway does anyway.
+//! `docs/reference/swanctl.md` explains each key; a test compares the two.
 
 use super::refusal::{Refusal, quote};
 use super::value;
@@ -11,38 +11,38 @@ use crate::message::{Element, Message};
 pub(crate) struct Key {
     /// Name of the key; a trailing `*` stands for any suffix.
     pub(super) name: &'static str,
-    /// What becomes of it.
+    /// How the key is handled.
     pub(super) rule: Rule,
 }
 
-/// What becomes of a key.
+/// How a key is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     /// Decoded into the configuration.
     Decoded,
-    /// Accepted with these values only; the text names what any other value would ask for.
+    /// Accepted only with these values; the text says what any other value would ask for.
     Only(Accepted, &'static str),
-    /// A boolean, or another word that means yes; yes has no effect here, and the log says so: the
-    /// text tells why.
+    /// A boolean, or another word that means yes. Yes has no effect, and the log says so; the text
+    /// is the reason.
     NoEffect(Accepted, &'static str),
 }
 
-/// Values that ask for nothing that the gateway does not do.
+/// Values that ask for nothing beyond what the gateway does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Accepted {
-    /// Any time: without effect with IKEv2, in strongSwan too.
+    /// Any time: no effect with IKEv2, as in strongSwan.
     AnyTime,
-    /// Either.
+    /// `yes` or `no`.
     Boolean,
-    /// Either, or `encap`.
+    /// `yes`, `no` or `encap`.
     OrEncap,
-    /// False.
+    /// `no`.
     No,
-    /// True.
+    /// `yes`.
     Yes,
     /// 0, as a number, time or size.
     Zero,
-    /// Nothing between `=` and the end of the line.
+    /// An empty value.
     Empty,
     /// One of these words.
     Words(&'static [&'static str], &'static str),
@@ -162,7 +162,7 @@ pub(super) const CHILD: &[Key] = &[
     decoded("updown"),
     decoded("hostaccess"),
     only("policies", Yes, "an SA without a policy"),
-    no_effect("policies_fwd_out", "there are no forward policies here that could be missing"),
+    no_effect("policies_fwd_out", "this gateway has no forward policies"),
     no_effect("icmp", "ICMP errors from addresses outside of the selectors are dropped"),
     no_effect("ipcomp", "compression (IPComp) is not offered, and a peer that offers it is not answered"),
     only("inactivity", Zero, "closing after inactivity"),
@@ -181,11 +181,11 @@ pub(super) const CHILD: &[Key] = &[
     words("label_mode", &["system"], "system", "a security label"),
     Key {
         name: "per_cpu_sas",
-        rule: Rule::NoEffect(OrEncap, "all workers carry one SA, so no processor needs its own"),
+        rule: Rule::NoEffect(OrEncap, "all workers share one SA, so no processor needs its own"),
     },
 ];
 
-/// `pools.<pool>`; attributes may also be named by their numbers in strongSwan.
+/// `pools.<pool>`; strongSwan accepts the numbers of attributes as names too.
 pub(super) const POOL: &[Key] = &[
     decoded("addrs"),
     decoded("dns"),
@@ -198,8 +198,7 @@ pub(super) const POOL: &[Key] = &[
     only("split_exclude", Empty, "an excluded subnet"),
 ];
 
-/// What the keys of a child ask for that this gateway does not do, although it accepts them; for
-/// the log.
+/// Settings of a child that are accepted but have no effect, for the log.
 pub(super) fn without_effect(path: &str, child: &Message) -> Vec<String> {
     let rows = CHILD.iter().filter_map(|key| match key.rule {
         Rule::NoEffect(_, why) => Some((key.name, why)),
@@ -211,7 +210,7 @@ pub(super) fn without_effect(path: &str, child: &Message) -> Vec<String> {
 }
 
 impl Key {
-    /// True if this row is about `name`.
+    /// True if this row matches `name`.
     pub(super) fn is(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -219,13 +218,13 @@ impl Key {
         }
     }
 
-    /// Accepts what is left of a section, or says why not.
+    /// Accepts a key that was not decoded, or says why not.
     pub(super) fn check(&self, path: String, element: &Element) -> Result<(), Refusal> {
         let (accepted, what) = match self.rule {
             Rule::Only(accepted, what) => (accepted, what),
             Rule::NoEffect(accepted, _) => (accepted, ""),
-            // Decoded keys are taken before; only sections are taken by prefix, and this is none.
-            // What merely begins like one is a misspelt key.
+            // Decoded keys were taken before. Only sections are taken by prefix, so a key left
+            // here only begins like a known one: it is misspelt.
             Rule::Decoded => return Err(Refusal::Unknown { path }),
         };
         let found = match element {

@@ -121,7 +121,7 @@ fn the_documentation_has_the_same_keys() {
     }
 }
 
-/// What the table says of a key that is accepted with some values only.
+/// The table's text for a key that is accepted with some values only.
 #[test]
 fn the_documentation_has_the_same_values() {
     let mut section = "";

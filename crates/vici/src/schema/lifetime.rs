@@ -9,8 +9,8 @@ use testudo_ike::config::{ChildLifetime, IkeLifetime, Lifetime};
 const IKE_REKEY_SECONDS: u64 = 4 * 3600;
 /// `rekey_time` of a child where none is given: 1 hour.
 const CHILD_REKEY_SECONDS: u64 = 3600;
-/// `rekey_bytes` of a child with blocks of 64 bits where none is given: one of 2000 such SAs has
-/// then two that are alike.
+/// Default `rekey_bytes` of a child with blocks of 64 bits: one in 2000 such SAs then has two equal
+/// blocks.
 const SMALL_BLOCKS_REKEY_OCTETS: u64 = 1 << 30;
 
 pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
@@ -18,12 +18,12 @@ pub(super) fn ike(section: &mut Fields<'_>) -> Result<IkeLifetime, Refusal> {
     let reauth = section.parsed("reauth_time", seconds)?;
     let over = section.parsed("over_time", seconds)?;
     let rand = section.parsed("rand_time", seconds)?;
-    // The default is for who says nothing at all.
+    // The default applies only if neither key is given.
     let rekey = rekey.unwrap_or(if reauth.is_none() { IKE_REKEY_SECONDS } else { 0 });
     Ok(IkeLifetime::with_reauth(rekey, reauth.unwrap_or(0), over, rand))
 }
 
-/// `small_blocks`: if one of its ciphers has blocks of 64 bits.
+/// `small_blocks`: one of its ciphers has blocks of 64 bits.
 pub(super) fn child(section: &mut Fields<'_>, small_blocks: bool) -> Result<ChildLifetime, Refusal> {
     Ok(ChildLifetime {
         time: one(section, "time", CHILD_REKEY_SECONDS, seconds)?,

@@ -1,8 +1,10 @@
-//! From messages to typed configuration, strictly: every key is taken, or refused by its full path.
+//! Strict conversion of messages to typed configuration: every key is taken, or refused by its full
+//! path.
 //!
-//! Which keys of `swanctl.conf` are taken stands in one table (`keys`), explained for operators in
-//! `docs/reference/swanctl.md`. No key is ignored in silence: a key that strongSwan knows and this
-//! gateway does not is accepted only with a value that asks for what the gateway does anyway.
+//! One table (`keys`) lists the keys of `swanctl.conf` that are accepted;
+//! `docs/reference/swanctl.md` explains them to operators. No key is silently ignored: a key that
+//! strongSwan has and this gateway lacks is accepted only with a value that asks for what the
+//! gateway does anyway.
 
 mod addr;
 mod algorithm;

@@ -1,4 +1,4 @@
-//! `load-pool`: addresses to hand out, and what goes with them.
+//! `load-pool`: a pool of virtual addresses and the attributes sent with them.
 
 use super::addr;
 use super::connection::check_name;
@@ -30,8 +30,8 @@ pub fn pool(message: &Message) -> Result<Pool, Refusal> {
     Ok(Pool { name: name.clone(), base, addrs, dns: dns.unwrap_or_default(), subnets })
 }
 
-/// Where the pool begins, and what of it is handed out: of a subnet all but the first and the last
-/// address, as in strongSwan, unless it has no others.
+/// The first address of the pool, and the range that is assigned: all of a subnet but its first and
+/// last address, as in strongSwan, unless it has no others.
 fn addresses(text: &str) -> Result<(IpAddr, AddrRange), Why> {
     let whole = addr::range(text).ok_or_else(|| expected(EXPECTED))?;
     let base = whole.start();

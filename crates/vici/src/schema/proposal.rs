@@ -10,7 +10,7 @@ use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{offer, select};
 use testudo_ipsec::sa::{Cipher, Mac};
 
-/// What a proposal names, each kind in order and without repetitions.
+/// The algorithms that a proposal names, each kind in order and without repetitions.
 #[derive(Default)]
 struct Named {
     encryption: Vec<IkeEncryption>,
@@ -53,7 +53,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// One item of `connections.<conn>.proposals`; `default` stands for two.
+/// One item of `connections.<conn>.proposals`; `default` stands for two proposals.
 pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_ike());
@@ -77,14 +77,14 @@ pub(super) fn ike(text: &str, policy: Policy) -> Result<Vec<IkeProposal>, Why> {
     let prf = prf.unwrap_or_default();
     let Named { encryption, ke, additional, .. } = named;
     let proposal = IkeProposal { encryption, integrity, prf, ke, additional };
-    // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
+    // Fails if every choice uses a method twice (RFC 9370 §2.2.1).
     let own = std::slice::from_ref(&proposal);
     select::ike(&offer::ike(own, None), own).map_err(|_| twice())?;
     Ok(vec![proposal])
 }
 
-/// True if all ciphers of a proposal are AEADs, false if none is and there is integrity for them.
-/// `needs` tells what would need some.
+/// True if all ciphers of a proposal are AEADs, false if none is and there is an integrity
+/// algorithm. `needs` names the ciphers that need one, for the error.
 fn check_integrity<T>(
     mut aeads: impl Iterator<Item = bool>,
     integrity: &[T],
@@ -106,7 +106,7 @@ fn twice() -> Why {
     because("but no key exchange method can be used twice; expected different ones".to_owned())
 }
 
-/// The PRF that follows from an integrity algorithm where none is named.
+/// The PRF with the hash of an integrity algorithm, for a proposal that names no PRF.
 fn same_hash(integrity: Integrity) -> Prf {
     match integrity {
         Integrity::HmacSha1 => Prf::HmacSha1,
@@ -116,28 +116,30 @@ fn same_hash(integrity: Integrity) -> Prf {
     }
 }
 
-/// One item of `connections.<conn>.children.<child>.esp_proposals`; `default` stands for two.
+/// One item of `connections.<conn>.children.<child>.esp_proposals`; `default` stands for two
+/// proposals.
 pub(super) fn esp(text: &str, policy: Policy) -> Result<Vec<EspProposal>, Why> {
     if text.eq_ignore_ascii_case("default") {
         return Ok(default_esp());
     }
     let mut named = Named::parse(text, Protocol::Esp, policy)?;
     let aeads = named.esp_encryption.iter().map(|encryption| encryption.is_aead());
-    // Nothing goes without (RFC 8221 §4), NULL least of all.
+    // ESP needs integrity (RFC 8221 §4), above all with NULL encryption.
     let is_aead = check_integrity(aeads, &named.esp_integrity, "AES-CBC and NULL need")?;
     if is_aead {
-        // PRF and integrity mean nothing beside an AEAD: strongSwan drops them too.
+        // Integrity has no meaning beside an AEAD: strongSwan drops it too.
         named.esp_integrity.clear();
     }
     let encryption = std::mem::take(&mut named.esp_encryption);
     Ok(vec![child(named, encryption)?])
 }
 
-/// What ESP and AH have in common.
+/// The common part of ESP and AH.
 fn child(named: Named, encryption: Vec<EspEncryption>) -> Result<EspProposal, Why> {
     if named.ke.is_empty() && named.additional.iter().any(|methods| !methods.is_empty()) {
         return Err(because(
-            "but it adds key exchanges to none; expected a first one such as x25519 or ecp256".to_owned(),
+            "but it has additional key exchanges without a first one; expected one such as x25519 or ecp256"
+                .to_owned(),
         ));
     }
     let Named { esp_integrity: integrity, ke, additional, .. } = named;
@@ -145,7 +147,7 @@ fn child(named: Named, encryption: Vec<EspEncryption>) -> Result<EspProposal, Wh
     let proposal = EspProposal { encryption, integrity, ke, additional, esn };
     let own = std::slice::from_ref(&proposal);
     let offer = offer::esp(own, Spi(u32::MAX), ChildExchange::CreateChildSa);
-    // Not even with a peer that is configured alike (RFC 9370 §2.2.1).
+    // Fails if every choice uses a method twice (RFC 9370 §2.2.1).
     select::esp(&offer, own, ChildExchange::CreateChildSa).map_err(|_| twice())?;
     Ok(proposal)
 }
@@ -162,14 +164,14 @@ pub(super) fn ah(text: &str, policy: Policy) -> Result<EspProposal, Why> {
         ));
     }
     if named.esp_integrity.is_empty() {
-        return Err(because("but it names no integrity; expected some such as sha256".to_owned()));
+        return Err(because("but it names no integrity; expected one such as sha256".to_owned()));
     }
     child(named, Vec::new())
 }
 
 const DEFAULT_PRF: [Prf; 3] = [Prf::HmacSha256, Prf::HmacSha384, Prf::HmacSha512];
 
-/// `proposals = default`: what RFC 8247 asks for or recommends, and nothing below, AEADs first.
+/// `proposals = default`: the algorithms that RFC 8247 requires or recommends, AEADs first.
 pub(super) fn default_ike() -> Vec<IkeProposal> {
     let ke = vec![
         KeyExchange::X25519,
@@ -198,8 +200,8 @@ pub(super) fn default_ike() -> Vec<IkeProposal> {
     ]
 }
 
-/// `esp_proposals = default`: charon's, AEADs first, without HMAC-SHA1, which RFC 8221 §6 is about
-/// to let go (MUST-), and without AES-XCBC, which it has for small devices.
+/// `esp_proposals = default`: charon's, AEADs first, without HMAC-SHA1, which RFC 8221 §6 is
+/// phasing out (MUST-), and without AES-XCBC, which it has for small devices.
 pub(super) fn default_esp() -> Vec<EspProposal> {
     let cbc = [Cipher::Aes128Cbc, Cipher::Aes192Cbc, Cipher::Aes256Cbc];
     vec![

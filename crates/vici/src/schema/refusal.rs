@@ -1,6 +1,6 @@
 //! Why a configuration is refused, in words for its author.
 
-/// What is wrong with a key, which is named by its full path.
+/// A fault of a key, with the key's full path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// strongSwan does not know the key either.
@@ -9,7 +9,7 @@ pub enum Refusal {
         /// The key.
         path: String,
     },
-    /// strongSwan has it, we do not.
+    /// strongSwan has this feature and this gateway does not.
     #[error("{path}: found {found}, but {what} is not supported{}", expectation(.expected))]
     Unsupported {
         /// The key.
@@ -18,10 +18,10 @@ pub enum Refusal {
         found: String,
         /// What the value asks for.
         what: &'static str,
-        /// What would be accepted; empty if only leaving the key out would.
+        /// The accepted values; empty if only leaving the key out is accepted.
         expected: &'static str,
     },
-    /// The value makes no sense.
+    /// The value is wrong.
     #[error("{path}: found {found}, {why}")]
     Bad {
         /// The key.
@@ -31,7 +31,7 @@ pub enum Refusal {
         /// What was expected.
         why: String,
     },
-    /// The key must be there.
+    /// A required key is missing.
     #[error("{path}: missing, expected {expected}")]
     Missing {
         /// The key.
@@ -39,7 +39,7 @@ pub enum Refusal {
         /// What was expected.
         expected: &'static str,
     },
-    /// The key stands there twice.
+    /// The key occurs twice.
     #[error("{path}: given more than once")]
     Duplicate {
         /// The key.
@@ -48,7 +48,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The key that is wrong, or missing.
+    /// The path of the key that is wrong or missing.
     pub fn path(&self) -> &str {
         match self {
             Self::Unknown { path }
@@ -64,7 +64,7 @@ fn expectation(expected: &str) -> String {
     if expected.is_empty() { "; leave the key out".to_owned() } else { format!("; expected {expected}") }
 }
 
-/// Shows a value from a client: quoted, escaped, not too long.
+/// Quotes and escapes a value from a client, and shortens it.
 pub(super) fn quote(value: &[u8]) -> String {
     const MAX_CHARS: usize = 80;
     let text = String::from_utf8_lossy(value);
@@ -75,16 +75,16 @@ pub(super) fn quote(value: &[u8]) -> String {
     format!("{shown:?}")
 }
 
-/// What is wrong with a value, apart from where it stands.
+/// A fault of a value, without its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Why(pub(super) String);
 
-/// What a value should be.
+/// The fault text "expected ...".
 pub(super) fn expected(what: &str) -> Why {
     Why(format!("expected {what}"))
 }
 
-/// What is wrong with a value.
+/// Any other fault text.
 pub(super) fn because(what: String) -> Why {
     Why(what)
 }

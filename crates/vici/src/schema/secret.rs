@@ -1,5 +1,5 @@
-//! `load-shared`: pre-shared keys, post-quantum ones among them. `swanctl` has decoded `0x`, `0s`
-//! and quotes before it sends the octets.
+//! `load-shared`: pre-shared keys, post-quantum ones among them. `swanctl` decodes `0x`, `0s` and
+//! quotes before it sends the octets.
 
 use super::connection::check_name;
 use super::fields::Fields;
@@ -32,14 +32,15 @@ pub fn shared_secret(message: &Message) -> Result<SharedSecret, Refusal> {
     section.finish()?;
     let named: Vec<Identity> = owners.iter().flatten().cloned().collect();
     if !named.is_empty() && named.len() < owners.len() {
-        let why = "which makes it the key of everybody; expected either identities or %any alone".to_owned();
+        let why = "which makes it the key of every peer; expected either identities or %any alone".to_owned();
         return Err(Refusal::Bad { path, found: "%any beside other identities".to_owned(), why });
     }
     let name = id.map_or_else(|| name_of_owners(kind, &named), str::to_owned);
     Ok(SharedSecret { name, kind, owners: named, secret: data.bytes().to_vec() })
 }
 
-/// A client need not name a secret: then its owners do, and a later one of theirs replaces it.
+/// The name of a secret that its client has not named: it is made of the owners, so that a later
+/// secret of the same owners replaces it.
 fn name_of_owners(kind: SecretKind, owners: &[Identity]) -> String {
     let kind = match kind {
         SecretKind::Ike => "ike",

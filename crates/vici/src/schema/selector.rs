@@ -8,7 +8,7 @@ use testudo_ipsec::selector::TrafficSelector;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// Protocols by name, as `getprotobyname` knows them on any system.
+/// Names of protocols that `getprotobyname` knows on any system.
 const PROTOCOLS: [(&str, u8); 18] = [
     ("any", 0),
     ("icmp", ICMP),
@@ -30,9 +30,8 @@ const PROTOCOLS: [(&str, u8); 18] = [
     ("udplite", 136),
 ];
 
-/// Ports by the names of their services, of those that both TCP and UDP have or that are used in
-/// selectors: the list that every system has in /etc/services is longer, and this crate reads no
-/// file.
+/// Names of services: those that both TCP and UDP have, or that selectors use. It is shorter than
+/// /etc/services, because this crate reads no files.
 const SERVICES: [(&str, u16); 48] = [
     ("bgp", 179),
     ("bootpc", 68),
@@ -108,10 +107,10 @@ pub(super) fn selector(text: &str) -> Result<TsSpec, Why> {
     if address == "dynamic" {
         return Ok(TsSpec::Dynamic { protocol, port_start, port_end });
     }
-    let expectation = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
+    let expectation = "a subnet, an address, a range or dynamic, optionally with [protocol/port]";
     let addrs = addr::range(address).ok_or_else(|| expected(expectation))?;
     if matches!((protocol, addrs.start().is_ipv4()), (ICMP, false) | (ICMPV6, true)) {
-        return Err(because("this kind of ICMP is not of the addresses' family".to_owned()));
+        return Err(because("this kind of ICMP does not belong to the addresses' family".to_owned()));
     }
     Ok(TsSpec::Fixed(TrafficSelector { addrs, protocol, port_start, port_end }))
 }
@@ -125,8 +124,8 @@ fn protocol_and_ports(limit: &str) -> Result<(u8, (u16, u16)), Why> {
     let why =
         || expected("the port as a number, the name of a service such as http, a range n-m, opaque or any");
     let (start, end) = ports(port).ok_or_else(why)?;
-    // RFC 4301 §4.4.1.1: for ICMP the port is type and code; a number below 256 is a type alone, as
-    // in strongSwan.
+    // RFC 4301 §4.4.1.1: for ICMP the port is type and code; a number below 256 is a type alone,
+    // as in strongSwan.
     let icmp = |port: u16| if matches!(protocol, ICMP | ICMPV6) && port < 256 { port << 8 } else { port };
     let any = (start, end) == (0, u16::MAX);
     Ok((protocol, if any || start > end { (start, end) } else { (icmp(start), icmp(end)) }))
@@ -145,7 +144,7 @@ fn ports(text: &str) -> Option<(u16, u16)> {
         // RFC 7296 §3.13.1: start above end stands for OPAQUE.
         "opaque" => Some((u16::MAX, 0)),
         _ => {
-            // Names have hyphens, too.
+            // Names may contain hyphens, so they are tried before ranges.
             if let Some((_, port)) = SERVICES.iter().find(|(name, _)| *name == text) {
                 return Some((*port, *port));
             }

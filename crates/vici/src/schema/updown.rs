@@ -1,8 +1,8 @@
-//! `updown` and `hostaccess`: a program and its arguments. strongSwan hands the line to a shell;
-//! here the program is run itself, so that no word of it can mean more than it says.
+//! `updown` and `hostaccess`: a program and its arguments. strongSwan passes the line to a shell;
+//! this gateway runs the program itself, so that no word is interpreted by a shell.
 //!
-//! A line that is not run does not refuse its connection: without its policies what they protect
-//! would pass in clear.
+//! A line that cannot be run does not cause its connection to be refused: without its policies the
+//! protected traffic would pass in clear.
 
 use super::fields::Fields;
 use super::refusal::{Refusal, Why, expected, quote};
@@ -10,11 +10,11 @@ use super::value;
 use crate::message::Message;
 use testudo_ike::config::UpdownScript;
 
-/// What a shell would read otherwise than we do.
+/// Characters that a shell would interpret.
 const SHELL_CHARS: &str = "|&;<>()$`\\\"'*?[]{}~#!";
 
-/// Takes both keys; `hostaccess` says something to a script only. What [`not_run`] tells of is left
-/// out.
+/// Decodes both keys; `hostaccess` concerns the script only. A script that [`not_run`] reports is
+/// left out.
 pub(super) fn script(section: &mut Fields<'_>) -> Result<Option<UpdownScript>, Refusal> {
     let host_access = section.parsed("hostaccess", value::boolean)?.unwrap_or(false);
     let words = section.text("updown")?.and_then(|text| words(text).ok()).unwrap_or_default();
@@ -22,14 +22,14 @@ pub(super) fn script(section: &mut Fields<'_>) -> Result<Option<UpdownScript>, R
     Ok(words.next().map(|program| UpdownScript { program, arguments: words.collect(), host_access }))
 }
 
-/// Why the script of a child is never run, for the log.
+/// Why the script of a child is never run, for the log; `None` if it can be.
 pub(super) fn not_run(path: &str, child: &Message) -> Option<String> {
     let text = child.text("updown")?;
     let Why(why) = words(text).err()?;
     Some(warning(path, &format!("found {}, {why}", quote(text.as_bytes()))))
 }
 
-/// What is said of a child at that path whose script is not run.
+/// The warning for the child at that path.
 pub(super) fn warning(path: &str, why: &str) -> String {
     format!("{path}.updown: {why}; the script is not run, and the tunnel comes up without it")
 }
@@ -37,7 +37,7 @@ pub(super) fn warning(path: &str, why: &str) -> String {
 fn words(text: &str) -> Result<Vec<String>, Why> {
     if text.chars().any(|c| c.is_control() || SHELL_CHARS.contains(c)) {
         return Err(expected(
-            "a program and its arguments without quotes or anything else of a shell: none runs it",
+            "a program and its arguments, without quotes or other shell syntax: no shell runs it",
         ));
     }
     let words: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_is_named() {
+    fn scripts_that_are_not_run_are_reported() {
         let child = |text: &str| Message::new().with("updown", text);
         let path = "connections.gw.children.net";
         assert_eq!(not_run(path, &child("/usr/lib/ipsec/_updown iptables")), None);

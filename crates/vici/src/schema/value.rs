@@ -15,8 +15,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Why> {
     }
 }
 
-/// Decimal digits. strongSwan reads a leading 0 as octal: refused, so that nobody means another
-/// number.
+/// Parses decimal digits. A leading 0 is refused, because strongSwan reads it as octal.
 fn digits(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|c| c.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
@@ -64,7 +63,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, Why> {
     seconds.map(Duration::from_secs).ok_or_else(why)
 }
 
-/// A number of octets, or with a suffix k, m or g of 2^10, 2^20 or 2^30.
+/// A size in octets, or with a suffix k, m or g of 2^10, 2^20 or 2^30.
 pub(super) fn size(text: &str) -> Result<u64, Why> {
     let why = || expected("a size such as 500m or 2g");
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -79,7 +78,8 @@ pub(super) fn size(text: &str) -> Result<u64, Why> {
     octets.ok_or_else(why)
 }
 
-/// 0 in any form that strongSwan takes: number, time, size, hexadecimal, mark with a mask of 0.
+/// True for 0 in any form that strongSwan takes: number, time, size, hexadecimal, mark with a mask
+/// of 0.
 pub(super) fn is_zero(text: &str) -> bool {
     let (value, mask) = text.split_once('/').unwrap_or((text, "0"));
     let zero = |text: &str| {

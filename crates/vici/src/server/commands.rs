@@ -15,11 +15,11 @@ use crate::shut::Release;
 use std::time::Duration;
 use testudo_ike::output::{ChildSaId, IkeSaId};
 
-/// What strongSwan has and this gateway has not yet: said so, never passed over.
+/// Commands that strongSwan has and this gateway does not have yet: they are refused.
 const UNSUPPORTED: [(&str, &str); 2] =
     [("load-token", "tokens are not supported yet"), ("redirect", "redirecting is not supported yet")];
 
-/// Processes a request. `job` is for a command that takes time.
+/// Processes a request. `job` identifies it if it takes time.
 pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) -> Answer {
     let arguments = &request.message;
     if let Some((_, why)) = UNSUPPORTED.iter().find(|(name, _)| *name == request.name) {
@@ -60,7 +60,7 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
             control.credentials_mut().clear();
             done(Ok(()))
         }),
-        // Nothing is cached, and testudod has no strongswan.conf.
+        // testudod caches no certificates, and has no strongswan.conf.
         "flush-certs" => fields(request).and_then(|mut fields| {
             fields.text("type")?;
             fields.finish()?;
@@ -82,15 +82,15 @@ pub(super) fn process(request: &Request, job: JobId, control: &mut dyn Control) 
     answer.unwrap_or_else(|refusal| Answer::Now(failed(refusal.to_string())))
 }
 
-/// `success = no` with the reason, cut to what a value can hold.
+/// `success = no` with the reason, cut to the longest value.
 pub(super) fn failed(errmsg: String) -> Message {
     let mut errmsg = render::sentence(&errmsg);
     errmsg.truncate(u16::MAX.into());
     Message::new().with("success", "no").with("errmsg", errmsg)
 }
 
-/// The answer, or why there is none: no client of VICI takes a longer packet (libvici closes the
-/// connection).
+/// The answer, or a failure if it is too long: no client of VICI accepts a longer packet (libvici
+/// closes the connection).
 pub(super) fn fitting(answer: Message) -> Message {
     let found = 1 + encoded_len(&answer);
     if found <= MAX_PACKET {
@@ -106,7 +106,7 @@ pub(super) fn done(result: Result<(), CommandError>) -> Message {
     }
 }
 
-/// The answer to `initiate`; `what` as in "CHILD_SA 'net'".
+/// The answer to `initiate`; `what` is a text such as "CHILD_SA 'net'".
 pub(super) fn initiated(what: &str, result: Result<(), CommandError>) -> Message {
     done(result.map_err(|why| CommandError::new(format!("establishing {what} failed: {why}"))))
 }
@@ -132,7 +132,7 @@ pub(super) fn fields(request: &Request) -> Result<Fields<'_>, Refusal> {
     Fields::new(&request.name, &request.message)
 }
 
-/// The arguments that say which SAs are meant.
+/// The arguments that select SAs.
 fn selection(fields: &mut Fields<'_>) -> Result<Selection, Refusal> {
     Ok(Selection {
         child: fields.text("child")?.map(str::to_owned),
@@ -200,7 +200,7 @@ fn unload_shared(request: &Request, control: &mut dyn Control) -> Result<Answer,
 
 /// Arguments that `initiate` and `terminate` have in common.
 struct WaitOptions {
-    /// Negative: answer at once, without a log.
+    /// Milliseconds. Negative: answer at once, without a log.
     timeout: i64,
     log_level: i64,
 }
@@ -213,7 +213,7 @@ impl WaitOptions {
     }
 
     fn answer(self, job: JobId, kind: Kind) -> Answer {
-        // 0 waits for ever.
+        // 0 waits without limit.
         let timeout = u64::try_from(self.timeout).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         Answer::Later(job, Pending { kind, log_level: self.log_level, timeout })
     }
@@ -276,7 +276,7 @@ fn drain(request: &Request, control: &mut dyn Control) -> Result<Answer, Refusal
     let node = fields.parsed("node", value::number)?;
     let drained = fields.parsed("drained", value::boolean)?.unwrap_or(true);
     fields.finish()?;
-    // What is larger is no node's number either.
+    // A larger number is no node's, and neither is the maximum.
     let node = node.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
     Ok(Answer::Now(done(control.drain(&Drain { node, drained }))))
 }
@@ -327,7 +327,7 @@ fn rekeyed(matches: u32) -> Message {
 
 fn list_sas(request: &Request, control: &dyn Control) -> Result<Answer, Refusal> {
     let mut fields = fields(request)?;
-    // Nothing here ever blocks.
+    // Accepted without effect: no command blocks.
     fields.text("noblock")?;
     let filter = selection(&mut fields)?;
     fields.finish()?;

@@ -8,18 +8,18 @@ use crate::schema::{Refusal, value};
 use crate::session::Request;
 use testudo_ike::endpoint::ExchangeCounters;
 
-/// Whose counters a command is about.
+/// The counters that a command is about.
 enum Whose<'a> {
-    /// The whole daemon's.
+    /// Those of the whole daemon.
     Total,
-    /// Those of every connection that has any.
+    /// Those of every connection that has counters.
     EveryConnection,
     /// Those of one connection.
     Connection(&'a str),
 }
 
 impl<'a> Whose<'a> {
-    /// As in charon `all` goes before `name`, and an empty name is none.
+    /// As in charon, `all` has precedence over `name`, and an empty name counts as missing.
     fn take(request: &'a Request) -> Result<Self, Refusal> {
         let mut fields = fields(request)?;
         let all = fields.parsed("all", value::boolean)?.unwrap_or(false);
@@ -37,7 +37,7 @@ pub(super) fn get(request: &Request, control: &dyn Control) -> Result<Answer, Re
     let exchanges = control.exchanges();
     let mut counters = Message::new();
     match Whose::take(request)? {
-        // charon leaves the name of the daemon's own section empty.
+        // In charon the section of the whole daemon has an empty name.
         Whose::Total => counters.add_section("", section(exchanges.total())),
         Whose::EveryConnection => {
             for (name, of) in exchanges.connections() {

@@ -32,7 +32,7 @@ pub(super) fn load_cert(loaded: Loaded, control: &mut dyn Control) -> Answer {
     let result = match loaded {
         Loaded::Certificate(certificate, ca) => credentials.load_certificate(certificate, ca),
         Loaded::Crl(crl) => {
-            // A list that is older than what is here changes nothing, as with charon.
+            // An older list than the loaded one changes nothing, as in charon.
             credentials.load_crl(crl);
             Ok(())
         }
@@ -83,7 +83,7 @@ pub(super) fn list_authorities(request: &Request, control: &dyn Control) -> Resu
     Ok(Answer::Stream(Stream::new(Source::Authorities(shown))))
 }
 
-/// Which certificates `list-certs` shows.
+/// The certificates that `list-certs` shows.
 struct Filter {
     kind: String,
     flag: String,
@@ -99,7 +99,7 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     };
     fields.finish()?;
     let credentials = control.credentials();
-    // As in charon, also those that connections name, which are loaded with them.
+    // As in charon, also the certificates that connections name: they are loaded with them.
     let named = connections(control).flat_map(|connection| {
         let ours = connection.local_rounds().map(|local| &local.certs);
         let theirs = connection.remote_rounds().flat_map(|remote| [&remote.certs, &remote.cacerts]);
@@ -110,7 +110,7 @@ pub(super) fn list_certs(request: &Request, control: &dyn Control) -> Result<Ans
     let certificates = all.filter(|certificate| {
         filter.shows("X509", certificate.subject()) && seen.insert(certificate.to_der())
     });
-    // Certificates of CAs come last.
+    // CA certificates come last.
     let (cas, others): (Vec<_>, Vec<_>) = certificates.partition(|certificate| certificate.is_ca());
     let of_flag = |flag: &str| filter.flag == "ANY" || filter.flag == flag;
     let others = others.into_iter().filter(|_| of_flag("NONE"));
@@ -129,7 +129,7 @@ fn connections(control: &dyn Control) -> impl Iterator<Item = &Connection> {
     control.connection_names().into_iter().filter_map(move |name| control.connection(&name))
 }
 
-/// As in charon, also those that connections name.
+/// The public keys, as in charon also those that connections name.
 fn public_keys(control: &dyn Control) -> Vec<ListedCert> {
     let credentials = control.credentials();
     let named = connections(control).flat_map(|connection| {
@@ -146,7 +146,7 @@ fn public_keys(control: &dyn Control) -> Vec<ListedCert> {
 }
 
 impl Filter {
-    /// They have no subject.
+    /// False with a filter on subjects, which public keys do not have.
     fn shows_public_keys(&self) -> bool {
         ["ANY", "PUBKEY"].contains(&&*self.kind) && self.subject.is_none()
     }

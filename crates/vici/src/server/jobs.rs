@@ -1,4 +1,4 @@
-//! Commands that take time: who waits for which, until when, and how they are answered.
+//! Commands that take time: their clients, timeouts and answers.
 
 use super::{ClientId, LogLine, commands, replication};
 use crate::control::JobId;
@@ -18,11 +18,11 @@ pub(super) struct Pending {
 }
 
 pub(super) enum Kind {
-    /// What is brought up, as in "CHILD_SA 'net'".
+    /// The subject of the initiation, such as "CHILD_SA 'net'".
     Initiate { what: String },
-    /// How many SAs match.
+    /// The number of matching SAs.
     Terminate { matches: u32 },
-    /// What is answered when the other nodes have the command.
+    /// The answer for when the other nodes have the command.
     Replicate { answer: Message },
 }
 
@@ -31,7 +31,7 @@ struct Job {
     request: RequestId,
     pending: Pending,
     deadline: Option<Time>,
-    /// The last line about it.
+    /// The last log line about it.
     last: String,
 }
 
@@ -66,19 +66,19 @@ impl Jobs {
         self.jobs.insert(id, Job { client, request, pending, deadline, last: String::new() });
     }
 
-    /// The client is gone.
+    /// Drops the jobs of a client that has disconnected.
     pub(super) fn forget(&mut self, client: ClientId) {
         self.jobs.retain(|_, job| job.client != client);
     }
 
-    /// A line about a job: the last one says how far it has come when its time is over.
+    /// Notes a log line about a job. The last one is a part of the answer if the job times out.
     pub(super) fn said(&mut self, id: JobId, line: LogLine<'_>) {
         if let Some(job) = self.jobs.get_mut(&id).filter(|_| line.level <= 1) {
             line.message.clone_into(&mut job.last);
         }
     }
 
-    /// Who wants to hear about a job.
+    /// The client that receives the log of a job.
     pub(super) fn listener(&self, id: JobId, level: u8) -> Option<ClientId> {
         let job = self.jobs.get(&id)?;
         (i64::from(level) <= job.pending.log_level).then_some(job.client)
@@ -105,7 +105,7 @@ impl Jobs {
         self.jobs.values().filter_map(|job| job.deadline).min()
     }
 
-    /// A job whose time is over, and why an initiation has not come to an end.
+    /// A job whose timeout is over, and for an initiation the failure text.
     pub(super) fn expire(&mut self, now: Time) -> Option<(Done, Option<String>)> {
         let due = |job: &Job| job.deadline.is_some_and(|deadline| deadline <= now);
         let (&id, job) = self.jobs.iter().find(|(_, job)| due(job))?;

@@ -1,14 +1,18 @@
 //! The server: clients' sessions, commands that take time, streamed answers.
 //!
-//! How a host drives it: [`Server::connect`] for each accepted connection; octets read go to
-//! [`Server::receive`]; then, and after anything else that it does with the server, the host writes
-//! what [`Server::poll_output`] gives for each of [`Server::clients`] and says how much with
-//! [`Server::sent`]. An error of either means: close the connection and call
-//! [`Server::disconnect`]. While [`Server::wants_input`] is false the host leaves octets in the
-//! socket; it reads at most [`crate::codec::MAX_READ`] of them at once, and wipes its read buffer,
-//! which may have held a secret. A long answer is made in small parts: while [`Server::is_busy`]
-//! there is more, and the host comes back after it has looked at its other duties. At
-//! [`Server::next_deadline`] it calls [`Server::handle_deadline`].
+//! How a host drives it:
+//!
+//! - [`Server::connect`] for each accepted connection.
+//! - [`Server::receive`] with the octets read, at most [`crate::codec::MAX_READ`] at once. The host
+//!   wipes its read buffer, which may have held a secret. While [`Server::wants_input`] is false it
+//!   leaves octets in the socket.
+//! - After that, and after any other call, the host writes the octets of [`Server::poll_output`]
+//!   for each of [`Server::clients`], and reports the number written with [`Server::sent`].
+//! - A long answer is made in small parts: while [`Server::is_busy`] there is more, and the host
+//!   calls again after its other duties.
+//! - At [`Server::next_deadline`] it calls [`Server::handle_deadline`].
+//! - After an error of `receive` or `poll_output` it closes the connection and calls
+//!   [`Server::disconnect`].
 
 mod commands;
 mod counters;
@@ -31,14 +35,14 @@ use stream::Stream;
 use testudo_ike::endpoint::{ChildSaStatus, IkeSaStatus};
 use testudo_ike::output::{IkeSaId, Time};
 
-/// Names a client. Never used twice by one server.
+/// Identifies a client. A server never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
 /// A line of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
-    /// 0 for what an operator must see, 1 for the ordinary course, 2 for detail.
+    /// 0 for what an operator must see, 1 for normal events, 2 for details.
     pub level: u8,
     /// The IKE SA, if it is about one.
     pub ike: Option<IkeSaId>,
@@ -48,7 +52,7 @@ pub struct LogLine<'a> {
     pub message: &'a str,
 }
 
-/// All clients, and what they wait for.
+/// All clients and their requests.
 #[derive(Default)]
 pub struct Server {
     clients: BTreeMap<ClientId, Client>,
@@ -71,7 +75,7 @@ enum Work {
     Job,
 }
 
-/// What comes of a request at once.
+/// The immediate result of a request.
 enum Answer {
     Now(Message),
     Unknown,
@@ -88,7 +92,11 @@ impl Server {
         Self::default()
     }
 
-    /// A client has connected.
+    /// Adds a client that has connected.
+    ///
+    /// # Errors
+    ///
+    /// If [`Server::MAX_CLIENTS`] are connected.
     pub fn connect(&mut self) -> Result<ClientId, Error> {
         if self.clients.len() >= Self::MAX_CLIENTS {
             return Err(Error::TooManyClients { most: Self::MAX_CLIENTS });
@@ -99,7 +107,7 @@ impl Server {
         Ok(id)
     }
 
-    /// A client is gone. What it has begun goes on.
+    /// Removes a client. Jobs that it has begun continue.
     pub fn disconnect(&mut self, client: ClientId) {
         self.clients.remove(&client);
         self.jobs.forget(client);
@@ -110,12 +118,12 @@ impl Server {
         self.clients.keys().copied()
     }
 
-    /// False while a client's octets should stay in its socket.
+    /// False while the host should leave a client's octets in its socket.
     pub fn wants_input(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|client| client.session.wants_input())
     }
 
-    /// A client has sent octets: processes what is complete.
+    /// Takes octets from a client, and processes the complete requests.
     pub fn receive(
         &mut self,
         client: ClientId,
@@ -141,14 +149,14 @@ impl Server {
         Ok(session.output())
     }
 
-    /// The first `len` octets of [`Server::poll_output`] are written.
+    /// Reports that the first `len` octets of [`Server::poll_output`] are written.
     pub fn sent(&mut self, client: ClientId, len: usize) {
         if let Some(client) = self.clients.get_mut(&client) {
             client.session.sent(len);
         }
     }
 
-    /// True if [`Server::poll_output`] can make more of an answer without the client doing
+    /// True if [`Server::poll_output`] can make more of an answer before the client reads or sends
     /// anything.
     pub fn is_busy(&self, client: ClientId) -> bool {
         self.clients.get(&client).is_some_and(|client| match &client.work {
@@ -217,34 +225,34 @@ impl Server {
         }
     }
 
-    /// An initiation is over; the text says why it failed.
+    /// Ends an initiation; the error is the reason of its failure.
     pub fn finish_initiate(&mut self, job: JobId, result: Result<(), CommandError>) {
         if let Some(done) = self.jobs.finish_initiate(job, result) {
             self.answer_job(done);
         }
     }
 
-    /// A termination is over: so many of the matching SAs are gone.
+    /// Ends a termination; `terminated` of the matching SAs are gone.
     pub fn finish_terminate(&mut self, job: JobId, terminated: u32) {
         if let Some(done) = self.jobs.finish_terminate(job, terminated) {
             self.answer_job(done);
         }
     }
 
-    /// The other nodes have a command that changes the configuration.
+    /// Ends a replication: the other nodes have the command.
     pub fn finish_replication(&mut self, job: JobId) {
         if let Some(done) = self.jobs.finish_replication(job) {
             self.answer_job(done);
         }
     }
 
-    /// When a job's time is over next.
+    /// The next timeout of a job.
     pub fn next_deadline(&self) -> Option<Time> {
         self.jobs.next_deadline()
     }
 
-    /// Answers the jobs whose time is over. Gives what the initiations among them came to, for the
-    /// log.
+    /// Answers the jobs whose timeouts are over. Returns the failures of initiations among them,
+    /// for the log.
     pub fn handle_deadline(&mut self, now: Time) -> Vec<String> {
         let mut failures = Vec::new();
         while let Some((done, failure)) = self.jobs.expire(now) {
@@ -261,7 +269,7 @@ impl Server {
         }
     }
 
-    /// A line about a running job, for the client that waits for it.
+    /// Sends a line about a running job to the client that waits for it.
     pub fn control_log(&mut self, job: JobId, line: LogLine<'_>) {
         self.jobs.said(job, line);
         if let Some(client) = self.jobs.listener(job, line.level)
@@ -271,19 +279,19 @@ impl Server {
         }
     }
 
-    /// A line of the log, for all who registered for `log`; like charon without details.
+    /// Sends a log line to all clients registered for `log`; without details, as in charon.
     pub fn log(&mut self, line: LogLine<'_>) {
         if line.level <= 1 {
             self.broadcast(Event::Log, || render::log_line(&line));
         }
     }
 
-    /// An IKE SA came up or went down.
+    /// Sends the event that an IKE SA came up or went down.
     pub fn ike_updown(&mut self, up: bool, sa: &IkeSaStatus, now: Time) {
         self.broadcast(Event::IkeUpdown, || render::ike_updown(up, sa, now));
     }
 
-    /// A Child SA of `sa` came up or went down.
+    /// Sends the event that a Child SA of `sa` came up or went down.
     pub fn child_updown(
         &mut self,
         up: bool,
@@ -296,12 +304,12 @@ impl Server {
         self.broadcast(Event::ChildUpdown, || render::child_updown(up, sa, child, now, &usage));
     }
 
-    /// An IKE SA has taken the place of another.
+    /// Sends the event that an IKE SA has replaced another.
     pub fn ike_rekey(&mut self, old: &IkeSaStatus, new: &IkeSaStatus, now: Time) {
         self.broadcast(Event::IkeRekey, || render::ike_rekey(old, new, now));
     }
 
-    /// A Child SA of `sa` has taken the place of another.
+    /// Sends the event that a Child SA of `sa` has replaced another.
     pub fn child_rekey(
         &mut self,
         sa: &IkeSaStatus,
@@ -314,8 +322,8 @@ impl Server {
         self.broadcast(Event::ChildRekey, || render::child_rekey(sa, old, new, now, &usage));
     }
 
-    /// True if anybody has registered for SAs that come, go, or take each other's place: then the
-    /// host has to be able to describe those that are gone.
+    /// True if a client has registered for events about SAs: then the host must be able to describe
+    /// SAs that are gone.
     pub fn is_watched(&self) -> bool {
         let events = [Event::IkeUpdown, Event::ChildUpdown, Event::IkeRekey, Event::ChildRekey];
         let watches = |client: &Client| events.into_iter().any(|event| client.session.is_registered(event));
@@ -331,7 +339,7 @@ impl Server {
     }
 }
 
-/// What fails to load or to come up is an event of the gateway, whoever asked for it.
+/// Reports a failure to load or initiate to the gateway, which logs it.
 fn note_refusal(command: &str, answer: &Answer, control: &mut dyn Control) {
     if let Answer::Now(message) = answer
         && message.text("success") == Some("no")
@@ -342,7 +350,7 @@ fn note_refusal(command: &str, answer: &Answer, control: &mut dyn Control) {
 }
 
 impl Client {
-    /// Keeps an error for the next time that the host asks about this client.
+    /// Runs an action, and keeps its error until the host next calls for this client.
     fn attempt(&mut self, action: impl FnOnce(&mut Session) -> Result<(), Error>) {
         if self.failed.is_none()
             && let Err(error) = action(&mut self.session)

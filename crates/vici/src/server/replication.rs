@@ -1,5 +1,5 @@
 //! Commands that change the configuration: a node of a cluster replicates them to the others, which
-//! carry them out too.
+//! execute them too.
 
 use super::jobs::{Kind, Pending};
 use super::{Answer, commands, credentials};
@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 /// How long a client waits until the other nodes have the command.
 const REPLICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Gives the other nodes, if there are any, a command that was carried out here and concerns them.
+/// Passes an executed command to the other nodes, if there are any and it concerns them.
 pub(super) fn replicate(request: &Request, job: JobId, answer: Answer, control: &mut dyn Control) -> Answer {
     let Answer::Now(message) = answer else { return answer };
     let succeeded = message.text("success") == Some("yes");
@@ -34,18 +34,18 @@ pub(super) fn replicate(request: &Request, job: JobId, answer: Answer, control: 
     )
 }
 
-/// The answer to a client that has waited for [`REPLICATION_TIMEOUT`].
+/// The answer to a client after [`REPLICATION_TIMEOUT`].
 pub(super) fn not_replicated() -> Message {
     let seconds = REPLICATION_TIMEOUT.as_secs();
     commands::failed(format!(
-        "done on this node; the others have not been told for {seconds} seconds, and will be when there is a quorum"
+        "done on this node; the other nodes have not received it within {seconds} seconds, and will receive it when there is a quorum"
     ))
 }
 
 fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
     let mut framed = Zeroizing::new(Vec::new());
     Packet::CmdRequest(request.name.clone(), request.message.clone()).encode(&mut framed)?;
-    // Without its length.
+    // The packet without its length field.
     Ok(Zeroizing::new(framed.get(4..).unwrap_or_default().to_vec()))
 }
 
@@ -60,7 +60,7 @@ pub(super) fn read(octets: &[u8]) -> Result<(String, Message), CommandError> {
     }
 }
 
-/// Carries out a command that another node was given.
+/// Executes a command that another node received.
 pub fn carry_out(octets: &[u8], control: &mut dyn Control) -> Result<(), CommandError> {
     let (name, message) = read(octets)?;
     let request = Request::of_node(name, message);
@@ -74,10 +74,10 @@ pub fn carry_out(octets: &[u8], control: &mut dyn Control) -> Result<(), Command
     }
 }
 
-/// Takes back what a command has loaded.
+/// Undoes a command that loaded something.
 pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), CommandError> {
     let (command, message) = read(octets)?;
-    let unnamed = || CommandError::new(format!("{command}: nothing is named"));
+    let unnamed = || CommandError::new(format!("{command}: found no name of an item"));
     let name = || section_name(&message).ok_or_else(unnamed);
     match command.as_str() {
         "load-conn" => control.unload_connection(&name()?),
@@ -110,7 +110,7 @@ pub fn take_back(octets: &[u8], control: &mut dyn Control) -> Result<(), Command
     }
 }
 
-/// What a command that has succeeded has changed.
+/// The configuration change of a successful command.
 fn change(request: &Request) -> Option<ConfigChange> {
     let message = &request.message;
     let item = |kind, name: String| ConfigItem { kind, name };
@@ -145,7 +145,7 @@ fn change(request: &Request) -> Option<ConfigChange> {
                 let digest = credentials::hex(&certificate.fingerprint()[..4]);
                 credential("certificate", format!("{} ({digest})", certificate.subject()))
             }
-            // A later one of the same issuer takes its place.
+            // A later one of the same issuer replaces it.
             Loaded::Crl(crl) => credential("CRL", format!("of {}", crl.issuer())),
             Loaded::PublicKey(key) => credential("public key", credentials::hex(&key.key().info_id())),
         }),

@@ -1,4 +1,4 @@
-//! Answers that come as a series of events, made as fast as the client reads and no faster.
+//! Answers that are a series of events, made only as fast as the client reads.
 
 use crate::Error;
 use crate::children::ChildReport;
@@ -13,13 +13,13 @@ use testudo_ike::cert::Certificate;
 use testudo_ike::config::ChildMode;
 use testudo_ike::output::{IkeSaId, Time};
 
-/// A streamed answer: what is left to be made, and what is made and waits for the client.
+/// A streamed answer: the items still to be rendered, and the events that wait for the client.
 pub(super) struct Stream {
     source: Source,
     ready: VecDeque<Message>,
 }
 
-/// What is left to be made.
+/// The items still to be rendered.
 pub(super) enum Source {
     /// `list-sas`.
     Sas(VecDeque<IkeSaId>, Selection),
@@ -55,9 +55,9 @@ impl PolicyFilter {
 }
 
 impl Stream {
-    /// Backlog at which the stream waits for the client to read.
+    /// Octets of backlog at which the stream waits for the client to read.
     const MAX_UNREAD_OCTETS: usize = MAX_PACKET / 8;
-    /// Items looked at before the host gets its turn, whether or not they are shown.
+    /// Items examined, shown or not, before the host gets its turn.
     const MAX_ITEMS_PER_TURN: usize = 128;
 
     pub(super) fn new(source: Source) -> Self {
@@ -69,7 +69,7 @@ impl Stream {
         session.output().len() < Self::MAX_UNREAD_OCTETS
     }
 
-    /// Sends some events. True if the stream is over, false if there is more to come.
+    /// Sends some events. Returns true at the end of the stream, false if there is more.
     pub(super) fn fill(
         &mut self,
         session: &mut Session,
@@ -105,7 +105,7 @@ impl Source {
         }
     }
 
-    /// Makes the events of the next item, perhaps none; false when there is no next item.
+    /// Renders the next item as events, perhaps none. Returns false if there is no next item.
     fn make(&mut self, out: &mut VecDeque<Message>, now: Time, control: &dyn Control) -> bool {
         match self {
             Self::Sas(ids, filter) => {

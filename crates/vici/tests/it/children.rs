@@ -34,7 +34,7 @@ fn reports() -> Vec<ChildReport> {
 }
 
 #[test]
-fn what_is_told_is_read() {
+fn a_report_survives_encoding_and_decoding() {
     for state in ChildState::ALL {
         let told: Vec<ChildReport> =
             reports().into_iter().map(|report| ChildReport { state, ..report }).collect();
@@ -65,7 +65,7 @@ fn a_reason_is_short_and_printable() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_by_its_key() {
+fn a_wrong_report_is_refused_with_its_key() {
     let event = |child: Message| {
         let children = Message::new().with_section("net", child);
         ChildReport::read_all(&[Message::new().with_section("gw", children)])

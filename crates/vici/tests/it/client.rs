@@ -12,7 +12,7 @@ use testudo_vici::message::Message;
 /// A machine that is stopped for a moment, as a virtual one is while its state is written down:
 /// reads with a timeout come back then with nothing done (signal(7)).
 #[test]
-fn who_was_stopped_while_it_waited_goes_on_waiting() {
+fn a_client_stopped_while_waiting_continues_to_wait() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let waiting = thread::spawn(move || {
         let mut client = Client::over(here);

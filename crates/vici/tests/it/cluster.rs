@@ -55,7 +55,7 @@ fn report() -> ClusterReport {
 }
 
 #[test]
-fn what_is_told_is_read() {
+fn a_report_survives_encoding_and_decoding() {
     let mut told = report();
     for phase in [Phase::Down, Phase::NoQuorum, Phase::Exchange, Phase::Running] {
         for state in [
@@ -79,7 +79,7 @@ fn what_is_told_is_read() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_by_its_key() {
+fn a_wrong_report_is_refused_with_its_key() {
     let told = ClusterReport::answer(Some(&report()));
     let without = |key: &str| {
         let mut message = Message::new();
@@ -122,7 +122,7 @@ fn the_server_tells_what_the_gateway_knows() {
 }
 
 #[test]
-fn who_is_drained_is_said_to_the_gateway() {
+fn the_gateway_gets_the_node_to_drain() {
     let server = TestServer::start();
     let mut client = Client::connect(&server.socket()).unwrap();
     client.set_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -97,7 +97,7 @@ proptest! {
     #[test]
     fn garbage_never_panics(bytes in vec(prop_oneof![0u8..8, any::<u8>()], 0..300)) {
         if let Ok(packet) = Packet::parse(&bytes) {
-            // What parses is a packet in full, and has one encoding.
+            // Whatever parses is a complete packet, and has one encoding.
             prop_assert_eq!(&encoded(&packet)[4..], bytes.as_slice());
         }
         let mut session = Session::new();

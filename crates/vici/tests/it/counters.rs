@@ -28,7 +28,7 @@ fn shown(server: &TestServer, args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn of_the_daemon_of_one_and_of_every_connection() {
+fn counters_of_the_daemon_one_and_every_connection() {
     let server = counting();
     assert_eq!(shown(&server, &[]), ["global:", "ike-init-in-req : 1", "ike-auth-in-req : 2"]);
     assert_eq!(shown(&server, &["--name", "gw"]), ["gw:", "ike-auth-in-req : 2"]);

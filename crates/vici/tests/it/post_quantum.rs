@@ -47,7 +47,7 @@ fn additional_key_exchanges() {
 }
 
 #[test]
-fn what_cannot_be_used_says_why() {
+fn unusable_proposals_are_refused_with_the_reason() {
     for (text, expected) in [
         (
             "aes128gcm16-x25519-ke1_sha256",
@@ -72,7 +72,7 @@ fn what_cannot_be_used_says_why() {
     for (text, expected) in [
         (
             "aes128gcm16-ke1_mlkem768",
-            "but it adds key exchanges to none; expected a first one such as x25519",
+            "but it has additional key exchanges without a first one; expected one such as x25519",
         ),
         ("aes128gcm16-x25519-ke1_x25519", "but no key exchange method can be used twice"),
         ("aes128gcm16-x25519-ke1_mlkem768-ke2_mlkem768", "but no key exchange method can be used twice"),

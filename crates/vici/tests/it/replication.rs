@@ -51,7 +51,7 @@ fn a_client_waits_until_the_others_have_been_told() {
     assert_eq!(packets.len(), 2);
     assert_eq!(packets[0], Packet::CmdResponse(message(&[("success", "yes")])));
 
-    // Nobody has been told for too long.
+    // The other nodes have not received it for too long.
     rig.send(&Packet::CmdRequest("load-conn".into(), load_conn("gw"))).unwrap();
     assert_eq!(rig.server.next_deadline(), Some(at(10)));
     rig.server.handle_deadline(at(10));
@@ -61,7 +61,7 @@ fn a_client_waits_until_the_others_have_been_told() {
 }
 
 #[test]
-fn what_fails_here_and_what_changes_nothing_is_told_to_nobody() {
+fn failed_and_read_only_commands_are_not_replicated() {
     let mut rig = Rig::new();
     rig.gateway.replicates = true;
     for (name, arguments) in [
@@ -162,7 +162,7 @@ fn a_policy_is_installed_on_all_nodes_by_loading_its_connection_otherwise() {
 }
 
 #[test]
-fn what_a_node_is_told_that_changes_nothing_is_refused() {
+fn a_replicated_command_that_changes_nothing_is_refused() {
     let mut gateway = Gateway::default();
     for (name, arguments) in [("initiate", message(&[("child", "net")])), ("list-sas", Message::new())] {
         let mut framed = Vec::new();

@@ -41,7 +41,7 @@ fn a_secret_without_name_is_named_by_its_owners() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_never_shows_the_key() {
+fn errors_name_the_fault_and_never_the_key() {
     for (message, why) in [
         (message(&[("type", "ike")]), "secrets.data: missing, expected the key"),
         (message(&[("id", "x"), ("data", "key")]), "secrets.x.type: missing, expected ike or ppk"),

@@ -24,7 +24,7 @@ fn registrations_are_confirmed() {
 }
 
 #[test]
-fn only_a_client_that_asks_gets_events() {
+fn only_registered_clients_get_events() {
     let mut rig = Rig::new();
     let sa = net_sa(1);
     rig.server.ike_updown(true, &sa, at(5));
@@ -113,7 +113,7 @@ fn timeouts_end_jobs() {
     assert_eq!((answer.text("success"), answer.text("terminated")), (Some("yes"), Some("1")));
 }
 
-/// What fails to load or to come up is an event of the gateway, whoever asked for it.
+/// A failure to load or initiate is an event of the gateway, whichever client asked for it.
 #[test]
 fn refused_loads_and_initiations_are_told_to_the_gateway() {
     let mut rig = Rig::new();
@@ -128,7 +128,7 @@ fn refused_loads_and_initiations_are_told_to_the_gateway() {
     assert_eq!(rig.gateway.refusals.len(), 2, "that nothing is there to go is no event");
 }
 
-/// Nobody waits for it any more, and the log says how far it has come.
+/// No client waits for it any more, and the log reports its last state.
 #[test]
 fn an_initiation_whose_time_is_over_says_what_was_last_heard_of_it() {
     let mut rig = Rig::new();
@@ -236,7 +236,7 @@ fn the_lists_that_swanctl_compares_are_there() {
 }
 
 #[test]
-fn what_is_no_vici_ends_the_connection() {
+fn malformed_octets_end_the_connection() {
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0\0\0\0", b"\0\0\0\x01\x01", b"\0\0\0\x01\x07"] {
         let mut rig = Rig::new();
         let result = rig.server.receive(rig.client, bytes, at(0), &mut rig.gateway);

@@ -108,7 +108,7 @@ fn a_client_that_hardly_reads_does_not_fill_the_memory() {
     assert!(matches!(result, Err(Error::Backlog { most: Session::HARD_MAX_BACKLOG, .. })));
 }
 
-/// What the gateway says of 20 000 SAs that go comes before the client can read a word of it.
+/// The gateway sends events about 20 000 deleted SAs before the client can read any of them.
 #[test]
 fn a_client_that_ends_many_sas_hears_of_each() {
     const SAS: u64 = 20_000;

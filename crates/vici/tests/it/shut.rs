@@ -54,11 +54,11 @@ fn a_page_comes_back_as_it_was_written() {
     assert_eq!(Released::from_message(&released.to_message()).unwrap(), released);
     let why: Vec<_> = page().prefixes.iter().map(|shut| shut.cause.to_string()).collect();
     assert_eq!(why[0], "connection gw was unloaded");
-    assert_eq!(why[3], "an earlier testudod has left it");
+    assert_eq!(why[3], "left by an earlier testudod run");
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn missing_and_wrong_values_are_named() {
     let one = |pairs: &[(&str, &str)]| {
         let prefixes = Message::new().with_section("10.2.0.0/16", message(pairs));
         message(&[("clustered", "no"), ("more", "no")]).with_section("prefixes", prefixes)
@@ -100,7 +100,7 @@ fn the_server_tells_what_is_shut_page_by_page() {
 }
 
 #[test]
-fn what_is_to_be_let_go_is_said_to_the_gateway() {
+fn the_gateway_gets_the_prefix_to_release() {
     let server = TestServer::start();
     let mut client = client(&server);
     let site = range("10.2.0.0", "10.2.255.255");
@@ -122,7 +122,7 @@ fn what_is_to_be_let_go_is_said_to_the_gateway() {
         (&[][..], "prefix: missing"),
         (&[("prefix", "")], "an address or a subnet"),
         (&[("prefix", "10.2.0.0/33")], "an address or a subnet"),
-        (&[("prefix", "10.2.0.1/16")], "no bits behind its length"),
+        (&[("prefix", "10.2.0.1/16")], "no bits set after the prefix length"),
         (&[("prefix", "10.2.0.0-10.2.0.255")], "an address or a subnet"),
         (&[("prefix", "%any")], "an address or a subnet"),
         (&[("prefix", "10.2.0.0/16"), ("check", "maybe")], "check"),

@@ -4,7 +4,7 @@ use super::{ECDSA, come_and_go, dn, equip, load, own, start};
 use testudo_lab::topology::Side;
 
 #[test]
-fn of_each_kind_and_by_wildcards() {
+fn identities_of_each_kind_and_wildcards() {
     let (pair, pki) = start("identities");
     for side in [Side::One, Side::Two] {
         equip(&pair, &pki, side, ECDSA, "root");

@@ -1,5 +1,4 @@
-//! What swanctl lists of certificates, authorities and connections is the same with us as with
-//! charon.
+//! swanctl lists certificates, authorities and connections of testudod as those of charon.
 
 use super::{ECDSA, connection, equip, start};
 use testudo_lab::pki::KeyKind;

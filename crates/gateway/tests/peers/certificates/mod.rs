@@ -14,7 +14,7 @@ use testudo_lab::topology::{Family, Side};
 
 const ECDSA: KeyKind = KeyKind::Ecdsa("P-256");
 
-/// Who the gateway of that side is, as OpenSSL writes it.
+/// The identity of that side's gateway, as OpenSSL writes it.
 fn subject(side: Side) -> &'static str {
     match side {
         Side::One => "/C=CH/O=Testudo Lab/CN=gw1",

@@ -15,7 +15,7 @@ const KEYS: [(KeyKind, &str); 3] = [
     (KeyKind::Ed25519, "ED25519"),
 ];
 
-/// Gateways without a connection, and nobody's CA.
+/// Gateways without a connection, and a CA that signs for neither.
 fn start(name: &'static str, peer: Kind) -> (Pair, Pki) {
     let pair = Scenario::new(name, peer).impatient().start_empty();
     let pki = Pki::new(pair.t.gw1.lab()).unwrap();
@@ -61,7 +61,7 @@ fn both_roles(name: &'static str, peer: Kind) {
         let log = pair.two.process().log().unwrap();
         assert!(log.contains(&ours), "{ours}: {log}");
     }
-    // Who is not named is known by the name that its key has by itself.
+    // Without an identity, the KEY_ID of the key is used.
     load(&pair, |_, _| {}, false);
     come_and_go(&pair);
 }
@@ -104,5 +104,5 @@ fn another_key_is_refused_by_both() {
             }
         }
     }
-    pair.await_log("was not made with a public key that the connection allows");
+    pair.await_log("was not made with a public key allowed by the connection");
 }

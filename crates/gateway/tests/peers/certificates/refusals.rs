@@ -1,12 +1,12 @@
-//! What neither side accepts: the reason is in the log, and the peer does not learn it.
+//! Certificates that neither side accepts: the reason is in the log, and is not sent to the peer.
 
 use super::{ECDSA, equip, load, own, start};
 use crate::common::{Pair, SOON};
 use testudo_lab::pki::Pki;
 use testudo_lab::topology::Side;
 
-/// Nobody gets a tunnel, and our log says why. When we respond it says so to strangers at most once
-/// in a while, so we begin.
+/// No tunnel comes up, and our log says why. As responder the log is limited in rate for strangers,
+/// so we initiate.
 fn refused(pair: &mut Pair, why: &str) {
     for initiator in [Side::One, Side::Two] {
         let args = ["--initiate", "--child", "lab", "--timeout", "10"];
@@ -64,10 +64,7 @@ fn a_revoked_certificate_and_one_that_may_be() {
         });
     };
     strict(&pair);
-    refused(
-        &mut pair,
-        "whether certificate 'C=CH, O=Testudo Lab, CN=gw2' is revoked is not known: no CRL of",
-    );
+    refused(&mut pair, "cannot tell whether certificate 'C=CH, O=Testudo Lab, CN=gw2' is revoked: no CRL of");
     pki.crl("now", "root", &[]).unwrap();
     pki.give(pair.swanctl(Side::One), "now.crl", "x509crl").unwrap();
     strict(&pair);
@@ -94,7 +91,7 @@ fn an_identity_that_is_not_in_the_certificate() {
     assert!(reasons.iter().any(|reason| log.contains(reason)), "{log}");
 }
 
-/// What swanctl cannot load it names, and the reason is ours.
+/// swanctl names files that it cannot load, with the reason from testudod.
 #[test]
 fn files_that_cannot_be_loaded_are_named() {
     let (pair, pki) = equipped("files");

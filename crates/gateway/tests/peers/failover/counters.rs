@@ -46,8 +46,8 @@ impl Trial {
     }
 }
 
-/// Takeovers one after the other: each asks, strongSwan answers, and both go on asking each other
-/// afterwards.
+/// Takeovers one after the other: each asks, strongSwan answers, and afterwards both continue to
+/// send requests.
 #[test]
 fn strongswan_synchronizes_message_ids_after_each_takeover() {
     let options = BedOptions { cluster: "message_id_sync = true".into(), ..BedOptions::default() };
@@ -73,8 +73,9 @@ fn strongswan_synchronizes_message_ids_after_each_takeover() {
         let taker = trial.bed.owner_among(1, &others(owner)).unwrap().unwrap();
         trial.cluster_renews(taker);
         trial.all_is_well(&what);
-        // Without traffic each asks whether the other lives. Who found no answer would connect
-        // anew. And who asks once more has had its answer: a window has room for one request.
+        // Without traffic each side makes a liveness check. A side without an answer would connect
+        // again. And a side that sends another request has received its answer: a window has room
+        // for one request.
         let asked =
             || trial.peer_logged("sending DPD request") + trial.logged(taker, "sending a liveness check");
         let enough = asked() + 4;
@@ -101,7 +102,7 @@ fn a_testudo_leaves_numbers_out_that_were_forged() {
     trial.bed.strike(owner, Failure::Testudod).unwrap();
     trial.bed.await_members(&others(owner)).unwrap();
     wait_until("numbers that the peer leaves out", LIMIT, || {
-        let told = trial.peer_logged("sequence numbers left out");
+        let told = trial.peer_logged("the peer asks to skip");
         Ok(if told > 0 { Ok(()) } else { Err(format!("{told}")) })
     })
     .unwrap();
@@ -110,7 +111,7 @@ fn a_testudo_leaves_numbers_out_that_were_forged() {
     trial.all_is_well("a forged number");
 }
 
-/// Sends a packet of the peer's Child SA that nobody can open, with a number so far ahead.
+/// Sends a packet of the peer's Child SA with a wrong ICV and a number that far ahead.
 fn forge(trial: &Trial, sequence: u32) {
     let sas = trial.bed.peers[0].swanctl().list_sas().unwrap();
     let child = sas.iter().flat_map(|sa| &sa.children).find(|child| child.state == "INSTALLED").unwrap();

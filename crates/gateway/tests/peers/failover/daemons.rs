@@ -12,8 +12,8 @@ use testudo_lab::streams::Streams;
 use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
-/// While it happens and behind it no more is doubled than the former owner allows, traffic goes on,
-/// and the tunnels are what they were.
+/// During the event and after it no more datagrams are duplicated than the former owner allows,
+/// traffic continues, and the tunnels are the same.
 fn carried_on(trial: &mut Trial, what: &str, former: FormerOwner, happen: impl FnOnce(&mut Bed)) {
     let seen = trial.under_traffic(what, happen);
     not_doubled(what, former, &seen);
@@ -106,8 +106,8 @@ fn corosync_is_killed_and_comes_back() {
     });
 }
 
-/// A process that stands still until others have taken over, and goes on, sends nothing before it
-/// has looked at the world.
+/// A process that is stopped until others have taken over sends nothing after it continues before
+/// it has heard from them.
 #[test]
 fn testudod_stands_still_and_goes_on() {
     let mut trial = Trial::start("pause-testudod", &BedOptions::default());

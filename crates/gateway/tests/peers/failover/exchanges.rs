@@ -1,5 +1,4 @@
-//! The node that speaks IKE dies in the middle of an exchange: its answer is lost, and it is a
-//! survivor who repeats it.
+//! The node that speaks IKE dies during an exchange: its answer is lost, and a survivor repeats it.
 
 use super::{LIMIT, Trial};
 use testudo_lab::bed::{BedOptions, Failure};
@@ -18,12 +17,12 @@ struct Lost {
 }
 
 impl Lost {
-    /// What nodes send.
+    /// Messages of nodes.
     fn answers(trial: &Trial, exchange: u8) -> Self {
         Self::begin(trial, &trial.bed.cluster.nodes, exchange)
     }
 
-    /// What peers send.
+    /// Messages of peers.
     fn requests(trial: &Trial, exchange: u8) -> Self {
         Self::begin(trial, &trial.bed.cluster.peers, exchange)
     }
@@ -57,12 +56,12 @@ impl Lost {
     }
 }
 
-/// Two peers: one whose tunnel stands, and one that is in the middle of something.
+/// Two peers: one whose tunnel is up, and one during an exchange.
 fn peers() -> BedOptions {
     BedOptions { peers: vec![Kind::Strongswan; 2], ..BedOptions::default() }
 }
 
-/// The node whose IKE SA with a peer is there, in whatever state.
+/// The node that has the IKE SA with a peer, in any state.
 fn speaker(trial: &Trial, peer: u8) -> u8 {
     let name = format!("peer{peer}");
     speaker_of(trial, |sa| sa.name == name)

@@ -1,4 +1,4 @@
-//! The node that carries the tunnel is cut off from the other nodes, or from everybody.
+//! The node that carries the tunnel is cut off from the other nodes, or from everything.
 
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Seen, Trial, hardly_doubled, not_doubled, others, within};
 use testudo_lab::bed::{BedOptions, Failure};
@@ -15,7 +15,7 @@ fn cut_off(name: &str, failure: fn(Cut) -> Failure, doubled: fn(&str, &Seen)) {
         let what = format!("{failure:?} of node {owner}");
         let seen = trial.under_traffic(&what, |bed| {
             bed.strike(owner, failure).unwrap();
-            // Probes go on until the engine has told of it.
+            // Probes continue until the engine has reported it.
             bed.await_members(&others(owner)).unwrap();
         });
         doubled(&what, &seen);
@@ -84,8 +84,8 @@ fn a_port_is_cut() {
     port_fails("cut-port", &BedOptions::default(), all.into_iter().flatten());
 }
 
-/// A port whose interface is deleted is as one that is cut; the daemon goes on, and takes the new
-/// interface.
+/// A port whose interface is deleted behaves like one that is cut; the daemon continues, and uses
+/// the new interface.
 #[test]
 fn a_port_goes_and_comes_again() {
     port_fails("port-gone", &BedOptions::default(), [Net::Outer, Net::Inner].map(Failure::Gone));

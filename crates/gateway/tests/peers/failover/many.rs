@@ -23,9 +23,9 @@ pub(super) fn five(mode: &str) -> BedOptions {
     }
 }
 
-/// Two nodes are cut off at once, then a third: the two that are left have no quorum. `forward`:
-/// they go on with the packets of the tunnels that they have, and nobody takes the third node's.
-/// `stop`: nothing passes. All are one again in the end.
+/// Two nodes are cut off at once, then a third: the remaining two have no quorum. `forward`: they
+/// continue the packets of their own tunnels, and no node takes over the third node's. `stop`:
+/// nothing passes. At the end all are in one view again.
 fn two_and_another(mode: &str) {
     let mut trial = Trial::start(&format!("five-{mode}"), &five(mode));
     let all: BTreeSet<u8> = (1..=5).collect();

@@ -50,7 +50,7 @@ pub(crate) struct Trial {
     established: Vec<usize>,
 }
 
-/// What was seen while something happened.
+/// The observations during an event.
 pub(crate) struct Seen {
     /// By the probes, from the client to the host behind the peer, and back.
     probes: [Summary; 2],
@@ -102,13 +102,13 @@ impl Trial {
             writeln!(stderr, "{what}: {line}").unwrap();
         }
         let since = self.logs().into_iter().zip(&before).map(|(now, before)| {
-            // A daemon that was started anew has a log of its own.
+            // A restarted daemon has its own log.
             now.strip_prefix(before.as_str()).map(str::to_owned).unwrap_or(now)
         });
         Seen { probes, false_alarms: since.flat_map(|log| false_alarms(&log)).collect() }
     }
 
-    /// What each node has logged so far.
+    /// The logs of each node so far.
     fn logs(&self) -> Vec<String> {
         self.bed.nodes.iter().map(|node| node.log().unwrap()).collect()
     }
@@ -204,8 +204,8 @@ fn a_suspect_that_is_heard_again_is_a_false_alarm() {
     assert_eq!(false_alarms(log), BTreeSet::from([2]));
 }
 
-/// What the former owner of the tunnel does while another node takes it over. It decides how many
-/// datagrams may come twice in each direction; a probe sends one each millisecond.
+/// The state of the tunnel's former owner while another node takes it over. It determines how many
+/// datagrams may be duplicated in each direction; a probe sends one each millisecond.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FormerOwner {
     /// It is dead and cannot send, or one node carries the tunnel all the time: nothing comes

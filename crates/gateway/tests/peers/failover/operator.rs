@@ -1,4 +1,4 @@
-//! What operators do on one node of a cluster, all of it does.
+//! Commands of operators on one node take effect in the whole cluster.
 
 use super::{LIMIT, Trial};
 use std::sync::mpsc::{Receiver, channel};
@@ -20,7 +20,7 @@ fn other_than(owner: u8) -> u8 {
     owner % 3 + 1
 }
 
-/// What a listener at that node hears: names of events, with whether something came up.
+/// Events at that node: their names, and whether something came up.
 fn listen(node: &Testudo) -> Receiver<(String, bool)> {
     let mut client = Client::connect(node.socket()).unwrap();
     EVENTS.iter().for_each(|event| client.register(event).unwrap());
@@ -218,7 +218,7 @@ fn nodes_are_upgraded_one_after_another() {
         );
         trial.all_is_well(&what);
     }
-    // What the new version knows works now.
+    // Features of the new version work now.
     let owner = trial.bed.owner(1).unwrap();
     let before = trial.spis(1);
     trial.bed.node(other_than(owner)).swanctl().run(["--rekey", "--child", "peer1"]).unwrap();

@@ -7,8 +7,8 @@ fn forwarding() -> BedOptions {
     BedOptions { cluster: "no_quorum = \"forward\"".into(), ..BedOptions::default() }
 }
 
-/// The owner is alone, and the peers are with the majority, which takes over; when all are one
-/// again nobody notices.
+/// The owner is alone, and the peers are with the majority, which takes over; when all are in one
+/// view again there is no effect.
 #[test]
 fn the_owner_is_parted_from_the_majority_and_the_peers() {
     let mut trial = Trial::start("part-owner", &forwarding());
@@ -26,8 +26,8 @@ fn the_owner_is_parted_from_the_majority_and_the_peers() {
     trial.all_is_well(what);
 }
 
-/// The owner is alone with the peers: with `forward` it goes on carrying packets, and no IKE. The
-/// majority owns all when the parts meet again.
+/// The owner is alone with the peers: with `forward` it continues to carry packets, without IKE.
+/// The majority owns everything when the parts join again.
 #[test]
 #[ignore = "make test-all: a combination of what others prove"]
 fn the_majority_is_parted_from_the_owner_and_the_peers() {

@@ -1,4 +1,4 @@
-//! What a node has learned of a path is not forgotten with it.
+//! A learned path MTU survives the node that has learned it.
 
 use super::{LIMIT, Trial, behind};
 use crate::common::ANSWERED;
@@ -50,7 +50,8 @@ fn a_path_mtu_outlives_the_node_that_learned_it() {
     let done = transfer.finish(Duration::from_secs(60)).unwrap();
     assert_eq!((done.bytes, done.sha256), (24 * MIB, expected));
 
-    // Who has forgotten what it was told hears it from the cluster, with the first packet.
+    // A host that has forgotten the path MTU learns it from the cluster again, with the first
+    // packet.
     client.ip("route flush cache").unwrap();
     let args = ["-n", "-M", "do", "-W", ANSWERED, "-c", "1", "-s", "1372"];
     let said = client.cmd("ping").args(args).arg(behind(1).to_string()).run_any().unwrap().stdout;

@@ -1,5 +1,4 @@
-//! What is planned costs no packet: shards are given away before a node goes, and come back as they
-//! went.
+//! Planned work loses no packet: shards are handed over before a node stops, and when it returns.
 
 use super::many::five;
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, not_doubled, within};
@@ -140,8 +139,8 @@ fn two_nodes_of_five_are_stopped_at_once() {
     trial.all_is_well(what);
 }
 
-/// A machine that goes on from an earlier state sends nothing of what it held, under IVs that it
-/// may have used: it joins anew, with another sender ID, and the others carry on what it had.
+/// A machine that is restored to an earlier state sends nothing with its old state, whose IVs it
+/// may have used: it joins again, with another sender ID, and the others continue its tunnels.
 #[test]
 fn a_machine_is_set_back() {
     let mut trial = Trial::start("set-back", &BedOptions::default());
@@ -155,7 +154,7 @@ fn a_machine_is_set_back() {
         bed.await_all().unwrap();
         bed.await_balance().unwrap();
     });
-    // It stops by itself and is silent while it joins anew; then its shards come back to it.
+    // It stops by itself and is silent until it has joined again; then it gets its shards back.
     not_doubled(what, FormerOwner::HandsOver, &seen);
     within(what, OUTAGE_LIMIT, &seen);
     assert!(sender(&trial).unwrap() > before, "another sender ID");
@@ -165,9 +164,9 @@ fn a_machine_is_set_back() {
     trial.all_is_well(what);
 }
 
-/// What cannot be is refused, and says why.
+/// Impossible requests are refused with the reason.
 #[test]
-fn nobody_drains_whom_nobody_could_follow() {
+fn a_drain_without_a_successor_is_refused() {
     let mut trial = Trial::start("drain-refused", &BedOptions { peers: Vec::new(), ..BedOptions::default() });
     let node = trial.bed.node(1);
     let refused = |arguments: &[&str]| node.drain(arguments).unwrap_err().to_string();

@@ -50,7 +50,7 @@ fn scripts_follow_the_owner() {
     trial.all_is_well("a drain");
 }
 
-/// What one node is told all have, also nodes that do not have the script: they warn, and carry the
+/// All nodes get the configuration of one, even nodes without the script: they warn, and carry the
 /// tunnel without it.
 #[test]
 fn a_node_without_the_script_has_the_connection() {

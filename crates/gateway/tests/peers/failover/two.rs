@@ -1,4 +1,4 @@
-//! Two nodes: with a witness, whose vote lets one of them go on alone, and without: the table of
+//! Two nodes: with a witness, whose vote lets one of them continue alone, and without: the table of
 //! docs/how-to/witness.md.
 
 use super::{FormerOwner, LIMIT, OUTAGE_LIMIT, Trial, behind, hardly_doubled, not_doubled, within};
@@ -39,7 +39,7 @@ impl Trial {
         .unwrap();
     }
 
-    /// What `testudo cluster` says of the witness, and whether it warns of it.
+    /// The witness in `testudo cluster`, and whether there is a warning about it.
     fn await_witness(&self, node: u8, votes: Option<bool>) {
         let warns = |shown: &serde_json::Value| {
             shown["why"].to_string().contains("the witness gives this node no vote")
@@ -95,7 +95,7 @@ fn survived(name: &str, failure: Failure) {
         bed.mend(owner, failure).unwrap();
         bed.await_all().unwrap();
     });
-    // Who was cut off carries what it had until it has heard of the other's view.
+    // The node that was cut off carries its tunnels until it has heard of the other's view.
     hardly_doubled(&what, 999, &seen);
     trial.all_is_well(&what);
 }
@@ -152,8 +152,8 @@ fn the_witness_hears_both_nodes_that_do_not_hear_each_other() {
     trial.all_is_well(what);
 }
 
-/// Without its witness a cluster of two goes on. A node that is lost then has no standby; and the
-/// witness, when it is back, does not make one: it may have counted for the other meanwhile.
+/// Without its witness a cluster of two continues. A node that is then lost has no standby; and the
+/// return of the witness does not change that: it may have voted for the other meanwhile.
 #[test]
 fn the_witness_dies_and_then_a_node() {
     let mut trial = Trial::start("two-witness", &witnessed());
@@ -164,7 +164,7 @@ fn the_witness_dies_and_then_a_node() {
         bed.witness.as_mut().unwrap().kill();
         bed.corosyncs[0].wait_for_votes(2, LIMIT).unwrap();
     });
-    // The owner goes on all the time.
+    // The owner continues all the time.
     not_doubled(what, FormerOwner::Silent, &seen);
     within(what, OUTAGE_LIMIT, &seen);
     assert_eq!(trial.bed.owner(1).unwrap(), owner);
@@ -188,8 +188,8 @@ fn the_witness_dies_and_then_a_node() {
     assert!(log.contains("the witness gives this node no vote") && log.contains("gives this node its vote"));
 }
 
-/// Who went on alone goes on with packets when the witness dies too, and with IKE when it is back:
-/// nobody else can have had its vote.
+/// The node that continued alone continues with packets when the witness dies too, and with IKE
+/// when the witness is back: no other node can have had its vote.
 #[test]
 #[ignore = "make test-all: a long failover"]
 fn a_node_dies_and_then_the_witness() {
@@ -231,8 +231,8 @@ fn a_testudod_that_stands_still_holds_up_its_tunnels() {
     trial.all_is_well(what);
 }
 
-/// A node is cut off, and neither is a quorum: each goes on with the packets of the tunnels that it
-/// had, nothing is taken over, and IKE waits.
+/// A node is cut off, and neither has a quorum: each continues the packets of its own tunnels,
+/// nothing is taken over, and IKE waits.
 fn without_a_witness(name: &str, votes: Votes) {
     let mut trial = Trial::start(name, &BedOptions { peers: vec![Kind::Strongswan; 2], ..two(votes) });
     let [cut, left] = apart(&mut trial);
@@ -296,8 +296,7 @@ fn a_node_is_cut_off_with_two_node() {
     without_a_witness("two-node", Votes::TwoNode);
 }
 
-/// Nobody has a quorum, and the node whose corosync is gone goes on with the packets of what it
-/// had.
+/// No node has a quorum, and the node without corosync continues the packets of its tunnels.
 #[test]
 #[ignore = "make test-all: a combination of what others prove"]
 fn corosync_is_killed_without_a_witness() {
@@ -305,7 +304,7 @@ fn corosync_is_killed_without_a_witness() {
     let owner = trial.bed.owner(1).unwrap();
     let what = "two without a witness: SIGKILL of corosync";
     let seen = trial.under_traffic(what, |bed| bed.strike(owner, Failure::Corosync).unwrap());
-    // Nobody takes over.
+    // No node takes over.
     not_doubled(what, FormerOwner::Silent, &seen);
     trial.await_no_quorum(other(owner));
     trial.await_carried(1, true);

@@ -1,4 +1,4 @@
-//! What an attacker in the untrusted network sends, and under which counter each frame must appear.
+//! An attacker's frames in the untrusted network, and the counter of each.
 
 use super::frames::{ESP, ETHERNET, Random, Road, UDP, UNASSIGNED, esp, ike, octets};
 use testudo_lab::topology::{Family, Side};
@@ -12,7 +12,7 @@ pub(super) struct Attack {
     pub(super) counter: &'static str,
 }
 
-/// What a good attacker knows: what crossed the wire, and whom it belongs to.
+/// The knowledge of a capable attacker: captured packets, and their owners.
 #[derive(Clone)]
 pub(super) struct Knowledge {
     /// Of the SA that the peer sends through.
@@ -56,7 +56,7 @@ const KINDS: [Maker; 25] = [
     ike_of_the_sa,
 ];
 
-/// What only IPv4, or only IPv6, has.
+/// Attacks that only IPv4, or only IPv6, has.
 const OF_IPV4: [Maker; 3] = [wrong_checksum, short_header, no_room_for_header];
 const OF_IPV6: [Maker; 3] = [endless_extensions, source_route, broken_extension];
 
@@ -188,7 +188,7 @@ fn lying_datagram(random: &mut Random, road: Road, _: &Knowledge) -> Attack {
     attack(road.packet(UDP, &datagram), "filter_drop_malformed")
 }
 
-/// A piece whose end is no place where another could begin.
+/// A fragment whose end is no multiple of eight octets.
 fn esp_fragment(random: &mut Random, road: Road, known: &Knowledge) -> Attack {
     let packet = esp(known.spi, known.fresh, &random.octets(63));
     let offset = [0, 9, 18][random.range(0, 3)];

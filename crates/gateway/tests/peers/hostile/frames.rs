@@ -6,7 +6,7 @@ use testudo_lab::topology::{Family, Side};
 pub(super) const ETHERNET: usize = 14;
 pub(super) const ESP: u8 = 50;
 pub(super) const UDP: u8 = 17;
-/// A protocol that nobody has.
+/// An unassigned protocol.
 pub(super) const UNASSIGNED: u8 = 201;
 const FRAGMENT: u8 = 44;
 
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// From whom to whom: the attacker pretends to be the peer.
+/// Source and destination: the attacker pretends to be the peer.
 #[derive(Clone, Copy)]
 pub(super) struct Road {
     pub(super) family: Family,

@@ -1,6 +1,6 @@
-//! A gateway with a tunnel, under fire from the untrusted network: more than ten thousand
+//! A gateway with a tunnel under attack from the untrusted network: more than ten thousand
 //! malformed, truncated, replayed and forged frames. None crashes it, none gets through, each is
-//! counted for what it is, and the tunnel goes on.
+//! counted under its reason, and the tunnel continues.
 
 mod attacks;
 mod frames;
@@ -38,7 +38,7 @@ fn counted(pair: &Pair) -> Counted {
     counted
 }
 
-/// What has grown, and by how much.
+/// The counters that have grown, and by how much.
 fn growth(before: &Counted, after: &Counted) -> Counted {
     let grown =
         after.iter().map(|(name, n)| (name.clone(), n - before.get(name).copied().unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! Who the two sides are, and how they prove it.
+//! The identities of both sides, and their authentication.
 
 use super::*;
 use testudo_ike::config::{Eku, Identity};
@@ -176,7 +176,7 @@ fn an_extended_key_usage_is_demanded_of_the_peer() {
     );
     assert_eq!(
         local(psk().with("eku", "ike")).unwrap_err(),
-        "connections.gw.local.eku: found a purpose, but a purpose of our own certificate: it belongs into remote \
+        "connections.gw.local.eku: found a purpose, but a purpose of our own certificate: it belongs in remote \
          is not supported; leave the key out"
     );
 }

@@ -36,7 +36,7 @@ fn traffic_selectors() {
     assert_eq!(ts("dynamic[gre]").unwrap(), TsSpec::Dynamic { protocol: 47, port_start: 0, port_end: 65535 });
     let ports = "the port as a number, the name of a service such as http, a range n-m, opaque or any";
     let protocols = "the protocol as a number of at most 255, or a name such as tcp";
-    let addresses = "a subnet, an address, a range or dynamic, with [protocol/port] if wanted";
+    let addresses = "a subnet, an address, a range or dynamic, optionally with [protocol/port]";
     for (text, expected) in [
         ("10.1.0.0/16[tcp/httpx]", ports),
         ("10.1.0.0/16[tcp/http-https]", ports),
@@ -54,7 +54,11 @@ fn traffic_selectors() {
         let why = format!("connections.gw.children.net.local_ts: found {text:?}, expected {expected}");
         assert_eq!(ts(text).unwrap_err(), why);
     }
-    assert!(ts("fd00::/8[icmp]").unwrap_err().ends_with("this kind of ICMP is not of the addresses' family"));
+    assert!(
+        ts("fd00::/8[icmp]")
+            .unwrap_err()
+            .ends_with("this kind of ICMP does not belong to the addresses' family")
+    );
 }
 
 #[test]
@@ -131,7 +135,7 @@ fn pass_and_drop_policies_say_what_and_when() {
 }
 
 #[test]
-fn what_needs_no_peer_needs_no_authentication() {
+fn connections_without_peers_need_no_authentication() {
     let nets = |mode: &str| {
         let child = Message::new().with("mode", mode).with("start_action", "trap");
         child.with_list("local_ts", ["10.1.0.0/16"]).with_list("remote_ts", ["10.1.0.0/16"])
@@ -164,7 +168,7 @@ fn a_script_and_a_number_for_a_child() {
     assert!(found.host_access && !script("no").host_access);
     assert_eq!(child_with("updown", "").unwrap().updown, None);
     assert_eq!(child_with("hostaccess", "yes").unwrap().updown, None, "nobody is there to be told");
-    // What is not run refuses no connection: its policies would be missing.
+    // A script that is not run does not refuse the connection: its policies would be missing.
     for text in ["_updown", "/bin/a; b"] {
         assert_eq!(child_with("updown", text).unwrap().updown, None, "{text}");
     }

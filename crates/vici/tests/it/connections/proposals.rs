@@ -258,8 +258,8 @@ fn ah_proposals() {
             "sha224",
             "but algorithm \"sha224\" is not supported; expected sha1, sha256, sha384, sha512, aesxcbc and aescmac,",
         ),
-        ("x25519", "but it names no integrity; expected some such as sha256"),
-        ("sha256-ke1_mlkem768", "but it adds key exchanges to none; expected a first one"),
+        ("x25519", "but it names no integrity; expected one such as sha256"),
+        ("sha256-ke1_mlkem768", "but it has additional key exchanges without a first one; expected one"),
     ] {
         let why = all(&[text], &[]).unwrap_err();
         let path = "connections.gw.children.net.ah_proposals";

@@ -26,8 +26,8 @@ use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::{ChildUsage, Usage};
 use zeroize::Zeroizing;
 
-/// What the script does with commands that take time: they wait here until the test or its server
-/// lets them go.
+/// The script's handling of commands that take time: they wait here until the test or its server
+/// ends them.
 #[derive(Default)]
 pub(crate) struct Gateway {
     pub(crate) connections: Vec<Connection>,
@@ -44,7 +44,7 @@ pub(crate) struct Gateway {
     pub(crate) terminations: Vec<(JobId, Terminate)>,
     pub(crate) rekeyings: Vec<Rekey>,
     pub(crate) drains: Vec<Drain>,
-    /// What is shut, behind what somebody has asked for it, and what was let go.
+    /// The shut prefixes, the requests about them, and the released ones.
     pub(crate) shut: ShutPage,
     pub(crate) pages: RefCell<Vec<Option<AddrRange>>>,
     pub(crate) releases: Vec<Release>,
@@ -58,7 +58,7 @@ pub(crate) struct Gateway {
     pub(crate) exchanges: Exchanges,
     /// If it does not stand alone.
     pub(crate) cluster: Option<ClusterReport>,
-    /// What was refused.
+    /// The refused commands.
     pub(crate) refusals: Vec<String>,
     /// How often somebody asked for all that is known of an IKE SA.
     pub(crate) asked: Cell<usize>,
