@@ -1,4 +1,4 @@
-//! Why there are no figures.
+//! Errors of a benchmark.
 
 use crate::esp::{node, rig::Fault};
 use crate::pin::PinError;
@@ -6,37 +6,37 @@ use std::io;
 use std::path::PathBuf;
 use testudo_crypto::CryptoError;
 
-/// What has kept a benchmark from its end.
+/// The reason why a benchmark could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// The hosts of the lab, or a daemon on them.
+    /// A host of the lab or one of its daemons failed.
     #[error(transparent)]
     Lab(#[from] testudo_lab::Error),
     /// The cipher library cannot be used.
     #[error(transparent)]
     Library(#[from] CryptoError),
-    /// The thread has no CPU of its own.
+    /// The thread could not be bound to a CPU.
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The gateways of the pipeline could not be set up.
     #[error(transparent)]
     Gateways(#[from] node::SetupError),
-    /// A packet was lost or damaged: the figures would be of something else.
+    /// A packet was lost or damaged: the figures would be wrong.
     #[error(transparent)]
     Pipeline(#[from] Fault),
-    /// The bare cipher did not decrypt what it had encrypted.
+    /// The bare cipher did not decrypt its own output.
     #[error("the cipher refused its own packets")]
     Cipher,
     /// The cryptography of the limit failed.
     #[error("the bare cryptography failed")]
     Limit,
-    /// A daemon does not answer as it should.
+    /// A daemon's answer is wrong.
     #[error("VICI: {0}")]
     Vici(#[from] testudo_vici::Error),
     /// The swarm's socket failed.
     #[error("the swarm's socket: {source}")]
     Socket {
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The swarm's configuration is wrong.
@@ -45,39 +45,39 @@ pub(crate) enum BenchError {
     /// A handshake failed.
     #[error("a handshake of the swarm failed: {reason}")]
     Refused {
-        /// What the initiator says.
+        /// The initiator's reason.
         reason: String,
     },
     /// The responder does not answer.
     #[error("the responder has answered none of {waiting} handshakes for a minute")]
     Silent {
-        /// How many wait.
+        /// The number of waiting handshakes.
         waiting: usize,
     },
-    /// The daemon has not what the swarm has set up.
+    /// The daemon lacks SAs that the swarm has set up.
     #[error("found {found} {what}, expected {expected}")]
     Lost {
-        /// Of what.
+        /// The kind of SA.
         what: &'static str,
-        /// What it has.
+        /// The number it has.
         found: u64,
-        /// What it should have.
+        /// The number it should have.
         expected: u32,
     },
     /// The daemon's usage cannot be read.
     #[error("cannot read the daemon's {what}: {source}")]
     Usage {
-        /// Of what.
+        /// The kind of usage.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// The report could not be written.
     #[error("cannot write {}: {source}", .path.display())]
     Write {
-        /// Where to.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Huge pages for what the C library allocates, as `testudod.service` asks for them: it reads that
-//! once, before `main`.
+//! Huge pages for the C library's allocator, as `testudod.service` requests them: the library reads
+//! the setting once, before `main`.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -8,8 +8,8 @@ use std::process::Command;
 const VARIABLE: &str = "GLIBC_TUNABLES";
 const WANTED: &str = "glibc.malloc.hugetlb=1";
 
-/// Begins the program anew with them, unless the variable is there, whatever it says. Where that
-/// fails it goes on as it is.
+/// Restarts the program with them, unless the variable is set to any value. If that fails, the
+/// program continues without.
 pub(crate) fn ask() {
     if env::var_os(VARIABLE).is_none() {
         let error = Command::new("/proc/self/exe").args(env::args_os().skip(1)).env(VARIABLE, WANTED).exec();

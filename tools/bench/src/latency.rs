@@ -1,10 +1,10 @@
-//! `testudo bench latency`: how long a packet takes from host to host through two gateways that
-//! have other traffic too, beside the kernel that forwards the same traffic without encrypting it.
+//! `testudo bench latency`: the time of a packet from host to host through two gateways under load,
+//! compared with the kernel, which forwards the same traffic without encryption.
 //!
-//! A load is part of what the slower of the systems carries at most, and the same for all. A probe
-//! sends one datagram each millisecond; its arrival has the receiving kernel's time. The hosts,
-//! their load, the probe and the gateways share the processors: where these are fewer than the
-//! threads, what one waits for another counts.
+//! A load is a percentage of what the slowest system can carry, and the same for all. A probe sends
+//! one datagram each millisecond; its arrival has the receiving kernel's time. The hosts, their
+//! load, the probe and the gateways share the processors: if there are fewer than threads, the time
+//! that they wait for each other counts too.
 
 use crate::error::BenchError;
 use crate::esp::positive;
@@ -47,7 +47,7 @@ pub(crate) struct LatencyArgs {
     /// Seconds of a run.
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     seconds: f64,
-    /// Runs of each system, taken together.
+    /// Runs of each system, evaluated together.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 }
@@ -58,14 +58,14 @@ struct Row {
     system: System,
     /// Percent.
     load: u32,
-    /// Octets of the load's packets, and how many a second.
+    /// Octets of the load's packets, and their number per second.
     size: u16,
     mpps: f64,
     /// From host to host, in microseconds.
     p50_us: f64,
     p99_us: f64,
     p999_us: f64,
-    /// Datagrams of the probe that have come, and that have not.
+    /// Datagrams of the probe that have arrived, and that have not.
     probes: usize,
     lost: usize,
 }
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &LatencyArgs, progress: &Progress) -> Result<(), BenchEr
     report.write(rows, args.json.as_deref())
 }
 
-/// Packets a second that each of them carries.
+/// Packets per second that each of them carries.
 fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, BenchError> {
     let mut least = f64::INFINITY;
     for site in sites {
@@ -132,7 +132,7 @@ fn capacity(args: &LatencyArgs, sites: &[Site]) -> Result<f64, BenchError> {
     Ok(least)
 }
 
-/// All systems under a load, in turns.
+/// All systems under a load, alternating.
 fn measure(
     args: &LatencyArgs,
     sites: &[Site],

@@ -1,21 +1,21 @@
-//! What was measured on, for the report: figures mean nothing without it.
+//! A description of the machine for the report, without which figures mean nothing.
 
 use serde::Serialize;
 use testudo_crypto::Library;
 
-/// The machine, as far as it decides about the figures.
+/// The properties of the machine that determine the figures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     cpu: String,
     cpus: usize,
     kernel: String,
-    /// The CPU that the measuring thread was pinned to, if it was.
+    /// The CPU that the measuring thread was pinned to, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pinned_to: Option<usize>,
     library: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     library_version: Option<&'static str>,
-    /// Other labs ran beside: the figures mean nothing.
+    /// Other labs were running: the figures mean nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     beside_others: bool,
 }
@@ -31,7 +31,7 @@ impl Machine {
             pinned_to,
             library: library.name(),
             library_version: library.version(),
-            // A value that is no number keeps the lab from starting.
+            // An invalid value prevents the lab from starting.
             beside_others: testudo_lab::places_beside_others().is_ok_and(|places| places.is_some()),
         }
     }
@@ -47,13 +47,13 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// CPUs of the machine. Not those of this thread, which has been pinned to one.
+/// CPUs of the machine, not only those of this thread, which is pinned to one.
 fn online_cpus() -> usize {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN);
     online.ok().flatten().and_then(|cpus| usize::try_from(cpus).ok()).unwrap_or(1)
 }
 
-/// The first `model name` of /proc/cpuinfo; other architectures have other words, or none.
+/// The first `model name` of /proc/cpuinfo; other architectures have other keys, or none.
 fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     model_name(&info).unwrap_or(std::env::consts::ARCH).to_owned()

@@ -1,5 +1,5 @@
-//! testudo-bench, which `testudo bench` runs: what the packet path, the handshakes and the cluster
-//! cost on this machine, without a network.
+//! testudo-bench, which `testudo bench` runs: the cost of the packet path, the handshakes and the
+//! cluster on this machine, without a network.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool speaks on its terminal")]
 
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Bench::Soak(args) => soak::run(args, &progress),
         Bench::Tunnels(args) => tunnels::run(args, &progress),
     };
-    // An error is not to stand behind the line.
+    // An error must not be printed after the progress line.
     drop(progress);
     match result {
         Ok(()) => ExitCode::SUCCESS,

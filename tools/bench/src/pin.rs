@@ -9,9 +9,9 @@ pub(crate) enum PinError {
     /// The CPU is not among those of this process.
     #[error("CPU {found} is not available to this process, expected one of {expected:?}")]
     NotAllowed {
-        /// The CPU asked for.
+        /// The CPU requested.
         found: usize,
-        /// Those that could be had.
+        /// The CPUs available.
         expected: Vec<usize>,
     },
     /// The kernel refused.
@@ -46,7 +46,7 @@ pub(crate) fn allowed() -> Result<Vec<usize>, PinError> {
 mod tests {
     use super::*;
 
-    /// In a thread of its own: the binding would outlive the test otherwise.
+    /// In a separate thread: otherwise the binding would outlive the test.
     #[test]
     fn the_thread_ends_up_on_the_cpu_asked_for() {
         std::thread::spawn(|| {

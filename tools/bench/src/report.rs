@@ -1,4 +1,4 @@
-//! Rows of figures: a table for people, JSON for programs. Every bench writes the same shape.
+//! Rows of figures: a table as text, and JSON. Every benchmark writes the same format.
 
 use crate::error::BenchError;
 use crate::esp::Rival;
@@ -16,32 +16,32 @@ use testudo_terminal::table::{Align, Table};
 pub(crate) struct Row {
     direction: &'static str,
     cipher: &'static str,
-    /// Octets of the inner IP packet, on average if they differ; rates count these.
+    /// Octets of the inner IP packet, the mean if they differ; rates count these.
     size: usize,
     /// The size, or the mixture's name.
     traffic: String,
-    /// The whole pipeline, a packet.
+    /// The whole pipeline, per packet.
     ns: f64,
-    /// The same in cycles of the time-stamp counter, where there is one.
+    /// The same in cycles of the time-stamp counter, if there is one.
     cycles: Option<f64>,
-    /// The bare cipher of the same run, a packet.
+    /// The bare cipher in the same run, per packet.
     cipher_ns: f64,
-    /// The bare cipher as DPDK's own bench has it at best on this machine, where that is installed.
+    /// DPDK's best figure of the bare cipher on this machine, if its benchmark is installed.
     pub(crate) dpdk_ns: Option<f64>,
-    /// The whole of DPDK's example gateway, a packet, where that has been built.
+    /// DPDK's example gateway, per packet, if it is built.
     secgw_ns: Option<f64>,
     secgw_cycles: Option<f64>,
-    /// The same less what receiving and sending take there.
+    /// The same without receiving and sending.
     secgw_net_ns: Option<f64>,
     secgw_net_cycles: Option<f64>,
     mpps: f64,
     gbps: f64,
-    /// Packets that went through while the clock ran.
+    /// Packets processed in the measured time.
     packets: u64,
 }
 
 impl Row {
-    /// A row from what was measured of the pipeline and of the bare cipher.
+    /// A row from the measurements of the pipeline and of the bare cipher.
     pub(crate) fn new(case: Labels, pipeline: &Stopwatch, cipher: &Stopwatch) -> Self {
         Self::from_medians(case, pipeline.median(), cipher.median(), pipeline.packets())
     }
@@ -67,7 +67,7 @@ impl Row {
         self.cipher_ns
     }
 
-    /// Puts another gateway's figures beside.
+    /// Adds another gateway's figures.
     pub(crate) fn set_rival(&mut self, rival: Rival) {
         self.secgw_ns = Some(round(rival.whole.ns));
         self.secgw_cycles = rival.whole.cycles.map(round);
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Labels {
     pub(crate) direction: &'static str,
@@ -139,7 +139,7 @@ impl<R: Serialize> Report<R> {
         json.map_or(Ok(()), |path| self.write_json(path))
     }
 
-    /// Writes the report where a program finds it.
+    /// Writes the report as JSON.
     pub(crate) fn write_json(&self, path: &Path) -> Result<(), BenchError> {
         let failed = |source| BenchError::Write { path: path.to_owned(), source };
         let mut text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
@@ -163,7 +163,7 @@ pub(crate) fn show(columns: &[(&str, Align)], rows: impl Iterator<Item = Vec<Str
     progress.aside(|| print!("{text}"));
 }
 
-/// The table's head, to stand before the rows.
+/// The table's head.
 pub(crate) struct Header;
 
 impl fmt::Display for Header {

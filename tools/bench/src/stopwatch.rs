@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 use testudo_crypto::cycles;
 
-/// Measures stretches of work and keeps each. A stretch is a few bursts: long enough for reading
-/// the clocks (about 50 ns) not to count, and so short that whatever else the machine does disturbs
-/// few of them.
+/// Measures stretches of work and keeps each. A stretch is a few bursts: long enough that reading
+/// the clocks (about 50 ns) does not matter, and short enough that a disturbance affects few of
+/// them.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch {
     stretches: Vec<PerPacket>,
@@ -21,7 +21,7 @@ pub(crate) struct PerPacket {
 }
 
 impl Stopwatch {
-    /// Nothing measured yet.
+    /// Without measurements.
     pub(crate) const fn new() -> Self {
         Self { stretches: Vec::new(), time: Duration::ZERO, packets: 0 }
     }
@@ -53,20 +53,20 @@ impl Stopwatch {
         self.packets
     }
 
-    /// The median of the stretches, of each quantity by itself; not a number if there are none.
+    /// The median of the stretches, of each quantity separately; NaN if there are none.
     pub(crate) fn median(&self) -> PerPacket {
         let ns = median(self.stretches.iter().map(|stretch| stretch.ns)).unwrap_or(f64::NAN);
         let cycles = median(self.stretches.iter().filter_map(|stretch| stretch.cycles));
         PerPacket { ns, cycles }
     }
 
-    /// Forgets all stretches.
+    /// Discards all stretches.
     pub(crate) fn reset(&mut self) {
         *self = Self::new();
     }
 }
 
-/// The middle one, or the mean of two.
+/// The middle value, or the mean of the two middle ones.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);

@@ -9,7 +9,7 @@ use testudo_lab::{Lab, Namespace, Result};
 
 const LIMIT: Duration = Duration::from_secs(15);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
-/// What it takes of the MTU, as its authors count it.
+/// Octets of the MTU that it uses, according to its authors.
 const TAKEN: u16 = 80;
 
 /// The address of a machine in the tunnel.
@@ -17,7 +17,7 @@ pub(super) fn inside(side: Side) -> IpAddr {
     Ipv4Addr::new(10, 9, 0, side.index() as u8 + 1).into()
 }
 
-/// Starts it on both machines, whose link has this MTU. It carries what is between the machines and
+/// Starts it on both machines, whose link has this MTU. It carries traffic between the machines and
 /// between the networks behind them.
 pub(super) fn start(lab: &Lab, machines: &[Namespace; 2], mtu: u16) -> Result<Vec<Process>> {
     let dir = lab.subdir(&format!("wireguard-{mtu}"))?;
@@ -30,7 +30,7 @@ pub(super) fn start(lab: &Lab, machines: &[Namespace; 2], mtu: u16) -> Result<Ve
     }
     let mut processes = Vec::new();
     for (side, machine) in SIDES.into_iter().zip(machines) {
-        // Its control socket bears the interface's name, in one directory for all.
+        // Its control socket has the interface's name, in one directory for all.
         let name = &format!("wg-{}", machine.role());
         let program = machine.cmd("wireguard-go").args(["-f", name]).env("WG_PROCESS_FOREGROUND", "1");
         let mut process = machine.start("wireguard-go", program)?;

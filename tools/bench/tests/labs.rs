@@ -1,4 +1,4 @@
-//! `testudo bench` as a user runs it.
+//! Tests of `testudo bench` as a user runs it.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -6,7 +6,7 @@ use testudo_crypto::Library;
 
 fn testudo(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_testudo-bench"));
-    // Nobody looks at the figures: other labs may be there meanwhile.
+    // The figures do not matter: other labs may run at the same time.
     command.env("TESTUDO_LAB_PLACES", "2").args(args).output().expect("the binary starts")
 }
 
@@ -121,7 +121,7 @@ fn many_sas_are_measured_with_packets_of_each_size() {
     }
 }
 
-/// `script` of util-linux gives the command a terminal.
+/// `script` of util-linux provides a terminal.
 #[test]
 fn on_a_terminal_a_line_tells_how_far_the_bench_is_and_elsewhere_none() {
     let args = ["esp", "--seconds", "0.3", "--rounds", "2", "--sizes", "64"];
@@ -139,7 +139,7 @@ fn on_a_terminal_a_line_tells_how_far_the_bench_is_and_elsewhere_none() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn impossible_measurements_are_refused() {
     for (args, expected) in [
         (["--library", "openssl"], "expected \"ipsec-mb\" or \"aws-lc\""),
         (["--sizes", "9000"], "expected 28 to 8946 octets, or imix"),
@@ -156,7 +156,7 @@ fn what_cannot_be_measured_is_refused() {
     }
 }
 
-/// A real testudod: as root, and after it has been built.
+/// With a real testudod: as root, and after it has been built.
 #[test]
 fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
     let report = bench(&[
@@ -193,7 +193,7 @@ fn a_swarm_sets_up_its_tunnels_and_every_figure_is_there() {
     assert!(batches.iter().all(|batch| batch["threads_ms"]["testudod"].as_f64() > Some(0.0)), "{row}");
 }
 
-/// Three real nodes with corosync, each part once: as root, and after testudod has been built.
+/// With three real nodes and corosync, each part once: as root, and after testudod has been built.
 #[test]
 fn the_death_of_a_node_is_measured_and_drawn() {
     let plots = tempfile::tempdir().expect("a temporary directory");
@@ -210,7 +210,7 @@ fn the_death_of_a_node_is_measured_and_drawn() {
 fn a_cluster_is_measured_part_by_part() {
     let plots = tempfile::tempdir().expect("a temporary directory");
     let report = failover("storm,many,idle,owner,rate,load", plots.path());
-    // Times and rates are the machine's business; that nothing is lost or doubled is not.
+    // Times and rates depend on the machine; that nothing is lost or duplicated does not.
     for what in ["tunnels lost, node killed while", "tunnels with new keys"] {
         assert_eq!(row(&report, what)["reached"], true, "{}", row(&report, what));
     }
@@ -220,7 +220,7 @@ fn a_cluster_is_measured_part_by_part() {
     assert!(row(&report, "CPG messages of a setup")["figures"]["median"].as_f64() > Some(0.0));
 }
 
-/// Parts of the cluster's bench, as short as can be.
+/// Parts of the cluster benchmark, as short as possible.
 fn failover(parts: &str, plots: &std::path::Path) -> Value {
     let plots = plots.to_str().expect("a printable path");
     let short =
@@ -230,14 +230,14 @@ fn failover(parts: &str, plots: &std::path::Path) -> Value {
     report
 }
 
-/// The row whose name begins so.
+/// The row whose name begins with that text.
 fn row<'a>(report: &'a Value, begins: &str) -> &'a Value {
     let rows = report["rows"].as_array().expect("rows");
     let found = rows.iter().find(|row| row["what"].as_str().is_some_and(|what| what.starts_with(begins)));
     found.unwrap_or_else(|| panic!("no row {begins} in {report}"))
 }
 
-/// Two real gateways, for seconds: as root, and after testudod has been built.
+/// With two real gateways, for seconds: as root, and after testudod has been built.
 #[test]
 #[ignore = "make test-all: soak"]
 fn after_a_soak_every_packet_is_accounted_for() {
@@ -258,6 +258,6 @@ fn after_a_soak_every_packet_is_accounted_for() {
     for what in ["from the hosts", "out of the gateways", "SAs renewed", "carried to the hosts, median"] {
         assert!(of(what)[0]["value"].as_f64() > Some(0.0), "{report:#}");
     }
-    // More was sent than could be carried: the books have something to show.
+    // More was sent than could be carried, so that there are losses to account for.
     assert!(of("dropped: rx_ring_full")[0]["value"].as_f64() > Some(0.0), "{report:#}");
 }

@@ -1,7 +1,6 @@
 //! The fuzzer's octets, read as choices and chunks.
 
-/// What is left of the input. Reading never fails: when it is used up, numbers are zero and chunks
-/// empty.
+/// The rest of the input. Reading never fails: at the end, numbers are zero and chunks empty.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -42,13 +41,13 @@ impl<'a> Input<'a> {
         u64::from_be_bytes(self.array())
     }
 
-    /// Octets behind a length of two.
+    /// Octets after a length of two octets.
     pub(crate) fn chunk(&mut self) -> &'a [u8] {
         let len = usize::from(self.u16());
         self.take(len)
     }
 
-    /// The same, filled up with zeros where the input ends, so that long packets need no long
+    /// A chunk filled up with zeros at the end of the input, so that long packets need no long
     /// input.
     pub(crate) fn padded_chunk(&mut self, most: usize) -> Vec<u8> {
         let len = usize::from(self.u16()).min(most);

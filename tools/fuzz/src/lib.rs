@@ -1,9 +1,9 @@
-//! Fuzz targets: everything that reads hostile input, as plain functions over octets.
+//! Fuzz targets: all parsers and handlers of hostile input, as plain functions over octets.
 //!
-//! A target may panic only where there is a bug. It therefore does more than to call a parser: it
-//! holds what comes back against what was put in, or against a plain model. The corpus of each
-//! target lies in `fuzz/corpus/<name>` at the root of the repository; `fuzz/` wraps the targets for
-//! libFuzzer, and the tests of this crate replay the corpus.
+//! A target may panic only if there is a bug. So it does more than call a parser: it compares the
+//! result with the input, or with a simple model. The corpus of each target is in
+//! `fuzz/corpus/<name>` at the root of the repository; `fuzz/` wraps the targets for libFuzzer, and
+//! the tests of this crate replay the corpus.
 #![forbid(unsafe_code)]
 
 pub mod ike;
@@ -17,7 +17,7 @@ pub mod wire;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its binary in `fuzz/` and of its corpus.
+    /// Its name, also that of its binary in `fuzz/` and of its corpus.
     pub name: &'static str,
     /// Runs it on one input.
     pub run: fn(&[u8]),

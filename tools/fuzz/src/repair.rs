@@ -1,11 +1,11 @@
-//! Makes octets look more like packets, so that the fuzzer gets past the first checks without
-//! guessing checksums.
+//! Repairs octets so that they look more like packets, and the fuzzer passes the first checks
+//! without guessing checksums.
 
 use std::net::IpAddr;
 use testudo_wire::checksum::Sum;
 use testudo_wire::{ip, ipv4, ipv6};
 
-/// Writes the length of the octets into the IP header that they seem to begin with.
+/// Sets the length field of the IP header to the number of octets.
 pub(crate) fn length(packet: &mut [u8]) {
     let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
     match ip::version(packet) {
@@ -15,7 +15,7 @@ pub(crate) fn length(packet: &mut [u8]) {
     }
 }
 
-/// Writes the addresses, if they are of the packet's family.
+/// Sets the addresses, if they are of the packet's family.
 pub(crate) fn addresses(packet: &mut [u8], src: IpAddr, dst: IpAddr) {
     match (ip::version(packet), src, dst) {
         (Some(4), IpAddr::V4(src), IpAddr::V4(dst)) => {

@@ -1,4 +1,4 @@
-//! Replays the corpus of every target, and what is near to it.
+//! Replays the corpus of every target, and mutations of it.
 
 mod mutate;
 
@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use testudo_fuzz::{TARGETS, Target, seeds};
 
-/// The most that a corpus may hold, so that it stays cheap to keep and to replay.
+/// Maximum size of a corpus, so that it stays cheap to store and to replay.
 const MOST_FILES: usize = 300;
 const MOST_OCTETS: usize = 200 * 1024;
 /// Changed inputs for each target.
@@ -33,7 +33,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Runs an input; a panic tells which one it was, with its octets, so that it can be kept.
+/// Runs an input; a panic prints its name and octets, so that it can be saved.
 fn run(target: &Target, what: &str, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
         let hex: String = input.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -67,7 +67,7 @@ fn replay(name: &str) {
     }
 }
 
-/// A test for each target, and one that there is a test for each.
+/// A test for each target, and a test that there is one for each.
 macro_rules! replay {
     ($($target:ident),+ $(,)?) => {
         $(#[test]

@@ -1,4 +1,4 @@
-//! `ip` processes that wait for what they shall do, so that several can do it at the same time.
+//! `ip` processes that wait for their input, so that several of them can act at the same time.
 
 use crate::{Error, Namespace, Result, wait_until};
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// `ip -batch` of a namespace.
+/// A running `ip -batch` in a namespace.
 #[derive(Debug)]
 pub(crate) struct Batch {
     child: Child,
@@ -16,7 +16,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Starts it and waits until it reads.
+    /// Starts it, and waits until it reads its input.
     pub(crate) fn start(namespace: &Namespace) -> Result<Self> {
         let what = format!("ip -batch in {}", namespace.name());
         let mut command = Command::new("ip");
@@ -31,7 +31,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Gives it its lines.
+    /// Sends it its lines.
     pub(crate) fn tell(mut self, lines: &str) -> Result<Self> {
         if let Some(mut input) = self.child.stdin.take() {
             input.write_all(format!("{lines}\n").as_bytes()).map_err(Error::io(&self.what))?;

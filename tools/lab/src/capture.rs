@@ -1,4 +1,4 @@
-//! Packet capture in the untrusted network, cheap enough to run at full speed.
+//! Packet capture in the untrusted network, cheap enough for full speed.
 
 use crate::command::Cmd;
 use crate::count::MIRROR;
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// tcpdump reads what arrived just before it is asked to stop.
+/// Time for tcpdump to read the last packets before it is stopped.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// A running capture, of what the gateways send.
+/// A running capture of the packets that the gateways send.
 #[derive(Debug)]
 pub struct Capture {
     taps: Vec<(Process, PathBuf)>,
@@ -26,15 +26,15 @@ pub struct Capture {
 pub struct Captured {
     /// Packets that matched and were written.
     pub packets: u64,
-    /// Packets that matched, but were lost by the capture: then its verdict is worth nothing.
+    /// Packets that matched but were lost by the capture: then its result is worthless.
     pub lost: u64,
     files: Vec<PathBuf>,
 }
 
 impl Capture {
-    /// Captures only what is neither IKE nor ESP between the gateways, nor ARP, nor neighbour
-    /// discovery, nor multicast listener reports: clear text. It may run all the time: ESP does not
-    /// come by here, whatever its speed.
+    /// Captures clear text only: everything but IKE and ESP between the gateways, ARP, neighbour
+    /// discovery, and multicast listener reports. It may run all the time, because ESP does not
+    /// reach it at any rate.
     pub fn clear_text(wire: &Namespace) -> Result<Self> {
         Self::start(wire, &[MIRROR], "clear", &[], &format!("not ({})", harmless()))
     }
@@ -44,8 +44,8 @@ impl Capture {
         Self::start(wire, &WIRE_PORTS, "keepalives", &[], "udp port 4500 and udp[4:2] = 9 and udp[8] = 0xff")
     }
 
-    /// Captures everything whole, up to so many packets from each gateway; then it costs nothing
-    /// more.
+    /// Captures all packets whole, up to this number from each gateway; after that it costs
+    /// nothing.
     pub fn everything(wire: &Namespace, packets: u32) -> Result<Self> {
         Self::start(wire, &WIRE_PORTS, "all", &["-c", &packets.to_string()], "")
     }
@@ -71,7 +71,7 @@ impl Capture {
         Ok(Self { taps })
     }
 
-    /// Waits until so many packets have been captured.
+    /// Waits until that many packets have been captured.
     pub fn await_packets(&self, packets: usize, limit: Duration) -> Result<()> {
         wait_until(&format!("{packets} packets"), limit, || {
             let mut found = 0;
@@ -99,7 +99,7 @@ impl Capture {
 }
 
 impl Captured {
-    /// The first packets of each gateway, one a line, in the order of their time.
+    /// The first packets of each gateway, one per line, sorted by time.
     pub fn show(&self, packets: u32) -> Result<String> {
         let count = packets.to_string();
         let mut lines = Vec::new();
@@ -107,12 +107,13 @@ impl Captured {
             let shown = Cmd::new("tcpdump").args(["-nn", "-tt", "-c", &count, "-r"]).arg(file).run()?.stdout;
             lines.extend(shown.lines().map(str::to_owned));
         }
-        // Each begins with seconds since 1970, of the same length for the next centuries.
+        // Each line begins with the seconds since 1970, which have the same number of digits for
+        // the next centuries.
         lines.sort();
         Ok(lines.join("\n"))
     }
 
-    /// Whether these octets stand anywhere in what was captured.
+    /// Whether the capture contains these octets.
     pub fn contains(&self, needle: &[u8]) -> Result<bool> {
         for file in &self.files {
             let bytes = fs::read(file).map_err(Error::io(format!("read {}", file.display())))?;
@@ -124,7 +125,7 @@ impl Captured {
     }
 }
 
-/// pcap-filter(7) of what may cross the untrusted network.
+/// A pcap filter (pcap-filter(7)) for the packets allowed on the untrusted network.
 fn harmless() -> String {
     let mut allowed = vec!["arp".to_owned(), neighbour_discovery().to_owned()];
     for (family, word) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
@@ -137,14 +138,14 @@ fn harmless() -> String {
     allowed.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" or ")
 }
 
-/// ICMPv6 types 133 to 136 (RFC 4861), and MLD (RFC 3810) behind its hop-by-hop header.
+/// ICMPv6 types 133 to 136 (RFC 4861), and MLD (RFC 3810) after its hop-by-hop header.
 fn neighbour_discovery() -> &'static str {
     "(icmp6 and ip6[40] >= 133 and ip6[40] <= 136) or (ip6[6] = 0 and ip6[40] = 58 and (ip6[48] = 143 or \
      (ip6[48] >= 130 and ip6[48] <= 132)))"
 }
 
-/// Whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16, of which
-/// the third four are its length in the host's order (pcap-savefile(5)).
+/// Number of whole packets in a file that tcpdump still writes: 24 octets, then for each packet 16,
+/// whose octets 8 to 11 are its length in the host's order (pcap-savefile(5)).
 fn written(file: &[u8]) -> usize {
     let mut rest = file.get(24..).unwrap_or_default();
     let mut packets = 0;

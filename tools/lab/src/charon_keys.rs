@@ -1,12 +1,12 @@
-//! The keys of an SA, as charon logs them where it is told to.
+//! The keys of an SA from charon's log at its highest level.
 
 use crate::memory::Needle;
 use crate::{Error, Result};
 
-/// What precedes the octets of a secret in a log of level 4.
+/// The words before the octets of a secret in a log of level 4.
 const ENDS: [&str; 3] = [" secret", " key", "SKEYSEED"];
 
-/// Every secret in the log, in its order: `Sk_d secret`, `encryption initiator key`, ...
+/// Every secret in the log, in order: `Sk_d secret`, `encryption initiator key`, ...
 pub(crate) fn parse(log: &str) -> Result<Vec<Needle>> {
     let mut lines = log.lines();
     let mut keys = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn parse(log: &str) -> Result<Vec<Needle>> {
     Ok(keys)
 }
 
-/// `12[IKE] <lab|1> Sk_d secret => 32 bytes @ 0x7f00bc002f10`
+/// Parses `12[IKE] <lab|1> Sk_d secret => 32 bytes @ 0x7f00bc002f10`.
 fn title(line: &str) -> Option<(&str, usize)> {
     let (before, after) = line.split_once(" => ")?;
     let length = after.split_once(" bytes @ ")?.0.parse().ok()?;
@@ -31,7 +31,7 @@ fn title(line: &str) -> Option<(&str, usize)> {
     ENDS.iter().any(|end| text.ends_with(end)).then_some((text, length))
 }
 
-/// `12[IKE] <lab|1>   16: 0D 7C ... 3C  .|...<`: 16 of them, or what is left.
+/// Parses `12[IKE] <lab|1>   16: 0D 7C ... 3C  .|...<`: 16 octets, or the rest.
 fn octets_of(line: &str, left: usize) -> Option<Vec<u8>> {
     let (before, after) = line.split_once(": ")?;
     before.rsplit(' ').next()?.parse::<usize>().ok()?;

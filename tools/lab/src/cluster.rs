@@ -1,4 +1,4 @@
-//! A cluster: several nodes that are one gateway, on switches that flood, with peers on one side
+//! A cluster: several nodes that form one gateway, on switches that flood, with peers on one side
 //! and a client on the other.
 //!
 //! ```text
@@ -8,10 +8,10 @@
 //!                                   └── portN  cluster
 //! ```
 //!
-//! To the others the cluster is gw1 of the usual lab ([`Side::One`]) and the first peer gw2
-//! ([`Side::Two`]): the same addresses, the same networks, so that what configures those configures
-//! these. Further peers follow in the same way. The cluster's addresses are those of no node; each
-//! node has addresses of its own beside them.
+//! The cluster replaces gw1 of the usual lab ([`Side::One`]), and the first peer replaces gw2
+//! ([`Side::Two`]). They have the same addresses and networks, so that the same configuration fits.
+//! Further peers are numbered on. The cluster's addresses belong to no single node; each node has
+//! addresses of its own too.
 
 use crate::batch::Batch;
 use crate::namespace::{Offloads, veth, veth_with};
@@ -19,27 +19,27 @@ use crate::topology::{Family, HOST, INNER, OUTER, Side};
 use crate::{Lab, Namespace, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The nodes' interface towards each other.
+/// The nodes' interface to each other.
 pub const LINK: &str = "link0";
 
 const BRIDGE: &str = "br0";
-/// Where the other part of a divided switch is.
+/// The bridge for the other part of a divided switch.
 const OTHER_BRIDGE: &str = "br1";
 const FAMILIES: [(Family, u8); 2] = [(Family::V4, 24), (Family::V6, 64)];
 
-/// How a cluster differs from the usual one.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u8,
-    /// How many peers with a host behind each.
+    /// Number of peers, each with a host behind it.
     pub peers: u8,
-    /// MTU of everything but the peers' networks.
+    /// MTU of all networks except the peers' protected networks.
     pub mtu: u16,
-    /// Queues of whatever is at the switches, each way.
+    /// Queues of the interfaces at the switches, in each direction.
     pub queues: u32,
-    /// Offloads of what sends to the peers; [`Offloads::None`] where they read by AF_XDP, as the
-    /// nodes do.
+    /// Offloads of the hosts that send to the peers; [`Offloads::None`] if the peers receive by
+    /// AF_XDP, as the nodes do.
     pub towards_peers: Offloads,
 }
 
@@ -49,14 +49,14 @@ impl Default for Options {
     }
 }
 
-/// One of the switches that the nodes are at.
+/// One of the switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
     /// The untrusted network, with the peers.
     Outer,
     /// The protected network, with the client.
     Inner,
-    /// The nodes among themselves.
+    /// The nodes' own network.
     Cluster,
 }
 
@@ -64,7 +64,7 @@ impl Net {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Outer, Self::Inner, Self::Cluster];
 
-    /// The nodes' interface there.
+    /// The nodes' interface to this network.
     pub fn interface(self) -> &'static str {
         match self {
             Self::Outer => OUTER,
@@ -77,35 +77,35 @@ impl Net {
 /// How a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The node sees it: its interface has no carrier.
+    /// The node notices: its interface has no carrier.
     Carrier,
-    /// The node does not see it: what it sends is lost on the way, and nothing comes.
+    /// The node does not notice: what it sends is lost, and nothing arrives.
     Silent,
 }
 
 /// The hosts.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// `node1` and so on.
+    /// `node1` and following.
     pub nodes: Vec<Namespace>,
-    /// The switch towards the peers. Its ports are called as who is at them.
+    /// The switch to the peers. Its ports have the names of the hosts they lead to.
     pub outer: Namespace,
-    /// The switch towards the client.
+    /// The switch to the client.
     pub inner: Namespace,
     /// The switch between the nodes.
     pub link: Namespace,
-    /// The gateways across.
+    /// The peer gateways.
     pub peers: Vec<Namespace>,
-    /// Behind each of the peers.
+    /// The hosts behind the peers.
     pub hosts: Vec<Namespace>,
-    /// Behind the cluster.
+    /// The host behind the cluster.
     pub client: Namespace,
     queues: u32,
     mtu: u16,
 }
 
 impl Cluster {
-    /// Builds it, with all addresses and routes but those that the nodes share.
+    /// Builds it, with all addresses and routes except the shared ones.
     pub fn build(lab: &Lab, options: &Options) -> Result<Self> {
         let many = |count: u8, role: &str| -> Result<Vec<Namespace>> {
             (1..=count).map(|n| lab.namespace(&format!("{role}{n}"))).collect()
@@ -126,7 +126,7 @@ impl Cluster {
             switch.sysctl(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
             for bridge in [BRIDGE, OTHER_BRIDGE] {
                 switch.bridge(bridge, &[], options.mtu)?;
-                // It learns no address, so that every frame goes to every port.
+                // Without ageing time it learns no address, so that it floods every frame.
                 switch.ip(&format!("link set {bridge} type bridge ageing_time 0"))?;
             }
         }
@@ -154,7 +154,7 @@ impl Cluster {
         &self.nodes[usize::from(number) - 1]
     }
 
-    /// The address that all nodes share there.
+    /// The address in a network that all nodes share.
     pub fn shared(net: Net, family: Family) -> Option<IpAddr> {
         match net {
             Net::Outer => Some(Side::One.outer(family)),
@@ -184,7 +184,7 @@ impl Cluster {
         }
     }
 
-    /// An address in the network behind a peer: 1 is the peer itself, 2 its host.
+    /// An address in the network behind a peer: 1 is the peer itself, 2 is its host.
     pub fn behind(peer: u8, family: Family, host: u8) -> IpAddr {
         match family {
             Family::V4 => Ipv4Addr::new(10, 1 + peer, 0, host).into(),
@@ -200,7 +200,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts a node off a network.
+    /// Cuts a node off from a network.
     pub fn cut(&self, node: u8, net: Net, how: Cut) -> Result<()> {
         self.switch(net).ip(&self.words_to_cut(node, how)).map(drop)
     }
@@ -217,20 +217,19 @@ impl Cluster {
         format!("link set {} master {OTHER_BRIDGE}", self.node(node).role())
     }
 
-    /// Cuts a node off all of them at once.
+    /// Cuts a node off from all networks at once.
     pub fn isolate(&self, node: u8, how: Cut) -> Result<()> {
         self.everywhere(&self.words_to_cut(node, how))
     }
 
-    /// Divides all networks at once: these nodes on one side, everybody else on the other.
+    /// Divides all networks at once: these nodes on one side, everything else on the other.
     pub fn split(&self, apart: &[u8]) -> Result<()> {
         let words = apart.iter().map(|node| self.words_to_divide(*node));
         self.everywhere(&words.collect::<Vec<_>>().join("\n"))
     }
 
-    /// `ip` with these lines at all switches, with no more time between them than a few system
-    /// calls take: a node that has lost one network and not yet the next gives its shards to the
-    /// others while it reaches them.
+    /// Runs `ip` with these lines at all switches at almost the same time: a node that has lost one
+    /// network but not yet the others would give its shards away.
     fn everywhere(&self, lines: &str) -> Result<()> {
         let switches = Net::ALL.map(|net| self.switch(net));
         let batches: Vec<Batch> =
@@ -239,12 +238,12 @@ impl Cluster {
         told.into_iter().try_for_each(Batch::finish)
     }
 
-    /// Divides a network: these nodes on one side, everybody else on the other.
+    /// Divides a network: these nodes on one side, everything else on the other.
     pub fn divide(&self, net: Net, apart: &[u8]) -> Result<()> {
         apart.iter().try_for_each(|node| self.switch(net).ip(&self.words_to_divide(*node)).map(drop))
     }
 
-    /// Joins a node to a network again, however it was cut off.
+    /// Joins a node to a network again, after any kind of cut.
     pub fn join(&self, node: u8, net: Net) -> Result<()> {
         let port = self.node(node).role();
         self.switch(net).ip(&format!("link set {port} master {BRIDGE}"))?;
@@ -268,7 +267,7 @@ impl Cluster {
         self.node(node).ip(&format!("link delete {}", net.interface())).map(drop)
     }
 
-    /// Makes a node's interface in a network, with its addresses and routes.
+    /// Creates a node's interface to a network, with its addresses and routes.
     pub fn connect_node_to(&self, n: u8, net: Net) -> Result<()> {
         let (node, interface) = (self.node(n), net.interface());
         self.plug((node, interface), net, self.mtu, Offloads::None)?;
@@ -278,8 +277,8 @@ impl Cluster {
         if net != Net::Outer {
             return Ok(());
         }
-        // Without a tunnel clear packets cross: a lab in which they could not would prove nothing
-        // by seeing none.
+        // Without a tunnel, clear packets must be able to pass: otherwise the absence of clear
+        // packets proves nothing.
         for peer in (1..).take(self.peers.len()) {
             for (family, _) in FAMILIES {
                 node.route(
@@ -293,7 +292,7 @@ impl Cluster {
 
     fn connect_client(&self, options: &Options) -> Result<()> {
         self.plug((&self.client, HOST), Net::Inner, options.mtu, Offloads::Default)?;
-        // Whatever it sends reaches nodes that read by AF_XDP.
+        // It sends to nodes that receive by AF_XDP.
         self.client.offloads(HOST, Offloads::None)?;
         for (family, prefix) in FAMILIES {
             self.client.address(HOST, &format!("{}/{prefix}", Side::One.host(family)))?;
@@ -307,7 +306,7 @@ impl Cluster {
         let (peer, host) = (&self.peers[index], &self.hosts[index]);
         peer.forward()?;
         self.plug((peer, OUTER), Net::Outer, options.mtu, options.towards_peers)?;
-        // Whatever it sends reaches nodes that read by AF_XDP.
+        // It sends to nodes that receive by AF_XDP.
         peer.offloads(OUTER, Offloads::None)?;
         veth((host, HOST), (peer, INNER))?;
         for (ns, interface) in [(host, HOST), (peer, INNER)] {
@@ -325,7 +324,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Joins a host to a switch, at a port that is called as the host is.
+    /// Joins a host to a switch, at a port with the name of the host.
     pub fn plug(&self, host: (&Namespace, &str), net: Net, mtu: u16, towards: Offloads) -> Result<()> {
         let (switch, port) = (self.switch(net), host.0.role());
         veth_with((switch, port), host, self.queues)?;

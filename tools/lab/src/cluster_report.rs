@@ -1,34 +1,33 @@
-//! What a demonstration or a test of a failover says, for programs to read.
+//! The figures of a failover in a demo or test, for programs.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// The figures of one failover: the contents of `target/demo/cluster.json`.
+/// The figures of one failover: the content of `target/demo/cluster.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterReport {
-    /// Milliseconds from the last datagram of the 1 kHz probe that came through before the failure
-    /// to the first one after it.
+    /// Milliseconds from the last datagram of the 1 kHz probe that passed before the failure to the
+    /// first one that passed after it.
     pub outage_ms: f64,
-    /// Milliseconds from the failure to the moment at which the first survivor took the node for
-    /// failed.
+    /// Milliseconds from the failure until the first survivor considered the node failed.
     pub detection_ms: f64,
     /// Datagrams of the probe that never arrived.
     pub packets_lost: u64,
     /// Datagrams of the probe that arrived more than once, counting each further copy.
     pub duplicates: u64,
-    /// Tunnels that were up before the failure and carry nothing, or had to be set up again, after
-    /// it.
+    /// Tunnels that were up before the failure and afterwards carry nothing or had to be set up
+    /// again.
     pub tunnels_lost: u64,
 }
 
 impl ClusterReport {
-    /// Writes it as JSON; a reader finds all of it or nothing.
+    /// Writes it as JSON. A reader finds the whole file or none.
     pub fn write(&self, path: &Path) -> Result<()> {
         for (name, value) in [("outage_ms", self.outage_ms), ("detection_ms", self.detection_ms)] {
-            // JSON would say null.
+            // JSON would contain null.
             if !value.is_finite() {
                 return Err(Error::unexpected(name, "a number", value.to_string()));
             }
@@ -39,7 +38,7 @@ impl ClusterReport {
     }
 }
 
-/// Writes beside the file and renames; makes the directory if there is none.
+/// Writes to a new file and renames it; creates the directory if necessary.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     let action = || Error::io(format!("write {}", path.display()));
     if let Some(dir) = path.parent() {
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_written() {
+    fn missing_measurements_are_not_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cluster.json");
         let unknown = ClusterReport { detection_ms: f64::NAN, ..REPORT };

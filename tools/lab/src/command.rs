@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
-/// A command line with the place where it runs.
+/// A command line and the namespace it runs in.
 #[derive(Clone, Debug)]
 pub struct Cmd {
     namespace: Option<String>,
@@ -27,19 +27,19 @@ pub struct Cmd {
     limit: Duration,
 }
 
-/// What a command left.
+/// The result of a command.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// Standard output, as far as it is UTF-8.
+    /// Standard output, invalid UTF-8 replaced.
     pub stdout: String,
-    /// Standard error, as far as it is UTF-8.
+    /// Standard error, invalid UTF-8 replaced.
     pub stderr: String,
 }
 
 impl Cmd {
-    /// A command of the host.
+    /// A command on the host.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             namespace: None,
@@ -49,7 +49,7 @@ impl Cmd {
         }
     }
 
-    /// Runs it in the network namespace of that name; mounts stay those of the host.
+    /// Runs it in the network namespace of that name; mounts remain those of the host.
     pub(crate) fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
@@ -67,19 +67,19 @@ impl Cmd {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((key.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
-    /// How long it may run; 30 seconds unless told.
+    /// Sets how long it may run; the default is 30 seconds.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Runs it to its end and demands success.
+    /// Runs it to its end. Fails unless it succeeds.
     pub fn run(self) -> Result<Finished> {
         let line = self.line();
         let done = self.run_any()?;
@@ -90,7 +90,7 @@ impl Cmd {
         Err(Error::Command { command: line, status: describe(done.status), output })
     }
 
-    /// Runs it to its end, however it ends.
+    /// Runs it to its end, and accepts any exit status.
     pub fn run_any(self) -> Result<Finished> {
         let mut child = self.spawn(Stdio::piped(), Stdio::piped())?;
         let stdout = reader(child.stdout.take());
@@ -152,7 +152,7 @@ impl Cmd {
     }
 }
 
-/// Exit code or signal in words.
+/// An exit code or signal in words.
 pub(crate) fn describe(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
@@ -162,7 +162,7 @@ pub(crate) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Waits for the child; `None` when the limit is over first.
+/// Waits for the child; `None` after the limit.
 pub(crate) fn wait_child(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     let mut pause = Duration::from_micros(500);
@@ -182,7 +182,7 @@ pub(crate) fn wait_child(child: &mut Child, limit: Duration) -> Result<Option<Ex
 /// Kills the child with its process group, and reaps it.
 pub(crate) fn kill_group(child: &mut Child) {
     if let Ok(None) = child.try_wait() {
-        // Not reaped yet, so the number still means this group.
+        // Not reaped yet, so the number still belongs to this group.
         let _gone = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
     }
     let _reaped = child.wait();
@@ -192,7 +192,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // A broken pipe ends the output; what came before still counts.
+            // A broken pipe ends the output; what came before is kept.
             let _end = pipe.read_to_end(&mut bytes);
         }
         bytes
@@ -232,7 +232,7 @@ mod tests {
             assert!(text.contains(&format!("had not ended after {limit:?} and was killed")), "{text}");
             text
         };
-        // On a busy machine it may be killed before it has begun.
+        // On a busy machine it may be killed before it has started.
         let limits = [200, 2000, 20_000].map(Duration::from_millis);
         assert!(limits.into_iter().any(|limit| end_after(limit).contains("was killed: begun")));
         assert!(start.elapsed() < Duration::from_secs(300), "the sleeper kept the pipe open");

@@ -1,8 +1,8 @@
-//! Corosync: one daemon a namespace, all of one cluster.
+//! Corosync: one daemon in each namespace, all of one cluster.
 //!
-//! What it must not share with the others of the machine is the lock in /run and its state in
-//! /var/lib/corosync: each has a mount namespace in which these are its own. Abstract socket names
-//! go by network namespace, files in /dev/shm carry its number.
+//! Each daemon has a mount namespace with its own /run, for the lock, and its own
+//! /var/lib/corosync, for the state. Abstract socket names are separate for each network namespace;
+//! names of files in /dev/shm contain the process id.
 
 use crate::lock::Company;
 use crate::namespace::write_private;
@@ -17,30 +17,30 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// What it logs whenever a membership stands.
+/// Its log line for every new membership.
 const READY: &str = "ready to provide service";
 
-/// Timers of Totem. A failure is detected after about the sum of both.
+/// Timers of Totem. The time to detect a failure is about the sum of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// Without a token for that long one is taken for lost.
+    /// Without a token for that long, the token counts as lost.
     pub token: Duration,
-    /// For agreeing upon who is left.
+    /// Time to agree on the new membership.
     pub consensus: Duration,
 }
 
 impl Default for Timers {
-    /// Detection in about 225 ms, without false alarms on a busy machine of two processors.
+    /// Detection in about 225 ms, without false alarms on a busy machine with two processors.
     fn default() -> Self {
         Self { token: Duration::from_millis(100), consensus: Duration::from_millis(120) }
     }
 }
 
-/// The least where other labs may be there.
+/// The minimum if other labs may run at the same time.
 const BESIDE_OTHERS: Timers =
     Timers { token: Duration::from_millis(500), consensus: Duration::from_millis(600) };
 
-/// What the daemons of a cluster have in common.
+/// Configuration that the daemons of a cluster share.
 #[derive(Clone, Debug)]
 pub struct Ring {
     dir: PathBuf,
@@ -51,7 +51,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Nodes 1, 2, ... at these addresses, with a key of their own.
+    /// Nodes 1, 2, ... at these addresses, with a new key.
     pub fn new(lab: &Lab, nodes: Vec<IpAddr>, timers: Timers) -> Result<Self> {
         let dir = lab.subdir("corosync")?;
         let mut key = [0; 256];
@@ -64,15 +64,15 @@ impl Ring {
         Ok(Self { dir, nodes, timers, quorum: String::new() })
     }
 
-    /// The same with a further line in the quorum section.
+    /// Adds a line to the quorum section.
     pub fn quorum(mut self, line: &str) -> Self {
         self.quorum.push_str(&format!("  {line}\n"));
         self
     }
 
-    /// Beside other labs: at its usual priority, above all ordinary processes, the daemons of
-    /// several labs leave the rest of a small machine nothing for seconds; below that, they need
-    /// more time before a silent one counts as gone.
+    /// Beside other labs the daemons run at normal priority and with longer timers. At their usual
+    /// priority, above all ordinary processes, the daemons of several labs would block a small
+    /// machine for seconds.
     fn config_text(&self, company: Company) -> String {
         let Timers { token, consensus } = self.timers;
         let (token, consensus, scheduling) = match company {
@@ -141,8 +141,8 @@ pub struct Corosync {
 }
 
 impl Corosync {
-    /// Starts that of the namespace's address, and waits until it has a membership: of itself
-    /// alone, if it is the first.
+    /// Starts the daemon of the namespace's address, and waits until it has a membership: of itself
+    /// alone if it is the first.
     pub fn start(namespace: &Namespace, ring: &Ring) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-corosync", namespace.role()))?;
         for part in ["run", "lib"] {
@@ -161,7 +161,7 @@ impl Corosync {
         self.process.wait_log(READY, START_LIMIT)
     }
 
-    /// SIGKILL: the others notice by their timers.
+    /// SIGKILL: the others notice when their timers expire.
     pub fn kill(&mut self) -> Result<()> {
         self.process.kill();
         sweep::remove_ipc_of(self.process.pid())
@@ -177,12 +177,12 @@ impl Corosync {
         self.process.signal(Signal::SIGCONT)
     }
 
-    /// Waits until that many nodes are one quorate cluster, as this one sees it.
+    /// Waits until that many nodes are one quorate cluster, as this node sees it.
     pub fn wait_for_members(&self, members: usize, limit: Duration) -> Result<()> {
         self.wait_for_quorum(&format!("a quorate membership of {members}"), "Nodes", members, limit)
     }
 
-    /// Waits until there are that many votes, a witness's among them, as this one sees it.
+    /// Waits until there are that many votes, including a witness's, as this node sees it.
     pub fn wait_for_votes(&self, votes: usize, limit: Duration) -> Result<()> {
         self.wait_for_quorum(&format!("a quorum of {votes} votes"), "Total votes", votes, limit)
     }
@@ -214,7 +214,7 @@ impl Drop for Corosync {
     fn drop(&mut self) {
         let _shield = interrupt::shield();
         if let Err(error) = self.kill() {
-            // The next lab sweeps.
+            // The next lab will sweep it.
             let _ = writeln!(std::io::stderr(), "shared memory of a corosync stays behind: {error}");
         }
     }

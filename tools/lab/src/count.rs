@@ -1,10 +1,10 @@
-//! Exact, cheap counting of what crosses the untrusted network, by nftables at the ingress of its
+//! Exact, cheap counters of the packets on the untrusted network, by nftables at the ingress of its
 //! two ports.
 //!
-//! AF_PACKET taps on the gateways would miss what AF_XDP sends and what XDP takes; a port in the
-//! middle misses nothing. Whatever is not recognised counts as clear text. All that is not ESP is
-//! copied to an interface of its own, where a capture can run all the time without costing the ESP
-//! packets anything.
+//! AF_PACKET taps on the gateways would miss what AF_XDP sends and what XDP redirects; a port in
+//! the middle misses nothing. Packets that are not recognised count as clear text. Everything but
+//! ESP is copied to a separate interface, where a capture can run all the time without a cost for
+//! ESP packets.
 
 use crate::namespace::{veth, write_private};
 use crate::topology::{Family, Side, WIRE_PORTS};
@@ -22,20 +22,20 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// What one gateway has sent into the untrusted network.
+/// Packets of one gateway in the untrusted network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// ESP, plain or in UDP, from gateway to gateway.
     pub esp: Tally,
-    /// IKE on ports 500 and 4500, from gateway to gateway; NAT keepalives too.
+    /// IKE on ports 500 and 4500 from gateway to gateway, and NAT keepalives.
     pub ike: Tally,
     /// ARP, neighbour discovery and multicast listener reports.
     pub neighbour: Tally,
-    /// All the rest.
+    /// Everything else.
     pub clear: Tally,
 }
 
-/// What crosses the untrusted network from a certain moment on.
+/// Counters of the packets on the untrusted network since a start.
 #[derive(Clone, Debug)]
 pub struct Counters {
     wire: Namespace,
@@ -44,12 +44,12 @@ pub struct Counters {
 
 const TABLE: &str = "testudo_lab";
 const KINDS: [&str; 4] = ["n_esp", "n_ike", "n_neighbour", "n_clear"];
-/// Copies of what is not ESP go out here and come in at [`MIRROR`].
+/// Copies of everything but ESP are sent here and received at [`MIRROR`].
 const MIRROR_ENTRY: &str = "mirror0";
-/// Where everything that is not ESP can be captured.
+/// The interface at which everything but ESP can be captured.
 pub(crate) const MIRROR: &str = "mirror1";
 
-/// Prepares the namespace of an untrusted network, whose ports are already there.
+/// Prepares the namespace of an untrusted network, whose ports already exist.
 pub(crate) fn install(wire: &Namespace) -> Result<()> {
     veth((wire, MIRROR_ENTRY), (wire, MIRROR))?;
     for end in [MIRROR_ENTRY, MIRROR] {
@@ -61,13 +61,13 @@ pub(crate) fn install(wire: &Namespace) -> Result<()> {
 }
 
 impl Counters {
-    /// Counts from now on.
+    /// Starts counting.
     pub fn start(wire: &Namespace) -> Result<Self> {
         let before = [read(wire, Side::One)?, read(wire, Side::Two)?];
         Ok(Self { wire: wire.clone(), before })
     }
 
-    /// What the gateway of that side has sent since the start.
+    /// The packets that the gateway of that side has sent since the start.
     pub fn sent(&self, side: Side) -> Result<Sent> {
         Ok(read(&self.wire, side)? - self.before[side.index()])
     }
@@ -104,7 +104,7 @@ impl Sub for Sent {
     }
 }
 
-/// What the gateway of that side has sent since the network was made.
+/// The packets that the gateway of that side has sent since the network was created.
 fn read(wire: &Namespace, side: Side) -> Result<Sent> {
     let (listing, port) = (Listing::of(wire)?, WIRE_PORTS[side.index()]);
     let [esp, ike, neighbour, clear] = KINDS.map(|kind| listing.tally(&format!("{kind}_{port}")));
@@ -118,7 +118,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// As they are now.
+    /// Reads the counters.
     pub(crate) fn of(namespace: &Namespace) -> Result<Self> {
         let shown = namespace.run("nft", ["-j", "list", "counters"])?.stdout;
         serde_json::from_str(&shown)
@@ -150,7 +150,7 @@ struct Counter {
     bytes: u64,
 }
 
-/// ESP comes first and is done with after one rule; the rest is copied, then told apart.
+/// The rules match ESP first, with one rule; the rest is copied, then classified.
 fn ruleset() -> String {
     let mut text = format!("table netdev {TABLE} {{\n");
     for side in [Side::One, Side::Two] {
@@ -189,10 +189,10 @@ fn pair(side: Side, family: Family) -> String {
     format!("{word} saddr {} {word} daddr {}", side.outer(family), side.other().outer(family))
 }
 
-/// A NAT before one of them changes its ports, but not the other's.
+/// A NAT in front of one gateway changes its port, but not the other's.
 const NAT_PORT: [&str; 2] = ["udp dport 4500", "udp sport 4500"];
 
-/// `@th,64,32` are the four octets behind the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive
+/// `@th,64,32` are the four octets after the UDP header: zero in IKE (RFC 3948 §2.2); a keepalive
 /// has one octet (§2.3).
 fn esp_rules(side: Side, family: Family) -> String {
     let (pair, port) = (pair(side, family), WIRE_PORTS[side.index()]);

@@ -51,7 +51,7 @@ pub fn of_tree(root: u32) -> Result<CpuTime> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // A process that ends while we look is not there any more: nothing to add.
+        // A process that has just ended adds nothing.
         if let Ok(stat) = fs::read_to_string(entry.path().join("stat"))
             && let Some(stat) = Stat::parse(&stat)
         {
@@ -66,7 +66,7 @@ pub fn of_tree(root: u32) -> Result<CpuTime> {
 
 fn descends(all: &HashMap<u32, Stat>, pid: u32, root: u32) -> bool {
     let mut at = pid;
-    // Bounded, because parents may change while we read.
+    // Bounded, because parents may change meanwhile.
     for _ in 0..all.len() {
         if at == root {
             return true;
@@ -87,8 +87,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// Fields 4 (ppid), 14 (utime) and 15 (stime) of proc(5); the name before them may hold
-    /// anything.
+    /// Parses fields 4 (ppid), 14 (utime) and 15 (stime) of proc(5); the name before them may
+    /// contain any character.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<_> = line.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();

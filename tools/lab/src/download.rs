@@ -1,4 +1,4 @@
-//! HTTP downloads, checked octet by octet.
+//! HTTP downloads, verified by digest.
 
 use crate::files::{self, Sha256};
 use crate::{Error, Namespace, Result};

@@ -1,4 +1,4 @@
-//! What can go wrong in a lab, told so that a failed test explains itself.
+//! Errors of a lab, with enough context to explain a failed test.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ pub enum Error {
     /// A system call failed.
     #[error("{action}: {source}")]
     Io {
-        /// What was tried.
+        /// The action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program is not there.
+    /// A program is not installed.
     #[error("{program} is not installed (scripts/install-packages.sh installs what the lab needs)")]
     Missing {
         /// Name or path of the program.
         program: String,
     },
-    /// A command ended with something else than success.
+    /// A command failed.
     #[error("`{command}` ended with {status}{}", said(.output))]
     Command {
         /// The command line, with its namespace.
         command: String,
         /// Exit code or signal.
         status: String,
-        /// What it wrote, standard error first.
+        /// Its output, standard error first.
         output: String,
     },
     /// A command did not end in time and was killed.
@@ -41,10 +41,10 @@ pub enum Error {
         command: String,
         /// The limit.
         after: Duration,
-        /// What it had written until then.
+        /// Its output until then.
         output: String,
     },
-    /// A long-running process ended by itself.
+    /// A long-running process ended unexpectedly.
     #[error("{name} ended with {status} while it was needed; end of its log {}:\n{tail}", .log.display())]
     Died {
         /// Name of the process.
@@ -56,33 +56,33 @@ pub enum Error {
         /// The last lines of the log.
         tail: String,
     },
-    /// Something that was waited for did not come.
+    /// A condition was not met in time.
     #[error("waited {after:?} in vain for {what}{}", said(.last))]
     Timeout {
-        /// What was waited for.
+        /// The condition.
         what: String,
         /// The limit.
         after: Duration,
-        /// What was seen last.
+        /// The last observation.
         last: String,
     },
-    /// A program's output is not what it should be.
+    /// A program's output is wrong.
     #[error("{what}: expected {expected}, found {found}")]
     Unexpected {
         /// What was read.
         what: String,
-        /// What should have been there.
+        /// The expected value.
         expected: String,
-        /// What was there.
+        /// The value found.
         found: String,
     },
-    /// Somebody wants the program to stop.
+    /// A signal asks the program to stop.
     #[error("interrupted by a signal")]
     Interrupted,
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Adds the action to a system error.
     pub fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source }

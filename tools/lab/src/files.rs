@@ -13,7 +13,7 @@ const CHUNK: usize = 1 << 20;
 pub struct Sha256(pub String);
 
 impl Sha256 {
-    /// Of all that was given to the context.
+    /// The digest of everything that the context has processed.
     pub(crate) fn of(digest: Context) -> Self {
         Self(digest.finish().as_ref().iter().map(|octet| format!("{octet:02x}")).collect())
     }

@@ -1,5 +1,4 @@
-//! A gateway of the lab, whichever daemon it runs: both are configured and driven by the same
-//! swanctl.
+//! A gateway of the lab with any daemon: all are configured and driven by the same swanctl.
 
 use crate::cpu::CpuTime;
 use crate::guest::Guest;
@@ -13,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-/// Which daemon.
+/// The daemon of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -26,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Offloads of the links towards it.
+    /// Offloads of the links to it.
     pub fn offloads_towards(self) -> Offloads {
         match self {
             Self::Strongswan => Offloads::Default,
@@ -66,9 +65,8 @@ impl Gateway {
         })
     }
 
-    /// From now on its interfaces receive in threads of the kernel, as from a real wire. Those of
-    /// strongSwan have no NAPI to be put into threads; with GRO switched on for that purpose it
-    /// becomes no faster.
+    /// From now on kernel threads receive for its interfaces, as from a real wire. The interfaces
+    /// of strongSwan have no NAPI for threads, and enabling it by GRO makes strongSwan no faster.
     pub fn receive_in_threads(&mut self) -> Result<()> {
         match self {
             Self::Strongswan(_) | Self::Guest(_) => Ok(()),
@@ -76,7 +74,7 @@ impl Gateway {
         }
     }
 
-    /// swanctl against it.
+    /// A swanctl for it.
     pub fn swanctl(&self) -> &Swanctl {
         match self {
             Self::Strongswan(charon) => charon.swanctl(),
@@ -94,7 +92,7 @@ impl Gateway {
         }
     }
 
-    /// Packets that it has dropped, by reason; `None` from charon, which does not tell.
+    /// Packets that it has dropped, by reason; `None` for charon, which does not report them.
     pub fn drops(&self) -> Result<Option<BTreeMap<String, u64>>> {
         match self {
             Self::Strongswan(_) | Self::Guest(_) => Ok(None),

@@ -1,5 +1,5 @@
-//! IKE that does not get through for a while, though ESP does: so that both gateways have a request
-//! open when the other's comes.
+//! Holds IKE back for a while, but not ESP: so that both gateways have an open request when the
+//! other's arrives.
 
 use crate::count::Listing;
 use crate::topology::{Side, WIRE_PORTS};
@@ -7,15 +7,14 @@ use crate::{Namespace, Result};
 
 const TABLE: &str = "testudo_lab_hold";
 
-/// IKE of both gateways is dropped on the untrusted network, until [`HeldIke::release`] or until
-/// this is dropped.
+/// IKE of both gateways is dropped on the untrusted network until [`HeldIke::release`] or drop.
 #[derive(Debug)]
 pub struct HeldIke {
     wire: Namespace,
 }
 
 impl HeldIke {
-    /// From now on.
+    /// Starts to drop IKE.
     pub fn start(wire: &Namespace) -> Result<Self> {
         let chain = |port: &str| {
             let hook = format!("type filter hook ingress device {port} priority -1; policy accept;");
@@ -31,12 +30,12 @@ impl HeldIke {
         Ok(held)
     }
 
-    /// From now on what that side's gateway sends arrives.
+    /// Lets the IKE packets of that side's gateway pass.
     pub fn release(&self, side: Side) -> Result<()> {
         self.judge(side, &format!("counter name passed_{} accept", WIRE_PORTS[side.index()]))
     }
 
-    /// From now on it is dropped again.
+    /// Drops them again.
     pub fn hold(&self, side: Side) -> Result<()> {
         self.judge(side, &format!("counter name held_{} drop", WIRE_PORTS[side.index()]))
     }
@@ -47,12 +46,12 @@ impl HeldIke {
         self.wire.run("nft", [format!("flush chain {chain}\n{added}")]).map(drop)
     }
 
-    /// Datagrams of that side's gateway that were dropped.
+    /// Number of datagrams of that side's gateway that were dropped.
     pub fn dropped(&self, side: Side) -> Result<u64> {
         self.count("held", side)
     }
 
-    /// Those that have arrived since its release.
+    /// Number of those that have passed since its release.
     pub fn passed(&self, side: Side) -> Result<u64> {
         self.count("passed", side)
     }
@@ -65,13 +64,13 @@ impl HeldIke {
 
 impl Drop for HeldIke {
     fn drop(&mut self) {
-        // The namespace takes it along at the latest.
+        // At the latest it goes with the namespace.
         let _ = self.wire.run("nft", ["delete", "table", "netdev", TABLE]);
     }
 }
 
-/// On port 4500 IKE has four octets of zero behind the UDP header (RFC 3948 §2.2); what else comes
-/// there is ESP, or a keepalive.
+/// On port 4500 IKE has four zero octets after the UDP header (RFC 3948 §2.2); everything else
+/// there is ESP or a keepalive.
 fn rules(verdict: &str) -> [String; 2] {
     ["udp dport 500", "udp dport 4500 udp length > 12 @th,64,32 0"].map(|ike| format!("{ike} {verdict}"))
 }

@@ -1,4 +1,4 @@
-//! Hand-made frames, sent as they are: what no well-behaved stack would send.
+//! Hand-made frames that no well-behaved stack would send.
 
 use crate::{Error, Namespace, Result};
 use nix::errno::Errno;
@@ -41,7 +41,7 @@ impl Injector {
         self.address
     }
 
-    /// Sends one frame, Ethernet header included; waits while the interface has no room.
+    /// Sends one frame, Ethernet header included; waits while the interface's queue is full.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         loop {
             match write(&self.socket, frame) {

@@ -1,6 +1,6 @@
-//! The wish of the user to stop, seen by everything in the lab that waits.
+//! The user's wish to stop, checked by everything in the lab that waits.
 //!
-//! Tests never call [`watch`]: there a signal ends the process, and the next lab sweeps.
+//! Tests never call [`watch`]: in tests a signal ends the process, and the next lab sweeps.
 
 use crate::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,10 +34,10 @@ thread_local! {
     static SHIELDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, this thread's waiting is not cut short: cleaning up must finish.
+/// While it exists, waits of this thread are not interrupted: cleanup must finish.
 #[must_use]
 pub(crate) struct Shield {
-    // Bound to the thread whose count it holds.
+    // Bound to the thread whose counter it has increased.
     _thread: PhantomData<*const ()>,
 }
 

@@ -24,7 +24,7 @@ impl IperfServer {
     }
 }
 
-/// Which way the data goes.
+/// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -40,7 +40,7 @@ pub struct Throughput {
     pub bytes: u64,
     /// Time that they took.
     pub elapsed: Duration,
-    /// Segments that the sender had to send again.
+    /// Segments that the sender retransmitted.
     pub retransmits: u64,
     /// Processor time of iperf3 at both ends, and of the kernel on its behalf.
     pub cpu: Duration,

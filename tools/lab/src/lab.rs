@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Before this one there may be as many labs as there are programs that want one, and each may take
-/// minutes.
+/// As many labs as there are programs may come first, and each may take minutes.
 const LOCK_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 const PLACES: &str = "TESTUDO_LAB_PLACES";
-/// A wait that is worth telling.
+/// Waits longer than this are reported.
 const LONG: Duration = Duration::from_millis(100);
 
-/// A handle to a lab. Clones share it.
+/// A handle to a lab. Clones refer to the same lab.
 #[derive(Clone, Debug)]
 pub struct Lab {
     inner: Arc<Inner>,
@@ -26,18 +25,18 @@ pub struct Lab {
 
 #[derive(Debug)]
 struct Inner {
-    // Dropped in this order: the directory goes before others may have the lock.
+    // Dropped in this order: the directory must go before others get the lock.
     dir: TempDir,
     lock: Lock,
     company: Company,
 }
 
 impl Lab {
-    /// A lab that is the only one on this machine: for what measures time, needs all processors, or
-    /// uses what exists only once.
+    /// A lab that runs alone on this machine: for tests that measure time, need all processors, or
+    /// use something that exists only once.
     ///
-    /// Where the environment names a number of places in `TESTUDO_LAB_PLACES` it takes those, and
-    /// bears others beside it: that is for tests of what measures, which look at everything but the
+    /// If the environment variable `TESTUDO_LAB_PLACES` has a number of places, it takes those and
+    /// runs beside other labs. That is for tests of the benchmarks, which check everything but the
     /// figures.
     pub fn new(name: &str) -> Result<Self> {
         let company = match places_beside_others()? {
@@ -47,17 +46,17 @@ impl Lab {
         Self::start(name, company)
     }
 
-    /// A lab that bears others beside it: two gateways that mostly wait.
+    /// A small lab that runs beside others: two gateways that mostly wait.
     pub fn shared(name: &str) -> Result<Self> {
         Self::start(name, Company::Places(1))
     }
 
-    /// A lab that bears others beside it, and works as much as so many small ones.
+    /// A lab that runs beside others, with the load of that many small ones.
     pub fn large(name: &str, places: u8) -> Result<Self> {
         Self::start(name, Company::Places(places))
     }
 
-    /// Waits for the lock, sweeps what dead labs left, and makes the directory of this one.
+    /// Waits for the lock, sweeps what dead labs have left, and creates the directory of this one.
     fn start(name: &str, company: Company) -> Result<Self> {
         if !nix::unistd::geteuid().is_root() {
             return Err(Error::unexpected("the user of the lab", "root", "somebody else"));
@@ -65,7 +64,7 @@ impl Lab {
         let begun = Instant::now();
         let lock = Lock::wait(company, LOCK_LIMIT)?;
         if begun.elapsed() > LONG {
-            // What runs the tests takes it off the test's time.
+            // The test runner subtracts it from the test's time.
             let waited = begun.elapsed().as_secs_f64();
             writeln!(std::io::stderr(), "lab: its turn came after {waited:.2} s")
                 .map_err(Error::io("write to standard error"))?;
@@ -84,43 +83,44 @@ impl Lab {
         self.inner.dir.path()
     }
 
-    /// A path in the lab's directory that nothing has yet: `stem.suffix`, or `stem-2.suffix`, ...
+    /// A path in the lab's directory that does not exist yet: `stem.suffix`, or `stem-2.suffix`,
+    /// ...
     pub fn unused(&self, stem: &str, suffix: &str) -> PathBuf {
         let first = self.dir().join(format!("{stem}{suffix}"));
         let others = (2_u32..).map(|n| self.dir().join(format!("{stem}-{n}{suffix}")));
         std::iter::once(first.clone()).chain(others).find(|path| !path.exists()).unwrap_or(first)
     }
 
-    /// Makes an empty directory in the lab's one.
+    /// Creates an empty directory in the lab's directory.
     pub fn subdir(&self, name: &str) -> Result<PathBuf> {
         let dir = self.unused(name, "");
         fs::create_dir(&dir).map_err(Error::io(format!("make {}", dir.display())))?;
         Ok(dir)
     }
 
-    /// Makes a namespace for that role ("client", "gw1", ...).
+    /// Creates a namespace for that role ("client", "gw1", ...).
     pub fn namespace(&self, role: &str) -> Result<Namespace> {
         Namespace::create(self, role)
     }
 
-    /// A name for a daemon's instance that a later sweep knows as the lab's: it goes into names of
-    /// pins.
+    /// A name for a daemon's instance that a later sweep can attribute to the lab; names of pins
+    /// contain it.
     pub fn instance(&self, role: &str) -> String {
         format!("{}{role}", sweep::instance_prefix(self.slot()))
     }
 
-    /// Whether others may be there.
+    /// Whether other labs may run at the same time.
     pub(crate) fn company(&self) -> Company {
         self.inner.company
     }
 
-    /// What tells its names from those of another lab beside it.
+    /// The number that keeps its names apart from those of other labs.
     pub(crate) fn slot(&self) -> u8 {
         self.inner.lock.slots().start
     }
 
     fn show_logs(&self) {
-        // Best effort on the way down: whoever reads a failed test wants the daemons' last words.
+        // Best effort: the reader of a failed test needs the last log lines of the daemons.
         for path in logs_under(self.dir()) {
             let Ok(bytes) = fs::read(&path) else { continue };
             let text = String::from_utf8_lossy(&bytes);
@@ -137,8 +137,8 @@ impl Drop for Lab {
     }
 }
 
-/// The places that the environment names in `TESTUDO_LAB_PLACES` for labs that would be alone:
-/// figures that are taken in them mean nothing.
+/// The number of places in `TESTUDO_LAB_PLACES` for labs that would otherwise run alone. Their
+/// figures are meaningless.
 pub fn places_beside_others() -> Result<Option<u8>> {
     let Some(found) = std::env::var_os(PLACES) else { return Ok(None) };
     match found.to_str().and_then(|places| places.parse().ok()).filter(|places| *places > 0) {

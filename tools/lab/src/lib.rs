@@ -1,12 +1,12 @@
 //! Real hosts in network namespaces: links, strongSwan peers, web servers, load, capture. For tests
 //! and the demo.
 //!
-//! A [`Lab`] owns everything that it makes: namespaces (`tl<slot>-<pid>-<role>`), processes, files.
-//! All of it goes when the last handle goes, and a later lab sweeps what a killed one has left.
-//! Labs take turns on a machine, so that tests do not disturb each other's timing; several are
-//! there at a time as far as the machine has places ([`Lab::shared`]).
+//! A [`Lab`] owns everything that it creates: namespaces (`tl<slot>-<pid>-<role>`), processes,
+//! files. It removes all of it with its last handle, and a later lab sweeps what a killed one has
+//! left. Labs take turns on a machine, so that tests do not disturb each other's timing; several
+//! run at the same time if the machine has enough places ([`Lab::shared`]).
 //!
-//! Needs root. Nothing here touches the host's own network, and nothing waits without a limit.
+//! Needs root. Nothing here touches the host's own network, and every wait has a limit.
 #![forbid(unsafe_code)]
 
 mod batch;

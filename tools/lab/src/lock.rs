@@ -1,19 +1,19 @@
-//! Who may have a lab on this machine, in the order in which they came.
+//! The queue for labs on this machine: first come, first served.
 //!
-//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab says
-//! how many it takes. A lab takes a ticket with the next number. A lab that wants to be
+//! The machine has [`PLACES_PER_PROCESSOR`] places for each of its processors, and each lab takes a
+//! number of them. A lab takes a ticket with the next number. A lab that wants to be
 //! [alone](Company::Alone) waits until all labs before it are gone. A lab that
 //! [shares](Company::Places) waits until no lone lab is before it, and the labs before it leave as
 //! many places as it takes. No lab overtakes another, so that none starves.
 //!
 //! A ticket is a lock on some octets of a file, of the kind that belongs to an open file
-//! (F_OFD_SETLK, fcntl(2)): the kernel frees it when its owner dies, and threads of one process
-//! queue like strangers. The ticket of a lone lab is a write lock, that of a lab that shares a read
-//! lock; it is as many octets long as the lab takes places. The octets:
+//! (F_OFD_SETLK, fcntl(2)): the kernel frees it when its owner dies, and it works between threads
+//! of one process as between processes. The ticket of a lone lab is a write lock, that of a lab
+//! that shares is a read lock; its length in octets is the number of places. The octets:
 //!
 //! ```text
-//! 0            the door: held while a ticket is taken, so that numbers only grow
-//! 1 ..= SLOTS  the slots of labs that share: a lab names what it makes after its slot
+//! 0            the door: locked while a ticket is taken, so that numbers only grow
+//! 1 ..= SLOTS  the slots of labs that share: the names that a lab uses contain its slot
 //! FIRST ..     the tickets, STRIDE octets for each number
 //! ```
 
@@ -31,39 +31,40 @@ use std::time::{Duration, Instant};
 /// Only root has labs, and only root can write there.
 const PATH: &str = "/run/testudo-lab.lock";
 const POLL: Duration = Duration::from_millis(50);
-/// Nobody stands in the door for longer than a few system calls take.
+/// The door is locked only for a few system calls.
 const DOOR_LIMIT: Duration = Duration::from_secs(10);
 
-/// How many labs may be there at the same time, if each of them takes one place.
+/// Most labs at the same time, each with one place.
 pub(crate) const SLOTS: u8 = 16;
 /// Labs mostly wait: two gateways with a ping between them leave most of a processor idle.
 const PLACES_PER_PROCESSOR: usize = 2;
-/// A lab that waits says so that often.
+/// How often a waiting lab reports that it waits.
 const TELL_EACH: Duration = Duration::from_secs(60);
 
 const DOOR: i64 = 0;
 const FIRST: i64 = 32;
-/// Octets of a ticket, and so the most places that a lab takes.
+/// Octets of a ticket, and so the most places of a lab.
 const STRIDE: i64 = SLOTS as i64;
-/// The number behind the last ticket.
+/// The number after the last ticket.
 const END: i64 = (i64::MAX - FIRST) / STRIDE;
-/// Beside the locks the file tells who holds them: for each ticket a process id.
+/// The file also names the owners of the locks: a process id for each ticket.
 const PID_WIDTH: usize = 8;
 
-/// Whether a lab bears others beside it.
+/// Whether other labs may run beside this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// It measures time, takes all processors, or uses what exists only once on a machine.
+    /// No: it measures time, takes all processors, or uses something that exists only once on a
+    /// machine.
     Alone,
-    /// It takes this many places, at least one, and leaves the others to other labs.
+    /// Yes: it takes this many places, at least one.
     Places(u8),
 }
 
-/// Held as long as it lives.
+/// A place in the queue, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
-    /// The slots that are its own.
+    /// Its slots.
     slots: Range<u8>,
 }
 
@@ -82,11 +83,11 @@ impl Lock {
 
     fn wait_at(path: &Path, places: u8, company: Company, limit: Duration) -> Result<Self> {
         let company = company.within(places);
-        // Whoever may read it could take a ticket, and keep it.
+        // A user who can read the file could take a ticket and keep it.
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.map_err(Error::io(format!("open {}", path.display())))?;
-        // From here on a drop gives back what has been taken.
+        // From here on a drop frees what has been taken.
         let mut lock = Self { file, slots: 0..0 };
         let start = Instant::now();
         let number = lock.take_ticket(company)?;
@@ -102,7 +103,7 @@ impl Lock {
             }
             if told.elapsed() >= TELL_EACH {
                 told = Instant::now();
-                // Whoever started the lab takes silence for a hang.
+                // Without output the wait would look like a hang.
                 let waited = start.elapsed().as_secs();
                 let _unseen = writeln!(
                     std::io::stderr(),
@@ -144,7 +145,7 @@ impl Lock {
         Ok(number)
     }
 
-    /// `None` if somebody has not given back his slot yet.
+    /// `None` if an earlier owner has not freed its slot yet.
     fn take_slots(&self, company: Company) -> Result<Option<Range<u8>>> {
         if company == Company::Alone {
             return Ok(Some(0..SLOTS));
@@ -158,8 +159,8 @@ impl Lock {
         Ok(None)
     }
 
-    /// The tickets of others with those numbers. Some may go while it looks; none comes to a range
-    /// that ends with its own.
+    /// The tickets of others with those numbers. Some may go meanwhile; no new one appears in a
+    /// range that ends with one's own.
     fn tickets(&self, numbers: Range<i64>) -> Result<Vec<Ticket>> {
         let mut found = Vec::new();
         let all = FIRST + numbers.start * STRIDE..FIRST + numbers.end * STRIDE;
@@ -168,7 +169,7 @@ impl Lock {
             if range.is_empty() {
                 continue;
             }
-            // The kernel tells of any one lock in the range: the others are before and behind it.
+            // The kernel reports one lock in the range: the search continues before and after it.
             let mut asked = octets(libc::F_WRLCK, &range);
             fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut asked)).map_err(|e| failed()(e.into()))?;
             if asked.l_type == libc::F_UNLCK as i16 {
@@ -196,7 +197,7 @@ impl Lock {
         format!("process {}", pids.join(", "))
     }
 
-    /// False if somebody else has it.
+    /// False if another lab has it.
     fn try_lock(&self, range: Range<i64>, kind: i32) -> Result<bool> {
         match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&octets(kind, &range))) {
             Ok(_) => Ok(true),
@@ -213,14 +214,13 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing frees it too, but not while a child that another thread has just forked still has
-        // a copy.
+        // Closing frees it too, but not while a forked child still has a copy of the descriptor.
         let _closing_frees_it = self.unlock(0..i64::MAX);
     }
 }
 
 impl Company {
-    /// On a machine with so many places: a lab that wants more takes all of them.
+    /// Limits a lab to the number of places on the machine.
     fn within(self, places: u8) -> Self {
         match self {
             Self::Alone => Self::Alone,
@@ -239,7 +239,7 @@ fn may_enter(company: Company, before: &[Ticket], places: u8) -> bool {
     let Company::Places(wanted) = company else { return before.is_empty() };
     let mut free = u32::from(places);
     for ticket in before {
-        // Those that wait are counted like those that are inside: they came first.
+        // Waiting labs count like running ones: they came first.
         let Company::Places(taken) = ticket.company else { return false };
         free = free.saturating_sub(taken.into());
     }

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use tempfile::TempDir;
 
-/// Long enough for whatever should come, on a machine that has much else to do.
+/// Long enough on a busy machine for what should happen.
 const SOON: Duration = Duration::from_secs(30);
-/// How long one that shares waits for another, unless two have met before.
+/// How long a lab that shares waits for another one, unless two have met before.
 const MEETING: Duration = Duration::from_millis(500);
 const HELD: &str = "TESTUDO_LAB_TEST_LOCK";
-/// Of the machine that the tests imagine.
+/// Places of the machine in the tests.
 const PLACES: u8 = 2;
 const SHARED: Company = Company::Places(1);
 
-/// A queue of the test's own.
+/// A queue for the test only.
 struct Queue {
     dir: TempDir,
 }
@@ -39,7 +39,7 @@ impl Queue {
         self.wait(company, Duration::ZERO)
     }
 
-    /// Waits until so many stand in it, inside and out.
+    /// Waits until that many labs are in it, waiting or running.
     fn await_tickets(&self, count: usize) {
         wait_until("tickets", SOON, || {
             let looker = Lock { file: File::open(self.path()).unwrap(), slots: 0..0 };
@@ -64,7 +64,7 @@ fn the_second_waits_for_the_first_and_names_it() {
 }
 
 #[test]
-fn so_many_share_and_have_a_slot_each() {
+fn sharing_labs_have_a_slot_each() {
     let queue = Queue::new();
     let first = queue.now(SHARED).unwrap();
     let second = queue.now(SHARED).unwrap();
@@ -90,7 +90,7 @@ fn on_one_processor_nobody_shares() {
     enter().unwrap();
 }
 
-/// What a lab of two places leaves of four is for one more such, or two small ones.
+/// A lab of two places leaves two of four: for another one, or for two small ones.
 #[test]
 fn a_lab_takes_as_many_places_as_it_says() {
     let queue = Queue::new();
@@ -104,15 +104,15 @@ fn a_lab_takes_as_many_places_as_it_says() {
     let second = enter(2).unwrap();
     assert_eq!((large.slots(), second.slots()), (0..1, 1..2));
     drop((large, second));
-    // More than there are is all of them.
+    // More places than there are means all.
     let all = enter(9).unwrap();
     assert!(enter(1).is_err());
     drop(all);
     enter(4).unwrap();
 }
 
-/// Small labs that come later do not keep a large one out, though there is a place for them before
-/// it may enter.
+/// Small labs that come later do not delay a large one, even if there is a place for them before it
+/// can enter.
 #[test]
 fn a_large_lab_is_not_overtaken_by_small_ones() {
     let queue = Queue::new();
@@ -127,9 +127,9 @@ fn a_large_lab_is_not_overtaken_by_small_ones() {
     });
 }
 
-/// Whoever gives up leaves no gap that could be taken for him, nor holds up those behind.
+/// A lab that gives up leaves no gap, and does not block the labs after it.
 #[test]
-fn who_gives_up_is_not_waited_for() {
+fn a_lab_that_gives_up_is_not_waited_for() {
     let queue = Queue::new();
     let first = queue.now(SHARED).unwrap();
     assert!(queue.now(Company::Alone).is_err());
@@ -137,10 +137,10 @@ fn who_gives_up_is_not_waited_for() {
     drop((first, second));
 }
 
-/// One lone waiter is not overtaken by those who could share with the holder, nor are they by a
-/// later lone one.
+/// A waiting lone lab is not overtaken by labs that could share with the holder, and they are not
+/// overtaken by a later lone one.
 #[test]
-fn they_enter_in_the_order_in_which_they_came() {
+fn labs_enter_in_order_of_arrival() {
     use Company::Alone;
     use SHARED as Shared;
     let queue = Queue::new();
@@ -163,10 +163,10 @@ fn they_enter_in_the_order_in_which_they_came() {
     assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
 }
 
-/// Threads that come and go at random, as two programs of tests do: never a lone one beside
-/// another, nor too many.
+/// Threads come and go at random, like two test programs: a lone lab is never beside another, and
+/// there are never too many.
 #[test]
-fn nobody_is_inside_with_whom_he_must_not_be() {
+fn a_lone_lab_is_never_beside_another() {
     let queue = Queue::new();
     let (alone, shared, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let slots = Mutex::new([false; SLOTS as usize]);
@@ -179,7 +179,7 @@ fn nobody_is_inside_with_whom_he_must_not_be() {
             assert!(!taken, "slot {slot} is somebody else's");
         }
         thread::sleep(Duration::from_millis(3));
-        // Once at least two that share meet, however the threads are scheduled.
+        // Runs until at least two that share have met, whatever the scheduler does.
         let begun = Instant::now();
         while company != Company::Alone && most.load(Ordering::SeqCst) < 2 && begun.elapsed() < MEETING {
             most.fetch_max(shared.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -206,7 +206,7 @@ fn nobody_is_inside_with_whom_he_must_not_be() {
     assert_eq!(most.into_inner(), 2, "nobody has shared");
 }
 
-/// Runs as a process of its own, started by the test below.
+/// Runs as a separate process, started by the test below.
 #[test]
 #[ignore = "another test starts it in a process of its own"]
 fn helper_that_holds_a_lab_until_it_is_killed() {

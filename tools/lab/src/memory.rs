@@ -1,4 +1,4 @@
-//! What a process has in its memory, and what it shares with others in files there.
+//! Searches the memory of a process, and the files that it shares with others.
 
 use crate::{Error, Result};
 use std::fs::{self, File};
@@ -6,15 +6,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// So much is read at a time.
+/// Octets read at a time.
 const PART: usize = 1 << 20;
 
 /// Octets to look for.
 #[derive(Clone)]
 pub struct Needle {
-    /// What they are called.
+    /// Their name.
     pub name: String,
-    /// At least [`Needle::SHORTEST`] of them: fewer would be found by chance.
+    /// At least [`Needle::SHORTEST`] octets: fewer would be found by chance.
     pub octets: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl Needle {
     /// See [`Needle::octets`].
     pub const SHORTEST: usize = 8;
 
-    /// What is called that.
+    /// A needle with that name. Fails if it is too short.
     pub fn new(name: impl Into<String>, octets: impl Into<Vec<u8>>) -> Result<Self> {
         let needle = Self { name: name.into(), octets: octets.into() };
         let length = needle.octets.len();
@@ -43,19 +43,19 @@ impl std::fmt::Debug for Needle {
     }
 }
 
-/// What a search has seen.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Names of needles, and where they are; each place once.
+    /// Names of needles and where they were found; each place once.
     pub places: Vec<(String, String)>,
-    /// How many octets were looked at.
+    /// Number of octets searched.
     pub octets: u64,
     /// Mappings that could not be read.
     pub unread: Vec<String>,
 }
 
 impl Found {
-    /// Whether that needle was found at all.
+    /// Whether that needle was found.
     pub fn has(&self, needle: &str) -> bool {
         self.places.iter().any(|(name, _)| name == needle)
     }
@@ -68,8 +68,8 @@ impl Found {
     }
 }
 
-/// Searches all that a process has mapped, whether it may read it or not: what a core of it would
-/// have, and more.
+/// Searches all mappings of a process, whether or not it may read them itself: more than a core
+/// dump contains.
 pub fn of_process(pid: u32, needles: &[Needle]) -> Result<Found> {
     let failed = |what: &str| Error::io(format!("read /proc/{pid}/{what}"));
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
@@ -78,7 +78,7 @@ pub fn of_process(pid: u32, needles: &[Needle]) -> Result<Found> {
     for line in maps.lines() {
         let mapping = Mapping::parse(line)
             .ok_or_else(|| Error::unexpected("a line of /proc/PID/maps", "a mapping", line))?;
-        // Parts of the kernel, which is no place for anybody's keys, and cannot be read this way.
+        // Parts of the kernel: they hold no keys, and cannot be read this way.
         if mapping.name.starts_with("[v") {
             continue;
         }
@@ -94,7 +94,7 @@ pub fn of_process(pid: u32, needles: &[Needle]) -> Result<Found> {
     Ok(found)
 }
 
-/// Searches a file, or all files below a directory, in the name space of mounts of that process.
+/// Searches a file, or all files below a directory, in the mount namespace of that process.
 pub fn of_files(pid: u32, path: &Path, needles: &[Needle]) -> Result<Found> {
     let mut found = Found::default();
     let inside = path.strip_prefix("/").unwrap_or(path);
@@ -108,7 +108,7 @@ fn files(path: &Path, needles: &[Needle], found: &mut Found) -> Result<()> {
     if kind.is_dir() {
         for entry in fs::read_dir(path).map_err(failed)? {
             match files(&entry.map_err(failed)?.path(), needles, found) {
-                // Others come and go.
+                // Files may disappear meanwhile.
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -121,7 +121,7 @@ fn files(path: &Path, needles: &[Needle], found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-/// Searches what `read` gives from a place on, until it gives nothing more.
+/// Searches the octets that `read` returns from an offset on, until it returns none.
 fn search(
     needles: &[Needle],
     found: &mut Found,
@@ -134,7 +134,7 @@ fn search(
     }
     let longest = needles.iter().map(|needle| needle.octets.len()).max().unwrap_or(0);
     let mut part = vec![0; PART + longest];
-    // What may be the beginning of a needle stays for the next part.
+    // The end of a part may be the beginning of a needle, so it is kept for the next part.
     let (mut at, mut kept) = (0_u64, 0);
     loop {
         let read = read(at, &mut part[kept..kept + PART])?;
@@ -176,7 +176,7 @@ impl<'a> Mapping<'a> {
 mod tests {
     use super::*;
 
-    /// Not in the memory of the test by any other way.
+    /// Octets that the test's memory contains nowhere else.
     fn made(seed: u8) -> Vec<u8> {
         (0..32_u8).map(|n| n.wrapping_mul(37) ^ seed.rotate_left(u32::from(n % 8))).collect()
     }
@@ -226,7 +226,7 @@ mod tests {
         let not = Needle::new("not there", made(3)).unwrap();
         let text = String::from_utf8(there.octets.clone()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").env("KEPT", text).spawn().unwrap();
-        // Until it has replaced this program's image, it has all that we have.
+        // Until it executes its program, its memory is a copy of this process's.
         let done =
             || fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name == "sleep\n");
         while !done() {

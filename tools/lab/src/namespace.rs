@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A namespace of the lab; deleted, with every process in it, when the last clone goes.
+/// A namespace of the lab. It is deleted, with every process in it, when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     inner: Arc<Inner>,
@@ -24,13 +24,13 @@ struct Inner {
     lab: Lab,
 }
 
-/// Which work the kernel may leave to a (virtual) NIC.
+/// The work that the kernel may leave to a (virtual) NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offloads {
-    /// As the kernel makes a veth: super-segments and unfilled checksums cross it.
+    /// The kernel's default for a veth: super-segments and missing checksums cross it.
     Default,
-    /// Every frame complete and no longer than the MTU, as on a real wire. Without it an AF_XDP
-    /// port sees checksums that nobody has filled in.
+    /// Every frame is complete and no longer than the MTU, as on a real wire. Otherwise an AF_XDP
+    /// port sees checksums that are not filled in.
     None,
 }
 
@@ -39,8 +39,8 @@ impl Namespace {
         let name = format!("{}{}-{role}", sweep::namespace_prefix(lab.slot()), std::process::id());
         Cmd::new("ip").args(["netns", "add", &name]).run()?;
         let ns = Self { inner: Arc::new(Inner { name, role: role.into(), lab: lab.clone() }) };
-        // Hosts that speak only when the test wants it: no duplicate address detection, no router
-        // solicitations.
+        // Hosts are silent unless the test makes them send: no duplicate address detection, no
+        // router solicitations.
         ns.sysctl(&[
             ("net.ipv6.conf.default.accept_dad", "0"),
             ("net.ipv6.conf.default.accept_ra", "0"),
@@ -57,7 +57,7 @@ impl Namespace {
         &self.inner.name
     }
 
-    /// The role that it was made for.
+    /// Its role.
     pub fn role(&self) -> &str {
         &self.inner.role
     }
@@ -77,20 +77,19 @@ impl Namespace {
         Cmd::new(program).within(self.name())
     }
 
-    /// Runs a command inside and demands success.
+    /// Runs a command inside. Fails unless it succeeds.
     pub fn run<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) -> Result<Finished> {
         self.cmd(program).args(args).run()
     }
 
-    /// Starts a command inside; it logs to `<lab>/<role>-<name>.log`, or with a number when it
-    /// starts again.
+    /// Starts a command inside. Its log is `<lab>/<role>-<name>.log`, with a number after a
+    /// restart.
     pub fn start(&self, name: &str, cmd: Cmd) -> Result<Process> {
         let log = self.lab().unused(&format!("{}-{name}", self.role()), ".log");
         cmd.within(self.name()).start(&format!("{name} of {}", self.role()), &log)
     }
 
-    /// Runs a function in a thread of its own inside: sockets that it opens belong to the namespace
-    /// for good.
+    /// Runs a function in a separate thread inside the namespace: sockets that it opens stay there.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let open = || Error::io(format!("enter namespace {}", self.name()));
         let namespace = fs::File::open(self.path()).map_err(open())?;
@@ -115,7 +114,7 @@ impl Namespace {
             .ok_or_else(|| Error::unexpected(format!("ip link show {interface}"), "a MAC address", text))
     }
 
-    /// `ip` with these words, inside.
+    /// Runs `ip` with these words inside.
     pub fn ip(&self, words: &str) -> Result<Finished> {
         Cmd::new("ip").args(["-n", self.name()]).args(words.split_ascii_whitespace()).run()
     }
@@ -126,7 +125,7 @@ impl Namespace {
         self.cmd("sysctl").arg("-qw").args(words).run().map(drop)
     }
 
-    /// Forwards packets, IPv4 and IPv6, and sends no redirects.
+    /// Enables forwarding of IPv4 and IPv6, without redirects.
     pub fn forward(&self) -> Result<()> {
         self.sysctl(&[
             ("net.ipv4.ip_forward", "1"),
@@ -153,12 +152,12 @@ impl Namespace {
         self.ip(&format!("link set {interface} mtu {mtu} up")).map(drop)
     }
 
-    /// A bridge over `ports`, without addresses, spanning tree or packet filters of the IP layer: a
-    /// plain switch.
+    /// A plain switch: a bridge over `ports`, without addresses, spanning tree, or packet filters
+    /// of the IP layer.
     pub fn bridge(&self, name: &str, ports: &[&str], mtu: u16) -> Result<()> {
         let filters = ["iptables", "ip6tables", "arptables"]
             .map(|table| format!("net.bridge.bridge-nf-call-{table}=0"));
-        // Where the kernel cannot filter on bridges there is nothing to switch off.
+        // Without packet filters on bridges there is nothing to disable.
         self.cmd("sysctl").arg("-eqw").args(filters).run()?;
         self.ip(&format!("link add {name} type bridge stp_state 0 forward_delay 0 mcast_snooping 0"))?;
         for port in ports {
@@ -167,7 +166,7 @@ impl Namespace {
         self.up(name, mtu)
     }
 
-    /// Sets what the kernel may leave to the interface.
+    /// Sets the offloads of an interface.
     pub fn offloads(&self, interface: &str, offloads: Offloads) -> Result<()> {
         match offloads {
             Offloads::Default => Ok(()),
@@ -177,7 +176,7 @@ impl Namespace {
         }
     }
 
-    /// A counter of an interface, as /sys/class/net/*/statistics names it.
+    /// A counter of an interface, by its name in /sys/class/net/*/statistics.
     pub fn statistic(&self, interface: &str, name: &str) -> Result<u64> {
         let shown =
             Cmd::new("ip").args(["-n", self.name(), "-j", "-s", "link", "show", interface]).run()?.stdout;
@@ -193,19 +192,19 @@ impl Namespace {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Err(error) = sweep::delete_namespace(&self.name) {
-            // The next lab sweeps; but nobody should have to find out by himself.
+            // The next lab sweeps it, but the user should know.
             let _ = writeln!(std::io::stderr(), "namespace {} stays behind: {error}", self.name);
         }
     }
 }
 
-/// Joins two namespaces by a pair of veth interfaces, still down.
+/// Joins two namespaces by a pair of veth interfaces, which are still down.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<()> {
     veth_with(a, b, 1)
 }
 
-/// The same with so many queues each way. By the queue by which a packet leaves one end it arrives
-/// at the other.
+/// Like [`veth`], with that many queues in each direction. A packet arrives at the queue with
+/// the number of the one it was sent by.
 pub fn veth_with(a: (&Namespace, &str), b: (&Namespace, &str), queues: u32) -> Result<()> {
     let ((a, a_name), (b, b_name)) = (a, b);
     let count = match queues {
@@ -216,7 +215,7 @@ pub fn veth_with(a: (&Namespace, &str), b: (&Namespace, &str), queues: u32) -> R
         .map(drop)
 }
 
-/// Writes a file that a daemon of the lab reads; secrets may be in it.
+/// Writes a file for a daemon of the lab; it may hold secrets.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let action = || Error::io(format!("write {}", path.display()));

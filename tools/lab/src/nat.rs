@@ -1,9 +1,9 @@
 //! A router between a gateway and the untrusted network that translates addresses and ports (RFC
 //! 3022).
 //!
-//! To the untrusted network it is where the gateway would be: it has the gateway's usual address,
-//! and the gateway hides behind it. It always gives a UDP conversation another port than it had, as
-//! a NAT with many hosts behind it does.
+//! In the untrusted network it replaces the gateway: it has the gateway's usual address, and the
+//! gateway is behind it. It always changes the port of a UDP flow, like a NAT with many hosts
+//! behind it.
 
 use crate::namespace::veth;
 use crate::topology::{Family, OUTER, Options, Side, WIRE_PORTS};
@@ -11,9 +11,9 @@ use crate::{Lab, Namespace, Result};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
-/// Towards the gateway.
+/// The interface to the gateway.
 const LAN: &str = "lan0";
-/// Towards the untrusted network.
+/// The interface to the untrusted network.
 const WAN: &str = "wan0";
 /// Ports of its first mappings.
 const PORTS: RangeInclusive<u16> = 20_000..=20_999;
@@ -21,7 +21,7 @@ const PORTS: RangeInclusive<u16> = 20_000..=20_999;
 /// The router; for IPv4 only, as usual.
 #[derive(Clone, Debug)]
 pub struct Nat {
-    /// Where it runs.
+    /// Its namespace.
     pub namespace: Namespace,
     side: Side,
 }
@@ -32,7 +32,7 @@ impl Nat {
         Ok(Self { namespace: lab.namespace("nat")?, side })
     }
 
-    /// Whose gateway it hides.
+    /// The side of the gateway behind it.
     pub fn side(&self) -> Side {
         self.side
     }
@@ -61,21 +61,21 @@ impl Nat {
         ns.address(LAN, &format!("{router}/24"))?;
         gateway.address(OUTER, &format!("{}/24", Self::hidden(side)))?;
         gateway.route("default", &router.to_string())?;
-        // Clear text finds its way, as everywhere in the lab.
+        // Clear packets must be able to pass, as everywhere in the lab.
         ns.route(&side.network(Family::V4), &Self::hidden(side).to_string())?;
         self.route_across()?;
         self.translate(PORTS)
     }
 
-    /// From now on its way to the untrusted network takes no larger packets.
+    /// Sets the MTU of its way to the untrusted network.
     pub fn limit(&self, mtu: u16) -> Result<()> {
         self.namespace.ip(&format!("link set {WAN} mtu {mtu}")).map(drop)
     }
 
-    /// Forgets every mapping; from now on conversations get these ports.
+    /// Deletes all mappings; new ones get these ports.
     pub fn remap(&self, ports: RangeInclusive<u16>) -> Result<()> {
         self.translate(ports)?;
-        // Linux forgets what was masqueraded behind an interface that goes down.
+        // Linux deletes the mappings of an interface that goes down.
         self.namespace.ip(&format!("link set {WAN} down"))?;
         self.namespace.ip(&format!("link set {WAN} up"))?;
         self.route_across()
@@ -86,9 +86,8 @@ impl Nat {
         self.namespace.route(&other.network(Family::V4), &other.outer(Family::V4).to_string())
     }
 
-    /// What comes for a port without a mapping finds silence. Rules that were there before are
-    /// replaced in one transaction: between two of them a packet would cross with the hidden
-    /// address.
+    /// Packets for a port without a mapping are dropped silently. The rules are replaced in one
+    /// transaction, so that no packet passes with the hidden address meanwhile.
     fn translate(&self, ports: RangeInclusive<u16>) -> Result<()> {
         let (first, last) = ports.into_inner();
         let rules = format!(

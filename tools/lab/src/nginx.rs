@@ -33,12 +33,12 @@ impl Nginx {
         Ok(Self { _process: process, root })
     }
 
-    /// Makes a file that it serves, of pseudo-random octets.
+    /// Creates a file of pseudo-random octets to serve.
     pub fn add_file(&self, name: &str, length: u64, seed: u64) -> Result<Sha256> {
         files::write_random(&self.root.join(name), length, seed)
     }
 
-    /// Serves a file that exists already, under its own name.
+    /// Serves an existing file under its own name.
     pub fn link_file(&self, file: &Path) -> Result<()> {
         let name = file.file_name().unwrap_or_default();
         std::os::unix::fs::symlink(file, self.root.join(name)).map_err(Error::io(format!(
@@ -49,7 +49,7 @@ impl Nginx {
     }
 }
 
-/// One process and no worker: a worker would outlive a master that is killed.
+/// A single process without workers: a worker would outlive a killed master.
 fn config_text(dir: &Path, root: &Path) -> String {
     format!(
         "daemon off;

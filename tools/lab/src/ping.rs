@@ -1,8 +1,8 @@
 //! Echo requests with statistics.
 //!
-//! Not by ping(8): once anything has come back it waits for the last reply no longer than an
-//! interval or twice the longest round trip, so that a busy machine seems to lose packets. Here
-//! every request has two seconds, or more.
+//! ping(8) is not used: after the first reply it waits for the last one no longer than an interval
+//! or twice the longest round trip, so that a busy machine seems to lose packets. Here every
+//! request has two seconds, or more.
 
 mod socket;
 
@@ -17,33 +17,33 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The same where a missing reply is no defect.
 const BRIEF: Duration = Duration::from_secs(2);
 
-/// What to send.
+/// The options of a ping.
 #[derive(Clone, Debug)]
 pub struct Ping {
-    /// Where to.
+    /// The destination.
     pub to: IpAddr,
-    /// How many: as many as there are sequence numbers, at most.
+    /// Number of requests, limited by the 16-bit sequence numbers.
     pub count: u16,
-    /// Octets of data in each.
+    /// Octets of data in each request.
     pub size: u32,
-    /// Time between two.
+    /// Time between two requests.
     pub interval: Duration,
-    /// Octets that fill the data, over and over.
+    /// Octets repeated to fill the data.
     pub pattern: Option<[u8; 8]>,
-    /// What the last reply may take. It is waited out only if one is missing.
+    /// Time to wait for the last reply. Only used up if a reply is missing.
     pub patience: Duration,
 }
 
-/// What came back.
+/// The result of a ping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pong {
-    /// Requests sent, those that the host's kernel refused included.
+    /// Requests sent, including those that the host's kernel refused.
     pub sent: u32,
     /// Replies received, without duplicates.
     pub received: u32,
     /// Duplicate replies.
     pub duplicates: u32,
-    /// Mean round-trip time, if anything came back.
+    /// Mean round-trip time, if there was any reply.
     pub mean: Option<Duration>,
 }
 
@@ -60,19 +60,19 @@ impl Ping {
         }
     }
 
-    /// How many to send.
+    /// Sets the number of requests.
     pub fn count(mut self, count: u16) -> Self {
         self.count = count;
         self
     }
 
-    /// How many octets of data each has.
+    /// Sets the octets of data in each request.
     pub fn size(mut self, size: u32) -> Self {
         self.size = size;
         self
     }
 
-    /// Marks the data, so that it can be looked for in a capture.
+    /// Sets the data, so that a capture can be searched for it.
     pub fn pattern(mut self, octets: [u8; 8]) -> Self {
         self.pattern = Some(octets);
         self
@@ -85,8 +85,7 @@ impl Ping {
         self
     }
 
-    /// Sends from that namespace, and waits for the last reply. That nothing comes back is no
-    /// error.
+    /// Sends from that namespace, and waits for the last reply. No reply is not an error.
     pub fn run(&self, from: &Namespace) -> Result<Pong> {
         let failed = || Error::io(format!("ping {} from {}", self.to, from.role()));
         let socket = from.enter(|| Socket::open(self.to))?.map_err(failed())?;
@@ -102,9 +101,9 @@ impl Ping {
         let mut due = Instant::now();
         for number in 0..self.count {
             tally.sent.push(Instant::now());
-            // What the kernel refuses is lost like the rest: it does not come back.
+            // A refused packet counts as lost.
             let _refused = socket.send(number, &data);
-            // What could not be sent in time does not follow in a burst.
+            // Late packets are not sent as a burst.
             due = (due + self.interval).max(Instant::now() + self.interval / 2);
             tally.receive(socket, due, false)?;
         }
@@ -113,7 +112,7 @@ impl Ping {
     }
 }
 
-/// What has been sent and has come back so far.
+/// What was sent and received so far.
 #[derive(Default)]
 struct Tally {
     sent: Vec<Instant>,
@@ -123,7 +122,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Receives until then; with `last`, until all that was sent has been answered.
+    /// Receives until that time; with `last`, until every request is answered.
     fn receive(&mut self, socket: &Socket, until: Instant, last: bool) -> io::Result<()> {
         while !(last && self.trips.len() == self.sent.len()) {
             let left = until.saturating_duration_since(Instant::now());

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-/// A directory with certificates, their keys and lists of revoked ones.
+/// A directory with certificates, their keys and CRLs.
 #[derive(Clone, Debug)]
 pub struct Pki {
     dir: PathBuf,
@@ -25,25 +25,26 @@ pub enum KeyKind {
 }
 
 impl Pki {
-    /// An empty one.
+    /// An empty directory.
     pub fn new(lab: &Lab) -> Result<Self> {
         Ok(Self { dir: lab.subdir("pki")? })
     }
 
-    /// Makes a CA under that file name; without an issuer it signs itself. The subject is written
-    /// as `/C=CH/CN=Root`.
+    /// Creates a CA under that file name; without an issuer it signs itself. The subject has the
+    /// form `/C=CH/CN=Root`.
     pub fn ca(&self, name: &str, kind: KeyKind, subject: &str, issuer: Option<&str>) -> Result<()> {
         let extensions = "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\n";
         self.certificate(name, kind, subject, issuer.unwrap_or(name), extensions)
     }
 
-    /// Makes a certificate for a gateway; `names` as in `DNS:gw.example,IP:192.0.2.1`, or empty.
+    /// Creates a certificate for a gateway; `names` has the form `DNS:gw.example,IP:192.0.2.1`, or
+    /// is empty.
     pub fn end(&self, name: &str, kind: KeyKind, subject: &str, issuer: &str, names: &str) -> Result<()> {
         let extensions = if names.is_empty() { String::new() } else { format!("subjectAltName={names}\n") };
         self.certificate(name, kind, subject, issuer, &extensions)
     }
 
-    /// Makes a private key `NAME.key` and its public key `NAME.pub`, without a certificate.
+    /// Creates a private key `NAME.key` and its public key `NAME.pub`, without a certificate.
     pub fn bare(&self, name: &str, kind: KeyKind) -> Result<()> {
         self.key(name, kind)?;
         openssl(["pkey", "-pubout", "-in", &self.file(name, "key"), "-out", &self.file(name, "pub")])
@@ -92,15 +93,15 @@ impl Pki {
         Ok(())
     }
 
-    /// Makes the CA's list, in which these certificates are revoked.
+    /// Creates the CA's CRL with these certificates.
     pub fn crl(&self, name: &str, ca: &str, revoked: &[&str]) -> Result<()> {
         let mut index = String::new();
         for certificate in revoked {
             let shown =
                 openssl(["x509", "-noout", "-serial", "-in", &self.file(certificate, "pem")]).run()?;
             let serial = shown.stdout.trim().trim_start_matches("serial=");
-            // The format of OpenSSL's database: revoked, until when it would have counted, since
-            // when it is, ...
+            // The format of OpenSSL's database: R for revoked, end of validity, time of
+            // revocation, ...
             let _ = writeln!(index, "R\t491231235959Z\t200101000000Z\t{serial}\tunknown\t/CN={certificate}");
         }
         let database = format!("{name}.index");
@@ -121,8 +122,7 @@ impl Pki {
         Ok(())
     }
 
-    /// Puts a file of here, such as `root.pem`, into a directory that swanctl reads, such as
-    /// `x509ca`.
+    /// Copies a file such as `root.pem` into a directory that swanctl reads, such as `x509ca`.
     pub fn give(&self, swanctl: &Swanctl, file: &str, directory: &str) -> Result<()> {
         let path = self.dir.join(file);
         let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;

@@ -25,12 +25,12 @@ impl Process {
         Self { name: name.to_owned(), child, log: log.to_owned() }
     }
 
-    /// Its process id; wrappers replace themselves, so it is that of the program itself.
+    /// Its process id. Wrappers replace themselves, so it is that of the program itself.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything that it has written so far.
+    /// Its output so far.
     pub fn log(&self) -> Result<String> {
         read_log(&self.log)
     }
@@ -48,7 +48,7 @@ impl Process {
         }
     }
 
-    /// Waits until `ready` holds, and fails at once when the process ends before.
+    /// Waits until `ready` holds. Fails at once if the process ends first.
     pub fn wait_ready(
         &mut self,
         limit: Duration,
@@ -76,7 +76,7 @@ impl Process {
         self.wait_log_times(text, 1, limit)
     }
 
-    /// Waits until so many lines of its log contain `text`.
+    /// Waits until that many lines of its log contain `text`.
     pub fn wait_log_times(&mut self, text: &str, times: usize, limit: Duration) -> Result<()> {
         let log = self.log.clone();
         self.wait_ready(limit, || {
@@ -92,7 +92,7 @@ impl Process {
             .map_err(|e| Error::io(format!("send {signal} to {}", self.name))(e.into()))
     }
 
-    /// Waits for it to end by itself.
+    /// Waits for its end.
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         wait_child(&mut self.child, limit)?.ok_or_else(|| Error::Timeout {
             what: format!("the end of {}", self.name),
@@ -101,7 +101,7 @@ impl Process {
         })
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits for its end.
     pub fn stop(&mut self, limit: Duration) -> Result<ExitStatus> {
         if self.alive().is_ok() {
             self.signal(Signal::SIGTERM)?;

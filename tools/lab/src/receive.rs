@@ -1,20 +1,20 @@
-//! Receiving in threads of the kernel (threaded NAPI).
+//! Receiving in kernel threads (threaded NAPI).
 //!
-//! On a veth all that a packet sets off runs within the system call of whoever sent it: a gateway
-//! would do, and be charged for, the switch's and the next gateway's receiving, one packet at a
-//! time, and wait for it. On a real wire the receiver does its own receiving. A thread for each
-//! interface restores that, and lets packets come in bursts.
+//! On a veth all processing of a packet runs in the sender's system call: a gateway would execute,
+//! and be charged for, the receiving of the switch and of the next gateway, one packet at a time,
+//! and wait for it. On a real wire the receiver does its own receiving. A thread for each interface
+//! restores that, and lets packets come in bursts.
 
 use crate::command::Cmd;
 use crate::{Error, Namespace, Result};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Gives each of the interfaces, which must have NAPI (on a veth, with an XDP program or GRO), a
-/// thread of its own. Returns the threads' ids; they live as long as the interfaces keep NAPI.
+/// Gives each interface a thread. The interfaces must have NAPI (on a veth: an XDP program or GRO).
+/// Returns the threads' ids; they live as long as the interfaces keep NAPI.
 pub(crate) fn in_threads(namespace: &Namespace, interfaces: &[&str]) -> Result<Vec<u32>> {
-    // Nothing but their names tells whose they are, and those repeat from namespace to namespace.
-    // Labs run one at a time.
+    // Threads can only be told apart by their names, which repeat in each namespace. Such labs run
+    // one at a time.
     let before = threads()?;
     for interface in interfaces {
         let script = format!("echo 1 > /sys/class/net/{interface}/threaded");

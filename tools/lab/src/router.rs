@@ -1,5 +1,5 @@
-//! A router in the untrusted network, on the way to somebody there. It may take less than the
-//! network does, and says so.
+//! A router on a path in the untrusted network. Its MTU may be smaller than the network's, and it
+//! reports that.
 
 use crate::namespace::{Offloads, veth};
 use crate::topology::{Family, HOST};
@@ -10,21 +10,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const PORT: &str = "router";
 const MTU: u16 = 1500;
 
-/// The router. What it is sent leaves by where it came in.
+/// The router. It forwards packets out of the interface they came in by.
 #[derive(Clone, Debug)]
 pub struct Router {
     namespace: Namespace,
 }
 
 impl Router {
-    /// Joins a switch. Packets come to it as soon as somebody has a [`Self::put_before`].
+    /// Joins a switch. It receives packets as soon as a host calls [`Self::put_before`].
     pub fn join(lab: &Lab, switch: &Namespace) -> Result<Self> {
         let namespace = lab.namespace("router")?;
         namespace.forward()?;
         veth((switch, PORT), (&namespace, HOST))?;
         switch.up(PORT, MTU)?;
         namespace.up(HOST, MTU)?;
-        // Whatever it sends reaches gateways that read by AF_XDP.
+        // It sends to gateways that receive by AF_XDP.
         namespace.offloads(HOST, Offloads::None)?;
         switch.offloads(PORT, Offloads::None)?;
         switch.ip(&format!("link set {PORT} master br0"))?;
@@ -41,16 +41,16 @@ impl Router {
         }
     }
 
-    /// What `from` sends to `to` comes here first.
+    /// Routes packets of `from` for `to` through this router.
     pub fn put_before(&self, from: &Namespace, to: IpAddr) -> Result<()> {
         let family = if to.is_ipv6() { Family::V6 } else { Family::V4 };
         from.route(&to.to_string(), &Self::address(family).to_string())
     }
 
-    /// From now on it passes on no larger packets to there.
+    /// Limits the MTU of its route to `to`.
     pub fn limit(&self, to: IpAddr, mtu: u16) -> Result<()> {
         let family = if to.is_ipv6() { "-6" } else { "-4" };
-        // Locked: it counts for what is passed on too.
+        // Locked, so that it applies to forwarded packets too.
         self.namespace.ip(&format!("{family} route replace {to} dev {HOST} mtu lock {mtu}")).map(drop)
     }
 }

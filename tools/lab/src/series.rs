@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How much came in each slot of time since `start`.
+/// The amount in each slot of time since `start`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     start: Instant,
@@ -11,7 +11,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// No slots yet.
+    /// A series without slots.
     ///
     /// # Panics
     /// If slots have no length.
@@ -20,14 +20,14 @@ impl Series {
         Self { start, slot, amounts: Vec::new() }
     }
 
-    /// Adds an amount at a time; what comes before the start counts for the first slot.
+    /// Adds an amount at a time; earlier than the start counts for the first slot.
     pub fn add(&mut self, at: Instant, amount: u64) {
         let slot = self.slot_of(at);
         self.extend(slot);
         self.amounts[slot] += amount;
     }
 
-    /// Makes the slots reach that time, so that silence at the end shows.
+    /// Extends the slots to that time, so that silence at the end shows.
     pub fn reach(&mut self, at: Instant) {
         self.extend(self.slot_of(at));
     }
@@ -47,8 +47,8 @@ impl Series {
         self.slot
     }
 
-    /// The edges of a plot in steps: the beginning of each slot in seconds after `zero`, with its
-    /// amount a second, and the end of the last slot.
+    /// The edges of a step plot: the beginning of each slot in seconds after `zero`, with its
+    /// amount per second, and the end of the last slot.
     pub fn rates(&self, zero: Instant) -> Vec<(f64, f64)> {
         let (first, slot) = (seconds(zero, self.start), self.slot.as_secs_f64());
         let mut edges: Vec<_> = self
@@ -75,7 +75,7 @@ impl Series {
     }
 }
 
-/// Seconds from `zero` to `at`, negative if it was before.
+/// Seconds from `zero` to `at`; negative if it is earlier.
 pub fn seconds(zero: Instant, at: Instant) -> f64 {
     let after = at.saturating_duration_since(zero).as_secs_f64();
     after - zero.saturating_duration_since(at).as_secs_f64()

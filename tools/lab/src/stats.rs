@@ -1,30 +1,29 @@
-//! Median, quartiles and the like of repeated measurements.
+//! Median, quartiles and other statistics of repeated measurements.
 
-/// What is said of a set of measurements.
+/// Statistics of a set of measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many.
+    /// Number of measurements.
     pub count: usize,
     /// The smallest.
     pub min: f64,
-    /// A quarter of them is below.
+    /// A quarter of the values is below.
     pub lower_quartile: f64,
-    /// Half of them is below.
+    /// Half of the values is below.
     pub median: f64,
-    /// Three quarters of them are below.
+    /// Three quarters of the values are below.
     pub upper_quartile: f64,
-    /// 99 of 100 are below; of fewer than about a hundred measurements it is hardly less than the
-    /// largest.
+    /// 99 of 100 values are below; of fewer than about a hundred values it is almost the largest.
     pub p99: f64,
     /// The largest.
     pub max: f64,
-    /// The smallest and the largest that are within 1.5 times the distance of the quartiles from
-    /// these (Tukey's whiskers).
+    /// The smallest and the largest value within 1.5 times the interquartile range from the
+    /// quartiles (Tukey's whiskers).
     pub whiskers: (f64, f64),
 }
 
 impl Statistics {
-    /// Of these measurements; `None` of nothing, or if one is not a number.
+    /// The statistics of these values; `None` if there are none or one is NaN.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -51,8 +50,8 @@ impl Statistics {
     }
 }
 
-/// Between the two nearest of sorted values, in proportion (type 7 of Hyndman and Fan, as most
-/// programs do).
+/// Interpolates between the two nearest sorted values (type 7 of Hyndman and Fan, as most programs
+/// do).
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);

@@ -1,7 +1,7 @@
 //! TCP streams of a given length from one host to another, checked octet by octet.
 //!
-//! Unlike [`crate::iperf`] it measures nothing: it ends with the last octet, however long that
-//! takes on a busy machine.
+//! Unlike [`crate::iperf`] it measures nothing: it ends with the last octet, however long a busy
+//! machine takes.
 
 use crate::iperf::Direction;
 use crate::{Error, Namespace, Result, wait_until};
@@ -10,20 +10,19 @@ use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For a connection, and for each step of a stream: TCP may have to send something again several
-/// times.
+/// For a connection, and for each step of a stream: TCP may have to retransmit several times.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 << 10;
-/// What a stream carries comes again after so many octets, which divide no power of two: no lost
-/// piece goes unseen.
+/// Period of a stream's content. It divides no power of two, so that a lost piece is always
+/// noticed.
 const PERIOD: u64 = 251;
 
-/// What is carried.
+/// The streams to carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
     /// From or to the client, which connects.
     pub direction: Direction,
-    /// How many at the same time.
+    /// Number of streams at the same time.
     pub count: u8,
     /// Octets of each.
     pub octets: u64,
@@ -35,13 +34,13 @@ impl Streams {
         Self { direction, count: 1, octets }
     }
 
-    /// Connects `client` to `address` of `server` and carries all octets. An octet that is missing
-    /// or wrong is an error.
+    /// Connects `client` to `address` of `server` and carries all octets. Fails if an octet is
+    /// missing or wrong.
     pub fn carry(self, client: &Namespace, server: &Namespace, address: IpAddr) -> Result<()> {
         self.carry_counted(client, server, address, &AtomicU64::new(0))
     }
 
-    /// The same; `received` counts the octets of all streams that have arrived so far.
+    /// Like [`Self::carry`]; `received` counts the octets of all streams that have arrived so far.
     pub fn carry_counted(
         self,
         client: &Namespace,
@@ -75,7 +74,7 @@ impl Streams {
         self.exchange(&pairs, received).map_err(failed())
     }
 
-    /// All streams at once; the first error of any.
+    /// Runs all streams at once; returns the first error of any.
     fn exchange(self, pairs: &[(TcpStream, TcpStream)], received: &AtomicU64) -> io::Result<()> {
         std::thread::scope(|scope| {
             let streams = (0..).zip(pairs).flat_map(|(number, (from, to))| {
@@ -92,7 +91,7 @@ impl Streams {
     }
 }
 
-/// Octets of a stream from some place on.
+/// The octets of a stream from an offset on.
 fn pattern(number: u8, from: u64, length: usize) -> Vec<u8> {
     // The remainder is below 256.
     (from..).take(length).map(|place| (place % PERIOD) as u8 ^ number).collect()

@@ -1,8 +1,8 @@
-//! strongSwan as a peer: charon in a namespace, ESP in user space (this must work on kernels
-//! without ESP).
+//! strongSwan as a peer: charon in a namespace, with ESP in user space, so that it works on kernels
+//! without ESP.
 //!
-//! Its `kernel-libipsec` always encapsulates in UDP, knows no extended sequence numbers and has a
-//! fixed replay window of 128 packets.
+//! Its `kernel-libipsec` always encapsulates in UDP, has no extended sequence numbers, and a fixed
+//! replay window of 128 packets.
 
 use crate::charon_keys;
 use crate::cpu::CpuTime;
@@ -18,12 +18,12 @@ use std::time::Duration;
 const CHARON: &str = "/usr/lib/ipsec/charon";
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// `kernel-libipsec` has to stand before `kernel-netlink`, and needs it.
+/// `kernel-libipsec` must precede `kernel-netlink`, and needs it.
 const PLUGINS: &str = "random nonce openssl aesni gcm aes sha1 sha2 hmac kdf ccm ctr chapoly cmac drbg xcbc x509 pubkey \
     pkcs1 pkcs8 pem revocation constraints curve25519 gmp mgf1 kernel-libipsec kernel-netlink socket-default vici \
     updown counters";
 
-/// Keys are in what is logged about IKE and Child SAs at the highest level.
+/// Log settings: keys are logged by the groups of IKE and Child SAs at the highest level.
 const KEYS: &str = "            ike = 4\n            chd = 4\n";
 
 /// A running charon.
@@ -43,7 +43,7 @@ impl Strongswan {
         let settings = dir.join("strongswan.conf");
         write_private(&settings, &settings_text(&socket, "", ""))?;
         let charon = unconfined(CHARON, &dir)?;
-        // The path of charon's pid file is compiled in: each instance gets a /run of its own.
+        // The path of charon's pid file is compiled in: each instance has its own /run.
         let script = "mount -t tmpfs tmpfs /run && exec \"$0\"";
         let cmd = namespace
             .cmd("unshare")
@@ -62,12 +62,12 @@ impl Strongswan {
         Ok(Self { process, swanctl, settings, socket })
     }
 
-    /// From now on it logs the keys of all SAs that it makes.
+    /// From now on it logs the keys of all new SAs.
     pub fn log_keys(&self) -> Result<()> {
         self.set(&settings_text(&self.socket, "", KEYS))
     }
 
-    /// From now on it is a peer without digital signatures (RFC 7427).
+    /// From now on it has no digital signatures (RFC 7427).
     pub fn forget_digital_signatures(&self) -> Result<()> {
         self.set(&settings_text(&self.socket, "    signature_authentication = no\n", ""))
     }
@@ -77,12 +77,12 @@ impl Strongswan {
         self.swanctl.run(["--reload-settings"]).map(drop)
     }
 
-    /// The keys that it has logged since [`Strongswan::log_keys`], by its own names.
+    /// The keys that it has logged since [`Strongswan::log_keys`], with charon's names.
     pub fn keys(&self) -> Result<Vec<Needle>> {
         charon_keys::parse(&self.log()?)
     }
 
-    /// swanctl against it.
+    /// A swanctl for it.
     pub fn swanctl(&self) -> &Swanctl {
         &self.swanctl
     }
@@ -97,7 +97,7 @@ impl Strongswan {
         self.process.cpu()
     }
 
-    /// What it has logged.
+    /// Its log.
     pub fn log(&self) -> Result<String> {
         self.process.log()
     }
@@ -140,8 +140,8 @@ fn settings_text(socket: &Path, more: &str, levels: &str) -> String {
     )
 }
 
-/// Where AppArmor confines a program of strongSwan to its usual paths, a copy in the lab's
-/// directory is free of it: profiles go by path.
+/// If AppArmor confines a program of strongSwan to its usual paths, a copy in the lab's directory
+/// is unconfined, because profiles are bound to paths.
 pub(crate) fn unconfined(program: &str, dir: &Path) -> Result<PathBuf> {
     let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
     if !Path::new(program).exists() {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_profile_of_the_program_itself_confines() {
+    fn only_the_profile_of_the_program_itself_confines() {
         let profiles = "/usr/lib/ipsec/charon (enforce)\n/usr/lib/ipsec/charon//child (enforce)\n";
         assert!(is_confined(profiles, CHARON));
         assert!(!is_confined(profiles, "/usr/sbin/swanctl"));

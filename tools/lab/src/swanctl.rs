@@ -1,4 +1,4 @@
-//! swanctl as an operator runs it, against any daemon that speaks VICI.
+//! swanctl as an operator runs it, for any daemon with VICI.
 
 use crate::command::{Cmd, Finished};
 use crate::namespace::write_private;
@@ -15,8 +15,7 @@ pub struct Swanctl {
     uri: String,
 }
 
-/// Plugins for reading keys and certificates; swanctl's own default would load all that are
-/// installed.
+/// Plugins for reading keys and certificates; swanctl would load all installed ones by default.
 pub(crate) const PLUGINS: &str = "pem pkcs1 pkcs8 x509 pubkey openssl random revocation constraints";
 
 impl Swanctl {
@@ -25,7 +24,7 @@ impl Swanctl {
         Self::at(namespace, dir, &format!("unix://{}", socket.display()))
     }
 
-    /// The same for a daemon that listens elsewhere; `uri` is what `swanctl --uri` takes.
+    /// For a daemon that listens elsewhere; `uri` is the argument of `swanctl --uri`.
     pub fn at(namespace: &Namespace, dir: &Path, uri: &str) -> Result<Self> {
         let swanctl = Self {
             namespace: namespace.clone(),
@@ -50,14 +49,14 @@ impl Swanctl {
         write_private(&self.dir.join("swanctl.conf"), conf)
     }
 
-    /// Writes a file into one of the directories that it reads, such as `x509`.
+    /// Writes a file into one of swanctl's directories, such as `x509`.
     pub fn write_file(&self, directory: &str, file: &str, text: &str) -> Result<()> {
         let directory = self.dir.join(directory);
         std::fs::create_dir_all(&directory).map_err(Error::io(format!("make {}", directory.display())))?;
         write_private(&directory.join(file), text)
     }
 
-    /// Takes such a file away.
+    /// Removes such a file.
     pub fn remove_file(&self, directory: &str, file: &str) -> Result<()> {
         let path = self.dir.join(directory).join(file);
         std::fs::remove_file(&path).map_err(Error::io(format!("remove {}", path.display())))
@@ -75,7 +74,7 @@ impl Swanctl {
         self.terminate_within(ike, Duration::from_secs(10))
     }
 
-    /// The same, with another limit for the peer's answer.
+    /// Closes an IKE SA, with another limit for the peer's answer.
     pub fn terminate_within(&self, ike: &str, limit: Duration) -> Result<Finished> {
         let seconds = limit.as_secs().max(1).to_string();
         let args = ["--terminate", "--ike", ike, "--timeout", &seconds];
@@ -88,17 +87,17 @@ impl Swanctl {
         parse_sas(&shown)
     }
 
-    /// The SAs, as swanctl shows them to people.
+    /// The SAs as swanctl's text output.
     pub fn list_sas_text(&self) -> Result<String> {
         Ok(self.run(["--list-sas"])?.stdout)
     }
 
-    /// Runs it with these arguments and demands success.
+    /// Runs it with these arguments. Fails unless it succeeds.
     pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Result<Finished> {
         self.cmd(args).run()
     }
 
-    /// A command line of it, for those who expect a failure.
+    /// A command line of it, for callers that expect a failure.
     pub fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd {
         self.namespace
             .cmd(&self.program)
@@ -113,7 +112,7 @@ impl Swanctl {
     }
 }
 
-/// An IKE SA, as far as the lab looks at it.
+/// The data of an IKE SA that the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IkeSa {
     /// Name of its connection.
@@ -125,7 +124,7 @@ pub struct IkeSa {
     values: Vec<(String, String)>,
 }
 
-/// A Child SA, as far as the lab looks at it.
+/// The data of a Child SA that the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSa {
     /// Name of its configuration.
@@ -141,14 +140,14 @@ impl IkeSa {
         self.state == "ESTABLISHED" && self.children.iter().any(|child| child.state == "INSTALLED")
     }
 
-    /// Any other value, by VICI's name.
+    /// Any other value, by its VICI key.
     pub fn get(&self, key: &str) -> Option<&str> {
         find(&self.values, key)
     }
 }
 
 impl ChildSa {
-    /// Any other value, by VICI's name.
+    /// Any other value, by its VICI key.
     pub fn get(&self, key: &str) -> Option<&str> {
         find(&self.values, key)
     }
@@ -166,7 +165,7 @@ fn find<'a>(values: &'a [(String, String)], key: &str) -> Option<&'a str> {
     values.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
 
-/// A section of a message as `swanctl --raw --pretty` prints it.
+/// A section of the output of `swanctl --raw --pretty`.
 #[derive(Debug, Default)]
 struct Section {
     values: Vec<(String, String)>,

@@ -1,5 +1,4 @@
-//! Connections between two gateways of the lab, as `swanctl.conf` text that every daemon loads
-//! alike.
+//! Connections between two gateways of the lab, as `swanctl.conf` text for any daemon.
 
 use crate::topology::{Family, Side};
 use std::fmt::{self, Display, Formatter};
@@ -8,13 +7,13 @@ use std::net::IpAddr;
 /// One connection with one child or more, and its secret.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Name of the connection; its first child bears it too.
+    /// Name of the connection and of its first child.
     pub name: String,
-    /// Our outer address.
+    /// The local outer address.
     pub local_addr: IpAddr,
     /// The peer's outer address.
     pub remote_addr: IpAddr,
-    /// Our identity.
+    /// The local identity.
     pub local_id: String,
     /// The peer's identity.
     pub remote_id: String,
@@ -26,17 +25,17 @@ pub struct Connection {
     pub esp_proposals: String,
     /// `tunnel` or `transport`.
     pub mode: String,
-    /// UDP encapsulation even where there is no NAT.
+    /// UDP encapsulation even without a NAT.
     pub encap: bool,
     /// Seconds between liveness checks; 0 for none.
     pub dpd_delay: u32,
-    /// Protected networks on our side.
+    /// The local protected networks.
     pub local_ts: Vec<String>,
-    /// Protected networks on the peer's side.
+    /// The peer's protected networks.
     pub remote_ts: Vec<String>,
-    /// Lines of the `local` section; without any, the shared key and our identity.
+    /// Lines of the `local` section; by default the shared key and the local identity.
     pub local: Vec<String>,
-    /// Lines of the `remote` section; without any, the shared key and the peer's identity.
+    /// Lines of the `remote` section; by default the shared key and the peer's identity.
     pub remote: Vec<String>,
     /// Further lines of the connection section.
     pub more: Vec<String>,
@@ -48,7 +47,7 @@ pub struct Connection {
 
 impl Connection {
     /// The connection of the gateway on `side` to the other one, over outer addresses of that
-    /// family. Both sides' texts fit each other.
+    /// family. The texts of both sides match.
     pub fn of(side: Side, outer: Family) -> Self {
         let networks = |side: Side| vec![side.network(Family::V4), side.network(Family::V6)];
         let id = |side: Side| match side {

@@ -1,7 +1,6 @@
-//! Removal of what labs leave when they are killed.
+//! Removal of what killed labs have left.
 //!
-//! Call it with the lock held: then everything that bears the name of one of its slots is a
-//! leftover.
+//! Call it with the lock held: then everything whose name has one of its slots is a leftover.
 
 use crate::command::Cmd;
 use crate::lock::{Company, Lock};
@@ -13,41 +12,40 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where named namespaces live (ip-netns(8)).
+/// Directory of named namespaces (ip-netns(8)).
 pub(crate) const NETNS: &str = "/run/netns";
-/// Where BPF objects are pinned.
+/// Directory of pinned BPF objects.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 
-/// Where libqb keeps the memory that a daemon shares with its clients: files and directories
+/// Directory of the memory that a daemon shares with its clients (libqb): files and directories
 /// `qb-<daemon>-<client>-...`.
 const SHM: &str = "/dev/shm";
-/// And what corosync writes into its flight recorder.
+/// Prefix of corosync's flight recorder.
 const RECORDER_PREFIX: &str = "qb-corosync-";
 const IPC_PREFIX: &str = "qb-";
 
 const LOCK_LIMIT: Duration = Duration::from_secs(60);
 const DEATH_LIMIT: Duration = Duration::from_secs(60);
 
-/// What was found and removed.
+/// What a sweep has removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Names of namespaces.
     pub namespaces: Vec<String>,
-    /// Processes that lived in them.
+    /// Processes in them.
     pub processes: usize,
     /// Temporary directories and pin directories.
     pub directories: Vec<PathBuf>,
 }
 
 impl Swept {
-    /// Whether there was nothing to do.
+    /// True if there was nothing to remove.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Removes all leftovers, unless a lab is running or about to: the first slot is swept by whoever
-/// is there first.
+/// Removes all leftovers, unless a lab is running or starting: the first lab sweeps the first slot.
 pub fn unless_busy() -> Result<Swept> {
     match Lock::wait(Company::Alone, Duration::ZERO) {
         Ok(lock) => leftovers(&lock),
@@ -61,35 +59,35 @@ pub fn run() -> Result<Swept> {
     leftovers(&Lock::wait(Company::Alone, LOCK_LIMIT)?)
 }
 
-/// Namespaces of the lab in that slot.
+/// Prefix of the namespaces of the lab in that slot.
 pub(crate) fn namespace_prefix(slot: u8) -> String {
     format!("tl{slot}-")
 }
 
-/// Its directory, in the one for temporary files.
+/// Prefix of its directory, in the directory for temporary files.
 pub(crate) fn dir_prefix(slot: u8) -> String {
     format!("testudo-lab{slot}-")
 }
 
-/// Instances of daemons in it. Short, because an interface's name may come from it. The separator
-/// keeps slot 1 from being taken for slots 10 to 15.
+/// Prefix of its daemons' instances. Short, because an interface's name may contain it. The
+/// separator distinguishes slot 1 from slots 10 to 15.
 pub(crate) fn instance_prefix(slot: u8) -> String {
     format!("lt{slot}-")
 }
 
-/// Where their objects are pinned, in the file system for them.
+/// Prefix of its pin directories.
 fn pin_prefix(slot: u8) -> String {
     format!("testudo-{}", instance_prefix(slot))
 }
 
-/// Removes everything that bears the name of a slot that the lock holds.
+/// Removes everything whose name has a slot that the lock holds.
 pub(crate) fn leftovers(lock: &Lock) -> Result<Swept> {
     let mut swept = Swept::default();
     for slot in lock.slots() {
         sweep_slot(slot, &mut swept)?;
     }
-    // Not by the lab's name, but nobody misses what a dead daemon shared: 8 MB for each of its
-    // clients.
+    // Not attributed to a lab, but a dead daemon's shared memory is of no use: 8 MB for each of
+    // its clients.
     remove_ipc(|pid| !Path::new(&format!("/proc/{pid}")).exists())?;
     Ok(swept)
 }
@@ -123,7 +121,7 @@ fn remove_ipc(of: impl Fn(u32) -> bool) -> Result<()> {
             if path.is_dir() {
                 remove_dir(&path)?;
             } else {
-                // Its client may have been faster.
+                // Its client may have removed it first.
                 let _gone = fs::remove_file(&path);
             }
         }
@@ -131,8 +129,8 @@ fn remove_ipc(of: impl Fn(u32) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Kills every process in the namespace, waits for their end, deletes the namespace. Returns how
-/// many there were.
+/// Kills every process in the namespace, waits for their end, deletes the namespace. Returns the
+/// number of processes.
 pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
     let _shield = interrupt::shield();
     let path = Path::new(NETNS).join(name);
@@ -142,7 +140,7 @@ pub(crate) fn delete_namespace(name: &str) -> Result<usize> {
         let inside = processes_in(&path);
         killed = killed.max(inside.len());
         for pid in &inside {
-            // Whoever ended meanwhile needs no signal.
+            // It may have ended meanwhile.
             let _gone = kill(*pid, Signal::SIGKILL);
         }
         Ok(if inside.is_empty() { Ok(()) } else { Err(format!("{} left", inside.len())) })
@@ -162,7 +160,7 @@ fn processes_in(path: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// Removes a directory with all in it; one that is already gone is no error.
+/// Removes a directory and its content. Succeeds if it does not exist.
 pub(crate) fn remove_dir(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -190,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_lab_sweeps_its_own_slot_and_not_that_of_another_beside_it() {
-        // Nobody else may sweep meanwhile.
+        // No other lab may sweep meanwhile.
         let lab = crate::Lab::new("slots").unwrap();
         let namespace = lab.namespace("ours").unwrap();
         let directory = |slot| std::env::temp_dir().join(format!("{}left", dir_prefix(slot)));
@@ -217,7 +215,7 @@ mod tests {
         }
     }
 
-    /// As testudod demands of an instance's name.
+    /// The limit of testudod for an instance's name.
     #[test]
     fn an_instance_in_the_last_slot_has_a_name_that_fits() {
         let longest = format!("{}witness", instance_prefix(crate::lock::SLOTS - 1));

@@ -21,12 +21,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(120);
 pub struct Testudo {
     namespace: Namespace,
     config: PathBuf,
-    /// What it finds as `/etc/hosts`, if that is not the machine's.
+    /// Its `/etc/hosts`, if it is not the machine's.
     hosts: Option<PathBuf>,
     socket: PathBuf,
     process: Process,
     swanctl: Swanctl,
-    /// Threads of the kernel that receive for its ports.
+    /// Kernel threads that receive for its ports.
     receivers: Vec<u32>,
 }
 
@@ -36,12 +36,13 @@ impl Testudo {
         Self::start_with(namespace, "")
     }
 
-    /// The same with further sections of the configuration.
+    /// Like [`Self::start`], with further sections of the configuration.
     pub fn start_with(namespace: &Namespace, more: &str) -> Result<Self> {
         Self::start_with_hosts(namespace, more, "")
     }
 
-    /// The same, with a text that it finds as `/etc/hosts`; an empty one leaves it the machine's.
+    /// Like [`Self::start_with`], with the content of its `/etc/hosts`; if empty, it uses the
+    /// machine's.
     pub fn start_with_hosts(namespace: &Namespace, more: &str, hosts: &str) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-testudod", namespace.role()))?;
         let socket = dir.join("vici.sock");
@@ -55,7 +56,7 @@ impl Testudo {
         });
         let hosts = hosts.transpose()?;
         let process = launch(namespace, &config, hosts.as_deref())?;
-        // From here on whatever happens ends with the cleaning up of a drop.
+        // From here on a drop cleans up after any error.
         let mut testudo = Self {
             namespace: namespace.clone(),
             config,
@@ -75,7 +76,7 @@ impl Testudo {
         self.await_answer()
     }
 
-    /// Ends it as an operator does: SAs are deleted at the peer.
+    /// Stops it as an operator does: SAs are deleted at the peer.
     pub fn stop(&mut self) -> Result<()> {
         let status = self.process.stop(STOP_LIMIT)?;
         if status.success() {
@@ -84,37 +85,37 @@ impl Testudo {
         Err(Error::unexpected("the end of testudod", "exit code 0", crate::command::describe(status)))
     }
 
-    /// Takes away what protects the gateway while the daemon is down: `testudod --cleanup`.
+    /// Removes the protection that remains while the daemon is down: `testudod --cleanup`.
     pub fn cleanup(&self) -> Result<()> {
         self.command(["--cleanup"])?.run().map(drop)
     }
 
-    /// What `testudo status --json` says.
+    /// The output of `testudo status --json`.
     pub fn status(&self) -> Result<serde_json::Value> {
         self.shown("status")
     }
 
-    /// What `testudo cluster --json` says.
+    /// The output of `testudo cluster --json`.
     pub fn cluster(&self) -> Result<serde_json::Value> {
         self.shown("cluster")
     }
 
-    /// What `testudo drain --json` says behind those arguments.
+    /// The output of `testudo drain --json` with those arguments.
     pub fn drain(&self, arguments: &[&str]) -> Result<serde_json::Value> {
         self.shown_with("drain", arguments)
     }
 
-    /// What `testudo shut --json` says.
+    /// The output of `testudo shut --json`.
     pub fn shut(&self) -> Result<serde_json::Value> {
         self.shown("shut")
     }
 
-    /// What `testudo release --yes --json` says.
+    /// The output of `testudo release --yes --json`.
     pub fn release(&self, prefix: &str) -> Result<serde_json::Value> {
         self.shown_with("release", &[prefix, "--yes"])
     }
 
-    /// What `testudo configured --json` says within so many seconds.
+    /// The output of `testudo configured --json` with that timeout.
     pub fn configured(&self, seconds: u32) -> Result<serde_json::Value> {
         self.shown_with("configured", &["--wait", &seconds.to_string()])
     }
@@ -138,7 +139,7 @@ impl Testudo {
             .map_err(|e| Error::unexpected(format!("testudo {what} --json"), "JSON", e.to_string()))
     }
 
-    /// Packets that it has dropped, by reason, in total.
+    /// Total of packets dropped, by reason.
     pub fn drops(&self) -> Result<BTreeMap<String, u64>> {
         let status = self.status()?;
         let drops = &status["counters"]["drops"];
@@ -148,12 +149,12 @@ impl Testudo {
         drops.iter().map(|(reason, n)| Ok((reason.clone(), n.as_u64().ok_or_else(found)?))).collect()
     }
 
-    /// Where it listens for VICI.
+    /// Its VICI socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// swanctl against it.
+    /// A swanctl for it.
     pub fn swanctl(&self) -> &Swanctl {
         &self.swanctl
     }
@@ -163,24 +164,24 @@ impl Testudo {
         &mut self.process
     }
 
-    /// The daemon's process, for those who only look.
+    /// The daemon's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// From now on threads of the kernel receive for its ports, instead of whoever sends to them.
+    /// From now on kernel threads receive for its ports, instead of the senders' system calls.
     pub fn receive_in_threads(&mut self) -> Result<()> {
         self.receivers = receive::in_threads(&self.namespace, &[OUTER, INNER])?;
         Ok(())
     }
 
-    /// CPU time that it has used, and that the kernel's threads have used in receiving for it.
+    /// CPU time of the daemon, and of the kernel threads that receive for it.
     pub fn cpu(&self) -> Result<CpuTime> {
         let receivers = self.receivers.iter().map(|thread| cpu::of_tree(*thread));
         receivers.chain([self.process.cpu()]).sum()
     }
 
-    /// What it has logged.
+    /// Its log.
     pub fn log(&self) -> Result<String> {
         self.process.log()
     }
@@ -215,7 +216,7 @@ fn launch(namespace: &Namespace, config: &Path, hosts: Option<&Path>) -> Result<
     let binary = binary("testudod")?;
     let cmd = match hosts {
         None => namespace.cmd(binary),
-        // Its own mounts: the machine's file stays as it is for everybody else.
+        // A mount namespace of its own: the machine's file stays unchanged for all others.
         Some(hosts) => {
             let script = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
             namespace.cmd("unshare").args(["--mount", "sh", "-c", script, "sh"]).arg(hosts).arg(binary)
@@ -224,7 +225,7 @@ fn launch(namespace: &Namespace, config: &Path, hosts: Option<&Path>) -> Result<
     namespace.start("testudod", cmd.arg("--config").arg(config))
 }
 
-/// Keys without a table stand at the top of a TOML file.
+/// The configuration. Keys without a table must be at the top of a TOML file.
 fn config_text(instance: &str, socket: &Path, more: &str) -> String {
     let (top, more) = more.split_at(more.find('[').unwrap_or(more.len()));
     format!(
@@ -246,14 +247,15 @@ interface = \"{INNER}\"
     )
 }
 
-/// Path of a binary of this workspace: in `TESTUDO_BIN_DIR`, or where the running one was built.
+/// Path of a binary of this workspace: in `TESTUDO_BIN_DIR`, or in the directory of the running
+/// one.
 pub fn binary(name: &str) -> Result<PathBuf> {
     let dir = match env::var_os("TESTUDO_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
         None => {
             let exe = env::current_exe().map_err(Error::io("find the running program"))?;
             let dir = exe.parent().unwrap_or(Path::new("/"));
-            // Tests live in target/<profile>/deps.
+            // Tests are in target/<profile>/deps.
             if dir.ends_with("deps") { dir.parent().unwrap_or(dir).to_owned() } else { dir.to_owned() }
         }
     };

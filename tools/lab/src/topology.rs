@@ -1,4 +1,5 @@
-//! The usual lab: `client — gw1 — (untrusted network) — gw2 — server`, IPv4 and IPv6 everywhere.
+//! The usual lab: `client — gw1 — (untrusted network) — gw2 — server`, with IPv4 and IPv6
+//! everywhere.
 //!
 //! ```text
 //!  client      gw1               wire (bridge)             gw2      server
@@ -33,12 +34,12 @@ impl Display for Family {
     }
 }
 
-/// Which of the two gateways.
+/// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// `gw1`, before the client.
+    /// `gw1`, in front of the client.
     One,
-    /// `gw2`, before the server.
+    /// `gw2`, in front of the server.
     Two,
 }
 
@@ -55,7 +56,7 @@ impl Side {
         }
     }
 
-    /// The side across.
+    /// The other side.
     pub fn other(self) -> Self {
         match self {
             Self::One => Self::Two,
@@ -97,19 +98,19 @@ impl Side {
     }
 }
 
-/// How a topology differs from the usual one.
+/// Options of a topology.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// MTU of the untrusted network and of the gateways' interfaces in it.
     pub outer_mtu: u16,
     /// MTU of the protected networks.
     pub inner_mtu: u16,
-    /// Offloads of what sends to gw1, and to gw2. [`Offloads::None`] where the gateway reads by
-    /// AF_XDP.
+    /// Offloads of the interfaces that send to gw1 and to gw2. [`Offloads::None`] if the gateway
+    /// receives by AF_XDP.
     pub towards: [Offloads; 2],
-    /// Queues of the interfaces of gw1, and of gw2, each way.
+    /// Queues of the interfaces of gw1 and of gw2, in each direction.
     pub queues: [u32; 2],
-    /// Whose gateway is behind a NAT; its side of the untrusted network knows IPv4 only.
+    /// The side whose gateway is behind a NAT; this side has IPv4 only in the untrusted network.
     pub nat: Option<Side>,
 }
 
@@ -122,28 +123,28 @@ impl Default for Options {
 /// The five hosts, and the router if there is a NAT.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Behind gw1.
+    /// The host behind gw1.
     pub client: Namespace,
-    /// The gateway that the tests are about.
+    /// The gateway under test.
     pub gw1: Namespace,
     /// The untrusted network; see [`WIRE_PORTS`].
     pub wire: Namespace,
     /// The peer.
     pub gw2: Namespace,
-    /// Behind gw2.
+    /// The host behind gw2.
     pub server: Namespace,
-    /// Between a gateway and the untrusted network.
+    /// The router between a gateway and the untrusted network.
     pub nat: Option<Nat>,
 }
 
-/// The interfaces of the untrusted network, towards gw1 and gw2: what comes in there has just left
+/// The interfaces of the untrusted network to gw1 and gw2: packets received there have just left
 /// the gateway.
 pub const WIRE_PORTS: [&str; 2] = ["port1", "port2"];
-/// What joins them.
+/// The bridge that joins them.
 const BRIDGE: &str = "br0";
-/// The gateways' interface towards the untrusted network.
+/// The gateways' interface to the untrusted network.
 pub const OUTER: &str = "outer0";
-/// The gateways' interface towards their protected network.
+/// The gateways' interface to their protected network.
 pub const INNER: &str = "inner0";
 /// The interface of client and server.
 pub const HOST: &str = "eth0";
@@ -159,7 +160,7 @@ impl Topology {
             server: lab.namespace("server")?,
             nat: options.nat.map(|side| Nat::create(lab, side)).transpose()?,
         };
-        // The bridge's own stack stays silent, so that every packet seen comes from a host.
+        // The bridge's own stack stays silent, so that every packet comes from a host.
         topology.wire.sysctl(&[("net.ipv6.conf.default.disable_ipv6", "1")])?;
         for side in [Side::One, Side::Two] {
             topology.connect(side, options)?;
@@ -195,13 +196,13 @@ impl Topology {
         self.wire.offloads(WIRE_PORTS[side.index()], options.towards[side.index()])
     }
 
-    /// Deletes an interface of a gateway, and so the one across: [`HOST`] of the host behind it, or
-    /// its port of the untrusted network, where [`crate::count`] counts no more then.
+    /// Deletes an interface of a gateway together with its other end: [`HOST`] of the host behind
+    /// it, or its port of the untrusted network, where [`crate::count`] then stops counting.
     pub fn delete(&self, side: Side, interface: &str) -> Result<()> {
         self.gateway(side).ip(&format!("link delete {interface}")).map(drop)
     }
 
-    /// Makes a gateway's interface towards the untrusted network again.
+    /// Creates a gateway's interface to the untrusted network again.
     pub fn connect_outside_again(&self, side: Side, options: &Options) -> Result<()> {
         let port = WIRE_PORTS[side.index()];
         self.connect_outside(side, options)?;

@@ -1,7 +1,7 @@
-//! An HTTP download watched octet by octet, over time.
+//! An HTTP download watched over time.
 //!
-//! [`crate::download`] asks curl for the whole; this one tells how much came when, and so how long
-//! a stream stands still and how it comes back.
+//! [`crate::download`] lets curl fetch the whole file; this one records the octets over time, and
+//! so shows how long a stream stalls and how it recovers.
 
 use crate::files::Sha256;
 use crate::series::Series;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub const SLOT: Duration = Duration::from_millis(50);
 const PORT: u16 = 80;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How often it looks whether it shall stop, while nothing comes.
+/// How often it checks whether to stop while nothing arrives.
 const LOOK: Duration = Duration::from_millis(50);
 const CHUNK: usize = 256 << 10;
 const MAX_HEADER: usize = 16 << 10;
@@ -63,7 +63,7 @@ impl Transfer {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many octets of the file have come.
+    /// Waits until that many octets of the file have arrived.
     pub fn await_received(&self, octets: u64, limit: Duration) -> Result<()> {
         wait_until(&format!("{octets} octets, {}", self.what), limit, || {
             let received = self.received();
@@ -139,7 +139,7 @@ fn get(
     Ok(Some(Transferred { bytes, elapsed: last - start, over_time, sha256 }))
 }
 
-/// What there is to read, 0 at the end of the stream; `None` when it was told to stop.
+/// Reads available octets, 0 at the end of the stream; `None` when it was told to stop.
 fn read(stream: &mut TcpStream, chunk: &mut [u8], stop: &AtomicBool) -> io::Result<Option<usize>> {
     while !stop.load(Ordering::Relaxed) {
         match stream.read(chunk) {

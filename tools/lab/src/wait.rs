@@ -1,11 +1,11 @@
-//! Waiting by looking again, with a limit.
+//! Waiting by polling, with a limit.
 
 use crate::{Error, Result, interrupt};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Calls `probe` until it yields something. `Ok(Err(seen))` means not yet, and `seen` says what was
-/// seen instead; an error of the probe itself ends the wait.
+/// Calls `probe` until it returns a value. `Ok(Err(seen))` means not yet, with a description of the
+/// current state; an error of the probe itself ends the wait.
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,

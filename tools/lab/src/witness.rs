@@ -1,8 +1,8 @@
-//! A witness: corosync-qnetd on a host that is no node of the cluster, and corosync-qdevice on each
-//! node, which asks it for its vote.
+//! A witness: corosync-qnetd on a host outside the cluster, and corosync-qdevice on each node,
+//! which asks it for its vote.
 //!
-//! Each keeps its lock and its socket in /run, as corosync does, and has a mount namespace in which
-//! that is its own. Without TLS, so nothing is read from /etc/corosync.
+//! Each keeps its lock and its socket in /run, as corosync does, and has a mount namespace with its
+//! own /run. Without TLS, so that nothing is read from /etc/corosync.
 
 use crate::cluster::{Cluster, Net};
 use crate::namespace::Offloads;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Where it is, on the network of the cluster.
+/// Its address on the network of the cluster.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 100);
 
-/// All daemons of it.
+/// All daemons of a witness.
 #[derive(Debug)]
 pub struct Witness {
     namespace: Namespace,
@@ -27,9 +27,8 @@ pub struct Witness {
     devices: Vec<Process>,
 }
 
-/// The lines that corosync.conf has of it in its quorum section. `timeout` is corosync's for the
-/// device: a node that is silent for 1.2 times that is one no more for the witness. It takes no
-/// less than 1250 ms.
+/// Lines for the quorum section of corosync.conf. `timeout` is corosync's for the device: the
+/// witness considers a node dead after 1.2 times that. The minimum is 1250 ms.
 pub fn quorum_lines(timeout: Duration) -> String {
     format!(
         "device {{
@@ -48,8 +47,8 @@ pub fn quorum_lines(timeout: Duration) -> String {
 }
 
 impl Witness {
-    /// Puts the host on the network of the cluster and starts all daemons. Each node's corosync
-    /// runs.
+    /// Adds the host to the network of the cluster and starts all daemons. Each node's corosync
+    /// must be running.
     pub fn start(cluster: &Cluster) -> Result<Self> {
         let lab = cluster.link.lab();
         let namespace = lab.namespace("witness")?;
@@ -73,8 +72,8 @@ impl Witness {
         self.qnetd.wait_log("QNetd ready to provide service", START_LIMIT)
     }
 
-    /// Starts the device of a node, counted from 1, whose corosync has ended: its device has ended
-    /// with it.
+    /// Starts the device of a node, counted from 1, after the end of its corosync, which has ended
+    /// the device too.
     pub fn restart_device(&mut self, node: u8, namespace: &Namespace) -> Result<()> {
         let device = launch_device(namespace, &run_of(namespace, "qdevice"))?;
         self.devices[usize::from(node) - 1] = device;
@@ -91,7 +90,7 @@ fn run_of(namespace: &Namespace, daemon: &str) -> PathBuf {
     namespace.lab().dir().join(format!("{}-{daemon}", namespace.role()))
 }
 
-/// A directory that a daemon is to have for /run.
+/// A directory for a daemon's own /run.
 fn own_run(namespace: &Namespace, daemon: &str) -> Result<PathBuf> {
     let dir = run_of(namespace, daemon);
     let inside = dir.join(format!("corosync-{daemon}"));

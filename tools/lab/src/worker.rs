@@ -1,4 +1,4 @@
-//! A thread with an end: told to stop, and waited for, at the latest when its handle goes.
+//! A thread that is told to stop, and waited for, at the latest when its handle is dropped.
 
 use crate::command::Cmd;
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// Above every ordinary thread, below those of the kernel's own.
+/// Above ordinary threads, below the kernel's own.
 const PRIORITY: &str = "10";
 
 /// A thread that works until it is done or told to stop.
@@ -19,7 +19,7 @@ pub(crate) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts it. The work looks at the flag often, and ends soon after it is set.
+    /// Starts it. The work must check the flag often, and end soon after it is set.
     pub(crate) fn start(name: &str, work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -30,13 +30,13 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Tells it to stop, and waits for what it has to say.
+    /// Tells it to stop, and returns its result.
     pub(crate) fn stop(self) -> T {
         self.stop.store(true, Ordering::Relaxed);
         self.join()
     }
 
-    /// Waits until it is done by itself.
+    /// Waits for its end.
     pub(crate) fn join(mut self) -> T {
         let thread = self.thread.take().expect("the thread is taken only here and by drop");
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -52,21 +52,21 @@ impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed; whoever wants its value joins.
+            // A panic has already been printed; only a join returns it.
             let _ended = thread.join();
         }
     }
 }
 
-/// Lets the calling thread run before ordinary ones, so that a busy machine disturbs a measurement
-/// less. Where that is not allowed the measurement goes on without.
+/// Gives the calling thread priority over ordinary ones, so that a busy machine disturbs a
+/// measurement less. Has no effect without permission.
 pub(crate) fn raise_priority() {
     let thread = gettid().to_string();
     let _refused = Cmd::new("chrt").args(["--fifo", "--pid", PRIORITY, &thread]).run();
 }
 
-/// Keeps the calling thread on the CPU where it is: what it sends then stays in order, for the
-/// kernel may queue packets by CPU. Where that is not allowed the thread goes on without.
+/// Pins the calling thread to its current CPU. The kernel may queue packets per CPU, so this keeps
+/// what it sends in order. Has no effect without permission.
 pub(crate) fn stay_on_this_cpu() {
     let mut here = CpuSet::new();
     let _refused = sched_getcpu()

@@ -1,4 +1,4 @@
-//! What must always hold, looked at from outside: on the wire, and at what nodes let through.
+//! The invariants, checked from outside: on the wire, and on what nodes let pass.
 
 use crate::engine::Nanos;
 use crate::probe::Esp;
@@ -9,17 +9,16 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use testudo_ike::message::{ExchangeType, Message};
 
-/// An invariant of `design.md`, by its number there.
+/// An invariant, by its number in `design.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// 1: no (key, IV) twice.
+    /// 1: no (key, IV) is used twice.
     Iv = 1,
     /// 2: no sequence number is accepted twice.
     Accepted = 2,
-    /// 3: no sequence number is sent twice; nor is an IKE message of the same number with other
-    /// content.
+    /// 3: no sequence number is sent twice, nor two different IKE messages of the same number.
     Sent = 3,
-    /// 4: what a peer saw answered is known to every survivor; no tunnel is lost.
+    /// 4: every survivor knows each answer that a peer has seen; no tunnel is lost.
     Answered = 4,
     /// 5: every packet is accounted for.
     Accounting = 5,
@@ -29,16 +28,16 @@ pub enum Invariant {
     Recovery = 7,
 }
 
-/// That something did not hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// When.
+    /// The time.
     pub at: Nanos,
-    /// Where.
+    /// The host.
     pub who: Who,
-    /// How.
+    /// The description.
     pub what: String,
 }
 
@@ -54,20 +53,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was seen, and what of it must not have been.
+/// The observations, and the violations among them.
 #[derive(Debug, Default)]
 pub struct Checks {
     ivs: BTreeSet<(u64, u64)>,
     sequences: BTreeSet<(u64, u32)>,
-    /// Numbers that were used up without a look at each packet: from where to where, by key.
+    /// Ranges of numbers that were used without examining each packet, by key.
     spent: BTreeMap<u64, Vec<Range<u64>>>,
     ike_ivs: BTreeMap<(u64, u64, bool, [u8; 8]), u64>,
     ike_numbers: BTreeMap<IkeNumber, u64>,
     accepted: BTreeMap<(u64, u32), Accepted>,
     violations: Vec<Violation>,
-    /// Packets accepted by two nodes while a takeover was provisional.
+    /// Packets accepted by two nodes during a provisional takeover.
     pub provisional_doubles: u64,
-    /// Packets accepted twice because the taker never saw them before.
+    /// Packets accepted twice because the new owner had never seen them.
     pub unseen_doubles: u64,
     /// ESP packets seen.
     pub esp_packets: u64,
@@ -78,38 +77,38 @@ pub struct Checks {
 /// SPIs, the I and R flags, Message ID, number of the fragment and how many there are.
 type IkeNumber = (u64, u64, bool, bool, u32, u16, u16);
 
-/// That a node took a packet in.
+/// A packet accepted by a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Which node.
+    /// The node.
     pub node: usize,
-    /// How often it has started.
+    /// How often the node has started.
     pub boot: u64,
-    /// It is not the owner by the view.
+    /// The node is not the owner by the view.
     pub provisional: bool,
-    /// It had not seen that number, nor a later one, before: it could not know.
+    /// The node had not seen that number, nor a later one: it could not know of it.
     pub unseen: bool,
 }
 
 impl Checks {
-    /// What has been found.
+    /// The violations found.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Two sides have been told that they are the majority. What follows is no fault of ours, but
-    /// for what must hold even then.
+    /// Two partitions have been told that they have the majority. The consequences are not counted,
+    /// except for invariants that must hold even then.
     pub fn excuse(&mut self) {
         let holds = [Invariant::Iv, Invariant::Accounting, Invariant::Clear];
         self.violations.retain(|violation| holds.contains(&violation.invariant));
     }
 
-    /// Something does not hold.
+    /// Records a violation.
     pub fn violate(&mut self, invariant: Invariant, at: Nanos, who: Who, what: String) {
         self.violations.push(Violation { invariant, at, who, what });
     }
 
-    /// An ESP packet leaves somebody, encrypted by the key with that fingerprint.
+    /// A host sends an ESP packet, encrypted with the key of that fingerprint.
     pub fn esp_sent(&mut self, at: Nanos, who: Who, key: u64, esp: &Esp) {
         self.esp_packets += 1;
         if !self.ivs.insert((key, esp.iv)) {
@@ -127,7 +126,7 @@ impl Checks {
         }
     }
 
-    /// Somebody uses all of these numbers up under the key with that fingerprint.
+    /// A host uses all of these numbers under the key of that fingerprint.
     pub fn esp_spent(&mut self, at: Nanos, who: Who, key: u64, numbers: Range<u64>) {
         let one = |number: u64| (key, u32::try_from(number).unwrap_or(u32::MAX));
         let again = self.sequences.range(one(numbers.start)..one(numbers.end)).next().is_some();
@@ -140,7 +139,7 @@ impl Checks {
         spent.push(numbers);
     }
 
-    /// An IKE message leaves somebody.
+    /// A host sends an IKE message.
     pub fn ike_sent(&mut self, at: Nanos, who: Who, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else {
             return self.violate(Invariant::Sent, at, who, "an IKE message that cannot be read".into());
@@ -159,7 +158,7 @@ impl Checks {
         let (fragment, total) = encrypted.fragment.map_or((0, 0), |part| (part.number, part.total));
         let id = header.message_id.0;
         let number = (spi_i, spi_r, header.from_initiator, header.response, id, fragment, total);
-        // Beside the windows there may be several (RFC 6311 §5.1).
+        // There may be several beside the windows (RFC 6311 §5.1).
         let beside = id == 0 && header.exchange == ExchangeType::Informational;
         if !beside && *self.ike_numbers.entry(number).or_insert(content) != content {
             let kind = if header.response { "response" } else { "request" };
@@ -169,12 +168,12 @@ impl Checks {
         }
     }
 
-    /// A node takes in an ESP packet from a peer.
+    /// A node accepts an ESP packet from a peer.
     pub fn accepted(&mut self, at: Nanos, key: u64, sequence: u32, by: Accepted) {
         let Some(first) = self.accepted.insert((key, sequence), by) else { return };
         let another = (first.node, first.boot) != (by.node, by.boot);
-        // While two carry a shard, both see each packet for the first time: that it is unseen
-        // explains only what is left.
+        // While two nodes carry a shard, both see each packet for the first time: "unseen"
+        // explains only the other cases.
         if another && (first.provisional || by.provisional) {
             self.provisional_doubles += 1;
         } else if another && by.unseen {
@@ -185,7 +184,7 @@ impl Checks {
         }
     }
 
-    /// A packet leaves a node's outer port: nothing but ESP and IKE may.
+    /// A packet leaves a node's outer port: only ESP and IKE may.
     pub fn left_outside(&mut self, at: Nanos, who: Who, esp: Option<&Esp>, to: Option<Ipv4Addr>) {
         if esp.is_none() {
             self.violate(Invariant::Clear, at, who, format!("clear text on the way to {to:?}"));
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_two_nodes_take_in_is_counted_by_what_explains_it() {
+    fn packets_accepted_by_two_nodes_are_counted_by_their_reason() {
         let by = |node, provisional, unseen| Accepted { node, boot: 1, provisional, unseen };
         let twice = |first, second| {
             let mut checks = Checks::default();

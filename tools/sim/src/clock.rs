@@ -1,11 +1,11 @@
-//! Clocks of hosts, which neither agree nor run alike.
+//! Clocks of hosts, which differ in offset and rate.
 
 use crate::engine::Nanos;
 use crate::random::Random;
 use std::time::Duration;
 use testudo_ike::output::Time;
 
-/// A clock: what it said at the beginning, and how much too fast it is.
+/// A clock: its offset, and how much too fast it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset: Nanos,
@@ -14,26 +14,26 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is wrong, by one per cent at most.
+    /// A clock that is wrong by at most one per cent.
     pub fn skewed(random: &mut Random) -> Self {
         let offset = random.below(1_000_000) * 1_000_000;
         let rate = if random.permille(500) { random.below(20_001) as i64 - 10_000 } else { 0 };
         Self { offset, rate }
     }
 
-    /// A clock that is right.
+    /// An exact clock.
     pub fn right() -> Self {
         Self { offset: 0, rate: 0 }
     }
 
-    /// What it says.
+    /// The time that it shows.
     pub fn at(&self, now: Nanos) -> Time {
         let drift = i128::from(now) * i128::from(self.rate) / 1_000_000;
         let local = i128::from(self.offset) + i128::from(now) + drift;
         Time(Duration::from_nanos(u64::try_from(local).unwrap_or(0)))
     }
 
-    /// The first moment at which it says at least that, not before `now`.
+    /// The first moment, not before `now`, at which it shows at least that time.
     pub fn when(&self, local: Time, now: Nanos) -> Nanos {
         let past = local.0.as_nanos() as i128 - i128::from(self.offset);
         let guess = past * 1_000_000 / (1_000_000 + i128::from(self.rate));

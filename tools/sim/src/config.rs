@@ -12,13 +12,13 @@ use testudo_ike::config::{
 use testudo_ike::endpoint::{EndpointConfig, RetransmitPolicy};
 use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 
-/// The gateway's address towards the peers.
+/// The gateway's address for the peers.
 pub const VIP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// A server in the network that the gateway protects.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 /// `children.<name>` of every connection.
 pub const CHILD: &str = "net";
-/// The most peers: each has a network of its own.
+/// The most peers: each has its own network.
 pub const MAX_PEERS: usize = 50;
 
 /// A peer's outer address.
@@ -31,24 +31,24 @@ pub fn client(peer: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 100 + peer as u8, 0, 5)
 }
 
-/// The peer that has this outer address.
+/// The peer with this outer address.
 pub fn peer_at(addr: Ipv4Addr) -> Option<usize> {
     let [a, b, c, d] = addr.octets();
     ([a, b, c] == [198, 51, 100]).then(|| usize::from(d).checked_sub(1)).flatten()
 }
 
-/// The peer whose network has this address.
+/// The peer whose network contains this address.
 pub fn peer_of(addr: Ipv4Addr) -> Option<usize> {
     let [a, b, ..] = addr.octets();
     (a == 10).then(|| usize::from(b).checked_sub(100)).flatten().filter(|peer| *peer < MAX_PEERS)
 }
 
-/// What is protected behind the gateway.
+/// The network behind the gateway.
 pub fn inner_net() -> TrafficSelector {
     selector(Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 0, 255, 255))
 }
 
-/// What is protected behind a peer.
+/// The network behind a peer.
 pub fn peer_net(peer: usize) -> TrafficSelector {
     let net = 100 + peer as u8;
     selector(Ipv4Addr::new(10, net, 0, 0), Ipv4Addr::new(10, net, 0, 255))
@@ -59,7 +59,7 @@ pub fn name(peer: usize) -> String {
     format!("peer{peer}")
 }
 
-/// The peer that a connection is for.
+/// The peer of a connection.
 pub fn peer_named(connection: &str) -> Option<usize> {
     connection.strip_prefix("peer")?.parse().ok()
 }
@@ -74,7 +74,7 @@ pub fn secret(peer: usize) -> SharedSecret {
     SharedSecret { name: name(peer), kind: SecretKind::Ike, owners, secret: name(peer).into_bytes() }
 }
 
-/// Patient endpoints: no fault lasts so long that one gives its peer up.
+/// Patient endpoints: no fault lasts long enough for a liveness check to fail.
 pub fn endpoint() -> EndpointConfig {
     EndpointConfig {
         retransmit: RetransmitPolicy {
@@ -93,28 +93,28 @@ pub fn endpoint() -> EndpointConfig {
     }
 }
 
-/// How two ends of a tunnel behave: drawn once for both.
+/// Behaviour of the two ends of a tunnel: random, once for both.
 #[derive(Clone, Copy, Debug)]
 pub struct Manners {
-    /// The gateway begins, not the peer.
+    /// The gateway initiates, not the peer.
     pub gateway_starts: bool,
     /// Extended sequence numbers.
     pub esn: bool,
     /// ESP in UDP.
     pub encap: bool,
-    /// Liveness checks by the gateway, and by the peer, in milliseconds; 0: none.
+    /// Interval of liveness checks by the gateway, and by the peer, in milliseconds; 0: none.
     pub dpd: [u64; 2],
-    /// New keys of the Child SA, by either side, in seconds; 0: never.
+    /// Rekeying interval of the Child SA, for each side, in seconds; 0: never.
     pub child_rekey: [u64; 2],
-    /// New keys of the IKE SA, by either side, in seconds; 0: never.
+    /// Rekeying interval of the IKE SA, for each side, in seconds; 0: never.
     pub ike_rekey: [u64; 2],
-    /// What another IKE SA of the same two means to the gateway; and to the peer, which says
-    /// INITIAL_CONTACT but for `Never`.
+    /// What the gateway, and the peer, do with another IKE SA of the same two; the peer sends
+    /// INITIAL_CONTACT unless this is `Never`.
     pub unique: [Unique; 2],
 }
 
 impl Manners {
-    /// Some manners.
+    /// Random manners.
     pub fn random(random: &mut Random) -> Self {
         let mut often = |chance: u64, low: u64, high: u64| {
             if random.permille(chance) { random.between(low, high) } else { 0 }
@@ -130,18 +130,18 @@ impl Manners {
         }
     }
 
-    /// True if the peer loses its memory now and then, and comes anew.
+    /// True if the peer sometimes loses its memory and starts again.
     pub fn is_forgetful(&self) -> bool {
         self.unique[0] != Unique::Never
     }
 
-    /// True if there is nothing left of what the peer has forgotten once it has come anew.
+    /// True if its old SAs are deleted once the peer has started again.
     pub fn is_unique(&self) -> bool {
         self.is_forgetful() && self.unique[1] != Unique::Never
     }
 }
 
-/// The connection of one end: the gateway's, or the peer's.
+/// The connection of the gateway, or of the peer.
 pub fn connection(peer: usize, gateway: bool, manners: &Manners) -> Connection {
     let single = |addr: Ipv4Addr| vec![AddrRange::new(addr.into(), addr.into()).expect("in order")];
     let side = usize::from(!gateway);

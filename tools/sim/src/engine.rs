@@ -1,23 +1,22 @@
-//! A model of corosync's CPG and votequorum, with what its users must reckon with.
+//! A model of corosync's CPG and votequorum, with the properties that its users must expect.
 //!
-//! - **Agreed order, not safe.** All members of a ring see its messages in one order. A sender sees
-//!   its own as soon as they are ordered, whoever else has them; when the ring falls apart, those
-//!   that nobody else got are lost.
-//! - **Virtual synchrony.** Who goes from one ring to the next together has seen the same messages
-//!   in the first.
-//! - **A sender's messages stay in their order.** Behind one that nobody in the next ring has,
-//!   nothing of that sender is delivered in the last: who is there has what it has sent, and of who
-//!   is not corosync leaves out what is behind such a gap.
-//! - **Not gated by quorum.** An isolated node goes on delivering to itself.
-//! - **Puts out who stands still.** The daemon goes on without the process that it serves; after a
-//!   second the others go on without that one, if they are more than half of all nodes. It finds
-//!   that behind all that had come before.
-//! - **Late.** A lost node is found missing only after a while; members may be slow; after a change
-//!   the engine takes nothing for a moment (TRY_AGAIN), and what it took while the ring was forming
-//!   comes out in the next ring, or never.
-//! - **Each for itself.** Of a ring that has fallen apart one side goes on while the other has not
-//!   noticed yet, and hears itself alone. Nor does anybody promise that all are told of the members
-//!   of a view in one order.
+//! - **Agreed order, not safe order.** All members of a ring see its messages in one order. A
+//!   sender sees its own messages as soon as they are ordered, whether or not others have them.
+//!   When the ring breaks, messages that no other member has received are lost.
+//! - **Virtual synchrony.** Nodes that move together from one ring to the next have seen the same
+//!   messages in the first.
+//! - **A sender's messages keep their order.** After a message that no member of the next ring has,
+//!   nothing of its sender is delivered in the last ring: corosync drops what follows such a gap.
+//! - **Not gated by quorum.** An isolated node continues to deliver to itself.
+//! - **Expels a stopped process.** The daemon continues without the process that it serves. After a
+//!   second the others continue without that process, if they are more than half of all nodes. The
+//!   process receives everything that came before its expulsion.
+//! - **Late.** A lost node is detected only after a while; members may be slow. After a change the
+//!   engine accepts nothing for a moment (TRY_AGAIN). A message accepted while the ring was forming
+//!   is delivered in the next ring, or never.
+//! - **No agreement between partitions.** When a ring breaks, one side may continue while the other
+//!   has not noticed yet, and hears only itself. The order of the members in a view may differ
+//!   between nodes.
 
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,26 +29,26 @@ pub type Nanos = u64;
 /// A millisecond.
 pub const MILLI: Nanos = 1_000_000;
 
-/// How long a loss is retransmitted apart, while the ring lasts.
+/// Interval of retransmissions of a lost message, while the ring lasts.
 const RETRANSMIT_INTERVAL: Nanos = 20 * MILLI;
 
-/// After so long without a sign of life from a process the others go on without it.
+/// A process is expelled after this time without a sign of life.
 const SILENCE_TIMEOUT: Nanos = 1000 * MILLI;
 
-/// Who decides when a ring has half of the votes.
+/// The rule if a ring has half of the votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Votes {
-    /// Nobody: more than half of the votes are needed.
+    /// More than half of the votes are needed.
     Majority,
-    /// A third party with a vote of its own (qdevice), which one side has at a time.
+    /// A third party with its own vote (qdevice), which one partition has at a time.
     Witness,
-    /// `two_node: 1`: each of two is quorate alone. Both sides of a split go on.
+    /// `two_node: 1`: each of two nodes is quorate alone. Both partitions of a split continue.
     TwoNode,
 }
 
-/// Which pairs of nodes hear each other, one way.
+/// Which nodes hear which others, in one direction.
 pub trait Reach {
-    /// True if what `from` sends to `to` arrives.
+    /// True if packets of `from` reach `to`.
     fn reaches(&self, from: usize, to: usize) -> bool;
 }
 
@@ -59,22 +58,22 @@ pub struct Engines {
     nodes: Vec<Node>,
     rings: BTreeMap<RingId, Ring>,
     votes: Votes,
-    /// Who has the witness's vote.
+    /// The ring that has the witness's vote.
     witness: Option<RingId>,
-    /// The connectivity has changed, and will have been noticed then.
+    /// When a change of connectivity will be noticed.
     reform_at: Option<Nanos>,
     receptions: BTreeSet<(Nanos, u64, Reception)>,
     count: u64,
-    /// From detection's shortest to longest.
+    /// Shortest and longest detection time.
     detection: (Nanos, Nanos),
     random: Random,
-    /// Decides who is late to notice, and in which order members are told.
+    /// Random choices of who notices late, and of the order of members.
     fate: Random,
-    /// What came to whom, in order.
+    /// Deliveries to nodes, in order.
     delivered: Vec<(usize, EngineEvent)>,
     /// Views formed so far.
     pub views: u64,
-    /// Messages that only their sender ever saw.
+    /// Messages that only their sender received.
     pub lost: u64,
 }
 
@@ -82,23 +81,22 @@ pub struct Engines {
 struct Node {
     id: NodeId,
     up: bool,
-    /// Frozen with its host.
+    /// Stopped with its host.
     frozen: bool,
-    /// Since when the process that it serves stands still, or the last ring has been formed since
-    /// then.
+    /// Since when the process that it serves is stopped, or since the ring formed after that.
     still: Option<Nanos>,
-    /// The others have put that process out.
+    /// The process has been expelled.
     out: bool,
     ring: Option<RingId>,
-    /// Highest that it knows: on disk.
+    /// Highest ring sequence that it knows, on disk.
     seq: u64,
-    /// How many messages of the ring it has delivered.
+    /// Number of messages of the ring that it has delivered.
     cursor: usize,
-    /// It takes nothing before.
+    /// It accepts nothing before this time.
     busy_until: Nanos,
-    /// Its messages come so much later.
+    /// Additional delay of its messages.
     slow: Nanos,
-    /// Taken while a ring was forming.
+    /// Messages accepted while a ring was forming.
     waiting: Vec<Vec<u8>>,
 }
 
@@ -130,7 +128,7 @@ struct Reception {
 }
 
 impl Engines {
-    /// Engines that are all down.
+    /// Engines that are all stopped.
     pub fn new(ids: &[NodeId], votes: Votes, detection: (Nanos, Nanos), mut random: Random) -> Self {
         let node = |id: &NodeId| Node {
             id: *id,
@@ -162,7 +160,7 @@ impl Engines {
         }
     }
 
-    /// The daemon of a node comes up.
+    /// The daemon of a node starts.
     pub fn start(&mut self, now: Nanos, node: usize) {
         let node = &mut self.nodes[node];
         if node.up {
@@ -173,7 +171,7 @@ impl Engines {
         self.changed(now);
     }
 
-    /// The daemon of a node dies; `tell`: its host lives and sees that.
+    /// The daemon of a node dies; `tell`: its host is running and notices.
     pub fn stop(&mut self, now: Nanos, index: usize, tell: bool) {
         let node = &mut self.nodes[index];
         if !node.up {
@@ -187,14 +185,14 @@ impl Engines {
         self.changed(now);
     }
 
-    /// A whole host stands still, or goes on.
+    /// A whole host stops, or continues.
     pub fn freeze(&mut self, now: Nanos, node: usize, frozen: bool) {
         self.nodes[node].frozen = frozen;
         self.changed(now);
     }
 
-    /// The process that a node's daemon serves stands still, or goes on. One that was put out joins
-    /// anew.
+    /// The process that a node's daemon serves stops, or continues. An expelled process joins
+    /// again.
     pub fn serve(&mut self, now: Nanos, index: usize, serves: bool) {
         let node = &mut self.nodes[index];
         node.still = (!serves).then_some(now);
@@ -203,20 +201,20 @@ impl Engines {
         }
     }
 
-    /// What a node gets comes so much later.
+    /// Sets an additional delay of a node's messages.
     pub fn slow(&mut self, node: usize, by: Nanos) {
         self.nodes[node].slow = by;
     }
 
-    /// The network has changed: rings are formed anew once that has been noticed.
+    /// The connectivity has changed: new rings form once that is noticed.
     pub fn changed(&mut self, now: Nanos) {
         let (shortest, longest) = self.detection;
         let at = now + self.random.between(shortest, longest);
-        // The first loss decides when: timers run from there.
+        // The first loss determines the time: timers run from there.
         self.reform_at = Some(self.reform_at.map_or(at, |old| old.min(at)));
     }
 
-    /// A ring is formed anew although nothing has changed.
+    /// A ring is formed again although nothing has changed.
     pub fn storm(&mut self, now: Nanos) {
         let rings: BTreeSet<RingId> = self.nodes.iter().filter_map(|node| node.ring).collect();
         let Some(ring) = self.random.pick(&rings.into_iter().collect::<Vec<_>>()).copied() else { return };
@@ -225,7 +223,7 @@ impl Engines {
         if members.is_empty() {
             return;
         }
-        // Now and then one falls out, and comes back.
+        // Sometimes a member drops out and returns.
         let victim = self.random.below(members.len() as u64) as usize;
         if members.len() > 1 && self.random.permille(400) {
             let alone = members.remove(victim);
@@ -235,13 +233,13 @@ impl Engines {
         self.form(now, &members);
     }
 
-    /// Who is in a ring with this node, itself included.
+    /// The ring of this node and its members, the node included.
     pub fn members(&self, node: usize) -> Option<(RingId, &[usize])> {
         let ring = self.nodes[node].ring?;
         Some((ring, &self.rings.get(&ring)?.members))
     }
 
-    /// A node hands a message over. Given back: TRY_AGAIN.
+    /// A node sends a message. It is returned if the engine refuses it (TRY_AGAIN).
     pub fn multicast(&mut self, now: Nanos, index: usize, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         let node = &mut self.nodes[index];
         if !node.up || now < node.busy_until || self.random.permille(5) {
@@ -255,20 +253,20 @@ impl Engines {
         Ok(())
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next(&self) -> Option<Nanos> {
         let received = self.receptions.first().map(|(at, ..)| *at);
         let silent = self.nodes.iter().filter_map(|node| self.puts_out_at(node)).min();
         [received, self.reform_at, silent].into_iter().flatten().min()
     }
 
-    /// When the others go on without a node's process.
+    /// When the others expel a node's process.
     fn puts_out_at(&self, node: &Node) -> Option<Nanos> {
         let members = &self.rings.get(&node.ring?)?.members;
         (members.len() > 1 && node.up && !node.frozen).then_some(node.still? + SILENCE_TIMEOUT)
     }
 
-    /// Those who stand still are put out, at one place in the order of their ring.
+    /// Expels stopped processes, at one position in the order of their ring.
     fn put_out(&mut self, now: Nanos, reach: &dyn Reach) {
         let due = |node: &Node| self.puts_out_at(node).is_some_and(|at| at <= now);
         let Some(ring) = self.nodes.iter().find(|node| due(node)).and_then(|node| node.ring) else { return };
@@ -276,7 +274,7 @@ impl Engines {
         let (out, rest): (Vec<usize>, Vec<usize>) = members.iter().partition(|node| due(&self.nodes[**node]));
         let whole = members.iter().all(|a| members.iter().all(|b| a == b || reach.reaches(*a, *b)));
         if !whole || rest.is_empty() {
-            // Nobody's words come to their places before the ring is formed anew.
+            // No message of theirs is ordered before the ring is formed again.
             out.iter().for_each(|node| self.nodes[*node].still = Some(now));
             return;
         }
@@ -289,7 +287,7 @@ impl Engines {
         self.begin(now, &rest);
     }
 
-    /// Does what is due.
+    /// Executes what is due.
     pub fn step(&mut self, now: Nanos, reach: &dyn Reach) {
         if self.reform_at.is_some_and(|at| at <= now) {
             self.reform_at = None;
@@ -304,7 +302,7 @@ impl Engines {
         }
     }
 
-    /// What has come to whom since the last call, in order.
+    /// The deliveries since the last call, in order.
     pub fn take_delivered(&mut self) -> Vec<(usize, EngineEvent)> {
         std::mem::take(&mut self.delivered)
     }
@@ -331,7 +329,7 @@ impl Engines {
             return;
         }
         let Some(message) = self.rings.get(&id).and_then(|ring| ring.log.get(index)) else { return };
-        // From the sender, or from whoever has it: the ring retransmits.
+        // From the sender, or from another node that has it: the ring retransmits.
         let from = message.from;
         let mut sources = std::iter::once(from).chain(message.holders.iter().copied());
         let comes = sources.any(|source| source == node || self.linked(source, node, id, reach));
@@ -345,13 +343,13 @@ impl Engines {
         self.deliver(id, node);
     }
 
-    /// True if `to` gets what `from` has, both in that ring.
+    /// True if `to` receives what `from` has, both in that ring.
     fn linked(&self, from: usize, to: usize, ring: RingId, reach: &dyn Reach) -> bool {
         let source = &self.nodes[from];
         source.up && !source.frozen && source.ring == Some(ring) && reach.reaches(from, to)
     }
 
-    /// Delivers what is next in order.
+    /// Delivers the next messages in order.
     fn deliver(&mut self, id: RingId, index: usize) {
         let Some(ring) = self.rings.get(&id) else { return };
         let node = &mut self.nodes[index];
@@ -363,7 +361,7 @@ impl Engines {
         }
     }
 
-    /// Puts everybody into rings of those who hear each other.
+    /// Distributes all nodes to rings of those that hear each other.
     fn reform(&mut self, now: Nanos, reach: &dyn Reach) {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for node in 0..self.nodes.len() {
@@ -390,7 +388,7 @@ impl Engines {
                 self.reform_at = Some(self.reform_at.map_or(late, |at| at.min(late)));
                 continue;
             }
-            // Who wakes up, or comes back from alone, may first see itself alone.
+            // A node that wakes up, or returns from isolation, may first see itself alone.
             if group.len() > 1 && self.random.permille(300) {
                 let alone = *self.random.pick(&group).expect("not empty");
                 self.form(now, &[alone]);
@@ -399,13 +397,13 @@ impl Engines {
         }
     }
 
-    /// One new ring.
+    /// Forms a new ring.
     fn form(&mut self, now: Nanos, members: &[usize]) {
         self.flush(members);
         self.begin(now, members);
     }
 
-    /// A view of these begins, who have had the same messages of the one before.
+    /// Begins a view of these nodes, which have received the same messages of the previous one.
     fn begin(&mut self, now: Nanos, members: &[usize]) {
         let seq = members.iter().map(|node| self.nodes[*node].seq).max().unwrap_or(0) + 4;
         let lowest = members.iter().map(|node| self.nodes[*node].id).min();
@@ -436,15 +434,14 @@ impl Engines {
         self.rings.retain(|id, _| used.contains(id));
     }
 
-    /// Those who leave a ring together deliver what any of them has.
+    /// Nodes that leave a ring together deliver what any of them has.
     fn flush(&mut self, members: &[usize]) {
         let old: BTreeSet<RingId> = members.iter().filter_map(|node| self.nodes[*node].ring).collect();
         for id in old {
             let together: Vec<usize> =
                 members.iter().copied().filter(|node| self.nodes[*node].ring == Some(id)).collect();
             let Some(ring) = self.rings.get(&id) else { continue };
-            // Whose messages have not all come: nothing of theirs is delivered behind what is
-            // missing.
+            // Senders with a missing message: nothing after it is delivered.
             let mut missing = BTreeSet::new();
             for (index, message) in ring.log.iter().enumerate() {
                 let held = together.iter().any(|node| message.holders.contains(node));
@@ -468,7 +465,7 @@ impl Engines {
         if here * 2 > all {
             return true;
         }
-        // Who was put out may wake up any time, and its daemon votes.
+        // An expelled process may wake up at any time, and its daemon votes.
         if here * 2 < all || self.nodes.iter().any(|node| node.out) {
             return false;
         }

@@ -64,7 +64,7 @@ impl Bench {
         self.seen[node].iter().filter_map(octet).collect()
     }
 
-    /// A node's last view. In which order it was told the members is nobody's promise.
+    /// A node's last view, sorted: the order of the members is not guaranteed.
     fn view(&self, node: usize) -> View {
         let view = |event: &EngineEvent| match event {
             EngineEvent::View(view) => Some(view.clone()),
@@ -91,7 +91,7 @@ fn all_members_see_all_messages_in_one_order() {
 }
 
 #[test]
-fn what_a_node_that_is_cut_off_sends_reaches_itself_and_is_lost() {
+fn messages_of_an_isolated_node_reach_only_itself_and_are_lost() {
     let mut bench = Bench::new(3, Votes::Majority, 2);
     bench.send(0, 1);
     bench.run(100);
@@ -112,7 +112,7 @@ fn what_a_node_that_is_cut_off_sends_reaches_itself_and_is_lost() {
     assert!(bench.engines.lost > 0);
 }
 
-/// What a node has seen between two views, by the rings of both.
+/// What a node received between two views, by the rings of both.
 type Stretch = ((RingId, RingId), Vec<Vec<u8>>);
 
 fn between(seen: &[EngineEvent]) -> Vec<Stretch> {
@@ -137,7 +137,7 @@ fn between(seen: &[EngineEvent]) -> Vec<Stretch> {
 }
 
 #[test]
-fn who_changes_rings_together_has_seen_the_same() {
+fn nodes_that_change_rings_together_have_seen_the_same_messages() {
     let mut changes = 0;
     for seed in 0..100 {
         let mut bench = Bench::new(5, Votes::Majority, seed);
@@ -174,7 +174,7 @@ fn who_changes_rings_together_has_seen_the_same() {
 }
 
 #[test]
-fn nobody_hears_a_later_message_without_the_earlier_of_its_sender() {
+fn no_message_is_delivered_without_the_earlier_ones_of_its_sender() {
     let mut cut_between = 0;
     for seed in 0..300 {
         let mut bench = Bench::new(3, Votes::Majority, seed);
@@ -219,7 +219,7 @@ fn the_witness_goes_with_who_lives() {
     bench.engines.stop(bench.now, 0, false);
     bench.run(1000);
     assert!(bench.view(1).quorate);
-    // The other comes back alone, and the witness stays where it is.
+    // The other one returns alone, and the witness stays where it is.
     bench.cuts.both(0, 1);
     bench.engines.start(bench.now, 0);
     bench.run(1000);
@@ -227,7 +227,7 @@ fn the_witness_goes_with_who_lives() {
 }
 
 #[test]
-fn who_stands_still_is_put_out_behind_all_that_came_before_and_comes_back() {
+fn a_stopped_process_is_expelled_after_all_earlier_messages_and_returns() {
     let mut bench = Bench::new(3, Votes::Majority, 5);
     bench.engines.serve(bench.now, 1, false);
     bench.run(900);
@@ -242,7 +242,7 @@ fn who_stands_still_is_put_out_behind_all_that_came_before_and_comes_back() {
     bench.run(1000);
     assert!(bench.view(1).members.len() == 3 && bench.view(0) == bench.view(1));
     assert_eq!(bench.messages(1), [1], "nothing of what it missed");
-    // Who is left alone by that is no majority.
+    // A node left alone by that has no majority.
     [0, 1].into_iter().for_each(|node| bench.engines.serve(bench.now, node, false));
     bench.run(1200);
     assert!(bench.view(2).members.len() == 1 && !bench.view(2).quorate);

@@ -1,47 +1,47 @@
-//! The faults that there are.
+//! The kinds of faults.
 
 use crate::random::Random;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A node dies with all its memory, and starts again after a while.
+    /// A node dies, loses its memory, and starts again after a while.
     Crash,
-    /// A whole machine stands still, and goes on as if nothing had been.
+    /// A whole machine stops, and continues later.
     PauseHost,
-    /// The daemon stands still: the kernel and the engine go on.
+    /// The daemon stops; the kernel and the engine continue.
     PauseProcess,
-    /// A machine is set back to an earlier state.
+    /// A machine is restored to an earlier state.
     Rollback,
     /// The engine's daemon dies, and starts again.
     EngineCrash,
-    /// Messages of the engine come late.
+    /// Messages of the engine are delayed.
     EngineSlow,
-    /// The engine forms rings anew, again and again.
+    /// The engine forms rings again and again.
     ViewStorm,
-    /// The nodes fall into two parts that hear nothing of each other on any network.
+    /// The nodes split into two parts that cannot hear each other on any network.
     Partition,
-    /// The same, on the cluster link alone.
+    /// The same on the cluster link only.
     ClusterLink,
-    /// What one node sends does not reach another: one way, on all networks.
+    /// Packets of one node do not reach another: in one direction, on all networks.
     OneWay,
-    /// The same, one way, on the cluster link alone.
+    /// The same on the cluster link only.
     OneWayCluster,
-    /// One port of one node is dead; the node may see that or not.
+    /// One port of one node fails; the node may notice it or not.
     Port,
-    /// The engine's messages alone do not pass, all else does.
+    /// Only the engine's messages are lost.
     EngineOnly,
-    /// The weather changes.
+    /// Loss, delay and duplication of the networks change.
     Weather,
     /// Two nodes die at once.
     DoubleCrash,
-    /// A node is cut off on every network, its peers' too.
+    /// A node is cut off from every network, including its peers'.
     Isolate,
-    /// A node needs another sender ID while its engine is cut off; then its machine is set back,
-    /// with its disk, to before that.
+    /// A node needs another sender ID while its engine is cut off; then its machine and disk are
+    /// restored to before that.
     Renewal,
-    /// An operator has a node give its shards away, and lets it own again: no fault, but what comes
-    /// with it may be.
+    /// An operator drains a node, and ends the drain: not a fault itself, but combined with faults
+    /// it may cause one.
     Drain,
 }
 
@@ -68,7 +68,7 @@ impl Kind {
         Self::Drain,
     ];
 
-    /// One of them, out of `among` if that is not empty.
+    /// A random one, out of `among` unless that is empty.
     pub fn random(random: &mut Random, among: &[Self]) -> Self {
         let among = if among.is_empty() { &Self::ALL } else { among };
         *random.pick(among).unwrap_or(&Self::Crash)

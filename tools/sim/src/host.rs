@@ -1,5 +1,5 @@
-//! What the simulator asks of a node: inputs and the time in, effects out, and a look inside for
-//! the checks.
+//! The simulator's interface to a node: inputs and the time in, effects out, and accessors for the
+//! checks.
 
 use crate::plane::Plane;
 use std::net::IpAddr;
@@ -12,58 +12,58 @@ use testudo_ike::endpoint::{Endpoint, IkeSaState, IkeSaStatus};
 use testudo_ike::message::IkeSpi;
 use testudo_ike::output::{Event, Path, Time};
 
-/// Something that happens to a node.
+/// An input of a node.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The engine tells something.
+    /// An event of the engine.
     Engine(EngineEvent),
-    /// The engine has not taken a message.
+    /// The engine has refused a message.
     Refused(Vec<u8>),
-    /// It may take it now.
+    /// The engine may accept messages again.
     Ready,
-    /// A datagram of another node.
+    /// A heartbeat of another node.
     Heartbeat(u8, Vec<u8>),
     /// An IKE message.
     Ike(Path, Vec<u8>),
-    /// An ESP packet that the filter has let in.
+    /// An ESP packet that the filter has passed.
     Esp(Vec<u8>),
-    /// A clear packet that the filter has let in.
+    /// A clear packet that the filter has passed.
     Clear(Vec<u8>),
-    /// Something is due.
+    /// A deadline has passed.
     Timeout,
     /// A port goes down or up.
     Link(u8, bool),
-    /// An operator wants something.
+    /// A command of an operator.
     Operator(Wish),
-    /// An operator has that node give its shards away, or lets it own again.
+    /// An operator drains that node, or ends its drain.
     Drain(usize, bool),
-    /// An operator gives it a piece of configuration by its number, or takes it away.
+    /// An operator sets or removes an item of the configuration, by its number.
     Configure(u64, Option<u64>),
-    /// Its worker says that IVs run low.
+    /// The worker reports that IVs run low.
     IvLow,
-    /// So much is sent at once to a peer that the present block of numbers is used up, but for so
-    /// many.
+    /// So many packets are sent to a peer at once that only this many numbers of the present block
+    /// remain.
     Burst(usize, u64),
-    /// Its disk has written that.
+    /// Its disk has written this.
     Written(Durable),
-    /// The machine was set back to an earlier state.
+    /// The machine was restored to an earlier state.
     RolledBack,
 }
 
-/// What an operator may want on a node, for the tunnel with a peer.
+/// A command of an operator on a node, about the tunnel with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Bring it up.
     Initiate(usize),
     /// Take it down.
     Terminate(usize),
-    /// New keys for its Child SA.
+    /// Rekey its Child SA.
     RekeyChild(usize),
-    /// New keys for its IKE SA.
+    /// Rekey its IKE SA.
     RekeyIke(usize),
 }
 
-/// What a node does.
+/// An action of a node.
 #[derive(Debug)]
 pub enum Effect {
     /// Multicasts.
@@ -72,25 +72,25 @@ pub enum Effect {
     Heartbeat(NodeId, u8, Vec<u8>),
     /// Sends an IKE message.
     Ike(Path, Vec<u8>),
-    /// Lets a packet out of its outer port.
+    /// Sends a packet from its outer port.
     Outer(Sent),
-    /// Lets a packet out of its inner port.
+    /// Sends a packet from its inner port.
     Inner(Vec<u8>),
-    /// Has taken an ESP packet in.
+    /// Has accepted an ESP packet.
     Accepted(Taken),
-    /// Has used up these numbers of the key with that fingerprint.
+    /// Has used these numbers of the key with that fingerprint.
     Spent(u64, Range<u64>),
-    /// Gives this SPI, whose slot another has not left for long enough.
+    /// Allocates this SPI, whose slot has not rested long enough since its last use.
     Unrested(Spi),
     /// Leaves the engine's group and joins it again.
     Rejoin,
     /// Writes this to its disk.
     Persist(Durable),
-    /// Its IKE tells something.
+    /// An event of its IKE.
     Event(Event),
 }
 
-/// A packet on its way to a peer.
+/// A packet for a peer.
 #[derive(Debug)]
 pub struct Sent {
     /// The packet.
@@ -103,33 +103,33 @@ pub struct Sent {
     pub provisional: bool,
 }
 
-/// An ESP packet that was authentic, and new.
+/// An ESP packet that was authentic and not a replay.
 #[derive(Debug)]
 pub struct Taken {
     /// The fingerprint of its key.
     pub key: u64,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u32,
     /// Its tunnel's shard.
     pub shard: Shard,
     /// The node is not the owner by the view.
     pub provisional: bool,
-    /// The node had not seen that number, nor a later one, before.
+    /// The node had not seen that number, nor a later one.
     pub unseen: bool,
 }
 
-/// A node's view of the cluster.
+/// A node's position in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The ring of its view.
     pub ring: RingId,
-    /// Counts quorate views.
+    /// Number of quorate views.
     pub epoch: u64,
-    /// How many members the view has.
+    /// Number of members of the view.
     pub members: usize,
     /// The view is quorate.
     pub quorate: bool,
-    /// It holds the state.
+    /// It has the cluster's state.
     pub synced: bool,
 }
 
@@ -143,47 +143,48 @@ pub fn established_with(endpoint: &Endpoint, peer: IpAddr) -> Vec<IkeSpi> {
 
 /// A node of the cluster.
 pub trait Host {
-    /// Something happens.
+    /// Processes an input.
     fn handle(&mut self, now: Time, input: Input);
 
-    /// What it has done since the last call, in order.
+    /// Its actions since the last call, in order.
     fn take_effects(&mut self) -> Vec<Effect>;
 
-    /// When something is due.
+    /// Its next deadline.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// The filter in its kernel sees a packet on the outer network. True: it lets it in.
+    /// Its kernel's filter sees a packet on the outer network. Returns true if it passes it to the
+    /// worker.
     fn filter_outer(&mut self, packet: &[u8]) -> bool;
 
-    /// The same with a clear packet on the inner network.
+    /// The same for a clear packet on the inner network.
     fn filter_inner(&mut self, packet: &[u8]) -> bool;
 
-    /// The same with an IKE message.
+    /// The same for an IKE message.
     fn filter_ike(&mut self, bytes: &[u8]) -> bool;
 
     /// Its data plane.
     fn plane(&self) -> &Plane;
 
-    /// Where it stands. `None`: outside of all views.
+    /// Its position. `None`: outside of all views.
     fn standing(&self) -> Option<Standing>;
 
-    /// Digest of what all who hold the state must agree on.
+    /// Digest of the state on which all synchronized nodes must agree.
     fn state(&self) -> u64;
 
-    /// True if packets of the shard pass here now, not provisionally.
+    /// True if packets of the shard pass here now, and not provisionally.
     fn owns(&self, now: Time, shard: Shard) -> bool;
 
-    /// True if the last view, and all that followed, names it the owner or the standby of the
+    /// True if the last view, and the messages since, make it the owner or the standby of the
     /// shard.
     fn is_named(&self, shard: Shard) -> bool;
 
-    /// True if it knows that the peer's request of that number was answered in the IKE SA, of which
-    /// we chose that SPI.
+    /// True if it knows that the peer's request with that message ID was answered in the IKE SA of
+    /// which the gateway chose that SPI.
     fn knows(&self, ours: IkeSpi, message_id: u32) -> bool;
 
-    /// The initiators' SPIs of the IKE SAs that it speaks for with a peer at that address.
+    /// The initiators' SPIs of the IKE SAs with a peer at that address that it is responsible for.
     fn ikes_with(&self, peer: IpAddr) -> Vec<IkeSpi>;
 
-    /// What it has counted, for reports.
+    /// Its counters, for reports.
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }

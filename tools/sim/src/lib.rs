@@ -1,9 +1,9 @@
 //! A whole cluster in virtual time: the same `ike`, `ipsec` and `cluster` code that the gateway
-//! runs, a network and an engine that fail in every way that is known, and checkers that look after
-//! every step whether what must always hold still holds.
+//! runs, a network and an engine with every known kind of fault, and checks of the invariants after
+//! every step.
 //!
 //! Everything follows from one seed: no clock, no thread, no order that depends on addresses. A
-//! seed that fails once fails again.
+//! seed that fails once always fails.
 #![forbid(unsafe_code)]
 
 pub mod checks;

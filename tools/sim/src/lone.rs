@@ -1,5 +1,4 @@
-//! A node that stands alone, as a gateway without a cluster runs: what the world and the checks are
-//! tried with.
+//! A gateway that is not in a cluster, for tests of the world and the checks.
 
 use crate::config::{self, Manners};
 use crate::host::{Effect, Host, Input, Sent, Standing, Taken, Wish, established_with};
@@ -17,14 +16,14 @@ use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 
-/// What is wrong with it, to try the checks with.
+/// Planted flaws, for tests of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Nothing.
     None,
-    /// It lets clear text out where it has no SA.
+    /// It sends clear text if it has no SA.
     Clear,
-    /// It takes every packet in a second time.
+    /// It accepts every packet a second time.
     Twice,
 }
 
@@ -34,7 +33,7 @@ pub struct Lone {
     plane: Plane,
     effects: Vec<Effect>,
     flaw: Flaw,
-    /// The highest numbers that have passed.
+    /// The highest accepted number of each SPI.
     seen: BTreeMap<u32, u32>,
 }
 

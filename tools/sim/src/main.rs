@@ -10,7 +10,7 @@ use testudo_sim::faults::Kind;
 use testudo_sim::runner;
 use testudo_sim::scenario::Scenario;
 
-/// Runs the cluster in virtual time, and checks after every step what must always hold.
+/// Runs the cluster in virtual time, and checks the invariants after every step.
 #[derive(Parser)]
 #[command(name = "testudo-sim", version)]
 struct Arguments {
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let only = &arguments.only;
     let progress = progress(seeds.end - seeds.start);
     let totals = runner::run(seeds, threads.unwrap_or(1), plant(&arguments), &|seed| {
-        // Each thread for itself.
+        // Planting applies to the thread only.
         plant(&arguments);
         let outcome = testudo_sim::cluster(Scenario { lines, only: only.clone(), ..Scenario::random(seed) });
         progress.inc(1);

@@ -1,5 +1,5 @@
-//! What is between the hosts: the cluster link, the outer and the inner network, each with loss,
-//! delay, doubles, and cuts.
+//! The networks between the hosts: the cluster link, the outer and the inner network, each with
+//! loss, delay, duplication and cuts.
 
 use crate::engine::{MILLI, Nanos, Reach};
 use crate::random::Random;
@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 /// A network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// Between the nodes only: the engine's, and heartbeats.
+    /// Between the nodes only: the engine's messages and heartbeats.
     Cluster,
-    /// Towards the peers; nodes hear each other on it too.
+    /// To the peers; nodes also hear each other on it.
     Outer,
-    /// Towards what is protected; nodes hear each other on it too.
+    /// To the protected hosts; nodes also hear each other on it.
     Inner,
 }
 
@@ -26,18 +26,18 @@ impl Link {
     }
 }
 
-/// How bad the networks are.
+/// The quality of the networks.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
     /// In thousandths.
     pub loss: u64,
     /// In thousandths.
     pub duplication: u64,
-    /// In thousandths: a packet comes again much later.
+    /// In thousandths: a packet is repeated much later.
     pub echo: u64,
     /// The shortest delay.
     pub delay: Nanos,
-    /// By how much it varies: what varies is reordered.
+    /// Its variation, which reorders packets.
     pub jitter: Nanos,
 }
 
@@ -45,7 +45,7 @@ impl Weather {
     /// Nothing is lost.
     pub const FAIR: Self = Self { loss: 0, duplication: 0, echo: 0, delay: MILLI / 10, jitter: MILLI / 10 };
 
-    /// Some weather.
+    /// Random weather.
     pub fn random(random: &mut Random) -> Self {
         let bad = random.permille(300);
         Self {
@@ -58,26 +58,26 @@ impl Weather {
     }
 }
 
-/// The networks between the nodes, and theirs to the world.
+/// The networks between the nodes, and between nodes and the world.
 #[derive(Debug)]
 pub struct Network {
-    /// How they are now.
+    /// Their present quality.
     pub weather: Weather,
-    /// Nothing of the first reaches the second there.
+    /// Packets of the first node do not reach the second on that network.
     cuts: BTreeSet<(Link, usize, usize)>,
-    /// The engine's messages alone do not pass.
+    /// The engine's messages of the first node do not reach the second.
     engine_cuts: BTreeSet<(usize, usize)>,
-    /// Ports that are down: nothing passes either way.
+    /// Ports that are down: nothing passes in either direction.
     down: BTreeSet<(Link, usize)>,
     random: Random,
-    /// Copies lost.
+    /// Lost packets, counting each copy.
     pub lost: u64,
-    /// Copies carried.
+    /// Carried packets, counting each copy.
     pub carried: u64,
 }
 
 impl Network {
-    /// Fair at first.
+    /// Networks with fair weather.
     pub fn new(random: Random) -> Self {
         Self {
             weather: Weather::FAIR,
@@ -90,12 +90,12 @@ impl Network {
         }
     }
 
-    /// Nothing of one node reaches the other on that network.
+    /// Cuts a network from one node to another.
     pub fn cut(&mut self, link: Link, from: usize, to: usize) {
         self.cuts.insert((link, from, to));
     }
 
-    /// Nothing of the engine of one node reaches the other's, though all else does.
+    /// Cuts only the engine's messages from one node to another.
     pub fn cut_engine(&mut self, from: usize, to: usize) {
         self.engine_cuts.insert((from, to));
     }
@@ -109,24 +109,24 @@ impl Network {
         };
     }
 
-    /// True if nothing is known to be wrong with a port.
+    /// True if a port is not known to be down.
     pub fn port(&self, link: Link, node: usize) -> bool {
         !self.down.contains(&(link, node))
     }
 
-    /// Everything passes again.
+    /// Removes all cuts.
     pub fn heal(&mut self) {
         self.cuts.clear();
         self.engine_cuts.clear();
         self.down.clear();
     }
 
-    /// When the copies of what one node sends to another arrive.
+    /// Arrival times of the copies of a packet from one node to another.
     pub fn between(&mut self, now: Nanos, link: Link, from: usize, to: usize) -> Vec<Nanos> {
         if self.passes(link, from, to) { self.fly(now) } else { self.lose() }
     }
 
-    /// When the copies arrive of what passes between a node and the world beyond its port.
+    /// Arrival times of the copies of a packet between a node and the world.
     pub fn through(&mut self, now: Nanos, link: Link, node: usize) -> Vec<Nanos> {
         if self.port(link, node) { self.fly(now) } else { self.lose() }
     }
@@ -149,7 +149,7 @@ impl Network {
         if self.random.permille(duplication) {
             arrivals.push(now + delay + self.random.below(jitter + 1));
         }
-        // Somebody has recorded it.
+        // A recorded packet is replayed.
         if self.random.permille(echo) {
             arrivals.push(now + delay + self.random.below(3000 * MILLI));
         }

@@ -1,5 +1,5 @@
-//! A node of the cluster: the member and the data plane that the gateway runs, and what stands
-//! around them there: the filter, the engine's socket, the disk.
+//! A node of the cluster: the member and the data plane of the gateway, with models of their
+//! environment: the filter, the engine's socket, the disk.
 
 mod output;
 
@@ -25,39 +25,40 @@ use testudo_ipsec::dataplane::{Command, Event, Verdict};
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 
-/// How often it is told up to where packets were taken in.
+/// Interval of reports of accepted sequence numbers.
 const MARKS_INTERVAL: Duration = Duration::from_secs(1);
-/// Packets a second that a node can take in on one SA, and that a node with slow ports says of
-/// itself.
+/// Packets a second that a node can accept on one SA, and the line rate that a node with slow ports
+/// reports.
 const PACKETS_PER_SECOND: [u64; 2] = [10_000, 100];
 
-/// Pieces of configuration.
+/// Number of configuration items.
 pub const PIECES: u64 = 4;
 
-/// Packets that are noted of shards that go to another node.
+/// Packets recorded of shards that move to another node.
 const MAX_NOTES: usize = 4096;
 
 /// One node.
 pub struct Node {
     member: Member,
     plane: Plane,
-    /// When the last input came, by its clock.
+    /// Time of the last input, by its clock.
     now: Time,
     fence: Option<Time>,
     shown: Ownership,
     provisional: ShardSet,
     standing: Option<Standing>,
-    /// The filter's: the highest number seen of each SPI.
+    /// Of the filter: the highest number seen of each SPI.
     seen: BTreeMap<u32, u32>,
-    /// Packets that it has let in and that were not worked on yet: whether each came as a surprise.
+    /// Packets that the filter has passed and that were not processed yet, and whether each was
+    /// unseen.
     arrived: BTreeMap<(u32, u32), bool>,
-    /// The last SPI of each slot whose SA is gone. No world lasts so long that one has rested
-    /// enough.
+    /// The last SPI of each slot whose SA is gone. No simulation lasts long enough for a slot to
+    /// rest.
     resting: BTreeMap<(Shard, u16), Spi>,
-    /// What was told of high-water marks.
+    /// The high-water marks reported.
     marks: BTreeMap<Spi, u64>,
     next_marks: Time,
-    /// Packets that wait for their shards, as the worker keeps them.
+    /// Packets that wait for their shards, as in the worker.
     held: Vec<HeldPacket>,
     effects: Vec<Effect>,
 }
@@ -86,10 +87,10 @@ impl Node {
         };
         let config = MemberConfig {
             endpoint: config::endpoint(),
-            // Of any majority one at least is fast, and nobody takes in more than that one could.
+            // Any majority contains a fast node, and no node accepts more than that one could.
             line_rate: PACKETS_PER_SECOND[usize::from(birth.id.get().is_multiple_of(2))],
             message_id_sync: scenario.seed.is_multiple_of(2),
-            // Where they are few, others have their turns between them.
+            // With few blocks, others take their turns between them.
             blocks_at_once: if scenario.seed.is_multiple_of(3) { 1 } else { 1024 },
             ..MemberConfig::new(group)
         };
@@ -122,7 +123,7 @@ impl Node {
             next_marks: birth.now.plus(MARKS_INTERVAL),
             effects: Vec::new(),
         };
-        // Its files may be older than what the others have.
+        // Its files may be older than the configuration of the others.
         (0..PIECES).for_each(|piece| node.configure(birth.now, piece, Some(0)));
         node.member.pump(birth.now);
         node
@@ -139,7 +140,7 @@ impl Node {
         self.fence.is_some_and(|fence| now < fence)
     }
 
-    /// Up to where packets were taken in on the SAs of these shards.
+    /// The highest accepted numbers on the SAs of these shards.
     fn marks_of(&self, shards: ShardSet) -> Vec<(Spi, u64)> {
         let children = self.plane.children().filter(|(spi, _)| shards.contains(spi.shard()));
         let mark = |(spi, child)| Some((spi, self.plane.inbound_sa(child)?.window().high_water_mark()));
@@ -169,8 +170,8 @@ impl Node {
         if let (Verdict::Forward, Some(key), Some(child)) = (done.verdict, key, child) {
             self.member.endpoint_mut().traffic_seen(now, child);
             let shard = spi.shard();
-            // What came before and was dropped, such as behind a fence, was not taken in: a copy of
-            // it is no less of a surprise.
+            // A packet that arrived and was dropped, for instance by a shut fence, was not
+            // accepted: a copy of it still counts as unseen.
             let unseen = self.arrived.remove(&arrival).unwrap_or(false);
             self.effects.push(Effect::Accepted(Taken {
                 key,
@@ -198,7 +199,7 @@ impl Node {
         self.effects.push(Effect::Outer(Sent { packet: done.packet, key, shard, provisional }));
     }
 
-    /// The home of a clear packet for a peer's network.
+    /// The shard of a clear packet for a peer's network.
     fn shard_of(&self, packet: &[u8]) -> Option<Shard> {
         let peer = config::peer_of(probe::destination(packet)?)?;
         let sending = self.plane.sending(PolicyId(peer as u32));
@@ -235,7 +236,7 @@ impl Node {
         }
     }
 
-    /// Who gives SPIs of a shard lets their slots rest.
+    /// Checks that a node that allocates SPIs of a shard lets their slots rest.
     fn check_slot(&mut self, spi: Spi) {
         let last = self.resting.get(&(spi.shard(), spi.slot()));
         if self.shown.ike.contains(spi.shard()) && last.is_some_and(|last| *last != spi) {
@@ -243,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Uses up the present block of numbers of what it sends through to a peer, all but so many.
+    /// Uses all but `left` numbers of the present block of the SA to a peer.
     fn burst(&mut self, now: Time, peer: usize, left: u64) {
         let Some(child) = self.plane.sending(PolicyId(peer as u32)) else { return };
         let Some((sa, inbound)) = self.plane.outbound_sa(child).zip(self.plane.inbound_sa(child)) else {
@@ -292,7 +293,7 @@ impl Host for Node {
         let mut looks = true;
         match input {
             Input::Engine(event) => self.member.handle_engine(now, event),
-            // The next output is asked for only after this.
+            // The next output is requested only after this.
             Input::Refused(bytes) => return self.member.multicast_refused(now, bytes),
             Input::Ready => self.member.multicast_ready(),
             Input::Heartbeat(link, bytes) => self.member.handle_heartbeat(now, link, &bytes),
@@ -313,7 +314,7 @@ impl Host for Node {
             Input::Operator(wish) => self.wish(now, wish),
             Input::Drain(node, drained) => {
                 let node = u32::try_from(node + 1).ok().and_then(NodeId::new);
-                // It may be refused, as an operator's word may be.
+                // It may be refused, like any command of an operator.
                 let _ = node.map(|node| self.member.drain(now, node, drained));
             }
             Input::Configure(piece, value) => self.configure(now, piece, value),
@@ -324,7 +325,7 @@ impl Host for Node {
             }
             Input::Written(durable) => self.member.persisted(now, &durable),
             Input::RolledBack => {
-                // The worker's own look at the generation comes first, once a burst.
+                // The worker checks the generation itself first, once per burst.
                 self.fence = None;
                 self.member.rolled_back(now);
             }
@@ -337,7 +338,7 @@ impl Host for Node {
     }
 
     fn take_effects(&mut self) -> Vec<Effect> {
-        // The engine takes a message, or refuses it, before there is another.
+        // The engine accepts or refuses a message before the next one.
         while let Some(output) = self.member.poll_output() {
             let multicast = matches!(output, MemberOutput::Multicast(_));
             self.output(output);

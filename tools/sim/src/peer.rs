@@ -12,16 +12,16 @@ use testudo_ipsec::dataplane::Verdict;
 use testudo_ipsec::number::SequenceBlock;
 use testudo_ipsec::spd::PolicyId;
 
-/// What a peer does.
+/// An action of a peer.
 #[derive(Debug)]
 pub enum Effect {
     /// Sends an IKE message.
     Ike(Path, Vec<u8>),
     /// Sends an ESP packet.
     Esp(Vec<u8>),
-    /// A clear packet with that number has come out of the tunnel.
+    /// The clear packet with that number has left the tunnel.
     Arrived(u64),
-    /// Its IKE tells something.
+    /// An event of its IKE.
     Event(Event),
 }
 
@@ -34,7 +34,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A peer that is configured, and has not begun.
+    /// A peer that is configured and has not initiated anything.
     pub fn new(now: Time, index: usize, manners: &Manners, random: &mut Random) -> Self {
         let sender = SenderId(1);
         let alloc = SingleNodeAllocator::new(random.fork(), sender);
@@ -57,14 +57,14 @@ impl Peer {
         &self.plane
     }
 
-    /// What it has done since the last call.
+    /// Its actions since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
     /// Brings the tunnel up.
     pub fn initiate(&mut self, now: Time) {
-        // What cannot be initiated now is tried again by who asked.
+        // A failed attempt is repeated by the caller.
         let _ = self.endpoint.initiate(now, Some(&config::name(self.index)), config::CHILD);
         self.settle();
     }
@@ -75,7 +75,7 @@ impl Peer {
         self.settle();
     }
 
-    /// New keys for the Child SA in use, or for the IKE SA.
+    /// Rekeys the Child SA in use, or the IKE SA.
     pub fn rekey(&mut self, now: Time, ike: bool) {
         let Some(child) = self.plane.sending(PolicyId(0)) else { return };
         let _ = match self.endpoint.ike_of(child) {
@@ -85,13 +85,13 @@ impl Peer {
         self.settle();
     }
 
-    /// An IKE message has come.
+    /// Processes an IKE message.
     pub fn handle_ike(&mut self, now: Time, path: Path, bytes: &[u8]) {
         self.endpoint.handle_datagram(now, path, bytes);
         self.settle();
     }
 
-    /// An ESP packet has come.
+    /// Processes an ESP packet.
     pub fn handle_esp(&mut self, now: Time, packet: &[u8]) {
         self.plane.set_now(now.0.as_millis() as u64);
         let spi = probe::esp(packet).map(|esp| testudo_base::spi::Spi(esp.spi));
@@ -105,7 +105,7 @@ impl Peer {
         self.settle();
     }
 
-    /// A client of its network sends.
+    /// Processes a clear packet of a client in its network.
     pub fn handle_clear(&mut self, now: Time, packet: &[u8]) {
         self.plane.set_now(now.0.as_millis() as u64);
         let done = self.plane.outbound(packet);
@@ -114,18 +114,18 @@ impl Peer {
         }
     }
 
-    /// What is due.
+    /// Executes what is due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.endpoint.handle_timeout(now);
         self.settle();
     }
 
-    /// When something is due.
+    /// Its next deadline.
     pub fn next_timeout(&self) -> Option<Time> {
         self.endpoint.next_timeout()
     }
 
-    /// The Child SA that it sends through.
+    /// The Child SA that it sends with.
     pub fn sending(&self) -> Option<ChildSaId> {
         self.plane.sending(PolicyId(0))
     }

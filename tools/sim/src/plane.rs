@@ -1,4 +1,4 @@
-//! A data plane and what control knows of it: the same on a node and on a peer.
+//! A data plane and its control state: the same on a node and on a peer.
 
 use crate::trace::digest;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,28 +18,28 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 use testudo_wire::packet::PacketBuf;
 
-/// Room before and behind a packet.
+/// Room before and after a packet.
 const HEADROOM_OCTETS: usize = 128;
 const PATH_MTU: u16 = 1500;
 
-/// What became of a packet.
+/// A processed packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The verdict.
     pub verdict: Verdict,
-    /// The packet as it is now.
+    /// The packet after processing.
     pub packet: Vec<u8>,
 }
 
-/// A pipeline with its SAs. Policies are numbered by the peers that they lead to.
+/// A pipeline with its SAs. Policies have the numbers of their peers.
 #[derive(Debug)]
 pub struct Plane {
     pipeline: Dataplane,
     installed: BTreeMap<ChildSaId, Installed>,
     by_spi: BTreeMap<Spi, ChildSaId>,
-    /// What each policy sends through.
+    /// The Child SA that each policy sends with.
     sending: BTreeMap<PolicyId, ChildSaId>,
-    /// What may send, by its place: the highest of a policy does.
+    /// Child SAs that may send, by rank: the highest one of a policy does.
     started: BTreeSet<(PolicyId, u64, ChildSaId)>,
     slots: BTreeSet<usize>,
 }
@@ -55,14 +55,14 @@ struct Installed {
     place: u64,
 }
 
-/// All of a range of addresses.
+/// All traffic of a range of addresses.
 pub fn selector(start: Ipv4Addr, end: Ipv4Addr) -> TrafficSelector {
     let addrs = AddrRange::new(start.into(), end.into()).expect("in order");
     TrafficSelector { addrs, protocol: 0, port_start: 0, port_end: u16::MAX }
 }
 
 impl Plane {
-    /// A pipeline that protects what goes between each pair of selectors: policy n is the n-th.
+    /// A pipeline that protects the traffic between each pair of selectors: policy n is the n-th.
     pub fn new(
         addr: Ipv4Addr,
         sender: impl Into<Option<SenderId>>,
@@ -98,22 +98,22 @@ impl Plane {
         self.pipeline.set_now(milliseconds);
     }
 
-    /// What only nodes of a cluster are told.
+    /// Applies a command that only nodes of a cluster get.
     pub fn apply(&mut self, command: Command) -> Option<Garbage> {
         self.pipeline.apply(command)
     }
 
-    /// Shut, it drops whatever comes.
+    /// If shut, it drops all packets.
     pub fn set_open(&mut self, open: bool) {
         self.pipeline.set_open(open);
     }
 
-    /// Another sender ID from now on.
+    /// Changes the sender ID.
     pub fn set_sender(&mut self, sender: SenderId) {
         self.pipeline.apply(Command::SetSenderId(sender));
     }
 
-    /// A Child SA begins to take packets in; without `replaces` it sends too.
+    /// Installs a Child SA for inbound packets; without `replaces` it also sends.
     pub fn install(
         &mut self,
         child: ChildSaId,
@@ -147,7 +147,7 @@ impl Plane {
         }
     }
 
-    /// What its policy protects may go out through this one from now on.
+    /// Lets its policy send with this Child SA.
     pub fn start(&mut self, child: ChildSaId) {
         if let Some(Installed { policy, place, .. }) = self.installed.get(&child) {
             self.started.insert((*policy, *place, child));
@@ -155,7 +155,7 @@ impl Plane {
         }
     }
 
-    /// Another sends instead of this one from now on.
+    /// Replaces one Child SA by another for sending.
     pub fn switch(&mut self, from: ChildSaId, to: ChildSaId) {
         if let Some(sa) = self.installed.get(&from) {
             self.started.remove(&(sa.policy, sa.place, from));
@@ -175,7 +175,7 @@ impl Plane {
         }
     }
 
-    /// The peer has moved.
+    /// The peer has a new address.
     pub fn update(&mut self, child: ChildSaId, path: Path) {
         let Some(sa) = self.installed.get_mut(&child) else { return };
         if let Ok(moved) = sa.outbound.moved(path.local, path.remote, PATH_MTU) {
@@ -186,7 +186,7 @@ impl Plane {
         }
     }
 
-    /// Forgets a Child SA.
+    /// Removes a Child SA.
     pub fn remove(&mut self, child: ChildSaId) {
         let Some(sa) = self.installed.remove(&child) else { return };
         let spi_in = sa.inbound.spi();
@@ -199,12 +199,12 @@ impl Plane {
         }
     }
 
-    /// A clear packet on its way to a peer.
+    /// Processes a clear packet for a peer.
     pub fn outbound(&mut self, packet: &[u8]) -> Done {
         self.run(packet, Ingress::Port, |pipeline, items| pipeline.outbound(items, &Sources::default()))
     }
 
-    /// A packet from a peer.
+    /// Processes a packet from a peer.
     pub fn inbound(&mut self, packet: &[u8]) -> Done {
         self.run(packet, Ingress::Port, Dataplane::inbound)
     }
@@ -227,7 +227,7 @@ impl Plane {
         Done { verdict: item.verdict, packet: item.buf.data().to_vec() }
     }
 
-    /// What the pipeline has to tell.
+    /// The events of the pipeline.
     pub fn take_events(&mut self) -> Vec<Event> {
         self.pipeline.drain_events().collect()
     }
@@ -247,18 +247,18 @@ impl Plane {
         self.installed.get(&child).map(|sa| &*sa.outbound)
     }
 
-    /// What a policy sends through.
+    /// The Child SA that a policy sends with.
     pub fn sending(&self, policy: PolicyId) -> Option<ChildSaId> {
         self.sending.get(&policy).copied()
     }
 
-    /// The key that packets with that outbound SPI to that peer are encrypted by: its fingerprint.
+    /// The fingerprint of the key for packets with that outbound SPI to that peer.
     pub fn key_out(&self, spi: u32, to: Ipv4Addr) -> Option<u64> {
         let of = |sa: &&Installed| sa.outbound.spi() == Spi(spi) && sa.outbound.remote() == IpAddr::V4(to);
         self.installed.values().find(of).map(|sa| sa.key_out)
     }
 
-    /// The key that packets with that inbound SPI are encrypted by: its fingerprint.
+    /// The fingerprint of the key for packets with that inbound SPI.
     pub fn key_in(&self, spi: u32) -> Option<u64> {
         let child = self.by_spi.get(&Spi(spi))?;
         self.installed.get(child).map(|sa| sa.key_in)
@@ -274,7 +274,7 @@ impl Plane {
         self.pipeline.counters().totals()
     }
 
-    /// Packets dropped for all reasons, by name; only those that are not zero.
+    /// Packets dropped, by reason; only counters that are not zero.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         use testudo_ipsec::drops::DropReason;
         let counters = self.pipeline.counters();

@@ -1,4 +1,4 @@
-//! Clear packets with a number in them: what the tunnels carry.
+//! Numbered clear packets, for traffic through the tunnels.
 
 use std::net::Ipv4Addr;
 use testudo_wire::ip::Protocol;
@@ -22,18 +22,18 @@ pub fn packet(from: Ipv4Addr, to: Ipv4Addr, number: u64) -> Vec<u8> {
     [fields.to_bytes().as_slice(), &number.to_be_bytes()].concat()
 }
 
-/// The number in a packet. `None`: it is none of ours.
+/// The number of a packet. `None`: it is not one of these.
 pub fn number(packet: &[u8]) -> Option<u64> {
     let packet = Ipv4::parse(packet).ok().filter(|packet| packet.protocol() == PROTOCOL)?;
     Some(u64::from_be_bytes(packet.payload().get(..8)?.try_into().ok()?))
 }
 
-/// Octets of an ESP packet that everybody can read.
+/// The fields of an ESP packet that an observer can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Esp {
     /// SPI.
     pub spi: u32,
-    /// The low half of its number.
+    /// The low half of its sequence number.
     pub sequence: u32,
     /// IV.
     pub iv: u64,
@@ -41,7 +41,7 @@ pub struct Esp {
     pub to: Ipv4Addr,
 }
 
-/// What an observer sees of an ESP packet, in UDP or not. `None`: it is none.
+/// Reads an ESP packet, with or without UDP. `None`: it is not ESP.
 pub fn esp(packet: &[u8]) -> Option<Esp> {
     let packet = Ipv4::parse(packet).ok()?;
     let payload = match packet.protocol() {
@@ -51,7 +51,7 @@ pub fn esp(packet: &[u8]) -> Option<Esp> {
     };
     let word = |at: usize| Some(u32::from_be_bytes(payload.get(at..at + 4)?.try_into().ok()?));
     let iv = u64::from(word(8)?) << 32 | u64::from(word(12)?);
-    // In UDP a zero where the SPI stands marks IKE (RFC 3948 §2.2).
+    // In UDP a zero in place of the SPI marks IKE (RFC 3948 §2.2).
     word(0)
         .filter(|spi| *spi != 0)
         .and_then(|spi| Some(Esp { spi, sequence: word(4)?, iv, to: packet.dst() }))

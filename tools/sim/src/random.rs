@@ -1,5 +1,4 @@
-//! The one source of chance: SplitMix64. It keeps no secret, and gives the same numbers for the
-//! same seed.
+//! The only source of randomness: SplitMix64. It is reproducible and not secret.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use testudo_ike::suite::Entropy;
@@ -9,9 +8,9 @@ use testudo_ike::suite::Entropy;
 pub struct Random(u64);
 
 impl Random {
-    /// Begins anew.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not begin alike.
+        // Neighbouring seeds must not begin with the same numbers.
         let mut random = Self(seed ^ 0x5851_f42d_4c95_7f2d);
         random.number();
         Self(random.number())
@@ -26,7 +25,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `limit`, which is not zero.
+    /// Below `limit`, which must not be zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit
     }
@@ -36,24 +35,24 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// True in that many of a thousand cases.
     pub fn permille(&mut self, chance: u64) -> bool {
         self.below(1000) < chance
     }
 
-    /// Another source, which goes its own way from here.
+    /// An independent source.
     pub fn fork(&mut self) -> Self {
         Self::new(self.number())
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         if all.is_empty() { None } else { all.get(self.below(all.len() as u64) as usize) }
     }
 }
 
-/// The random source of a host. Its kernel draws anew after a rollback, so that nothing random
-/// comes twice.
+/// The random source of a host. Its kernel reseeds after a rollback, so that no random number is
+/// repeated.
 #[derive(Clone, Debug)]
 pub struct HostEntropy {
     seed: u64,
@@ -61,17 +60,17 @@ pub struct HostEntropy {
 }
 
 impl HostEntropy {
-    /// Begins anew.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Self {
         Self { seed, state: Arc::new(Mutex::new(Random::new(seed))) }
     }
 
-    /// Another one that gives what this one has given from its beginning.
+    /// A source that repeats this one from its beginning.
     pub fn begin_again(&self) -> Self {
         Self::new(self.seed)
     }
 
-    /// The kernel has seen that it runs for the second time.
+    /// The kernel has noticed the rollback.
     pub fn reseed(&self, seed: u64) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Random::new(seed);
     }

@@ -1,4 +1,4 @@
-//! Runs many seeds, on as many threads as wanted, and adds up.
+//! Runs many seeds, on any number of threads, and adds up the results.
 
 use crate::world::Outcome;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What came of many seeds.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     /// Seeds run.
@@ -17,7 +17,7 @@ pub struct Totals {
     pub steps: u64,
     /// Faults, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What was counted.
+    /// Sums of the counters.
     pub counters: BTreeMap<&'static str, u64>,
     /// Seeds that failed, in order.
     pub failed: Vec<Outcome>,
@@ -54,7 +54,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Runs the seeds. `until_first`: no more are begun once one has failed.
+/// Runs the seeds. `until_first`: stop after the first failure.
 pub fn run(
     seeds: Range<u64>,
     threads: usize,

@@ -1,4 +1,4 @@
-//! What a seed makes of the world: how large it is, how it behaves, and which faults it has.
+//! The world of a seed: its size, its behaviour, and its faults.
 
 use crate::clock::Clock;
 use crate::config::{MAX_PEERS, Manners};
@@ -6,21 +6,21 @@ use crate::engine::{MILLI, Nanos, Votes};
 use crate::random::Random;
 use testudo_ike::config::Unique;
 
-/// A fault of one node that does not end.
+/// A permanent fault of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
     /// None.
     None,
-    /// Its process stands still.
+    /// Its process is stopped.
     Stopped,
-    /// A port towards peers or hosts is dead, and the node sees that there is no carrier.
+    /// A port to peers or hosts fails, and the node sees that there is no carrier.
     Carrier,
-    /// The same, but nothing but the silence tells it.
+    /// The same, but the node sees only the silence.
     Silent,
 }
 
 impl Lasting {
-    /// With enough nodes, one world in three has one.
+    /// One in three worlds with enough nodes has one.
     fn random(random: &mut Random, nodes: usize) -> Self {
         match random.below(if nodes > 2 { 12 } else { 20 }) {
             0 => Self::Carrier,
@@ -31,7 +31,7 @@ impl Lasting {
     }
 }
 
-/// Some peers are such as lose their memory. The rest of the world is as it would be without.
+/// Lets some peers lose their memory. The rest of the world is not changed by this.
 fn forget(seed: u64, manners: &mut [Manners]) {
     let mut random = Random::new(seed ^ 0xf09e_7f09_e7f0_9e7f);
     for manners in manners {
@@ -44,54 +44,54 @@ fn forget(seed: u64, manners: &mut [Manners]) {
     }
 }
 
-/// A world to be.
+/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Its seed.
     pub seed: u64,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
     /// The peers' manners.
     pub manners: Vec<Manners>,
     /// The nodes' clocks.
     pub clocks: Vec<Clock>,
-    /// Who decides in the case of a draw.
+    /// The rule for a tie of votes.
     pub votes: Votes,
-    /// Without a quorum, nodes go on forwarding what they own.
+    /// Without a quorum, nodes continue to forward for the shards that they own.
     pub forward: bool,
-    /// How often heartbeats are sent.
+    /// Interval of heartbeats.
     pub heartbeat: Nanos,
     /// How long a node may send after the last proof that it is heard.
     pub fence: Nanos,
-    /// How long the engine takes to find a node missing: shortest, longest.
+    /// Shortest and longest time until the engine detects a missing node.
     pub detection: (Nanos, Nanos),
-    /// How long nothing goes wrong at first.
+    /// Duration of the phase without faults at the beginning.
     pub calm: Nanos,
-    /// How long faults come.
+    /// Duration of the phase with faults.
     pub faults: Nanos,
-    /// How long there is time to recover.
+    /// Time to recover afterwards.
     pub settle: Nanos,
-    /// How long traffic is then watched.
+    /// Time in which traffic is then watched.
     pub watch: Nanos,
-    /// From one fault to the next, on average.
+    /// Mean time between faults.
     pub fault_pace: Nanos,
-    /// From one packet of a tunnel to the next, each way, on average.
+    /// Mean time between the packets of a tunnel, in each direction.
     pub probe_pace: Nanos,
-    /// Machines may be set back to an earlier state.
+    /// Machines may be restored to an earlier state.
     pub rollbacks: bool,
-    /// What does not end with the other faults: the others must do without it.
+    /// The permanent fault, if there is one.
     pub lasting: Lasting,
-    /// Lines of the trace that are kept.
+    /// Number of trace lines that are kept.
     pub lines: usize,
-    /// Only faults of these kinds, if any are named.
+    /// Only faults of these kinds, unless empty.
     pub only: Vec<crate::faults::Kind>,
 }
 
 impl Scenario {
-    /// What the seed says.
+    /// The scenario of a seed.
     pub fn random(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        // One in fifty is as large as it gets.
+        // One in fifty is large.
         let large = random.permille(20);
         let nodes = if large { 7 } else { *random.pick(&[2, 2, 3, 3, 3, 3, 4, 5]).unwrap_or(&3) };
         let peers = if large { random.between(20, MAX_PEERS as u64) } else { random.between(1, 6) };

@@ -1,31 +1,31 @@
-//! What happened, as numbers: cheap to keep, told only when a seed fails, and one digest of all of
+//! A trace of all events as numbers: cheap to keep, shown only when a seed fails; and a digest of
 //! it.
 
 use crate::engine::Nanos;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When.
+    /// Its time.
     pub at: Nanos,
-    /// Where.
+    /// Its place.
     pub who: Who,
-    /// What.
+    /// Its kind.
     pub what: &'static str,
-    /// Numbers that say more.
+    /// Details.
     pub detail: [u64; 2],
 }
 
-/// Somebody in the simulation.
+/// An actor of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Fate.
+    /// The world itself, for faults.
     World,
-    /// A node, by its place.
+    /// A node, by its index.
     Node(usize),
-    /// A peer, by its place.
+    /// A peer, by its index.
     Peer(usize),
 }
 
@@ -58,12 +58,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps the last so many lines.
+    /// Keeps that many lines.
     pub fn new(kept: usize) -> Self {
         Self { kept, ..Self::default() }
     }
 
-    /// Notes one thing.
+    /// Records an event.
     pub fn note(&mut self, at: Nanos, who: Who, what: &'static str, detail: [u64; 2]) {
         let place = match who {
             Who::World => 0,
@@ -80,7 +80,7 @@ impl Trace {
         }
     }
 
-    /// Of all lines so far.
+    /// The digest of all lines so far.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -99,7 +99,7 @@ fn fnv(sum: u64, octet: u8) -> u64 {
     (sum ^ 0xcbf2_9ce4_8422_2325 ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
 }
 
-/// A short name for octets: FNV-1a.
+/// A digest of octets: FNV-1a.
 pub fn digest(octets: &[u8]) -> u64 {
     octets.iter().fold(0, |sum, octet| fnv(sum, *octet))
 }

@@ -1,4 +1,4 @@
-//! What cargo builds, and what packages say of their tests.
+//! The test programs that cargo builds, and the packages' statements about their tests.
 
 use crate::error::{Error, Result};
 use serde::Deserialize;
@@ -11,19 +11,19 @@ use std::process::{Command, Stdio};
 /// A test program that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The package, without the `testudo-` that all have.
+    /// The package, without the common prefix `testudo-`.
     pub(crate) package: String,
-    /// The target: of a library its crate, of an integration test its file.
+    /// The target: the crate of a library, or the file of an integration test.
     pub(crate) target: String,
     /// The executable.
     pub(crate) path: PathBuf,
-    /// Where cargo would run it: the package's directory.
+    /// The working directory that cargo would use: that of the package.
     pub(crate) directory: PathBuf,
-    /// It holds labs, which have priority.
+    /// Its tests hold labs, which have priority.
     pub(crate) labs: bool,
-    /// It is one of [`Which::Labs`].
+    /// It is built by [`Which::Labs`].
     pub(crate) first: bool,
-    /// Beginnings of the names of its tests that take longest: they begin first.
+    /// Prefixes of the names of its slowest tests: they begin first.
     pub(crate) long: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ struct Message {
     message: Option<Diagnostic>,
 }
 
-/// What the compiler has to say of a place in the source.
+/// A diagnostic of the compiler.
 #[derive(Deserialize)]
 struct Diagnostic {
     rendered: Option<String>,
@@ -89,8 +89,8 @@ struct Suite {
     long: Vec<String>,
 }
 
-/// The cargo that rust-toolchain.toml asks for. Labs may run beside the build of what has none:
-/// they have priority.
+/// The cargo of rust-toolchain.toml. Labs have priority, so the build of the other tests may run at
+/// the same time.
 fn cargo(which: Which) -> Command {
     match which {
         Which::Labs => Command::new("cargo"),
@@ -105,12 +105,12 @@ pub(crate) fn nice(program: &Path) -> Command {
     nice
 }
 
-/// Where cargo builds, and where logs of this program go.
+/// The build directory, which also has the logs of this program.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
-/// Which test programs are to be built.
+/// The test programs to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// Integration tests that hold labs: they can run while the others are built.
@@ -119,45 +119,43 @@ pub(crate) enum Which {
     All,
 }
 
-/// Where what cargo says goes.
+/// The log of a build.
 pub(crate) fn log(which: Which) -> PathBuf {
     target_dir().join(if which == Which::Labs { "log/build-labs.log" } else { "log/build-tests.log" })
 }
 
-/// What a build has come to.
+/// The result of a build.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     /// The test programs.
     pub(crate) programs: Vec<Program>,
-    /// What lints have found, each once: a library is compiled for itself and for its own tests.
+    /// Findings of lints, each once: a library is compiled for itself and for its own tests.
     pub(crate) findings: BTreeSet<String>,
 }
 
-/// Clippy compiles the workspace in the place of rustc, which it is built on: lints cost 2 % more
-/// time then, where a check of their own takes another build of everything without the code. A
-/// finding does not keep the tests from being built: the suite shows it as a failure of its own.
+/// Clippy compiles the workspace in place of rustc, on which it is based: lints then cost 2 % more
+/// time, while a separate check would need another build of everything but the code generation. A
+/// finding does not prevent the build of the tests; the suite reports it as a separate failure.
 const LINTS: [(&str, &str); 2] = [
     ("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"),
-    // Clippy's own way to hand over arguments, each with this end.
+    // Clippy's own way to pass arguments, each with this terminator.
     ("CLIPPY_ARGS", "--cap-lints__CLIPPY_HACKERY__warn__CLIPPY_HACKERY__"),
 ];
 
-/// Builds test programs and the programs that they start, with lints. What cargo says goes to a
-/// log; errors of the compiler are shown. `step` hears how far it is, as cargo tells it: so many
-/// units of all.
+/// Builds test programs and the programs that they start, with lints. Cargo's output goes to a log;
+/// compiler errors are shown. Calls `step` with cargo's progress.
 pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     let packages = packages()?;
     let targets = if which == Which::Labs { packages.lab_tests() } else { BTreeSet::new() };
     let log = log(which);
     let mut log_file = create(&log)?;
     let mut cargo = cargo(which);
-    // Always of the whole workspace: a part of it alone has other features, and would be built
-    // twice.
+    // Always the whole workspace: a part of it has other features, and would be built twice.
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json"]).envs(LINTS);
     cargo.args(targets.iter().flat_map(|target| ["--test", target]));
     // Benchmarks too, for their lints.
     cargo.args((which == Which::All).then_some("--all-targets"));
-    // It says how far it is to terminals alone, unless it is told to.
+    // Cargo shows its progress only on terminals, unless it is told to.
     cargo.envs([("CARGO_TERM_PROGRESS_WHEN", "always"), ("CARGO_TERM_PROGRESS_WIDTH", "80")]);
     let failed = || Error::io("run cargo");
     let stderr = log_file.try_clone().map_err(failed())?;
@@ -187,14 +185,14 @@ pub(crate) fn build(which: Which, step: &mut dyn FnMut(&str)) -> Result<Built> {
     Ok(built)
 }
 
-/// How far a build is: `212/380` of the last `Building [===>   ] 212/380: ...`.
+/// The progress of a build: `212/380` of the last `Building [===>   ] 212/380: ...`.
 fn units(log: &str) -> Option<&str> {
     let (_, behind) = log.rsplit_once("Building [")?;
     let (_, behind) = behind.split_once("] ")?;
     behind.split(':').next().filter(|units| units.contains('/'))
 }
 
-/// What the compiler has to say, without what cargo does.
+/// The compiler's output, without cargo's.
 fn complaints(log: &str) -> impl Iterator<Item = &str> {
     let steps = ["Compiling ", "Building [", "Finished ", "Downloaded ", "Downloading "];
     let lines = log.split(['\r', '\n']).map(|line| line.trim_start_matches("\x1b[K").trim_end());
@@ -202,7 +200,7 @@ fn complaints(log: &str) -> impl Iterator<Item = &str> {
         .filter(move |line| !line.is_empty() && !steps.iter().any(|step| line.trim_start().starts_with(step)))
 }
 
-/// A new file with its directories.
+/// Creates a file and its directories.
 pub(crate) fn create(path: &Path) -> Result<File> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(Error::io(format!("make {}", directory.display())))?;
@@ -210,7 +208,7 @@ pub(crate) fn create(path: &Path) -> Result<File> {
     File::create(path).map_err(Error::io(format!("write {}", path.display())))
 }
 
-/// The workspace's packages, by their Cargo.toml: names, and what they say of their tests.
+/// The workspace's packages from their Cargo.toml files: names, and statements about their tests.
 #[derive(Default)]
 struct Packages {
     known: BTreeMap<PathBuf, (String, Suite)>,
@@ -235,8 +233,8 @@ impl Packages {
         }
     }
 
-    /// Refuses a build that lacks an integration test: what is not built is not run, and would not
-    /// be missed.
+    /// Refuses a build that lacks an integration test: it would not be run, and nobody would
+    /// notice.
     fn check_built(&self, which: Which, programs: &[Program]) -> Result<()> {
         let labs = self.lab_tests();
         let expected = |target: &str| which == Which::All || labs.contains(target);
@@ -287,8 +285,7 @@ fn packages() -> Result<Packages> {
     Ok(packages)
 }
 
-/// What a line says; `None` if it is no message of cargo: what a build script prints passes
-/// through.
+/// Parses a line; `None` if it is no message of cargo but output of a build script.
 fn message(line: &str) -> Result<Option<Message>> {
     if !line.starts_with('{') {
         return Ok(None);
@@ -300,7 +297,7 @@ fn message(line: &str) -> Result<Option<Message>> {
     })
 }
 
-/// What the compiler or a lint has found, as a user reads it.
+/// The finding of the compiler or a lint, as rendered for users.
 fn finding(message: &Message) -> Option<&str> {
     message.message.as_ref()?.rendered.as_deref()
 }
@@ -311,7 +308,7 @@ fn program(message: Message, packages: &Packages) -> Result<Option<Program>> {
     else {
         return Ok(None);
     };
-    // Benchmarks are no tests.
+    // Benchmarks are not tests.
     if message.reason != "compiler-artifact" || target.kind == ["bench"] {
         return Ok(None);
     }
@@ -346,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn only_integration_tests_that_hold_labs_are_built_first() {
+    fn only_integration_tests_with_labs_are_built_first() {
         assert_eq!(packages().lab_tests(), BTreeSet::from(["peers"]));
     }
 
@@ -357,13 +354,13 @@ mod tests {
         )
     }
 
-    /// Of a line, as [`build`] reads it.
+    /// Parses a line as [`build`] does.
     fn program(line: &str, packages: &Packages) -> Result<Option<Program>> {
         message(line)?.map_or(Ok(None), |message| super::program(message, packages))
     }
 
     #[test]
-    fn what_a_lint_finds_is_told_as_it_is_rendered() {
+    fn findings_of_lints_are_shown_as_rendered() {
         let line = r#"{"reason":"compiler-message","manifest_path":"/w/gateway/Cargo.toml","message":
             {"rendered":"warning: needless\n","level":"warning"},"target":{"name":"x","kind":["lib"]}}"#;
         let message = message(line).unwrap().unwrap();

@@ -1,39 +1,39 @@
-//! What can go wrong with the run itself; a test that fails is no error.
+//! Errors of the run itself; a failed test is not an error.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why the tests could not be run.
+/// The reason why the tests could not be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A system call failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The action.
         action: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Cargo did not build the tests; it has said why.
+    /// Cargo could not build the tests; it has printed the reason.
     #[error("the tests do not build; the full text is in {log}")]
     Build {
-        /// Where cargo's output is.
+        /// The path of cargo's output.
         log: PathBuf,
     },
-    /// A program printed what this one does not understand.
+    /// A program's output was not understood.
     #[error("{program} printed {found:?}, expected {expected}")]
     Output {
-        /// Which program.
+        /// The program.
         program: String,
-        /// What it printed.
+        /// Its output.
         found: String,
-        /// What it should have.
+        /// The expected output.
         expected: &'static str,
     },
-    /// No test fits.
+    /// No test matches.
     #[error("no test has {wanted:?} in its name; `testudo-suite list` names all tests")]
     NoTest {
-        /// What was asked for.
+        /// The names requested.
         wanted: Vec<String>,
     },
 }
@@ -41,7 +41,7 @@ pub(crate) enum Error {
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// For `map_err`.
+    /// Adds the action, for `map_err`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action: action.into(), source }
     }

@@ -1,4 +1,4 @@
-//! Which tests there are, and which command runs them.
+//! The tests, and the commands that run them.
 
 use crate::cargo::Program;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Which tests are wanted.
+/// The set of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     /// `make test`.
@@ -17,8 +17,9 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// What tests are told of it: how many worlds the simulator makes (`sim/tests/it/seeds.rs`),
-    /// and how many random sizes Scapy tries (`ipsec/tests/it/scapy.rs`).
+    /// Environment variables for the tests: the number of the simulator's worlds
+    /// (`sim/tests/it/seeds.rs`), and the number of random sizes for Scapy
+    /// (`ipsec/tests/it/scapy.rs`).
     pub(crate) fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Test => &[],
@@ -30,11 +31,11 @@ impl Tier {
 /// A test of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
-    /// The program that has it.
+    /// Its program.
     pub(crate) program: Arc<Program>,
     /// Its path in the program.
     pub(crate) name: String,
-    /// It says `#[ignore]`.
+    /// It has `#[ignore]`.
     pub(crate) only_in_all: bool,
     /// It holds a lab.
     pub(crate) lab: bool,
@@ -47,7 +48,7 @@ impl Test {
         format!("{package} {target} {}", self.name)
     }
 
-    /// Whether it is among those that take longest.
+    /// Whether it is one of the slowest.
     pub(crate) fn is_long(&self) -> bool {
         self.program.long.iter().any(|prefix| self.name.starts_with(prefix))
     }
@@ -56,12 +57,12 @@ impl Test {
 /// All tests of the workspace.
 #[derive(Debug)]
 pub(crate) struct Inventory {
-    /// By program, in its own order.
+    /// By program, in the program's order.
     pub(crate) tests: Vec<Test>,
 }
 
 impl Inventory {
-    /// Asks every program.
+    /// Lists the tests of every program.
     pub(crate) fn take(programs: &[Program]) -> Result<Self> {
         let mut tests = Vec::new();
         for program in programs {
@@ -77,8 +78,8 @@ impl Inventory {
         Ok(Self { tests })
     }
 
-    /// Refuses a program that lacks the tests that `[package.metadata.suite]` speaks of: it would
-    /// not be missed.
+    /// Refuses a program that lacks tests named in `[package.metadata.suite]`: otherwise nobody
+    /// would notice.
     pub(crate) fn check(&self, programs: &[Program]) -> Result<()> {
         for program in programs {
             let names = || self.tests.iter().filter(|test| test.program.path == program.path);
@@ -91,24 +92,24 @@ impl Inventory {
             return Err(Error::Output {
                 program: program.path.display().to_string(),
                 found: missing,
-                expected: "the tests that [package.metadata.suite] speaks of",
+                expected: "the tests named in [package.metadata.suite]",
             });
         }
         Ok(())
     }
 
-    /// The tests that are wanted.
+    /// The tests that are requested.
     pub(crate) fn wanted(&self, wanted: &Wanted) -> Vec<Test> {
         self.tests.iter().filter(|test| wanted.includes(test)).cloned().collect()
     }
 }
 
-/// Which tests a user wants.
+/// The tests that a user requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// The tier.
     pub(crate) tier: Tier,
-    /// Texts of which a test has one in its name, or none for all tests.
+    /// A test is requested if its name contains one of these; empty for all.
     pub(crate) only: Vec<String>,
 }
 

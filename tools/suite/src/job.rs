@@ -1,5 +1,4 @@
-//! What is to be done: a process for each lab, one for some dozens of small tests, and what runs
-//! beside them.
+//! The jobs: a process for each lab, one for some dozens of small tests, and commands beside them.
 
 use crate::cargo::{self, Built, Program, Which, nice};
 use crate::error::Result;
@@ -13,27 +12,27 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Tests of one process. Few enough that two processors have something to do until the end.
+/// Tests in one process: few enough that two processors are busy until the end.
 const TESTS_PER_PROCESS: usize = 40;
-/// The job that builds what has no labs.
+/// The job that builds the tests without labs.
 pub(crate) const BUILD: &str = "build of the other tests";
-/// What that build also does.
+/// The lints of that build.
 const LINTS: &str = "lints";
-/// What a lab says when it had to wait for others: see `Lab` of testudo-lab.
+/// The line of a lab that had to wait for others: see `Lab` of testudo-lab.
 const WAITED: &str = "lab: its turn came after ";
 
-/// What a job may run beside.
+/// The lane of a job, which decides what may run beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Labs: they have priority, and wait for places among themselves.
     Lab,
     /// A processor's worth of work, at the lowest priority.
     Processor,
-    /// Builds something at the lowest priority: cargo lets only one in at a time.
+    /// Builds at the lowest priority: cargo allows only one build at a time.
     Cargo,
 }
 
-/// Something to do.
+/// A unit of work.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// Beside what it may run.
@@ -47,34 +46,34 @@ enum Work {
     Tests { program: Arc<Program>, names: Vec<String>, tier: Tier },
     /// A command beside the tests.
     Command { name: &'static str, program: &'static str, args: &'static [&'static str] },
-    /// The test programs without labs are to be built, and their tests to be run.
+    /// Builds the test programs without labs, and plans their tests.
     Build { wanted: Wanted },
 }
 
-/// What a job tells while it runs.
+/// An event of a running job.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A test has ended, or the command.
+    /// A test or the command has ended.
     Ended(Outcome),
-    /// There is more to do.
+    /// There are more jobs.
     More(Plan),
-    /// The job is over.
+    /// The job has ended.
     Over,
 }
 
-/// Tests that are wanted of some programs.
+/// The requested tests of some programs.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// In the order in which they should begin.
     pub(crate) jobs: Vec<Job>,
-    /// Tests that they run.
+    /// Number of tests that they run.
     pub(crate) tests: usize,
-    /// Tests that are not wanted.
+    /// Number of tests that are not requested.
     pub(crate) left: usize,
 }
 
 impl Plan {
-    /// For the programs.
+    /// A plan for these programs.
     pub(crate) fn of(programs: &[Program], wanted: &Wanted) -> Result<Self> {
         let inventory = Inventory::take(programs)?;
         inventory.check(programs)?;
@@ -85,17 +84,17 @@ impl Plan {
 }
 
 impl Job {
-    /// A command beside the tests, under that name.
+    /// A job for a command beside the tests, with that name.
     pub(crate) fn command(name: &'static str, program: &'static str, args: &'static [&'static str]) -> Self {
         Self { lane: Lane::Processor, work: Work::Command { name, program, args } }
     }
 
-    /// Builds the test programs that [`Which::Labs`] leaves out, and has their tests run.
+    /// A job that builds the test programs that [`Which::Labs`] leaves out, and plans their tests.
     pub(crate) fn build(wanted: Wanted) -> Self {
         Self { lane: Lane::Cargo, work: Work::Build { wanted } }
     }
 
-    /// The processes for these tests, in the order in which they should begin.
+    /// Jobs for these tests, in the order in which they should begin.
     pub(crate) fn for_tests(tests: &[Test], tier: Tier) -> Vec<Self> {
         let (long, short): (Vec<&Test>, Vec<&Test>) = tests.iter().partition(|test| test.is_long());
         let alone = |test: &&Test| Self::of(test, tier, vec![test.name.clone()]);
@@ -115,7 +114,7 @@ impl Job {
         Self { lane, work: Work::Tests { program: Arc::clone(&test.program), names, tier } }
     }
 
-    /// What the user sees of it.
+    /// Its name for the user.
     pub(crate) fn name(&self) -> String {
         match &self.work {
             Work::Command { name, .. } => (*name).to_owned(),
@@ -127,9 +126,9 @@ impl Job {
         }
     }
 
-    /// Does it, and tells what happens. Its log bears the number.
+    /// Runs it, and reports its events. The name of its log has the number.
     pub(crate) fn run(&self, number: usize, tell: &dyn Fn(Event)) {
-        // The schedule hears that the job is over even if it panics.
+        // Reports the end even after a panic.
         let _over = Over(tell);
         let log = log_path(number, &self.name());
         let begun = Instant::now();
@@ -153,20 +152,20 @@ impl Job {
         }
     }
 
-    /// Runs tests of a program one after another.
+    /// The command that runs tests of a program one after another.
     fn harness(&self, program: &Program, names: &[String], tier: Tier) -> Command {
         let is_lab = self.lane == Lane::Lab;
         let mut command = if is_lab { Command::new(&program.path) } else { nice(&program.path) };
         command.current_dir(&program.directory).envs(tier.environment().iter().copied());
         command.args(["--exact", "--include-ignored", "--test-threads=1"]);
-        // What a lab has said is in the log even if it hangs.
+        // The output of a lab is in the log even if it hangs.
         command.args(is_lab.then_some("--nocapture")).args(names);
         command
     }
 }
 
-/// Builds what is left, and plans its tests. Those of the programs that were built first have been
-/// planned. Beside the plan stands what lints have found, also in what was built first.
+/// Builds the remaining programs and plans their tests; those built first are already planned. Also
+/// returns the findings of lints, including those of the first build.
 fn more(wanted: &Wanted) -> Result<(Plan, BTreeSet<String>)> {
     let Built { mut programs, findings } = cargo::build(Which::All, &mut |_| ())?;
     programs.retain(|program| !program.first);
@@ -183,13 +182,13 @@ fn command(name: &str, program: &str, args: &[&str], log: &Path) -> Result<Outco
     Ok(phase(name, begun.elapsed(), log.to_owned(), said))
 }
 
-/// What stands beside the tests; it has failed if it said something.
+/// The outcome of a command beside the tests; it has failed if `said` is a text.
 fn phase(name: &str, took: Duration, log: PathBuf, said: Option<String>) -> Outcome {
     let verdict = if said.is_some() { Verdict::Failed } else { Verdict::Passed };
     Outcome { name: name.to_owned(), verdict, took, said: said.unwrap_or_default(), log, tests: (0, 0) }
 }
 
-/// Tells that a job is over when it is dropped.
+/// Reports the end of a job when it is dropped.
 struct Over<'a>(&'a dyn Fn(Event));
 
 impl Drop for Over<'_> {
@@ -198,7 +197,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What is left of a process that runs tests.
+/// The state of a process that runs tests.
 struct Tests<'a> {
     program: &'a Program,
     left: Vec<&'a str>,
@@ -216,7 +215,7 @@ impl<'a> Tests<'a> {
         let mut waited = Duration::ZERO;
         let mut failed = Vec::new();
         let end = output.lines(&mut |line| {
-            // The harness leaves its own line open.
+            // The harness leaves its own line unfinished.
             if let Some((_, wait)) = line.split_once(WAITED) {
                 let seconds = wait.split(' ').next().and_then(|number| number.parse().ok());
                 waited +=
@@ -229,12 +228,12 @@ impl<'a> Tests<'a> {
             let outcome = self.outcome(&name, verdict, took, String::new());
             match verdict {
                 Verdict::Passed => ended(outcome),
-                // What it said stands at the end of the output.
+                // Its messages are at the end of the output.
                 Verdict::Failed => failed.push((name, outcome)),
             }
         })?;
         let text = output.text();
-        // A program that dies behind its last test, or whose output was taken for a verdict.
+        // A program that dies after its last test, or whose output was mistaken for a verdict.
         if !end.success() && failed.is_empty() && self.left.is_empty() {
             let said = format!("no test has failed, but the program ended: {end}\n{}", tail(&text));
             ended(self.outcome("(all its tests)", Verdict::Failed, self.begun.elapsed(), said));
@@ -242,7 +241,7 @@ impl<'a> Tests<'a> {
         for (name, outcome) in failed {
             ended(Outcome { said: libtest::said(&text, &name), ..outcome });
         }
-        // A program that ends before its tests do has failed in the one that ran; the others are
+        // If a program ends too early, the test that was running has failed; the others are
         // unknown.
         for name in &self.left {
             let running = follower.current() == Some(name);
@@ -263,7 +262,7 @@ impl<'a> Tests<'a> {
     }
 }
 
-/// Where logs of jobs go.
+/// The directory for the logs of jobs.
 pub(crate) fn log_dir() -> PathBuf {
     cargo::target_dir().join("log/tests")
 }

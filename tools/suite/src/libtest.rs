@@ -1,41 +1,41 @@
-//! What Rust's test harness prints, and what it means.
+//! Parses the output of Rust's test harness.
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Passed,
     Failed,
 }
 
-/// The test's name in a line of `--list --format terse`. A helper is no test: another test starts
-/// it in a process of its own.
+/// The test's name in a line of `--list --format terse`. Helpers are not tests: another test starts
+/// them as separate processes.
 pub(crate) fn listed(line: &str) -> Option<&str> {
     let name = line.strip_suffix(": test")?;
     let last = name.rsplit("::").next().unwrap_or(name);
     (!last.starts_with("helper_")).then_some(name)
 }
 
-/// Follows the output of a program that runs one test after another.
+/// Parses the output of a program that runs one test after another.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     current: Option<String>,
 }
 
 impl Follower {
-    /// The next whole line. A test that has ended with it, and how.
+    /// Processes the next whole line. Returns a test that has ended with it, and its verdict.
     ///
-    /// What a test prints past the harness stands between its name and its verdict, which is on a
-    /// line of its own then.
+    /// If a test writes past the harness, its output is between its name and its verdict, and the
+    /// verdict has a line of its own.
     pub(crate) fn line(&mut self, line: &str) -> Option<(String, Verdict)> {
         let rest = match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             Some((name, rest)) => {
-                // `#[should_panic]` stands behind the name.
+                // `#[should_panic]` is noted after the name.
                 self.current = Some(name.split(" - ").next().unwrap_or(name).to_owned());
                 rest
             }
             None => line,
         };
-        // `ok` may follow what the test itself has printed on that line.
+        // Output of the test itself may precede `ok` on that line.
         let verdict = match rest.trim_end() {
             "ok" => Verdict::Passed,
             "FAILED" => Verdict::Failed,
@@ -44,17 +44,17 @@ impl Follower {
         self.current.take().map(|name| (name, verdict))
     }
 
-    /// The test that runs now.
+    /// The test that is running.
     pub(crate) fn current(&self) -> Option<&str> {
         self.current.as_deref()
     }
 }
 
-/// Lines of a panic that are shown: the place, what was expected and found, and some of the
+/// Lines of a panic that are shown: the place, the expected and found values, and some of the
 /// context.
 const PANIC_LINES: usize = 14;
 
-/// What the test said when it panicked, from the program's output.
+/// The panic message of a test, from the program's output.
 pub(crate) fn said(output: &str, name: &str) -> String {
     let heading = format!("---- {name} stdout ----");
     let own = match output.split_once(&heading) {

@@ -1,10 +1,10 @@
-//! Others that load all processors.
+//! Artificial load on all processors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, available_parallelism, spawn};
 
-/// Threads that never rest, until this is dropped.
+/// Threads that compute endlessly until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
@@ -12,7 +12,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Begins now, at the usual priority: so many threads, or one for each processor.
+    /// Starts that many threads, or one for each processor, at normal priority.
     pub(crate) fn start(threads: Option<usize>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
@@ -29,7 +29,7 @@ impl Load {
         Self { stop, threads }
     }
 
-    /// How many threads.
+    /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
@@ -39,7 +39,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that has panicked is over, too.
+            // A thread that has panicked has ended, too.
             let _over = thread.join();
         }
     }

@@ -1,11 +1,11 @@
 //! Runs the tests of the workspace: `make test`, `make test-all`, `make steady`.
 //!
 //! Cargo builds every test program; this program runs their tests. Labs (network namespaces, real
-//! daemons) mostly wait, so several are there at a time, and what needs a processor runs beside
-//! them at the lowest priority: unit tests, the simulator, lints, the planted bugs. It knows
-//! nothing of what the tests prove: a package says in its Cargo.toml, under
-//! `[package.metadata.suite]`, which of its test programs hold labs, and a test that only `make
-//! test-all` runs says so by `#[ignore = "make test-all: ..."]`.
+//! daemons) mostly wait, so several run at the same time, and jobs that need a processor run beside
+//! them at the lowest priority: unit tests, the simulator, lints, the planted bugs. The program
+//! knows nothing about the content of the tests. A package lists in its Cargo.toml, under
+//! `[package.metadata.suite]`, which of its test programs hold labs. A test that only `make
+//! test-all` runs has the attribute `#[ignore = "make test-all: ..."]`.
 #![forbid(unsafe_code)]
 
 mod cargo;
@@ -37,9 +37,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs lints and tests, and tells what took how long
+    /// Runs lints and tests, and reports the time of each
     Run {
-        /// The whole matrix too: what `make test-all` runs
+        /// Run the whole matrix: what `make test-all` runs
         #[arg(long)]
         all: bool,
         /// Only tests whose name contains one of these
@@ -52,13 +52,13 @@ enum Command {
         #[arg(long)]
         labs: bool,
     },
-    /// Repeats the labs of `make test` while other processes load all processors, and tells which
+    /// Repeats the labs of `make test` while other processes load all processors, and reports which
     /// fail
     Steady {
-        /// How often
+        /// Number of rounds
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         times: u32,
-        /// Threads that never rest [default: one for each processor]; 0 where other work fills the
+        /// Threads of artificial load [default: one for each processor]; 0 if other work loads the
         /// processors
         #[arg(long, value_name = "THREADS")]
         load: Option<usize>,
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // Nothing is left to do if standard error is gone too.
+            // Nothing can be done if standard error is closed too.
             let _ = writeln!(std::io::stderr(), "testudo-suite: {error}");
             ExitCode::FAILURE
         }

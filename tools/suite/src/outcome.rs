@@ -1,23 +1,23 @@
-//! What came of the tests.
+//! The results of the tests.
 
 use crate::libtest::Verdict;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A test, or a command beside the tests, that has ended.
+/// The result of a test, or of a command beside the tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Package, target and name; of a command what it is for.
+    /// Package, target and name of a test; the purpose of a command.
     pub(crate) name: String,
-    /// How it ended.
+    /// The verdict.
     pub(crate) verdict: Verdict,
-    /// How long it took, without what a lab waited for its turn.
+    /// Its duration, without the time that a lab waited for its turn.
     pub(crate) took: Duration,
-    /// What it said when it failed.
+    /// Its message if it failed.
     pub(crate) said: String,
-    /// All that it has printed.
+    /// The path of all its output.
     pub(crate) log: PathBuf,
-    /// How many tests it stands for, passed and failed: a command has run none.
+    /// The number of tests that it counts as, passed and failed: a command counts as none.
     pub(crate) tests: (u64, u64),
 }
 
@@ -27,7 +27,7 @@ impl Outcome {
         self.tests == (0, 0)
     }
 
-    /// Tests that failed. A command that failed without a test that did counts as one.
+    /// Failed tests. A command that failed without a failed test counts as one.
     pub(crate) fn failures(&self) -> u64 {
         self.tests.1.max(u64::from(self.failed()))
     }

@@ -1,4 +1,4 @@
-//! A process and what it prints.
+//! A process and its output.
 
 use crate::cargo;
 use crate::error::{Error, Result};
@@ -9,15 +9,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A process that has said nothing for that long hangs. The longest test takes two minutes on an
-/// idle machine; a lab that waits for its turn says so each minute.
+/// A process that prints nothing for this long hangs. The longest test takes two minutes on an idle
+/// machine; a lab that waits for its turn reports so each minute.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Nothing runs longer, whatever it says meanwhile.
+/// Maximum run time of a process, whatever it prints.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A process whose output goes to a file, read as it grows. A pipe would stay open as long as a
-/// daemon that outlives its test.
+/// A process whose output goes to a file, which is read as it grows. A pipe would stay open as long
+/// as a daemon that outlives its test.
 pub(crate) struct Output {
     child: Child,
     file: File,
@@ -27,7 +27,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Starts it; what it prints goes to the log.
+    /// Starts it; its output goes to the log.
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self> {
         let written = cargo::create(log)?;
         let again = written.try_clone().map_err(Error::io("share a log"))?;
@@ -37,8 +37,7 @@ impl Output {
         Ok(Self { child, file, log: log.to_owned(), text: Vec::new(), seen: 0 })
     }
 
-    /// Calls `line` with each whole line until the process has ended, or has hung for too long and
-    /// was killed.
+    /// Calls `line` with each whole line until the process has ended, or hangs and is killed.
     pub(crate) fn lines(&mut self, line: &mut dyn FnMut(&str)) -> Result<ExitStatus> {
         let begun = Instant::now();
         let mut heard = begun;
@@ -66,7 +65,7 @@ impl Output {
         }
     }
 
-    /// All that it has printed.
+    /// All its output.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
     }

@@ -1,5 +1,4 @@
-//! What the user sees while tests run: one line that changes on a terminal, else a line now and
-//! then.
+//! Progress output: one line that is updated on a terminal, otherwise a line from time to time.
 
 use crate::job::{BUILD, Plan};
 use crate::outcome::Outcome;
@@ -7,9 +6,9 @@ use crate::schedule::Running;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Where nobody looks at a terminal, a line at most so often.
+/// Minimum interval of lines without a terminal.
 const QUIET: Duration = Duration::from_secs(30);
-/// How many of those that run are named.
+/// How many of the running jobs are named.
 const NAMED: usize = 3;
 
 /// Writes to standard output.
@@ -31,18 +30,18 @@ impl Progress {
         Self { begun, total: 0, left: 0, passed: 0, failed: 0, terminal, told: None }
     }
 
-    /// These lie ahead, too.
+    /// Adds the tests of a plan.
     pub(crate) fn more(&mut self, plan: &Plan) {
         self.total += plan.tests;
         self.left += plan.left;
     }
 
-    /// Tests that no plan wanted.
+    /// Number of tests that no plan has requested.
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// A test has ended; one that has failed is told at once.
+    /// A test has ended; a failure is printed at once.
     pub(crate) fn ended(&mut self, outcome: &Outcome) {
         self.passed += outcome.tests.0;
         self.failed += outcome.failures();
@@ -56,12 +55,12 @@ impl Progress {
         }
     }
 
-    /// Those that run now.
+    /// Shows the running jobs.
     pub(crate) fn show(&mut self, running: &[Running]) {
         self.draw(|progress| progress.text(running));
     }
 
-    /// How far a build is.
+    /// Shows the progress of a build.
     pub(crate) fn building(&mut self, units: &str) {
         if units.is_empty() {
             return;
@@ -82,7 +81,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line that changes away.
+    /// Removes the updated line.
     pub(crate) fn end(&mut self) {
         if self.terminal {
             self.write("\r\x1b[K");
@@ -95,7 +94,7 @@ impl Progress {
             self.clock(),
             self.passed + self.failed,
             self.total,
-            // Those of programs that are not built yet are not known.
+            // Tests of programs that are not built yet are unknown.
             if running.iter().any(|running| running.name == BUILD) { " and more" } else { "" },
             self.failed
         );
@@ -110,7 +109,7 @@ impl Progress {
         text
     }
 
-    /// Minutes and seconds since the beginning.
+    /// Minutes and seconds since the start.
     fn clock(&self) -> String {
         let seconds = self.begun.elapsed().as_secs();
         format!("{}:{:02}", seconds / 60, seconds % 60)
@@ -123,12 +122,12 @@ impl Progress {
 
     fn write(&mut self, text: &str) {
         let mut out = io::stdout().lock();
-        // Tests go on though nobody can see them.
+        // The tests continue even if nobody can see the output.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 }
 
-/// Columns of the terminal, less one that many terminals need to stay on the line.
+/// Columns of the terminal, minus one that many terminals need to stay on the line.
 fn width() -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     told.unwrap_or(120).saturating_sub(1)

@@ -1,5 +1,5 @@
-//! The end of a run: what failed and what it said, what took longest, the seconds of each phase,
-//! the closing line.
+//! The report at the end of a run: failures with their messages, the slowest tests, the time of
+//! each phase, the closing line.
 
 use crate::error::{Error, Result};
 use crate::job::BUILD;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How many of the slowest are listed.
 const SLOWEST: usize = 20;
 
-/// Phases and what came of them.
+/// The phases of a run and their times.
 #[derive(Debug)]
 pub(crate) struct Report {
     begun: Instant,
@@ -20,18 +20,18 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The first phase begins now.
+    /// Starts the first phase.
     pub(crate) fn start() -> Self {
         Self { begun: Instant::now(), phase: Instant::now(), phases: Vec::new() }
     }
 
-    /// What has run since the last phase was one of that name.
+    /// Ends a phase: the time since the last one is its time.
     pub(crate) fn phase(&mut self, name: &'static str) {
         self.phases.push((name, self.phase.elapsed()));
         self.phase = Instant::now();
     }
 
-    /// Prints all. True if nothing has failed.
+    /// Prints everything. Returns true if nothing has failed.
     pub(crate) fn print(&self, outcomes: &[Outcome]) -> Result<bool> {
         let text = self.text(outcomes);
         std::io::stdout().write_all(text.as_bytes()).map_err(Error::io("write the report"))?;

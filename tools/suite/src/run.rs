@@ -1,4 +1,4 @@
-//! `testudo-suite run`: the build with its lints, the tests.
+//! `testudo-suite run`: the build with its lints, and the tests.
 
 use crate::cargo::{self, Program, Which};
 use crate::error::{Error, Result};
@@ -10,9 +10,9 @@ use crate::schedule::Schedule;
 use std::fs;
 use std::io::{self, Write};
 
-/// Runs everything of a tier, or only tests of that name. True if nothing has failed.
+/// Runs all tests of a tier, or those with a matching name. Returns true if nothing has failed.
 ///
-/// Labs begin as soon as they are built: while they wait for their daemons the rest is built.
+/// Labs begin as soon as they are built; the rest is built meanwhile.
 pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let mut report = Report::start();
     clear_logs()?;
@@ -20,7 +20,7 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     let mut progress = Progress::start();
     let labs = Plan::of(&build(Which::Labs, &mut progress)?, &wanted)?;
     report.phase("build of the labs");
-    say("Running the labs; beside them building and running all else")?;
+    say("Running the labs, while building and running everything else")?;
     progress.more(&labs);
     let everything = wanted.only.is_empty();
     let mut jobs = vec![Job::build(wanted.clone())];
@@ -40,7 +40,7 @@ pub(crate) fn suite(wanted: Wanted) -> Result<bool> {
     report.print(&outcomes)
 }
 
-/// Builds every test program, and shows how far that is.
+/// Builds every test program, and shows the progress.
 pub(crate) fn build_all() -> Result<Vec<Program>> {
     say("Building all tests")?;
     build(Which::All, &mut Progress::start())
@@ -52,7 +52,7 @@ fn build(which: Which, progress: &mut Progress) -> Result<Vec<Program>> {
     Ok(built?.programs)
 }
 
-/// Removes logs of the last run.
+/// Removes the logs of the last run.
 pub(crate) fn clear_logs() -> Result<()> {
     match fs::remove_dir_all(job::log_dir()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -60,7 +60,7 @@ pub(crate) fn clear_logs() -> Result<()> {
     }
 }
 
-/// A line for the user.
+/// Prints a line for the user.
 pub(crate) fn say(line: &str) -> Result<()> {
     writeln!(io::stdout(), "{line}").map_err(Error::io("write to standard output"))
 }

@@ -1,8 +1,8 @@
-//! What runs beside what.
+//! The schedule of jobs.
 //!
-//! Labs have priority: a process for each, as many as there are places on the machine and one more,
-//! which waits in the labs' own queue. Beside them as many processes as there are processors work
-//! at the lowest priority, one of which may be cargo.
+//! Labs have priority: a process for each, as many as there are places on the machine, and one
+//! more, which waits in the labs' own queue. At the same time, as many processes as there are
+//! processors run at the lowest priority; one of them may be cargo.
 
 use crate::job::{Event, Job, Lane};
 use crate::outcome::Outcome;
@@ -12,35 +12,35 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-/// As `lock.rs` of testudo-lab has it.
+/// As in `lock.rs` of testudo-lab.
 const PLACES_PER_PROCESSOR: usize = 2;
 const TICK: Duration = Duration::from_millis(500);
 
-/// Jobs that wait, and those that run.
+/// Waiting and running jobs.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     labs: VecDeque<Job>,
     cargo: VecDeque<Job>,
     others: VecDeque<Job>,
     running: Vec<Running>,
-    /// The number of the last job that was started: its log bears it.
+    /// The number of the last job started, which is part of its log's name.
     number: usize,
     processors: usize,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug)]
 pub(crate) struct Running {
     number: usize,
     lane: Lane,
-    /// What the user sees of it.
+    /// Its name for the user.
     pub(crate) name: String,
-    /// When it began.
+    /// Its start.
     pub(crate) since: Instant,
 }
 
 impl Schedule {
-    /// Within its lane each job begins in this order.
+    /// A schedule; each lane starts its jobs in this order.
     pub(crate) fn new(jobs: impl IntoIterator<Item = Job>) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
         let (labs, cargo, others) = Default::default();
@@ -51,14 +51,14 @@ impl Schedule {
         schedule
     }
 
-    /// Jobs are numbered from behind that, so that their logs lie beside those of an earlier
-    /// schedule.
+    /// Numbers jobs from the one after `number`, so that their logs do not overwrite those of an
+    /// earlier schedule.
     pub(crate) fn numbered_behind(self, number: usize) -> Self {
         Self { number, ..self }
     }
 
-    /// Runs all jobs, and those that come of them. What the tests came to, in the order of their
-    /// ends.
+    /// Runs all jobs, including those that are planned meanwhile. Returns the results in the order
+    /// of their ends.
     pub(crate) fn run(mut self, progress: &mut Progress) -> Vec<Outcome> {
         let (sender, events) = channel();
         let mut outcomes = Vec::new();
@@ -82,7 +82,7 @@ impl Schedule {
                         plan.jobs.into_iter().for_each(|job| self.queue(job.lane).push_back(job));
                     }
                     Ok((number, Event::Over)) => self.running.retain(|running| running.number != number),
-                    // Disconnected cannot be: this thread keeps a sender.
+                    // Never disconnected: this thread keeps a sender.
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
                 }
                 progress.show(&self.running);
@@ -90,7 +90,7 @@ impl Schedule {
         })
     }
 
-    /// A job for which there is room now.
+    /// The next job that may start now.
     fn next(&mut self) -> Option<Job> {
         let running = |lanes: &[Lane]| self.running.iter().filter(|job| lanes.contains(&job.lane)).count();
         let busy = running(&[Lane::Processor, Lane::Cargo]);

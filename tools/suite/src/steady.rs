@@ -1,4 +1,4 @@
-//! `testudo-suite steady`: the labs of `make test` again and again, on processors that are full.
+//! `testudo-suite steady`: repeats the labs of `make test` on fully loaded processors.
 
 use crate::error::{Error, Result};
 use crate::inventory::{Inventory, Test, Tier, Wanted};
@@ -12,10 +12,10 @@ use crate::schedule::Schedule;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Log numbers that a round has: `7003` is the third job of round 7.
+/// Log numbers of a round: `7003` is the third job of round 7.
 const LOGS_PER_ROUND: usize = 1000;
 
-/// Runs the labs so many times. True if none has ever failed.
+/// Runs the labs that many times. Returns true if none has ever failed.
 pub(crate) fn repeat(times: u32, load: Option<usize>, only: &[String]) -> Result<bool> {
     let inventory = Inventory::take(&build_all()?)?;
     let mut labs = inventory.wanted(&Wanted { tier: Tier::Test, only: only.to_vec() });
@@ -24,7 +24,7 @@ pub(crate) fn repeat(times: u32, load: Option<usize>, only: &[String]) -> Result
         return Err(Error::NoTest { wanted: only.to_vec() });
     }
     let load = Load::start(load);
-    say(&format!("{} labs, {times} times, beside {} threads that never rest", labs.len(), load.threads()))?;
+    say(&format!("{} labs, {times} times, with {} threads of artificial load", labs.len(), load.threads()))?;
     clear_logs()?;
     let (mut passed, mut failed) = (0, 0);
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! Every relative link in a Markdown file of the repository leads to a file that exists, and its
-//! anchor to a heading; every page below docs/ stands in docs/SUMMARY.md, and so in the book.
+//! Every relative link in a Markdown file of the repository refers to an existing file, and its
+//! anchor to a heading; every page below docs/ is in docs/SUMMARY.md, and so in the book.
 #![allow(missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Directories whose Markdown is not ours, or is made.
+/// Directories whose Markdown belongs to others or is generated.
 const SKIPPED: [&str; 4] = ["target", "corpus", "artifacts", "node_modules"];
 
 fn workspace() -> PathBuf {
@@ -28,7 +28,7 @@ fn collect(dir: &Path, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// A page: what it links to, by line, and what may be linked to in it.
+/// The links of a page, by line, and its anchors.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
     links: Vec<(usize, String)>,
@@ -78,7 +78,7 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// A heading's own words, without what links in it lead to.
+/// A heading without the targets of its links.
 fn without_targets(text: &str) -> String {
     let mut words = text.to_owned();
     while let Some((open, close)) = target_of(&words) {
@@ -87,17 +87,17 @@ fn without_targets(text: &str) -> String {
     words
 }
 
-/// Where the next `](...)` begins, behind its `]`, and ends.
+/// Where the next `](...)` begins, after its `]`, and ends.
 fn target_of(text: &str) -> Option<(usize, usize)> {
     let open = text.find("](")? + 1;
     let close = open + text.get(open..)?.find(')')?;
     Some((open, close))
 }
 
-/// What the links and pictures of a line lead to. Code has none.
+/// The targets of the links and pictures in a line. Code has none.
 fn links(line: &str) -> Vec<String> {
     let text: Vec<&str> = line.split('`').step_by(2).collect();
-    // A link's own words may be code: `[`name`](target)`.
+    // A link's text may be code: `[`name`](target)`.
     let mut rest = text.join("code");
     let mut found = Vec::new();
     while let Some((open, close)) = target_of(&rest) {
@@ -139,7 +139,7 @@ fn pages() -> BTreeMap<PathBuf, Page> {
     files.into_iter().map(read).collect()
 }
 
-/// Why a link leads nowhere.
+/// Why a link is broken.
 fn broken(from: &Path, link: &str, pages: &BTreeMap<PathBuf, Page>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -189,7 +189,7 @@ fn every_page_is_in_the_book() {
 }
 
 #[test]
-fn what_is_a_link_and_what_is_not() {
+fn links_are_recognized() {
     for (line, expected) in [
         ("see [a](b.md) and [c](d.md#e)", vec!["b.md", "d.md#e"]),
         ("![picture](p.svg) [`code`](x.md)", vec!["p.svg", "x.md"]),

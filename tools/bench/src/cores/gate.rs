@@ -1,4 +1,4 @@
-//! Where workers wait for each other, so that all of them begin a stretch at the same time.
+//! A barrier for workers, so that all of them begin a stretch at the same time.
 
 use std::hint;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::time::Instant;
 
 /// A barrier at which workers spin instead of sleeping: waking one up takes as long as hundreds of
-/// packets. Each needs a processor of its own.
+/// packets. Each worker needs its own processor.
 #[derive(Debug)]
 pub(super) struct Gate {
     workers: usize,
     until: Instant,
     waiting: AtomicUsize,
-    /// How often all have passed.
+    /// Number of times that all workers have passed.
     passed: AtomicU32,
     is_over: AtomicBool,
-    /// One has left, after the last pass or because it failed.
+    /// A worker has left, after the last pass or because it failed.
     is_left: AtomicBool,
 }
 
-/// What one worker passes by. When it is dropped, nobody waits for this worker any more.
+/// The place of one worker. When it is dropped, the others no longer wait for this worker.
 pub(super) struct Place<'g>(&'g Gate);
 
 impl Gate {
-    /// For so many workers, each of which passes until then.
+    /// A gate for that many workers, which they pass until the given time.
     pub(super) fn of(workers: usize, until: Instant) -> Self {
         Self {
             workers,
@@ -41,8 +41,8 @@ impl Gate {
 }
 
 impl Place<'_> {
-    /// Waits until all are here. The last one to come looks at the clock for all: the answer,
-    /// whether there is time left, is the same for each.
+    /// Waits until all workers are here. The last one reads the clock for all, so that the answer
+    /// is the same for each: whether there is time left.
     pub(super) fn pass(&self) -> bool {
         let gate = self.0;
         if gate.workers == 1 {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_worker_that_has_left() {
+    fn a_worker_that_has_left_does_not_block_the_others() {
         let gate = Gate::of(2, Instant::now() + Duration::from_secs(3600));
         drop(gate.place());
         assert!(!gate.place().pass());

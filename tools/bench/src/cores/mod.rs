@@ -1,13 +1,14 @@
-//! `testudo bench cores`: what one SA, one flow, gets from several workers.
+//! `testudo bench cores`: the throughput of one SA with one flow on several workers.
 //!
-//! All its packets come by one port to one worker; the others have none, and help. Beside it as
-//! many SAs as there are workers, each with a port, a worker and a flow of its own: what the
-//! machine gives to so many workers that need no help. Rounds of all cases alternate.
+//! All its packets arrive through one port at one worker; the others have none, and help. For
+//! comparison, there are as many SAs as workers, each with its own port, worker and flow: this is
+//! the throughput of the machine with that many workers that need no help. Rounds of all cases
+//! alternate.
 //!
-//! Throughput is that of the wall clock: workers with packets begin each stretch together, and it
-//! lasts until the last of them is done. Where there are more workers than processors it would tell
-//! how the kernel shares the processors out, so it is not printed: there the processor time of a
-//! packet counts, of all workers together, as far as they worked.
+//! Throughput is measured by the wall clock: workers with packets begin each stretch together, and
+//! it lasts until the last of them is done. With more workers than processors it would show how the
+//! kernel divides the processors, so it is not printed. Then the processor time per packet counts:
+//! the working time of all workers together.
 
 mod gate;
 mod rig;
@@ -34,10 +35,10 @@ pub(crate) struct CoresArgs {
     /// Also write the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draw the throughput over the workers.
+    /// Also draw the throughput for each number of workers.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
+    /// Cipher library: ipsec-mb or aws-lc [default: the faster one available].
     #[arg(long)]
     library: Option<Library>,
     /// Cipher, by strongSwan's name.
@@ -50,7 +51,7 @@ pub(crate) struct CoresArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [64, 512, 1420],
           value_parser = clap::value_parser!(u16).range(crate::esp::traffic::SIZES))]
     sizes: Vec<u16>,
-    /// Time of each row, both directions and what lies between them.
+    /// Time of each row, for both directions and the transfer between them.
     #[arg(long, default_value_t = 4.0, value_parser = positive)]
     seconds: f64,
     /// Rounds that this time is divided into.
@@ -74,7 +75,7 @@ const COLUMNS: [(&str, Align); 13] = [
     ("", Align::Left),
 ];
 
-/// A row of which fewer stretches count, in percent, is of a machine that had other things to do.
+/// Percentage of counted stretches below which a row is marked: other processes disturbed it.
 const QUIET: f64 = 50.0;
 
 /// One measured case.
@@ -86,27 +87,26 @@ struct Row {
     size: u16,
     workers: u8,
     sas: u8,
-    /// Processors that they run on. Where these are fewer than the workers there is no throughput.
+    /// Processors that the workers run on. If there are fewer than workers, there is no throughput.
     processors: usize,
-    /// Of the wall clock.
+    /// By the wall clock.
     mpps: Option<f64>,
     gbps: Option<f64>,
-    /// Processor time of a packet, of all workers.
+    /// Processor time per packet, of all workers.
     cpu_ns: f64,
-    /// The same in cycles of the time-stamp counter, where there is one.
+    /// The same in cycles of the time-stamp counter, if there is one.
     cycles: Option<f64>,
-    /// Packets that another worker has taken through the pipeline, in percent.
+    /// Packets that another worker has processed in the pipeline, in percent.
     helped: f64,
-    /// Stretches that counted, in percent: in the others a worker had no processor.
+    /// Stretches that count, in percent: in the others a worker had no processor.
     undisturbed: Option<f64>,
-    /// Throughput against as many SAs as workers, in the same rounds; for one SA.
+    /// For one SA: throughput relative to as many SAs as workers, in the same rounds.
     of_many: Option<f64>,
-    /// Processor time of a packet against one worker, in the same rounds.
+    /// Processor time per packet relative to one worker, in the same rounds.
     of_one_worker: Option<f64>,
 }
 
-/// Workers and SAs of a case, and what each round has measured of it, one direction after the
-/// other.
+/// The workers and SAs of a case, and the figures of each round, by direction.
 struct Case {
     workers: u8,
     sas: u8,
@@ -115,12 +115,12 @@ struct Case {
 }
 
 impl Case {
-    /// The median over the rounds of what is measured in a direction; none if no round has it.
+    /// The median over the rounds of a figure in a direction; none if no round has it.
     fn median(&self, direction: usize, figure: impl Fn(&Figure) -> Option<f64>) -> Option<f64> {
         median(self.rounds.iter().filter_map(|round| figure(&round[direction])))
     }
 
-    /// The same of the quotient with another case of the same rounds.
+    /// The median over the rounds of the quotient with another case.
     fn ratio(&self, to: &Self, direction: usize, figure: impl Fn(&Figure) -> Option<f64>) -> Option<f64> {
         let pairs = self.rounds.iter().zip(&to.rounds);
         median(pairs.filter_map(|(a, b)| Some(figure(&a[direction])? / figure(&b[direction])?)))
@@ -180,7 +180,7 @@ impl Row {
     }
 }
 
-/// What the columns mean, and why some have no figure.
+/// Explains the columns, and why some have no figure.
 fn legend(args: &CoresArgs, processors: usize) -> String {
     let mut text = "Mpps, Gb/s: by the wall clock. CPU ns, cycles: processor time of a packet, of all workers together. x of SAs: \
                     throughput against as many SAs as workers. x cycles: processor time of a packet against one worker."
@@ -199,7 +199,7 @@ pub(crate) fn run(args: &CoresArgs, progress: &Progress) -> Result<(), BenchErro
     let report = Report::new("cores", Machine::here(library, None));
     println!("{}, {}\n", report.machine(), args.cipher.name());
     let mut rows = Vec::new();
-    // The first round of each size is one more.
+    // Each size has an additional first round.
     progress.begin("cores", args.sizes.len() as u64 * u64::from(args.rounds + 1));
     for &size in &args.sizes {
         progress.doing(format!("cores, {size} octets"));
@@ -211,7 +211,7 @@ pub(crate) fn run(args: &CoresArgs, progress: &Progress) -> Result<(), BenchErro
     report.write(rows, args.json.as_deref())
 }
 
-/// All cases of one size, in turns.
+/// All cases of one size, alternating.
 fn measure(
     args: &CoresArgs,
     library: Library,
@@ -229,7 +229,7 @@ fn measure(
     for round in 0..=args.rounds {
         for case in &mut cases {
             let figures = case.rig.round(time)?;
-            // The first round warms caches, branch predictor and clock up; it does not count.
+            // The first round warms up caches, branch predictor and clock; it does not count.
             if round > 0 {
                 case.rounds.push(figures);
             }

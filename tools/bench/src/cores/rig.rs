@@ -1,5 +1,5 @@
-//! Workers of two gateways on threads of their own: some have packets, each of an SA of its own,
-//! the others help.
+//! Workers of two gateways in their own threads: some have packets of their own SAs, the others
+//! help.
 
 use super::gate::Gate;
 use crate::esp::gateway::{Side, tunnel};
@@ -18,26 +18,25 @@ use testudo_crypto::Library;
 use testudo_fastpath::worker::WorkerPool;
 use testudo_ipsec::dataplane::Command;
 
-/// Bursts that wait at a port together: more than a worker lays out at a time, and than its caches
-/// hold, so that packets are as far from their owner as from a helper. Those that a network card
-/// writes are.
+/// Bursts that wait at a port: more than a worker prepares at a time and than its caches hold, so
+/// that packets are as far from their owner as from a helper, like those that a network card
+/// writes.
 const BURSTS: usize = 128;
 /// Packets of one stretch.
 const PACKETS: usize = BURST * BURSTS;
-/// Turns without work after which a worker that helps leaves the processor to others, who may have
-/// none.
+/// Idle turns after which a helping worker yields the processor, which others may need.
 const IDLE_TURNS: u32 = 64;
 
-/// Nanoseconds without a sign of a helper after which it has no processor: several times what a
-/// burst takes it.
+/// Nanoseconds without a sign of a helper after which it counts as having no processor: several
+/// times the duration of a burst.
 const ABSENCE: u64 = 50_000;
-/// An owner without its processor for longer than this within a stretch has been disturbed.
+/// An owner without its processor for longer than this within a stretch was disturbed.
 const AWAY: Duration = Duration::from_nanos(ABSENCE);
 
-/// What a worker runs: both gateways' ends of what it does.
+/// The nodes of a worker at both gateways.
 type Ends = [Node; 2];
 
-/// So many workers, of which the first have packets.
+/// That many workers, of which the first ones have packets.
 pub(super) struct Rig {
     owners: Vec<Ends>,
     helpers: Vec<Ends>,
@@ -45,20 +44,20 @@ pub(super) struct Rig {
     expected: Vec<u8>,
 }
 
-/// Encryption, or decryption, as a round has measured it.
+/// The figures of a round for encryption or decryption.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figure {
-    /// Packets of all SAs by the wall clock, the median of the stretches. None where workers wait
-    /// for each other's processor: there it would tell how the kernel shares the processors out.
+    /// Packets of all SAs by the wall clock, the median of the stretches. None if workers wait for
+    /// each other's processor: then it would show how the kernel divides the processors.
     pub(super) mpps: Option<f64>,
-    /// Processor time of a packet: of all workers, as far as they worked.
+    /// Processor time per packet: the working time of all workers.
     pub(super) cpu_ns: f64,
-    /// Of the time-stamp counter, for a nanosecond.
+    /// Cycles of the time-stamp counter per nanosecond.
     pub(super) cycles_per_ns: Option<f64>,
-    /// Part of the packets that another worker has taken through the pipeline.
+    /// Fraction of the packets that another worker has processed in the pipeline.
     pub(super) helped: f64,
-    /// Part of the stretches that count, because all workers had a processor. None where not all
-    /// can have one.
+    /// Fraction of the stretches that count because all workers had a processor. None if there are
+    /// not enough processors.
     pub(super) undisturbed: Option<f64>,
 }
 
@@ -67,15 +66,15 @@ pub(super) fn processors() -> usize {
     allowed().map_or(1, |cpus| cpus.len())
 }
 
-/// What a helper tells of itself. Stretches in which it had no processor do not count: other
-/// processes have taken it.
+/// Signs of life of a helper. Stretches in which it had no processor do not count: other processes
+/// took it.
 #[derive(Debug, Default)]
 struct Heartbeat {
-    /// When it was last seen, in nanoseconds since the round began.
+    /// Its last sign, in nanoseconds since the round began.
     seen: AtomicU64,
-    /// How often it was away.
+    /// How often it had no processor.
     absences: AtomicU64,
-    /// Nanoseconds on others' packets, by direction.
+    /// Nanoseconds spent on others' packets, by direction.
     cpu: [AtomicU64; 2],
 }
 
@@ -91,17 +90,17 @@ impl Heartbeat {
         now.saturating_sub(self.seen.load(Acquire)) <= ABSENCE
     }
 
-    /// How often it was away, where that counts.
+    /// How often it had no processor; always 0 if that does not count.
     fn absences(&self, crowded: bool) -> u64 {
         if crowded { 0 } else { self.absences.load(Relaxed) }
     }
 }
 
-/// One stretch of one owner; times are a packet's.
+/// One stretch of one owner; times are per packet.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     time: PerPacket,
-    /// From when to when, since the round began.
+    /// Beginning and end, since the round began.
     span: [Duration; 2],
     /// Of all workers, in nanoseconds.
     cpu: f64,
@@ -109,7 +108,7 @@ struct Stretch {
     is_undisturbed: bool,
 }
 
-/// Of one owner, one direction after the other.
+/// The stretches of one owner, by direction.
 type Stretches = [Vec<Stretch>; 2];
 
 impl Rig {
@@ -130,7 +129,7 @@ impl Rig {
             };
             Ok(([node(0)?, node(1)?], tunnels))
         };
-        // A worker with packets of an SA of its own needs no help, and gives none.
+        // A worker with its own SA needs no help, and gives none.
         let pool_size = if sas > 1 { 1 } else { workers };
         let pools: Vec<[Arc<WorkerPool>; 2]> =
             (0..sas).map(|_| [WorkerPool::new(pool_size), WorkerPool::new(pool_size)]).collect();
@@ -151,15 +150,15 @@ impl Rig {
         })
     }
 
-    /// Runs for so long, each worker on a processor of its own as far as there are some. Figures
-    /// are of encryption and of decryption.
+    /// Runs for that long, each worker on its own processor if there are enough. Returns the
+    /// figures of encryption and of decryption.
     pub(super) fn round(&mut self, time: Duration) -> Result<[Figure; 2], Fault> {
         let Self { owners, helpers, sent, expected } = self;
         let (sas, workers) = (owners.len(), owners.len() + helpers.len());
         let (begun, crowded) = (Instant::now(), workers > processors());
         let heartbeats: Vec<Heartbeat> = helpers.iter().map(|_| Heartbeat::default()).collect();
-        // Owners that wait for a processor cannot keep step, and nothing is made of when they
-        // begin.
+        // Owners that wait for a processor cannot keep step, and the beginnings of their stretches
+        // do not matter.
         let gate = Gate::of(if crowded { 1 } else { sas }, begun + time);
         let round = Round { begun, until: begun + time, crowded, heartbeats: &heartbeats, gate: &gate };
         let (sent, expected) = (sent.as_slice(), expected.as_slice());
@@ -185,7 +184,7 @@ impl Rig {
     }
 }
 
-/// What all threads of a round know.
+/// Data that all threads of a round share.
 #[derive(Clone, Copy)]
 struct Round<'r> {
     begun: Instant,
@@ -201,7 +200,8 @@ impl Round<'_> {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// How often helpers were away. None if one is; never where not all can be there.
+    /// How often helpers had no processor. None if one has none now; not checked if there are too
+    /// few processors.
     fn absences(&self) -> Option<u64> {
         let now = self.now();
         let absences = |heartbeat: &Heartbeat| {
@@ -215,12 +215,12 @@ impl Round<'_> {
         self.heartbeats.iter().map(|heartbeat| heartbeat.cpu[direction].load(Relaxed)).sum()
     }
 
-    /// Turns a worker until all that waits at its ports has left by one.
+    /// Turns a worker until all packets that wait at its ports have left through one.
     fn measure(&self, node: &mut Node, to: Link, direction: usize) -> Stretch {
         let mut watch = Stopwatch::new();
         let (absences, helped, helpers) = (self.absences(), node.helped(), self.helpers_cpu(direction));
         let (before, begun) = (cpu_time(), self.begun.elapsed());
-        // A packet that is lost is found to be missing behind the clock.
+        // A lost packet is detected after the measurement.
         watch.measure(PACKETS, || while node.sent(to) < PACKETS && node.turn_in_pool() {});
         let ended = self.begun.elapsed();
         let own = cpu_time().saturating_sub(before);
@@ -237,18 +237,18 @@ impl Round<'_> {
     }
 }
 
-/// Takes a processor for each worker, where there are enough, from the last one on: the first
-/// serves most interrupts.
+/// Binds each worker to a processor, if there are enough, beginning with the last: the first serves
+/// most interrupts.
 fn settle(place: usize, workers: usize) {
     let cpus = allowed().unwrap_or_default();
     if let Some(cpu) = cpus.iter().rev().nth(place).filter(|_| workers <= cpus.len()) {
-        // Where the kernel does not let it, it decides by itself.
+        // If the kernel refuses, it chooses the processor itself.
         let _anywhere = pin(Some(*cpu));
     }
 }
 
-/// What a worker does that has packets: encrypts, carries over, decrypts, compares. Only the turns
-/// are measured, and with all that have packets at the same time.
+/// The work of a worker with packets: encrypts, transfers, decrypts, compares. Only the turns are
+/// measured, together with those of all workers with packets.
 fn carry([near, far]: &mut Ends, sent: &[u8], expected: &[u8], round: Round<'_>) -> Result<Stretches, Fault> {
     let mut stretches = Stretches::default();
     let place = round.gate.place();
@@ -282,9 +282,9 @@ fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
     (found == PACKETS).then_some(()).ok_or(Fault::Lost { gateway, found, expected: PACKETS })
 }
 
-/// What a worker does that has none. Of its time counts what it spends on others' packets.
+/// The work of a worker without packets. Only its time on others' packets counts.
 fn help(ends: &mut Ends, heartbeat: &Heartbeat, round: Round<'_>) {
-    // Where all have a processor of their own time is processor time, and quicker to ask for.
+    // If all have their own processor, time equals processor time, and is faster to read.
     let spent = || if round.crowded { cpu_time() } else { round.begun.elapsed() };
     let (mut idle, mut before) = (0, spent());
     while Instant::now() < round.until {
@@ -311,14 +311,15 @@ fn cpu_time() -> Duration {
 }
 
 impl Figure {
-    /// Of the stretches of each owner. Those of the same number began together, and count together.
+    /// Figures from the stretches of each owner. Stretches of the same index began together, and
+    /// count together.
     fn of(owners: &[&[Stretch]], crowded: bool) -> Self {
         let number = owners.iter().map(|stretches| stretches.len()).min().unwrap_or(0);
         let all = (0..number).map(|number| owners.iter().map(move |stretches| &stretches[number]));
         let undisturbed: Vec<_> =
             all.clone().filter(|together| together.clone().all(|one| one.is_undisturbed)).collect();
         let part = undisturbed.len() as f64 / number as f64;
-        // Figures of a disturbed moment are better than none; how many counted is told.
+        // Disturbed figures are better than none; the number that counted is reported.
         let counted = if undisturbed.is_empty() { all.collect() } else { undisturbed };
         let each = || counted.iter().flat_map(Clone::clone);
         let mean = |figure: fn(&Stretch) -> f64| each().map(figure).sum::<f64>() / each().count() as f64;
@@ -333,8 +334,7 @@ impl Figure {
     }
 }
 
-/// Packets of several owners by one clock, from when the first began until the last was done, in
-/// millions a second.
+/// Packets of several owners in millions per second, from the first beginning to the last end.
 fn rate<'m>(stretches: impl Iterator<Item = &'m Stretch> + Clone) -> f64 {
     let begun = stretches.clone().map(|stretch| stretch.span[0]).min().unwrap_or_default();
     let ended = stretches.clone().map(|stretch| stretch.span[1]).max().unwrap_or_default();
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// From one microsecond to another.
+    /// A stretch between two times in microseconds.
     fn stretch(from: u64, to: u64) -> Stretch {
         let ns = (to - from) as f64 * 1e3 / PACKETS as f64;
         Stretch {
@@ -382,9 +382,9 @@ mod tests {
     fn throughput_is_that_of_the_wall_clock() {
         assert_rate(&[&[stretch(0, 1000)]], PACKETS, 1000.0);
         assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 1000)]], 2 * PACKETS, 1000.0);
-        // Two that took turns are no faster than one: each had the processor for half of the time.
+        // Two that took turns are no faster than one: each had the processor half of the time.
         assert_rate(&[&[stretch(0, 1000)], &[stretch(1000, 2000)]], 2 * PACKETS, 2000.0);
-        // The one that is done first waits for the other.
+        // The first to finish waits for the other.
         assert_rate(&[&[stretch(0, 1000)], &[stretch(0, 4000)]], 2 * PACKETS, 4000.0);
     }
 
@@ -396,7 +396,7 @@ mod tests {
         assert_rate(&[&a, &b], 2 * PACKETS, 2000.0);
         let part = Figure::of(&[&a, &b], false).undisturbed.expect("all may have a processor");
         assert!((part - 2.0 / 3.0).abs() < 1e-9, "{part}");
-        // Where there is nothing else they count.
+        // Without others they count.
         assert_rate(&[&a[..1], &b[..1]], 2 * PACKETS, 4000.0);
         assert_eq!(Figure::of(&[&a[..1], &b[..1]], false).undisturbed, Some(0.0));
     }

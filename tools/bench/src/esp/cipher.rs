@@ -1,4 +1,4 @@
-//! The bare cipher: the limit that no pipeline around it can beat.
+//! The bare cipher: the upper limit for any pipeline.
 
 use super::suite::Around;
 use super::{BURST, Suite};
@@ -14,13 +14,14 @@ use testudo_ipsec::sa::{EspAlgorithm, SeparateAlgorithm};
 
 /// Bursts that are prepared together, outside of the measured time.
 const BURSTS: usize = 4;
-/// Octets of a frame, and of a jumbo frame.
+/// Octets of a frame and of a jumbo frame.
 const SHORT: usize = 2048;
 const JUMBO: usize = 16 << 10;
-/// The text lies as deep in a frame as in the pipeline: caches see the same picture. Ethernet frame
-/// at 384, then Ethernet 14, IPv4 20, ESP 8, IV 8, less what the outer headers grew to the front.
+/// Offset of the text in its frame, as in the pipeline, so that caches behave alike. The Ethernet
+/// frame begins at 384; then Ethernet 14, IPv4 20, ESP 8, IV 8, less the growth of the outer
+/// headers to the front.
 const TEXT_AT: usize = 400;
-/// Texts that are worked on in a run.
+/// Texts processed in a run.
 const COUNT: usize = BURST * BURSTS;
 
 /// Texts under one key.
@@ -38,14 +39,14 @@ enum Kind {
 
 struct Texts {
     memory: Vec<u8>,
-    /// The lengths that follow each other, over and over.
+    /// The lengths, used cyclically.
     lens: Vec<usize>,
-    /// Frames lie as far apart as in the pipeline.
+    /// The distance of frames, as in the pipeline.
     stride: usize,
 }
 
 impl BareCipher {
-    /// `lens` are what the pipeline encrypts of each packet, trailer included.
+    /// `lens` are the octets of each packet that the pipeline encrypts, trailer included.
     pub(crate) fn new(library: Library, suite: Suite, lens: Vec<usize>) -> Result<Self, CryptoError> {
         let around = suite.around();
         let longest = lens.iter().copied().max().unwrap_or_default();
@@ -74,7 +75,7 @@ impl BareCipher {
         Ok(Self { kind, texts, sequence: 0 })
     }
 
-    /// Encrypts and decrypts some bursts. False if a packet was not authentic afterwards.
+    /// Encrypts and decrypts some bursts. Returns false if a packet was not authentic afterwards.
     pub(crate) fn run(&mut self, seal: &mut Stopwatch, open: &mut Stopwatch) -> bool {
         let numbers = self.sequence..self.sequence + COUNT as u64;
         self.sequence = numbers.end;
@@ -116,7 +117,7 @@ fn run_separate(
     let high = |n: u64| Some((n >> 32) as u32);
     let mut jobs: Vec<_> = (texts.with(before, icv).zip(numbers))
         .map(|(packet, n)| {
-            // Header, and a nonce that is never the same.
+            // The header, and a nonce that is never repeated.
             let number = n.to_be_bytes();
             packet.iter_mut().zip(number.iter().cycle()).take(before).for_each(|(to, from)| *to = *from);
             SeparateJob { key, packet, high: high(n), ok: false }
@@ -141,7 +142,7 @@ fn run_ccm(key: &CcmKey, texts: &mut Texts, numbers: Range<u64>, [seal, open]: [
 }
 
 impl Texts {
-    /// Each with so many octets before and behind it.
+    /// Each text with that many octets before and after it.
     fn with(&mut self, before: usize, behind: usize) -> impl Iterator<Item = &mut [u8]> {
         let frames = self.memory.chunks_exact_mut(self.stride).zip(self.lens.iter().cycle());
         frames.filter_map(move |(frame, len)| frame.get_mut(TEXT_AT - before..TEXT_AT + len + behind))

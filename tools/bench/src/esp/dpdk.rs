@@ -1,8 +1,7 @@
-//! DPDK's own bench of the bare cipher, run beside where it is installed: what others have on this
-//! machine.
+//! DPDK's own benchmark of the bare cipher, run for comparison if it is installed.
 //!
-//! It tells means, to which whatever else the machine does adds, and ours are medians. So it runs
-//! each size in several short stretches, and the fastest counts.
+//! It reports means, which include every disturbance, while our figures are medians. So each size
+//! runs in several short stretches, and the fastest counts.
 
 use super::Suite;
 use super::traffic::Traffic;
@@ -11,18 +10,18 @@ use testudo_crypto::AeadAlgorithm;
 
 /// In Debian's package `dpdk-dev`.
 pub(super) const PROGRAM: &str = "dpdk-test-crypto-perf";
-/// Packets of a stretch: milliseconds, of which some pass undisturbed.
+/// Packets of a stretch: milliseconds, some of which are undisturbed.
 const OPERATIONS: &str = "6400";
-/// Sizes that it takes at once.
+/// The most sizes in one run.
 const MOST_SIZES: usize = 32;
-/// Stretches of a size at most.
+/// The most stretches of a size.
 const STRETCHES: usize = 9;
 
-/// What it found, by direction, cipher and size.
+/// Its results, by direction, cipher and size.
 pub(super) struct Dpdk(Vec<(&'static str, Suite, u16, f64)>);
 
 impl Dpdk {
-    /// Runs it on this CPU, for AES-GCM. `Err` says why there are no figures.
+    /// Runs it on this CPU, for AES-GCM. `Err` is the reason why there are no figures.
     pub(super) fn run(cpu: usize, suites: &[Suite], sizes: &[Traffic]) -> Result<Self, String> {
         let sizes: Vec<u16> = sizes
             .iter()
@@ -54,7 +53,7 @@ impl Dpdk {
         Ok(Self(found))
     }
 
-    /// Nanoseconds a packet.
+    /// Nanoseconds per packet.
     pub(super) fn ns(&self, direction: &str, suite: Suite, traffic: Traffic) -> Option<f64> {
         let this = self
             .0
@@ -64,7 +63,7 @@ impl Dpdk {
     }
 }
 
-/// Without huge pages, network cards and files of its own: it leaves nothing behind.
+/// Without huge pages, network cards and files: it leaves nothing behind.
 fn command(cpu: usize, algorithm: AeadAlgorithm, operation: &str, sizes: &[u16]) -> Command {
     let key_len = algorithm.key_len().to_string();
     let stretches = (MOST_SIZES / sizes.len().max(1)).clamp(1, STRETCHES);
@@ -81,8 +80,8 @@ fn command(cpu: usize, algorithm: AeadAlgorithm, operation: &str, sizes: &[u16])
     command
 }
 
-/// Size and nanoseconds of a line: the core, the size, six more numbers, millions of packets a
-/// second, Gb/s, cycles.
+/// Parses size and nanoseconds of a line: the core, the size, six more numbers, millions of packets
+/// per second, Gb/s, cycles.
 fn figures(line: &str) -> Option<(u16, f64)> {
     let cells: Vec<&str> = line.split(',').collect();
     let [_, size, .., millions, _, _] = cells.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! Two gateways with one tunnel between them, as far as the data plane goes.
+//! The data planes of two gateways with one tunnel between them.
 
 use super::{Suite, traffic};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,25 +17,25 @@ use testudo_ipsec::spd::{Action, Policy, PolicyId, Spd};
 const POLICY: PolicyId = PolicyId(0);
 /// Larger than the usual 64: a gateway receives through several queues.
 const REPLAY_WINDOW: u32 = 1024;
-/// Of the flow cache; here nobody attacks it.
+/// Seed of the flow cache; there is no attacker.
 const SEED: u64 = 0x5EED;
 
-/// End of the numbers that a member of a cluster has been granted: as many as the run may need.
+/// End of the sequence numbers granted to a member of a cluster: enough for any run.
 const GRANTED: u64 = 1 << 40;
-/// By which such a member tells where packets without an SA are at home; here all have one.
+/// The key by which a member finds the home of packets without an SA; here all have one.
 const HOMES: [u8; 16] = [7; 16];
 
-/// One of the two ends.
+/// One of the two gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The end that encrypts.
+    /// The gateway that encrypts.
     Near,
-    /// The end that decrypts.
+    /// The gateway that decrypts.
     Far,
 }
 
 impl Side {
-    /// The end at the other side of the tunnel.
+    /// The other gateway.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Near => Self::Far,
@@ -67,7 +67,7 @@ impl Side {
         }
     }
 
-    /// Key of what arrives here.
+    /// Key of the packets that arrive here.
     fn key(self, suite: Suite) -> KeyMaterial {
         let octet = match self {
             Self::Near => 0x11,
@@ -105,7 +105,8 @@ impl Side {
     }
 }
 
-/// The data plane of one end with its tunnel up; of a cluster's node, if it is a member of one.
+/// The data plane of one gateway with its tunnel up. With `is_member` it carries the tunnel's shard
+/// in a cluster.
 pub(crate) fn dataplane(
     side: Side,
     library: Library,
@@ -122,7 +123,7 @@ pub(crate) fn dataplane(
     Ok(dataplane)
 }
 
-/// The data plane of a worker that has been told this.
+/// The data plane of a worker that has processed these commands.
 pub(crate) fn worker_of(worker: u8, commands: &[Command]) -> Dataplane {
     let worker = WorkerId::new(worker).expect("below the limit");
     let mut dataplane = Dataplane::new(&Config::new(worker, SenderId(1), SEED));
@@ -130,7 +131,7 @@ pub(crate) fn worker_of(worker: u8, commands: &[Command]) -> Dataplane {
     dataplane
 }
 
-/// What all workers of one end are told of the tunnel.
+/// The commands about the tunnel for all workers of one gateway.
 pub(crate) fn tunnel(
     side: Side,
     library: Library,
@@ -151,7 +152,7 @@ pub(crate) fn tunnel(
     let numbers =
         if is_member { SequenceBlock { next: 1, end: GRANTED } } else { SequenceBlock::whole(params.esn) };
     let outbound = OutboundSa::new(&params, POLICY, numbers, path_mtu, library)?;
-    // In the daemon control does so after the first packet.
+    // The daemon's control thread does this after the first packet.
     inbound.expand_key()?;
     outbound.expand_key()?;
 

@@ -1,9 +1,10 @@
-//! `testudo bench esp`: the packet pipeline from end to end on one core, beside the bare cipher.
+//! `testudo bench esp`: the packet pipeline from end to end on one core, compared with the bare
+//! cipher.
 //!
-//! Rounds of pipeline, cipher and, where it is there, another gateway alternate, so that all see
-//! the same machine; the figures are medians over stretches of a few bursts, so that a disturbed
-//! one does not count. Only the pipeline's own work is inside the clock: packets are written before
-//! and checked afterwards.
+//! Rounds of pipeline, cipher and, if available, another gateway alternate, so that all are
+//! measured under the same conditions. The figures are medians over stretches of a few bursts, so
+//! that a disturbed stretch does not count. Only the pipeline's own work is measured: packets are
+//! written before and checked afterwards.
 
 mod cipher;
 mod dpdk;
@@ -44,10 +45,10 @@ pub(crate) struct EspArgs {
     /// Also write the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
+    /// Cipher library: ipsec-mb or aws-lc [default: the faster one available].
     #[arg(long)]
     library: Option<Library>,
-    /// Also draw nanoseconds a packet as a picture (SVG).
+    /// Also draw nanoseconds per packet as a picture (SVG).
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Octets of the inner IP packets; or imix: seven of 64, four of 570 and one of 1420. Those
@@ -57,16 +58,16 @@ pub(crate) struct EspArgs {
     /// Ciphers, by strongSwan's names, such as aes128gcm16, aes128-sha1 or null-sha256.
     #[arg(long, value_delimiter = ',', default_value = "aes128gcm16")]
     ciphers: Vec<Suite>,
-    /// Measured time of each row, pipeline and cipher each.
+    /// Measured time of each row, for the pipeline and for the cipher each.
     #[arg(long, default_value_t = 1.0, value_parser = positive)]
     seconds: f64,
     /// Rounds that this time is divided into.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// CPU to run on [default: the last one that is allowed].
+    /// CPU to run on [default: the last one allowed].
     #[arg(long)]
     cpu: Option<usize>,
-    /// DPDK's example gateway, to measure beside; scripts/build-secgw.sh builds it.
+    /// DPDK's example gateway, for comparison; scripts/build-secgw.sh builds it.
     #[arg(long, value_name = "PROGRAM", default_value = "target/secgw/ipsec-secgw")]
     secgw: PathBuf,
 }
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &EspArgs, progress: &Progress) -> Result<(), BenchError>
     });
     let mut secgw = secgw.ok();
     say(&Header.to_string());
-    // The first round of each row is one more.
+    // Each row has an additional first round.
     progress.begin("esp", (args.ciphers.len() * args.sizes.len()) as u64 * u64::from(args.rounds + 1));
     for suite in &args.ciphers {
         for traffic in &args.sizes {
@@ -134,7 +135,7 @@ fn measure(
     }
     let round = Duration::from_secs_f64(args.seconds / f64::from(args.rounds));
     for number in 0..=args.rounds {
-        // The first round warms caches, branch predictor and clock up; it does not count.
+        // The first round warms up caches, branch predictor and clock; it does not count.
         if number == 1 {
             [&mut outward, &mut inward, &mut seal, &mut open].into_iter().for_each(Stopwatch::reset);
             if let Some(secgw) = &mut secgw {

@@ -1,4 +1,4 @@
-//! One gateway of the bench: a worker on two ports of memory.
+//! One gateway of the benchmark: a worker with two in-memory ports.
 
 use super::gateway::{Side, dataplane, worker_of};
 use super::{BURST, BURSTS, Suite};
@@ -19,23 +19,23 @@ use testudo_fastpath::worker::{Fence, Worker, WorkerConfig, WorkerPool, boottime
 use testudo_ipsec::dataplane::{Command, Dataplane};
 use testudo_wire::ethernet::{self, EtherType, Ethernet};
 
-/// Of all links that take no jumbo frames.
+/// MTU of links without jumbo frames.
 pub(crate) const MTU: u16 = 1500;
-/// Packets that wait at a port.
+/// Packets that a port can hold.
 const DEPTH: usize = BURST * BURSTS;
-/// Of links that take jumbo frames.
+/// MTU of links with jumbo frames.
 const JUMBO: u16 = 9000;
-/// Longer than any run: the fence is looked at and never found shut.
+/// Longer than any run: the fence is checked and always open.
 const OPEN: Duration = Duration::from_secs(1 << 20);
-/// Every neighbour has the same address: there is one on each link.
+/// The MAC address of every neighbour; each link has one.
 const NEIGHBOUR: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
 /// A port of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Link {
-    /// Towards the host.
+    /// The link to the host.
     Lan = 0,
-    /// Towards the other gateway.
+    /// The link to the other gateway.
     Wan = 1,
 }
 
@@ -57,7 +57,7 @@ impl Link {
         }
     }
 
-    /// What the filter would say of packets that arrive here.
+    /// The filter's class for packets that arrive here.
     fn class(self) -> Class {
         match self {
             Self::Lan => Class::Protect,
@@ -74,7 +74,7 @@ impl Link {
     }
 }
 
-/// A worker that has its tunnel up and knows its neighbours.
+/// A worker whose tunnel is up and whose neighbours are resolved.
 pub(crate) struct Node {
     worker: Worker<FakePort, Tun, Dataplane>,
     now: u64,
@@ -92,8 +92,8 @@ pub(crate) enum SetupError {
 }
 
 impl Node {
-    /// Alone, or a member of a cluster that carries the tunnel's shard: behind a fence, with
-    /// numbers that were granted to it.
+    /// A gateway that is not in a cluster, or a member that carries the tunnel's shard: behind a
+    /// fence, with granted sequence numbers.
     pub(crate) fn new(
         side: Side,
         library: Library,
@@ -112,17 +112,17 @@ impl Node {
         Ok(Self { worker: worker.behind(Arc::new(fence)), now })
     }
 
-    /// Alone, with these routes and tunnels.
+    /// A gateway with these routes and tunnels.
     pub(crate) fn of(fib: Fib, pipeline: Dataplane) -> Result<Self, SetupError> {
         Self::with_mtu(fib, pipeline, MTU, DEPTH)
     }
 
-    /// A worker that has been told this, with ports that hold so many packets.
+    /// A worker that has processed these commands, with ports that hold that many packets.
     pub(crate) fn with_depth(side: Side, tunnel: &[Command], depth: usize) -> Result<Self, SetupError> {
         Self::with_mtu(fib(side, MTU), worker_of(0, tunnel), MTU, depth)
     }
 
-    /// Another one, without ports.
+    /// A worker without ports.
     pub(crate) fn without_ports(side: Side, tunnel: &[Command], number: u8) -> Result<Self, SetupError> {
         let pool = FramePool::for_mtu(MTU.into(), BURST, 0)?;
         let (config, fib) = (WorkerConfig::new(number), Arc::new(fib(side, MTU)));
@@ -132,21 +132,21 @@ impl Node {
         })
     }
 
-    /// The node with its worker in a slot of a pool that no other has.
+    /// Puts the node's worker into a slot of a pool that is not used yet.
     #[must_use]
     pub(crate) fn in_pool(self, pool: Arc<WorkerPool>, index: usize) -> Self {
         Self { worker: self.worker.in_pool(pool, index), ..self }
     }
 
     fn with_mtu(fib: Fib, pipeline: Dataplane, mtu: u16, depth: usize) -> Result<Self, SetupError> {
-        // What waits at a port and what has been sent, with bursts to spare.
+        // Waiting and sent packets, with bursts to spare.
         let pool = FramePool::for_mtu(mtu.into(), 4 * depth, 4 * depth)?;
         let ports = Link::ALL.map(|link| FakePort::new(info(link, mtu), depth)).into();
         let worker = Worker::new(WorkerConfig::new(0), ports, None, pool, Arc::new(fib), pipeline)?;
         Ok(Self { worker, now: 1 })
     }
 
-    /// Lets an IP packet arrive. False if the port or the pool is full.
+    /// Lets an IP packet arrive. Returns false if the port or the pool is full.
     #[must_use]
     pub(crate) fn arrive(&mut self, link: Link, packet: &[u8]) -> bool {
         let Some(mut frame) = self.worker.pool_mut().take_for(packet.len()) else { return false };
@@ -168,24 +168,25 @@ impl Node {
         self.worker.turn(self.now);
     }
 
-    /// One turn of a worker in a pool: it may be more bursts, or those of another worker. False if
-    /// there was nothing to do.
+    /// One turn of a worker in a pool: it may process several bursts, or those of another worker.
+    /// Returns false if there was nothing to do.
     #[inline]
     pub(crate) fn turn_in_pool(&mut self) -> bool {
         self.worker.turn(self.now)
     }
 
-    /// Packets that have been sent through a port, and not been taken.
+    /// Packets that have been sent through a port and not taken yet.
     pub(crate) fn sent(&mut self, link: Link) -> usize {
         self.worker.port_mut(link as usize).map_or(0, |port| port.held() - port.waiting())
     }
 
-    /// Packets that another worker has taken through the pipeline.
+    /// Packets that another worker has processed in the pipeline.
     pub(crate) fn helped(&self) -> u64 {
         self.worker.counters().totals().helped_by_others
     }
 
-    /// Shows every IP packet sent through a port to `look`, oldest first, and gives its frame back.
+    /// Passes every IP packet sent through a port to `look`, oldest first, and returns its frame to
+    /// the pool.
     pub(crate) fn take_sent<E>(
         &mut self,
         link: Link,
@@ -223,7 +224,7 @@ fn fib(side: Side, mtu: u16) -> Fib {
     routes_of(mtu, neighbours, &[]).local(Prefix::host(IpAddr::V4(side.address())), Route::Local).build()
 }
 
-/// Routes to the neighbours on both links, and behind them to these prefixes.
+/// Routes to the neighbours on both links, and through them to these prefixes.
 pub(crate) fn routes(neighbours: [Ipv4Addr; 2], behind: &[(Link, Prefix)]) -> FibBuilder {
     routes_of(MTU, neighbours, behind)
 }

@@ -4,7 +4,7 @@ use super::EspArgs;
 use crate::report::Row;
 use testudo_lab::plot::{Chart, Series, Style};
 
-/// Nanoseconds a packet: the pipeline of each cipher and direction, and the bare cipher beside it.
+/// Nanoseconds per packet: the pipeline of each cipher and direction, and the bare cipher.
 pub(super) fn draw(args: &EspArgs, rows: &[Row]) -> String {
     let cases: Vec<String> = args.sizes.iter().map(ToString::to_string).collect();
     let line = |name: String, of: &dyn Fn(&Row) -> bool, figure: fn(&Row) -> f64| Series {

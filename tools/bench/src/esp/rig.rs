@@ -1,5 +1,5 @@
 //! The two gateways at work: every packet is encrypted by one, decrypted by the other, and compared
-//! with what it was.
+//! with the original.
 
 use super::gateway::Side;
 use super::node::{Link, Node, SetupError};
@@ -13,36 +13,36 @@ use testudo_wire::{esp, ipv4};
 /// Packets of one stretch.
 const PACKETS: usize = BURST * BURSTS;
 
-/// Both ends, and what passes between them.
+/// Both gateways, and the packets between them.
 pub(crate) struct Rig {
     near: Node,
     far: Node,
-    /// What a host sends, over and over.
+    /// Packets of a host, used cyclically.
     sent: Vec<Vec<u8>>,
-    /// What the other host must get: the same, two hops later.
+    /// Packets that the other host must receive: the same with two hops less.
     expected: Vec<Vec<u8>>,
     around: Around,
 }
 
-/// A packet did not come out as it should.
+/// A packet was not processed correctly.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// The bench asks more of ports or pools than they hold.
+    /// The benchmark needs more room in ports or pools than there is.
     #[error("a port or a pool of frames is full")]
     Full,
-    /// The worker did something else than to forward.
+    /// The worker did not forward the packet.
     #[error("{found} packets sent by the {gateway} gateway, expected {expected}")]
     Lost { gateway: &'static str, found: usize, expected: usize },
-    /// The bare cipher would be measured on something else than what the pipeline encrypts.
+    /// The bare cipher would be measured with lengths that the pipeline does not encrypt.
     #[error("an outer packet of {found} octets, expected {expected}")]
     Length { found: usize, expected: usize },
-    /// What was decrypted is not what had been encrypted.
+    /// The decrypted packet differs from the original.
     #[error("a decrypted packet differs from the one sent")]
     Altered,
 }
 
 impl Rig {
-    /// Two gateways that stand alone, or are each a member of a cluster and carry the tunnel's
+    /// Two gateways that are not in a cluster, or are each a member that carries the tunnel's
     /// shard.
     pub(crate) fn new(
         library: Library,
@@ -61,7 +61,7 @@ impl Rig {
         })
     }
 
-    /// Octets that are encrypted of each packet, in their order.
+    /// The number of octets encrypted of each packet, in order.
     pub(crate) fn text_lens(&self) -> Vec<usize> {
         self.sent.iter().map(|packet| text_len(packet, self.around)).collect()
     }
@@ -82,7 +82,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Carries the outer packets over.
+    /// Transfers the outer packets.
     fn cross(&mut self) -> Result<(), Fault> {
         let Around { before, icv, .. } = self.around;
         let whole = |packet: &Vec<u8>| ipv4::HEADER + before + text_len(packet, self.around) + icv;
@@ -112,7 +112,7 @@ impl Rig {
     }
 }
 
-/// Octets that are encrypted of a packet: padding and trailer fill words and blocks (RFC 4303
+/// Octets of a packet that are encrypted: padding and trailer fill words and blocks (RFC 4303
 /// §2.4).
 fn text_len(packet: &[u8], around: Around) -> usize {
     (packet.len() + esp::TRAILER).next_multiple_of(around.align)

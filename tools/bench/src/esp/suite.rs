@@ -1,4 +1,4 @@
-//! What the benches encrypt with, by strongSwan's names.
+//! The cipher suites of the benchmarks, by strongSwan's names.
 
 use std::str::FromStr;
 use testudo_crypto::AeadAlgorithm;
@@ -66,12 +66,12 @@ pub(crate) struct Suite {
     esp: EspAlgorithm,
 }
 
-/// Octets that a suite puts around a text.
+/// Octets that a suite adds around a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Around {
     /// ESP's header and the IV.
     pub(super) before: usize,
-    /// What text and padding fill.
+    /// Text and padding are a multiple of this.
     pub(super) align: usize,
     /// The integrity check value.
     pub(super) icv: usize,
@@ -85,7 +85,7 @@ impl Suite {
         self.name
     }
 
-    /// `None` where cipher and integrity are separate, and for AES-CCM.
+    /// `None` if cipher and integrity are separate, and for AES-CCM.
     pub(super) fn aead(self) -> Option<AeadAlgorithm> {
         self.esp.aead()
     }

@@ -1,4 +1,4 @@
-//! The packets of the bench: UDP over IPv4 of one flow, the simplest that a gateway sees.
+//! The packets of the benchmark: UDP over IPv4 of one flow, the simplest traffic for a gateway.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -7,38 +7,38 @@ use std::str::FromStr;
 use testudo_wire::ip::Protocol;
 use testudo_wire::{ipv4, udp};
 
-/// A host behind our gateway.
+/// A host behind the local gateway.
 pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 10);
 /// A host behind the peer.
 pub(crate) const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 20);
-/// Hops left when a packet leaves its host.
+/// TTL of a packet when it leaves its host.
 pub(crate) const TTL: u8 = 64;
-/// Inner packets from the smallest with a UDP header to the largest that a tunnel of MTU 1500 takes
-/// whole.
+/// Inner packets from the smallest with a UDP header to the largest that a tunnel with MTU 1500
+/// carries unfragmented.
 pub(crate) const SIZES: RangeInclusive<i64> = 28..=1446;
 
-/// The same with an MTU of 9000.
+/// The largest with an MTU of 9000.
 const LARGEST: u16 = 8946;
-/// Seven short, four middling and one long one: the simple mixture of the Internet, as far as a
-/// tunnel of MTU 1500 takes it whole.
+/// Seven short, four medium and one long packet: the simple Internet mixture, limited to what a
+/// tunnel with MTU 1500 carries unfragmented.
 const IMIX: [u16; 12] = [64, 570, 64, 64, 570, 64, 1420, 64, 570, 64, 64, 570];
 
-/// What packets arrive.
+/// The packets that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// All of one size.
     Size([u16; 1]),
-    /// Of several.
+    /// Of several sizes.
     Imix,
 }
 
 impl Traffic {
-    /// Packets of so many octets.
+    /// Packets of that many octets.
     pub(crate) fn of(size: u16) -> Self {
         Self::Size([size])
     }
 
-    /// The sizes that follow each other, over and over.
+    /// The sizes, used cyclically.
     pub(crate) fn sizes(&self) -> &[u16] {
         match self {
             Self::Size(size) => size,
@@ -46,13 +46,13 @@ impl Traffic {
         }
     }
 
-    /// Octets of a packet, on average.
+    /// Mean octets of a packet.
     pub(crate) fn mean(&self) -> f64 {
         let sizes = self.sizes();
         sizes.iter().copied().map(f64::from).sum::<f64>() / sizes.len() as f64
     }
 
-    /// True if some do not fit a link of MTU 1500.
+    /// True if some packets do not fit a link of MTU 1500.
     pub(crate) fn is_jumbo(&self) -> bool {
         self.sizes().iter().any(|size| !SIZES.contains(&i64::from(*size)))
     }
@@ -80,13 +80,13 @@ impl FromStr for Traffic {
     }
 }
 
-/// A packet of `size` octets, `ttl` hops before its end.
+/// A packet of `size` octets with that TTL.
 pub(crate) fn packet(size: u16, ttl: u8) -> Vec<u8> {
     Template::new(size, ttl).between(SOURCE, DESTINATION).to_vec()
 }
 
-/// A packet that is written once, and then from one pair of addresses to another: only its IP
-/// header differs, and that is written in a few nanoseconds.
+/// A packet that is written once, and then gets different addresses: only its IP header changes,
+/// which takes a few nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     packet: Vec<u8>,
@@ -94,7 +94,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Packets of `size` octets, `ttl` hops before their end.
+    /// A template of `size` octets with that TTL.
     pub(crate) fn new(size: u16, ttl: u8) -> Self {
         let mut packet = vec![0; ipv4::HEADER];
         packet.extend(udp::header(40_000, 9, size - ipv4::HEADER as u16));
@@ -103,7 +103,7 @@ impl Template {
         Self { packet, ttl }
     }
 
-    /// The one from this address to that.
+    /// The packet with these addresses.
     pub(crate) fn between(&mut self, src: Ipv4Addr, dst: Ipv4Addr) -> &[u8] {
         let (total_len, ttl) = (self.packet.len() as u16, self.ttl);
         let header =

@@ -1,9 +1,9 @@
-//! What a packet costs those that it is not for: the switch copies it to every node, and the filter
-//! of each looks at it.
+//! The cost of a packet for the nodes that do not own it: the switch copies it to every node, and
+//! the filter of each examines it.
 //!
-//! Datagrams go from the client through the tunnel, with the other nodes at the switch and without
-//! them. All of the copying and filtering happens within the system call that sends one, so the
-//! sender's processor time tells. The filters' own time is the kernel's account of it.
+//! Datagrams are sent from the client through the tunnel, with the other nodes at the switch and
+//! without them. All copying and filtering happens in the system call of the sender, so the
+//! sender's processor time is the measure. The filters' own time is the kernel's statistics.
 
 use super::figures::Row;
 use super::site::{NODES, Site};
@@ -20,18 +20,18 @@ use testudo_lab::topology::Family;
 use testudo_lab::{Error, Namespace, Result};
 use testudo_terminal::progress::Progress;
 
-/// Datagrams of a repeat, with and without the others.
+/// Datagrams of a repeat, with and without the other nodes.
 const COUNT: u32 = 20_000;
 const OCTETS: usize = 160;
-/// Where nobody listens.
+/// A port without a listener.
 const PORT: u16 = 9;
 /// BPF_PROG_TYPE_XDP.
 const XDP: &str = "6";
 
-/// The kernel's account of programs, as long as this lives.
+/// Enables the kernel's statistics of BPF programs until dropped.
 struct Accounting;
 
-/// What the filters of a daemon have done.
+/// The statistics of a daemon's filters.
 #[derive(Clone, Copy, Default)]
 struct Filtered {
     time: Duration,
@@ -83,7 +83,7 @@ impl Accounting {
 
 impl Drop for Accounting {
     fn drop(&mut self) {
-        // It could be written before.
+        // Writing succeeded before.
         let _ = fs::write(Self::SWITCH, "0");
     }
 }
@@ -92,12 +92,12 @@ fn all(site: &mut Site) -> Result<Vec<Filtered>> {
     site.bed.nodes.iter_mut().map(|node| filtered(node.process().pid())).collect()
 }
 
-/// Of the XDP programs that a process has open.
+/// The statistics of the XDP programs that a process has open.
 fn filtered(pid: u32) -> Result<Filtered> {
     let directory = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&directory).map_err(Error::io(format!("read {directory}")))?;
     let mut sum = Filtered::default();
-    // What is closed while we look is none of them.
+    // A descriptor closed meanwhile is not one of them.
     for text in entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()) {
         if let Some(one) = parse(&text) {
             sum.time += one.time;
@@ -120,12 +120,12 @@ fn parse(text: &str) -> Option<Filtered> {
     Some(Filtered { time, frames: value("run_cnt")?.parse().ok()? })
 }
 
-/// Sends the datagrams through the tunnel; the processor time that this took.
+/// Sends the datagrams through the tunnel; returns the processor time.
 fn send(client: &Namespace) -> Result<Duration> {
     let server: IpAddr = Cluster::behind(1, Family::V4, 2);
     client
         .enter(|| {
-            // What is set off by sending runs on the same processor.
+            // The processing that sending causes runs on the same processor.
             let mut only = CpuSet::new();
             only.set(sched_getcpu()?)?;
             sched_setaffinity(Pid::from_raw(0), &only)?;
@@ -133,7 +133,7 @@ fn send(client: &Namespace) -> Result<Duration> {
             socket.connect((server, PORT))?;
             let start = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
             for _ in 0..COUNT {
-                // Refused because nobody listens, or for want of room: it went the same way.
+                // Refused without a listener or buffer: it took the same path nevertheless.
                 let _ = socket.send(&[0; OCTETS]);
             }
             let end = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;

@@ -1,16 +1,16 @@
-//! How a node dies, and how it comes back.
+//! The failures of a node, and its recovery.
 
 use std::fmt;
 use testudo_lab::Result;
 use testudo_lab::bed::{Bed, Failure};
 use testudo_lab::cluster::Cut;
 
-/// What happens to the node.
+/// A failure of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crash {
     /// SIGKILL of testudod and corosync.
     Killed,
-    /// Its daemons live, but nothing of theirs reaches anybody.
+    /// Its daemons run, but none of their packets arrives anywhere.
     CutOff,
 }
 
@@ -22,15 +22,14 @@ impl Crash {
         }
     }
 
-    /// Lets it happen.
+    /// Causes the failure.
     pub(super) fn strike(self, bed: &mut Bed, node: u8) -> Result<()> {
         self.failures().iter().try_for_each(|failure| bed.strike(node, *failure))
     }
 
-    /// Puts it right again, and waits until the node is one of the others again, with all that they
-    /// know.
+    /// Repairs it, and waits until the node is synchronized with the others.
     pub(super) fn mend(self, bed: &mut Bed, node: u8) -> Result<()> {
-        // The engine first, for who needs it.
+        // The membership engine first: other repairs need it.
         self.failures().iter().rev().try_for_each(|failure| bed.mend(node, *failure))?;
         bed.await_all()
     }

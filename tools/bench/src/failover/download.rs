@@ -1,9 +1,10 @@
-//! How much longer a download takes in which the node dies that carries it.
+//! How much longer a download takes if the node that carries it dies.
 //!
-//! Two downloads one after the other differ by more than a failover costs. So each stands beside
-//! one in which nothing fails, first and second in turns, begun and watched in the same way. By how
-//! much the two differ before anything has failed is chance, and tells how much of the rest is.
-//! What the failover itself costs is seen best within one download, against the rest of it.
+//! Two consecutive downloads differ by more than the cost of a failover. So each one is paired with
+//! a download in which nothing fails; the order alternates, and both are started and observed in
+//! the same way. The difference between the two before the failure is chance, and shows how much of
+//! the rest is chance. The cost of the failover is best seen within one download, compared with the
+//! rest of it.
 
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
@@ -22,22 +23,22 @@ use testudo_terminal::progress::Progress;
 
 const FILE: &str = "file";
 const LIMIT: Duration = Duration::from_secs(300);
-/// Before a download the nodes are left alone: one that has come back is given back its shards.
+/// Before a download the nodes get time: a node that has come back gets its shards back.
 const QUIET: Duration = Duration::from_secs(3);
 /// Part of the file after which the node dies.
 const AT: f64 = 0.4;
-/// Slots from then on, within which the download has stood still and gone on: two seconds.
+/// Slots after the failure within which the download has stopped and continued: two seconds.
 const AROUND: usize = 40;
 
-/// What was measured of a download, in seconds.
+/// The measurements of a download, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Measured {
     whole: f64,
-    /// Until that part has come after which the node dies, or might.
+    /// Until the part of the file has arrived after which the node dies or would die.
     before: f64,
-    /// How far it fell behind right after that.
+    /// The delay right after that.
     behind: Option<f64>,
-    /// The longest time in which nothing came.
+    /// The longest time without data.
     still: f64,
 }
 
@@ -63,7 +64,7 @@ pub(super) fn measure(
     progress.begin("failover, pairs of downloads", repeats.into());
     for repeat in 0..repeats {
         let mut of = |struck: bool| download(bed, struck, octets, &expected);
-        // The first stands nearer to the failover of the repeat before.
+        // The first one is closer to the failover of the previous repeat.
         let struck_first = repeat % 2 == 1;
         let [first, second] = [of(struck_first)?, of(!struck_first)?];
         let [quiet, struck] = if struck_first { [second, first] } else { [first, second] };
@@ -107,8 +108,8 @@ impl Measured {
     }
 }
 
-/// When so many octets have come: in which slot, and after how many slots, the last one in
-/// proportion.
+/// The slot in which that many octets have arrived, and the number of slots until then, the last
+/// one in proportion.
 fn moment(amounts: &[u64], octets: u64) -> (usize, f64) {
     let mut left = octets;
     for (slot, amount) in amounts.iter().enumerate() {
@@ -120,8 +121,8 @@ fn moment(amounts: &[u64], octets: u64) -> (usize, f64) {
     (amounts.len(), amounts.len() as f64)
 }
 
-/// How many slots more the [`AROUND`] that follow took than as many octets take in the rest of that
-/// download. `None` if there is not as much of a rest.
+/// How many slots more the following [`AROUND`] took than the same octets take in the rest of the
+/// download. `None` if the rest is too short.
 fn behind(amounts: &[u64], at: usize, whole: f64) -> Option<f64> {
     let around: u64 = amounts.get(at..at + AROUND)?.iter().sum();
     let rest = amounts.iter().sum::<u64>() - around;
@@ -156,8 +157,8 @@ mod tests {
     use std::time::Instant;
     use testudo_lab::series::Series;
 
-    /// A download of so many slots at one rate that stands still for `still` of them once its part
-    /// has come.
+    /// A download of that many slots at a constant rate that stops for `still` of them after its
+    /// part has arrived.
     fn download(slots: usize, still: usize) -> Measured {
         const RATE: u64 = 1000;
         let start = Instant::now();
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_download_loses_while_it_stands_still_is_told() {
+    fn the_delay_of_a_stalled_download_is_measured() {
         let [quiet, struck] = [download(200, 0), download(200, 10)];
         assert_near(struck.whole - quiet.whole, 0.5);
         assert_near(struck.before - quiet.before, 0.0);
@@ -189,7 +190,7 @@ mod tests {
         assert_near(struck.still, 0.5);
     }
 
-    /// The machine is slower from one download to the next, and nothing fails.
+    /// The machine gets slower from one download to the next, and nothing fails.
     #[test]
     fn a_slower_download_has_not_fallen_behind() {
         let [fast, slow] = [download(200, 0), download(300, 0)];
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_download_that_is_over_too_soon_nothing_is_told() {
+    fn a_download_that_ends_too_early_gives_no_figure() {
         assert_eq!(download(60, 0).behind, None);
         assert_near(moment(&[0, 4, 6], 7).1, 2.5);
         assert_eq!(moment(&[1], 2).0, 1);

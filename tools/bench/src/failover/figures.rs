@@ -1,4 +1,4 @@
-//! The rows of the table, for people, for programs and as pictures.
+//! The rows of the table, as text, as JSON and as pictures.
 
 use serde::Serialize;
 use testudo_lab::plot::{BoxPlot, Column, Limit};
@@ -6,12 +6,12 @@ use testudo_lab::stats::Statistics;
 use testudo_terminal::table::Align::{Left, Right};
 use testudo_terminal::table::Table;
 
-/// What was measured of one thing, again and again.
+/// Repeated measurements of one quantity.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     what: String,
     unit: &'static str,
-    /// What others reach.
+    /// The figure of another system.
     #[serde(skip_serializing_if = "Option::is_none")]
     others: Option<Quoted>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -20,22 +20,22 @@ pub(super) struct Row {
     reached: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     figures: Option<Figures>,
-    /// In the order in which they were measured.
+    /// In the order of measurement.
     values: Vec<f64>,
 }
 
-/// A figure that is not of this run.
+/// A figure that was not measured in this run.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Quoted {
     figure: &'static str,
     source: Source,
 }
 
-/// Where a quoted figure comes from.
+/// The source of a quoted figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// *High Availability for IPsec VPN Platforms: The ClusterIP Evaluation*, ARES 2013:
-    /// strongSwan's HA plugin of that time.
+    /// strongSwan's HA plugin at that time.
     Ha,
     /// strongSwan 5.9.8 of Debian 12 with its HA plugin, measured once by this project; the paper
     /// has no such figure.
@@ -63,7 +63,7 @@ impl std::fmt::Display for Quoted {
     }
 }
 
-/// Those that are told.
+/// The figures that are printed.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
     count: usize,
@@ -72,7 +72,7 @@ struct Figures {
     max: f64,
 }
 
-/// Bounds of which each that is given must hold.
+/// The goal: each given bound must hold.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Aim {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,12 +86,12 @@ pub(super) struct Aim {
 }
 
 impl Aim {
-    /// The median is at most so much.
+    /// The median is at most this.
     pub(super) fn median_at_most(bound: f64) -> Self {
         Self { median_at_most: Some(bound), ..Self::default() }
     }
 
-    /// None is more than that.
+    /// No value is above this.
     pub(super) fn none_above(bound: f64) -> Self {
         Self { max_at_most: Some(bound), ..Self::default() }
     }
@@ -118,7 +118,7 @@ impl Aim {
 }
 
 impl Row {
-    /// Of these measurements.
+    /// A row with these measurements.
     pub(super) fn new(what: impl Into<String>, unit: &'static str, values: Vec<f64>) -> Self {
         let values: Vec<f64> = values.into_iter().map(round).collect();
         let figures = Statistics::of(&values).map(|s| Figures {
@@ -130,12 +130,12 @@ impl Row {
         Self { what: what.into(), unit, others: None, aim: None, reached: None, figures, values }
     }
 
-    /// Beside what others reach.
+    /// Adds the figure of another system.
     pub(super) fn others(self, source: Source, figure: &'static str) -> Self {
         Self { others: Some(Quoted { figure, source }), ..self }
     }
 
-    /// Beside what is aimed at. What was not measured has not reached it.
+    /// Adds a goal. A row without measurements has not reached it.
     pub(super) fn aim(self, aim: Aim) -> Self {
         let reached = self.figures.as_ref().is_some_and(|figures| aim.is_reached(figures));
         Self { aim: Some(aim), reached: Some(reached), ..self }
@@ -147,7 +147,7 @@ fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// For people.
+/// The table as text.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut table = Table::new(&[
         ("", Left),
@@ -182,7 +182,7 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-/// As many digits as say something.
+/// A number with as many digits as are significant.
 fn plain(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -191,7 +191,7 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// A picture for each unit: what is measured in the same one can be compared.
+/// A picture for each unit: quantities of the same unit can be compared.
 pub(super) fn plots(rows: &[Row]) -> Vec<BoxPlot> {
     let mut units: Vec<&str> = Vec::new();
     for row in rows {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_same_unit_is_in_one_picture() {
+    fn rows_of_the_same_unit_share_a_plot() {
         let rows = [row(), Row::new("lost", "tunnels", vec![0.0]), Row::new("detection", "ms", vec![12.0])];
         let plots = plots(&rows);
         let names = |plot: &BoxPlot| plot.columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>();

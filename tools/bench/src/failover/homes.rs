@@ -1,4 +1,4 @@
-//! At which node a handshake is at home, seen from outside: whoever has the cluster's key can tell.
+//! The home node of a handshake, computed from outside with the cluster's key.
 
 use crate::setup::initiator::Initiator;
 use std::fs;
@@ -16,7 +16,7 @@ pub(super) struct Homes {
 }
 
 impl Homes {
-    /// Of the cluster in that lab, all of whose nodes are there.
+    /// The nodes of the cluster in that lab, all of which are running.
     pub(super) fn of(lab: &Lab, nodes: u8) -> Result<Self> {
         let path = lab.dir().join("cluster.key");
         let text = fs::read_to_string(&path).map_err(Error::io(format!("read {}", path.display())))?;

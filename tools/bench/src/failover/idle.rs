@@ -1,5 +1,5 @@
-//! What nodes use that have nothing to do: corosync, and testudod with its heartbeats beside one
-//! that stands alone.
+//! The processor time of idle nodes: corosync, and testudod with heartbeats compared with one that
+//! is not in a cluster.
 
 use super::figures::Row;
 use super::site::Site;

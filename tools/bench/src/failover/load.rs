@@ -1,5 +1,5 @@
-//! Minutes in which nothing fails, on a machine that has far too much to do: nobody may be taken
-//! for dead so that it matters.
+//! Minutes without failures on an overloaded machine: no node may be declared dead with
+//! consequences.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};
@@ -18,16 +18,15 @@ use testudo_lab::topology::Family;
 use testudo_lab::{Result, interrupt};
 use testudo_terminal::progress::Progress;
 
-/// Tunnels beside that of the probe.
+/// Tunnels besides the one of the probe.
 const TUNNELS: u32 = 200;
-/// Processes for each processor that compute without end.
+/// Busy processes for each processor.
 const BUSY: usize = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(200);
-/// How often the line that tells how far this is gets drawn: seldom, for this process is part of
-/// the load.
+/// How often the progress line is drawn: rarely, because this process is part of the load.
 const SHOW: Duration = Duration::from_secs(5);
-/// What the nodes log.
+/// Log lines of the nodes.
 const LEFT: &str = "has left the view";
 const PROVISIONAL: &str = "shards of suspects provisionally";
 
@@ -78,7 +77,7 @@ pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> std::result::
     ])
 }
 
-/// Processes that compute without end, at the usual priority.
+/// Processes that compute endlessly, at normal priority.
 fn keep_busy(site: &Site) -> Result<Vec<Process>> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let client = &site.bed.cluster.client;
@@ -86,7 +85,7 @@ fn keep_busy(site: &Site) -> Result<Vec<Process>> {
     (0..BUSY * processors).map(start).collect()
 }
 
-/// How often the nodes have said so, all together.
+/// Number of log lines with that text, on all nodes.
 fn count(site: &Site, said: &str) -> Result<usize> {
     let logs: Vec<String> = site.bed.nodes.iter().map(|node| node.log()).collect::<Result<_>>()?;
     Ok(logs.iter().flat_map(|log| log.lines()).filter(|line| line.contains(said)).count())

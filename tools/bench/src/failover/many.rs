@@ -1,5 +1,5 @@
-//! Very many tunnels: any node lists all of them, and a node that has lost its memory is brought up
-//! to date while traffic flows.
+//! Very many tunnels: any node lists all of them, and a node that has lost its memory is
+//! synchronized while traffic flows.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};
@@ -18,17 +18,17 @@ use testudo_terminal::progress::Progress;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
-/// For the setups.
+/// Limit for the setups.
 const SETUP_LIMIT: Duration = Duration::from_secs(1800);
-/// For a node to hold everything.
+/// Limit for a node to have the whole state.
 const REJOIN_LIMIT: Duration = Duration::from_secs(120);
-/// For one part of an answer.
+/// Limit for one part of an answer.
 const READ_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is asked whether it does.
+/// How often a node is asked whether it has the whole state.
 const LOOK: Duration = Duration::from_millis(50);
-/// Traffic without a fault, to compare with.
+/// Traffic without a failure, for comparison.
 const CALM: Duration = Duration::from_secs(5);
-/// Traffic before a fault.
+/// Traffic before a failure.
 const BEFORE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -37,18 +37,18 @@ struct Measured {
     /// The same for a client that only reads.
     read: Vec<f64>,
     rejoin: Vec<f64>,
-    /// The 99th percentile of the probe's delay, in milliseconds: in calm, while the node is
-    /// brought up to date, and the ratio.
+    /// The 99th percentile of the probe's delay, in milliseconds: undisturbed, while the node is
+    /// synchronized, and the ratio.
     calm: Vec<f64>,
     busy: Vec<f64>,
     ratio: Vec<f64>,
     lost: Vec<f64>,
-    /// The longest silence of the probe when its node dies, in milliseconds, and what is lost.
+    /// The longest silence of the probe when its node dies, in milliseconds, and the losses.
     silence: Vec<f64>,
     killed: Vec<f64>,
-    /// IKE SAs that are others than before.
+    /// IKE SAs that were replaced.
     renewed: Vec<f64>,
-    /// What the nodes have said to each other on their link, to all of them, in octets a tunnel.
+    /// Octets per tunnel that the nodes have sent to each other on their link.
     octets: Vec<f64>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> std::result::
         Ok(swarm.follow(initiators, args.width as usize, SETUP_LIMIT, look)?.done.len())
     })??;
     progress.begin("failover, many", args.repeats.into());
-    // What the setups have left to do does not count.
+    // Pending work of the setups does not count.
     sleep(CALM);
     let mut measured = Measured::default();
     for repeat in 0..args.repeats {
@@ -83,7 +83,7 @@ pub(super) fn measure(args: &FailoverArgs, progress: &Progress) -> std::result::
     Ok(measured.rows(up))
 }
 
-/// Seconds in which swanctl shows all tunnels, whichever node has them.
+/// Seconds in which swanctl lists all tunnels of all nodes.
 fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
     let swanctl = bed.nodes[usize::from(node) - 1].swanctl();
     let begun = Instant::now();
@@ -93,7 +93,7 @@ fn list(bed: &Bed, node: u8, up: usize) -> Result<f64> {
     if_all("swanctl --list-sas", up, found, took)
 }
 
-/// The time, if all tunnels were found, the first one among them.
+/// The time, if all tunnels were found, including the first one.
 fn if_all(what: &str, up: usize, found: usize, took: f64) -> Result<f64> {
     match found > up {
         true => Ok(took),
@@ -101,7 +101,7 @@ fn if_all(what: &str, up: usize, found: usize, took: f64) -> Result<f64> {
     }
 }
 
-/// Seconds in which a client that does nothing with them reads all tunnels.
+/// Seconds in which a client reads all tunnels without processing them.
 fn read(bed: &Bed, node: u8, up: usize) -> Result<f64> {
     let failed = |error: testudo_vici::Error| Error::unexpected("list-sas", "an answer", error.to_string());
     let mut client = Client::connect(bed.nodes[usize::from(node) - 1].socket()).map_err(failed)?;
@@ -112,7 +112,7 @@ fn read(bed: &Bed, node: u8, up: usize) -> Result<f64> {
 }
 
 impl Measured {
-    /// The node that carries the probe dies, and a third of all tunnels with it.
+    /// Kills the node that carries the probe and a third of all tunnels.
     fn death(&mut self, site: &mut Site, node: u8) -> Result<()> {
         let others: Vec<u8> = (1..=NODES).filter(|other| *other != node).collect();
         let seen = delays(&mut site.bed, |bed| {
@@ -127,7 +127,7 @@ impl Measured {
         Ok(())
     }
 
-    /// It starts again.
+    /// Starts the node again.
     fn rejoin(&mut self, site: &mut Site, node: u8, up: usize) -> Result<()> {
         let tunnel = site.bed.tunnel_spi(1)?;
         let calm = delays(&mut site.bed, |_| {
@@ -191,11 +191,11 @@ fn await_all(bed: &Bed, node: u8, up: usize, begun: Instant) -> Result<()> {
     }
 }
 
-/// What was seen of the probes' datagrams.
+/// The observations of the probes' datagrams.
 struct Delays {
-    /// In milliseconds, of those that arrived.
+    /// The 99th percentile of the delay of those that arrived, in milliseconds.
     p99: f64,
-    /// The longest of either way, in milliseconds.
+    /// The longest silence in either direction, in milliseconds.
     silence: f64,
     lost: u64,
 }

@@ -1,9 +1,9 @@
-//! `testudo bench failover`: what the cluster is worth, on real daemons in the lab: three nodes
-//! with corosync, peers, traffic.
+//! `testudo bench failover`: the cluster with real daemons in the lab: three nodes with corosync,
+//! peers, traffic.
 //!
-//! Each part is a row or more of the table, beside what others reach, with the source of each such
-//! figure, and what is aimed at. The nodes, the peers and the load share the processors of one
-//! machine, so times of the wall clock say as much about that; processor time and cycles do not.
+//! Each part is one row of the table or several, with the figures of other systems and their
+//! sources, and the goal. The nodes, the peers and the load share the processors of one machine, so
+//! that times of the wall clock depend on it; processor time and cycles do not.
 //!
 //! [HA]: *High Availability for IPsec VPN Platforms: The ClusterIP Evaluation*, ARES 2013.
 
@@ -44,10 +44,10 @@ pub(crate) struct FailoverArgs {
     /// Measure these parts only.
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Part::ALL)]
     only: Vec<Part>,
-    /// How often each is repeated.
+    /// How often each part is repeated.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: u32,
-    /// Setups of a repeat in the part `rate`, at each node.
+    /// Setups at each node in a repeat of the part `rate`.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     setups: u32,
     /// Tunnels that are set up in the parts `storm` and `many`.
@@ -56,10 +56,10 @@ pub(crate) struct FailoverArgs {
     /// Size of the download.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     megabytes: u32,
-    /// How long the part `load` takes; it is not repeated.
+    /// Duration of the part `load`; it is not repeated.
     #[arg(long, default_value_t = 10.0, value_parser = minutes)]
     minutes: f64,
-    /// Handshakes under way at a time.
+    /// Handshakes in progress at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     width: u32,
 }
@@ -74,24 +74,24 @@ fn minutes(text: &str) -> Result<f64, String> {
 /// A part of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// How long nothing comes through when a node dies.
+    /// The outage when a node dies.
     Outage,
-    /// A node that is drained, and nodes that are restarted one after another.
+    /// A node is drained, and nodes are restarted one after another.
     Planned,
-    /// A download in which a node dies.
+    /// A download during which a node dies.
     Download,
-    /// Tunnels that are lost when a node dies while many are set up.
+    /// Tunnels lost when a node dies while many are set up.
     Storm,
-    /// Listing very many tunnels, and a node that comes back to them.
+    /// Listing very many tunnels, and the return of a node to them.
     Many,
-    /// Processor time of nodes that have nothing to do.
+    /// Processor time of idle nodes.
     Idle,
-    /// What a packet costs the node that carries it, more than a gateway that stands alone, and
-    /// what it costs the others.
+    /// The cost of a packet for its owner, compared with a gateway that is not in a cluster, and
+    /// for the other nodes.
     Owner,
     /// Setups with replication.
     Rate,
-    /// A long run on a machine that has too much to do.
+    /// A long run on an overloaded machine.
     Load,
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &FailoverArgs, progress: &Progress) -> Result<(), BenchE
             }
         }
         rows.into_iter().for_each(|row| report.push(row));
-        // What has been measured is not lost with what fails later.
+        // Results so far are written before a later part can fail.
         if let Some(path) = &args.json {
             report.write_json(path)?;
         }

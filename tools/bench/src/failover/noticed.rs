@@ -1,25 +1,25 @@
-//! What the users of the first peer's tunnel notice while something happens to the nodes.
+//! The effects of an event on the users of the first peer's tunnel.
 
 use std::time::Duration;
 use testudo_lab::Result;
 use testudo_lab::bed::Bed;
 use testudo_lab::probe::Probe;
 
-/// Of each time that something happened.
+/// One value for each event.
 #[derive(Default)]
 pub(super) struct Noticed {
     /// The longest silence of a probe, in milliseconds.
     pub(super) silence: Vec<f64>,
     /// Datagrams of both probes.
     pub(super) lost: Vec<f64>,
-    /// See there.
+    /// Duplicate datagrams of both probes.
     pub(super) duplicates: Vec<f64>,
-    /// 1 where the tunnel was not the same behind it, or carried nothing.
+    /// 1 if the tunnel was replaced or carried nothing afterwards.
     pub(super) tunnels: Vec<f64>,
 }
 
 impl Noticed {
-    /// Ends the probes. `tunnel` is the SPI from before. Gives the longest silence.
+    /// Ends the probes. `tunnel` is the SPI before the event. Returns the longest silence.
     pub(super) fn end(&mut self, bed: &Bed, probes: [Probe; 2], tunnel: Option<String>) -> Result<Duration> {
         let (mut silence, mut lost, mut duplicates) = (Duration::ZERO, 0, 0);
         for trace in probes.map(Probe::stop) {

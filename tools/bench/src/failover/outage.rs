@@ -1,5 +1,5 @@
-//! How long nothing comes through when the node dies that carries a tunnel, and how much of that
-//! goes by until the others notice.
+//! The outage when the node that carries a tunnel dies, and how much of it passes until the others
+//! notice.
 
 use super::crash::Crash;
 use super::figures::{Aim, Row, Source};
@@ -11,22 +11,22 @@ use testudo_lab::bed::{Bed, BedOptions};
 use testudo_lab::{Lab, Result};
 use testudo_terminal::progress::Progress;
 
-/// Before a failure the nodes hear each other for so long: who has just come up is late with his
-/// heartbeats, and is given more time.
+/// Before a failure the nodes hear each other for this long: a node that has just started sends its
+/// first heartbeats late, and gets more time.
 const QUIET: Duration = Duration::from_secs(3);
-/// Traffic before the failure, and after it: longer than corosync takes to agree who is left.
+/// Traffic before the failure, and after it: longer than corosync needs to agree on the survivors.
 const BEFORE: Duration = Duration::from_millis(300);
 const AFTER: Duration = Duration::from_millis(1500);
 
-/// What was measured of one kind of failure.
+/// The measurements of one kind of failure.
 #[derive(Default)]
 struct Outages {
     noticed: Noticed,
     detection: Vec<f64>,
-    /// The silence after which the others would suspect the node, before anything happens: the mean
-    /// of both.
+    /// The silence after which the others would suspect the node, before the failure: the mean of
+    /// both.
     threshold: Vec<f64>,
-    /// The rest: what it takes from then on until packets flow.
+    /// The rest of the outage, from then until packets flow.
     rest: Vec<f64>,
 }
 
@@ -81,7 +81,7 @@ impl Outages {
     }
 }
 
-/// Of those that tell.
+/// The mean threshold of the nodes that report one.
 fn threshold(bed: &Bed, node: u8) -> Result<Option<f64>> {
     let others = (1..).zip(&bed.nodes).filter(|(other, _)| *other != node);
     let shown = others.map(|(_, other)| other.cluster()).collect::<Result<Vec<_>>>()?;

@@ -1,8 +1,8 @@
-//! What a packet costs the node that carries it, more than a gateway that stands alone.
+//! The cost of a packet for its owner, compared with a gateway that is not in a cluster.
 //!
-//! Both pipelines turn in this process, in alternating rounds, as in `testudo bench esp`: one
-//! behind a fence, with shards to look at and numbers that it was granted, the other without. So
-//! both see the same machine, and cycles can be compared.
+//! Both pipelines run in this process, in alternating rounds, as in `testudo bench esp`: one behind
+//! a fence, with shards to check and granted sequence numbers, the other without. So both run under
+//! the same conditions, and their cycles can be compared.
 
 use super::figures::{Aim, Row, Source};
 use crate::error::BenchError;
@@ -17,14 +17,14 @@ use testudo_terminal::progress::Progress;
 
 /// Octets of the inner IP packets.
 const SIZES: [u16; 2] = [64, 1420];
-/// Measured time of a repeat, each pipeline.
+/// Measured time of a repeat, for each pipeline.
 const STRETCH: Duration = Duration::from_millis(60);
-/// The two change over after so much, so that whatever disturbs the machine disturbs both.
+/// The two alternate after this time, so that a disturbance affects both.
 const TURN: Duration = Duration::from_millis(2);
 
 pub(super) fn measure(repeats: u32, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     std::thread::scope(|scope| {
-        // In a thread of its own: what follows is not to be bound to its processor.
+        // In a separate thread, so that the caller is not bound to its processor.
         let measured = scope.spawn(|| {
             pin(None)?;
             let mut rows = Vec::new();
@@ -45,7 +45,7 @@ fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, Benc
         Rig::new(library, suite, Traffic::of(size), false)?,
         Rig::new(library, suite, Traffic::of(size), true)?,
     ];
-    // Cycles, alone and as a member, both ways.
+    // Cycles without a cluster and as a member, in both directions together.
     let [mut alone, mut member, mut extra] = [const { Vec::new() }; 3];
     for repeat in 0..=repeats {
         let mut watches = [const { [const { Stopwatch::new() }; 2] }; 2];
@@ -57,7 +57,7 @@ fn cycles(repeats: u32, size: u16, progress: &Progress) -> Result<Vec<Row>, Benc
                 }
             }
         }
-        // The first one warms up.
+        // The first repeat warms up.
         if repeat > 0 {
             let [a, m] = watches.map(|[outward, inward]| both_ways(&outward, &inward));
             alone.push(a);
@@ -80,7 +80,7 @@ fn unit() -> &'static str {
     if cfg!(target_arch = "x86_64") { "cycles" } else { "ns" }
 }
 
-/// Of a packet out and one in.
+/// Cycles of a packet out and one in.
 fn both_ways(outward: &Stopwatch, inward: &Stopwatch) -> f64 {
     [outward, inward].map(|watch| watch.median()).iter().map(|one| one.cycles.unwrap_or(one.ns)).sum()
 }

@@ -1,5 +1,5 @@
-//! What is planned: a node is drained and gets its shards back, and all nodes are restarted one
-//! after another. Nothing may be lost.
+//! Planned work: a node is drained and gets its shards back, and all nodes are restarted one after
+//! another. Nothing may be lost.
 
 use super::figures::{Aim, Row};
 use super::noticed::Noticed;
@@ -12,12 +12,12 @@ use testudo_lab::gateway::Kind;
 use testudo_lab::{Error, Lab, Result};
 use testudo_terminal::progress::Progress;
 
-/// Traffic before and behind what happens.
+/// Traffic before and after the event.
 const AROUND: Duration = Duration::from_millis(300);
 /// Nodes of the rolling restart, each of which is restarted once.
 const NODES: u8 = 5;
 
-/// What was measured of one kind of thing.
+/// The measurements of one kind of planned work.
 struct Planned {
     what: &'static str,
     took: Vec<f64>,
@@ -30,7 +30,7 @@ pub(super) fn measure(repeats: u32, progress: &Progress) -> std::result::Result<
     Ok(rows)
 }
 
-/// Of the node that carries the tunnel, said at another one.
+/// Drains the node that carries the tunnel, by a command at another node.
 fn drains(repeats: u32, progress: &Progress) -> Result<Vec<Row>> {
     let bed = &mut Bed::start(&Lab::new("drains")?, &BedOptions::default())?;
     bed.bring_up(1)?;
@@ -50,9 +50,9 @@ fn drains(repeats: u32, progress: &Progress) -> Result<Vec<Row>> {
     Ok(away.rows().into_iter().chain(back.rows()).collect())
 }
 
-/// Of all nodes, with SIGTERM, as for a new version.
+/// Restarts all nodes with SIGTERM, as for a new version.
 fn restarts(progress: &Progress) -> Result<Vec<Row>> {
-    // Ten daemons on one machine take longer for a view than a fence lasts if nothing is said.
+    // Ten daemons on one machine need longer for a view than the default time of the fence.
     let timers = Timers { token: Duration::from_millis(300), consensus: Duration::from_millis(360) };
     let options = BedOptions {
         nodes: NODES,

@@ -1,9 +1,9 @@
-//! Setups with replication: what one costs the node that answers it, those that hold its state, and
-//! a gateway that stands alone.
+//! Setups with replication: the cost for the node that answers, for those that keep its state, and
+//! for a gateway that is not in a cluster.
 //!
-//! Handshakes go to one node at a time: the bench knows the key by which they find their home. So
-//! what they cost the owner and what they cost the others can be told apart. What the daemons use
-//! without any is taken off.
+//! Handshakes go to one node at a time: the benchmark knows the key by which they find their home.
+//! So the costs of the owner and of the others can be separated. The daemons' idle usage is
+//! subtracted.
 
 use super::FailoverArgs;
 use super::figures::{Aim, Row};
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
 use testudo_terminal::progress::Progress;
 
-/// How long the idle daemons are looked at, before anything is set up.
+/// How long the idle daemons are measured, before the setups.
 const IDLE: Duration = Duration::from_secs(5);
-/// More initiators than are needed are prepared, because each has a home by chance.
+/// More initiators than needed are prepared, because their homes are random.
 const PREPARED: u32 = 64;
 
-/// Processor time, by node, and messages.
+/// Processor time by node, and messages.
 struct Used {
     nodes: Vec<Duration>,
     corosyncs: Vec<Duration>,
@@ -41,7 +41,7 @@ struct Reading {
     at: Instant,
 }
 
-/// What was measured of each repeat.
+/// The measurements of each repeat.
 #[derive(Default)]
 struct Figures {
     owner_ms: Vec<f64>,
@@ -109,7 +109,8 @@ impl Figures {
         self.rate.push(f64::from(setups) / time.as_secs_f64());
     }
 
-    /// Always after [`Self::add`]: the two are compared, for they met the same machine.
+    /// Always after [`Self::add`]: the two are compared, so they must run under the same
+    /// conditions.
     fn add_lone(&mut self, seconds: f64, setups: u32, time: Duration) {
         let lone = seconds * 1e3 / f64::from(setups);
         self.lone_ms.push(lone);

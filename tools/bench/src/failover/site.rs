@@ -1,5 +1,5 @@
-//! The hosts of the bench: a cluster, beside it at the same switches a gateway that stands alone,
-//! and across a host from which swarms set up tunnels with either.
+//! The hosts of the benchmark: a cluster, a gateway that is not in a cluster at the same switches,
+//! and a host from which swarms set up tunnels with either.
 
 use super::homes::Homes;
 use crate::error::BenchError;
@@ -16,35 +16,35 @@ use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, INNER, OUTER};
 use testudo_lab::{Error, Lab, Result};
 
-/// How many nodes the cluster has.
+/// Number of nodes.
 pub(super) const NODES: u8 = 3;
 const MTU: u16 = 1500;
-/// Where all initiators are.
+/// Addresses of all initiators.
 const INITIATORS: &str = "100.64.0.0/10";
 const LONE: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 50), Ipv4Addr::new(10, 1, 0, 50)];
 
-/// What runs.
+/// Everything that runs.
 pub(super) struct Site {
-    /// Goes before the hosts that it is on.
+    /// Dropped before its hosts.
     pub(super) lone: Testudo,
     pub(super) bed: Bed,
     pub(super) homes: Homes,
 }
 
-/// Where a swarm does its work.
+/// The places of a swarm.
 pub(super) struct Places;
 
 impl Places {
-    /// With the cluster.
+    /// At the cluster.
     pub(super) const CLUSTER: Place =
         Place { responder: Ipv4Addr::new(192, 0, 2, 1), first: Ipv4Addr::new(100, 64, 0, 0), port: 10_500 };
-    /// With the gateway that stands alone.
+    /// At the gateway that is not in a cluster.
     pub(super) const LONE: Place =
         Place { responder: LONE[0], first: Ipv4Addr::new(100, 80, 0, 0), port: 10_501 };
 }
 
 impl Site {
-    /// Starts everything, with connections for swarms of any number.
+    /// Starts everything, with connections for swarms of any size.
     pub(super) fn start(peer: Kind) -> std::result::Result<Self, BenchError> {
         let lab = Lab::new("failover")?;
         let options = BedOptions { peers: vec![peer], settings: limits(), ..BedOptions::default() };
@@ -78,12 +78,12 @@ impl Site {
         self.bed.corosyncs.iter_mut().map(|corosync| Cpu::of(corosync.process().pid())).collect()
     }
 
-    /// Processor time of the gateway that stands alone.
+    /// Processor time of the gateway that is not in a cluster.
     pub(super) fn lone_cpu(&mut self) -> std::result::Result<Cpu, BenchError> {
         Cpu::of(self.lone.process().pid())
     }
 
-    /// Octets that the nodes have sent to each other on the cluster's own link.
+    /// Octets that the nodes have sent to each other on their own link.
     pub(super) fn link_octets(&self) -> Result<u64> {
         self.bed.cluster.nodes.iter().map(|node| node.statistic(Net::Cluster.interface(), "tx_bytes")).sum()
     }

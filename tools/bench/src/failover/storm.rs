@@ -1,8 +1,8 @@
-//! A node dies in the middle of a storm of setups. Whoever has had an answer to his IKE_AUTH has a
-//! tunnel, and it must be there.
+//! A node dies during many setups. Every initiator whose IKE_AUTH was answered has a tunnel, and it
+//! must still exist.
 //!
-//! That is asked of each initiator himself: he makes new keys for his Child SA. Only who has both
-//! SAs, and knows which messages have been exchanged, can answer that.
+//! To check this, each initiator rekeys its Child SA: a node can only answer that if it has both
+//! SAs and the current message IDs.
 
 use super::FailoverArgs;
 use super::crash::Crash;
@@ -16,21 +16,21 @@ use std::time::{Duration, Instant};
 use testudo_lab::gateway::Kind;
 use testudo_terminal::progress::Progress;
 
-/// For the setups: a handshake whose node has died may begin anew by hand only.
+/// Limit for the setups: a handshake whose node has died may need to be started again by hand.
 const SETUP_LIMIT: Duration = Duration::from_secs(45);
-/// For new keys, and for taking the tunnels down.
+/// Limit for the rekeyings, and for deleting the tunnels.
 const CHECK_LIMIT: Duration = Duration::from_secs(120);
-/// The node dies when so many of all have their tunnel.
+/// The node dies when this part of all tunnels is up.
 const AT: f64 = 0.5;
 
-/// What came of a storm.
+/// The result of a storm.
 struct Outcome {
-    /// Whose IKE_AUTH was answered: before the node died, and in all.
+    /// Initiators whose IKE_AUTH was answered: before the node died, and in total.
     before: usize,
     answered: usize,
-    /// Of all those, who have no tunnel.
+    /// Those of all that have no tunnel.
     lost: usize,
-    /// Setups a second until the node died.
+    /// Setups per second until the node died.
     rate: f64,
 }
 

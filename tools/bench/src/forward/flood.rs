@@ -1,4 +1,4 @@
-//! Datagrams as fast as they go, from both hosts at a time.
+//! Datagrams as fast as possible, from both hosts at the same time.
 
 use super::site::Site;
 use nix::errno::Errno;
@@ -14,12 +14,12 @@ use testudo_lab::{Error, Result};
 pub(super) const DISCARD: u16 = 9;
 /// Octets of the headers of IPv4 and UDP.
 const HEADERS: usize = 28;
-/// Datagrams between two looks at the clock.
+/// Datagrams between two readings of the clock.
 const TRAIN: u32 = 64;
-/// Between two looks whether some are due.
+/// Time between two checks whether datagrams are due.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What both hosts have got.
+/// Datagrams that both hosts have received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flood {
     pub(crate) octets: u64,
@@ -28,7 +28,8 @@ pub(crate) struct Flood {
     pub(super) cpu: Duration,
 }
 
-/// Packets of so many octets for so long: so many a second from each host, or as fast as they go.
+/// Sends packets of that many octets for that long, at a given rate from each host or as fast as
+/// possible.
 pub(crate) fn run(site: &Site, size: u16, length: Duration, pace: Option<f64>) -> Result<Flood> {
     let before = site.arrived()?;
     let begun = Instant::now();
@@ -42,12 +43,12 @@ pub(crate) fn run(site: &Site, size: u16, length: Duration, pace: Option<f64>) -
     let failed = |error: io::Error| Error::io("send datagrams")(error);
     let one = one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?.map_err(failed)?;
     let cpu = one + two?.map_err(failed)?;
-    // What is still on its way.
+    // Datagrams in transit.
     std::thread::sleep(Duration::from_millis(100));
     Ok(Flood { octets: site.arrived()? - before, elapsed, cpu })
 }
 
-/// A socket of each flow takes its turn. Answers the thread's processor time.
+/// Alternates between the sockets of the flows. Returns the thread's processor time.
 fn send(
     flows: impl Iterator<Item = (IpAddr, IpAddr)>,
     size: usize,
@@ -65,7 +66,7 @@ fn send(
     let (begun, mut sent) = (Instant::now(), 0.0);
     while begun.elapsed() < length {
         let due = pace.map_or(f64::from(TRAIN), |pace| begun.elapsed().as_secs_f64() * pace - sent);
-        // What it could not send in time it does not send at all.
+        // Datagrams that are late are not sent at all.
         let count = due.clamp(0.0, f64::from(TRAIN)) as u32;
         for socket in turns.by_ref().take(count as usize) {
             match socket.send(&payload) {
@@ -82,8 +83,8 @@ fn send(
     Ok(used()?.saturating_sub(before))
 }
 
-/// A gateway's answer to an earlier datagram, after which the kernel makes fragments; or no room
-/// just now. What does not arrive does not count.
+/// A gateway's reply to an earlier datagram, after which the kernel fragments; or no buffer at the
+/// moment. Datagrams that do not arrive do not count.
 fn is_passing(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EMSGSIZE | Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENOBUFS))

@@ -1,10 +1,10 @@
-//! `testudo bench forward`: what two gateways carry between the hosts behind them, through real
-//! interfaces, beside other systems.
+//! `testudo bench forward`: the throughput of two gateways between the hosts behind them, through
+//! real interfaces, compared with other systems.
 //!
-//! Each system has two hosts and two gateways in a row, joined by veths. All of them stand at once
-//! and take turns, round by round, so that what else the machine does disturbs them alike. Hosts
-//! and gateways share the processors. Both hosts send datagrams as fast as they can, more than
-//! arrives: what arrives counts.
+//! Each system has two hosts and two gateways in a row, joined by veths. All systems exist at the
+//! same time and take turns, round by round, so that disturbances affect all alike. Hosts and
+//! gateways share the processors. Both hosts send datagrams as fast as they can, more than arrives:
+//! the throughput is what arrives.
 
 pub(super) mod flood;
 pub(super) mod site;
@@ -26,7 +26,7 @@ use testudo_lab::topology::Side;
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
 
-/// Octets of a packet of TCP, as a rule.
+/// Usual octets of a TCP packet.
 const TCP_SIZE: u16 = 1500;
 
 /// Options of `testudo bench forward`.
@@ -45,21 +45,21 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [64, 256, 512, 1024, 1420],
           value_parser = clap::value_parser!(u16).range(64..=1420))]
     sizes: Vec<u16>,
-    /// TCP streams at a time; 0: no TCP.
+    /// TCP streams at the same time; 0: no TCP.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=128))]
     streams: u32,
     /// Seconds of a run.
     #[arg(long, default_value_t = 2.0, value_parser = positive)]
     seconds: f64,
-    /// Runs of each system; medians are told.
+    /// Runs of each system; the figures are medians.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 }
 
-/// What the hosts send.
+/// The traffic of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
-    /// Datagrams of so many octets, in both directions at once.
+    /// Datagrams of that many octets, in both directions at once.
     Udp(u16),
     /// TCP, in one direction and then in the other.
     Tcp,
@@ -87,7 +87,7 @@ struct Row {
     system: System,
     /// The size, or `tcp`.
     traffic: String,
-    /// Octets of a packet, which rates count; of TCP those of a full one, and rates count its
+    /// Octets of a packet, which rates count; for TCP those of a full packet, while rates count the
     /// payload.
     size: u16,
     /// Those of hosts and gateways.
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &ForwardArgs, progress: &Progress) -> Result<(), BenchEr
     report.write(rows, args.json.as_deref())
 }
 
-/// All systems, in turns.
+/// All systems, alternating.
 fn measure(
     args: &ForwardArgs,
     sites: &[Site],

@@ -1,4 +1,4 @@
-//! What is compared: two hosts, and between them two gateways of a kind.
+//! The systems compared: two hosts with two gateways of a kind between them.
 
 use crate::wireguard;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ const SIDES: [Side; 2] = [Side::One, Side::Two];
 const MTU: u16 = 1500;
 const ETHERNET: u64 = 14;
 
-/// What the gateways run.
+/// The software of the gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum System {
@@ -55,8 +55,8 @@ impl System {
         }
     }
 
-    /// An AF_XDP port would see checksums that nobody has filled in; and what is compared with it
-    /// gets whole frames too, where it does not encrypt.
+    /// An AF_XDP port would see checksums that are not filled in. Systems that do not encrypt also
+    /// get complete frames, for a fair comparison.
     fn offloads(self) -> Offloads {
         match self {
             Self::Kernel | Self::Testudo => Offloads::None,
@@ -65,7 +65,7 @@ impl System {
     }
 }
 
-/// What runs on the gateways.
+/// The daemons on the gateways.
 #[derive(Debug)]
 enum Daemons {
     None,
@@ -77,7 +77,7 @@ enum Daemons {
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) system: System,
-    /// Addresses of either host, of which each sends to the one with its own number.
+    /// Addresses of both hosts; each sends to the other host's address with the same index.
     addresses: [Vec<IpAddr>; 2],
     hosts: [Namespace; 2],
     gateways: [Namespace; 2],
@@ -96,7 +96,7 @@ impl Site {
         Self::with_tunnels(lab, system, networks, 1)
     }
 
-    /// The same with other tunnels, and so many addresses of each host, one behind the other.
+    /// Like [`Site::start`], with other tunnels and that many consecutive addresses for each host.
     pub(crate) fn with_tunnels(
         lab: &Lab,
         system: System,
@@ -122,14 +122,14 @@ impl Site {
         }
         let daemons = daemons(lab, system, &gateways, tunnels)?;
         let server = IperfServer::start(&hosts[1])?;
-        // Keys are agreed on and neighbours known before anybody is in a hurry: wireguard-go's
-        // handshake begins with the first packet, and a flood keeps it from ending.
+        // Keys are negotiated and neighbours resolved before the load: wireguard-go's handshake
+        // begins with the first packet, and a flood would prevent it from finishing.
         Ping::new(Self::address(Side::Two)).count(3).brief().run(&hosts[0])?;
         let addresses = SIDES.map(|side| (0..addresses).map(|number| Self::numbered(side, number)).collect());
         Ok(Self { system, addresses, hosts, gateways, _server: server, daemons })
     }
 
-    /// The address of that side's host with a number. The first is [`Site::address`].
+    /// The address of that side's host with an index. The first is [`Site::address`].
     pub(crate) fn numbered(side: Side, number: u8) -> IpAddr {
         match Self::address(side) {
             IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from(u32::from(first) + u32::from(number))),
@@ -137,13 +137,13 @@ impl Site {
         }
     }
 
-    /// From where to where that side sends.
+    /// Sources and destinations of the flows of that side.
     pub(super) fn flows(&self, side: Side) -> impl Iterator<Item = (IpAddr, IpAddr)> {
         let [from, to] = [side, side.other()].map(|side| self.addresses[side.index()].iter().copied());
         from.zip(to)
     }
 
-    /// The gateway's network, and the daemon on it where it is testudod.
+    /// The gateway's namespace and its daemon, if that is testudod.
     pub(crate) fn testudo(&self, side: Side) -> Option<(&Namespace, &Testudo)> {
         match &self.daemons {
             Daemons::Gateways(gateways) => match &gateways[side.index()] {
@@ -164,7 +164,7 @@ impl Site {
         side.host(Family::V4)
     }
 
-    /// Octets of IP that have come to both hosts.
+    /// Octets of IP that have arrived at both hosts.
     pub(super) fn arrived(&self) -> Result<u64> {
         let of = |host: &Namespace| {
             let frames = host.statistic(HOST, "rx_packets")?;
@@ -183,7 +183,7 @@ impl Site {
     }
 }
 
-/// A host and its gateway. What comes to the host's port for discarding costs it nothing.
+/// A host and its gateway. Packets to the host's discard port cost it nothing.
 fn connect(side: Side, host: &Namespace, gateway: &Namespace, system: System) -> Result<()> {
     veth((host, HOST), (gateway, INNER))?;
     for (namespace, interface) in [(host, HOST), (gateway, INNER)] {

@@ -1,10 +1,10 @@
-//! `testudo bench host`: two machines' own stacks talk by TCP through a tunnel, and through what
-//! others make of one.
+//! `testudo bench host`: TCP between the stacks of two machines through a tunnel, compared with
+//! other systems.
 //!
-//! Each system has two network namespaces, joined by a veth. All of them stand at once and take
-//! turns, round by round, so that what else the machine does disturbs them alike. Clients, servers
-//! and daemons share the processors, and a packet's whole way costs the same processors: a real
-//! link has two machines.
+//! Each system has two network namespaces, joined by a veth. All systems exist at the same time and
+//! take turns, round by round, so that disturbances affect all alike. Clients, servers and daemons
+//! share the processors, so a packet's whole path costs the same processors; over a real link there
+//! are two machines.
 
 mod system;
 
@@ -40,13 +40,13 @@ pub(crate) struct HostArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [1500, 9000],
           value_parser = clap::value_parser!(u16).range(1400..=15_000))]
     mtus: Vec<u16>,
-    /// TCP streams at a time.
+    /// TCP streams at the same time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
     streams: u32,
     /// Seconds of a run.
     #[arg(long, default_value_t = 3.0, value_parser = positive)]
     seconds: f64,
-    /// Runs of each system; medians are told.
+    /// Runs of each system; the figures are medians.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &HostArgs, progress: &Progress) -> Result<(), BenchError
     report.write(rows, args.json.as_deref())
 }
 
-/// All systems over links of this MTU, in turns.
+/// All systems over links of this MTU, alternating.
 fn measure(args: &HostArgs, lab: &Lab, mtu: u16, progress: &Progress) -> Result<Vec<Row>, BenchError> {
     let mut all = Vec::new();
     for &system in &args.systems {

@@ -1,4 +1,4 @@
-//! What is compared: two machines each, whose own stacks talk to each other.
+//! The systems compared: two machines each, whose own stacks communicate.
 
 use crate::wireguard;
 use std::net::IpAddr;
@@ -15,20 +15,20 @@ use testudo_lab::{Lab, Namespace, Result};
 const LIMIT: Duration = Duration::from_secs(15);
 const SIDES: [Side; 2] = [Side::One, Side::Two];
 
-/// What carries the packets.
+/// The carrier of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum System {
     /// testudod on both machines.
     Testudo,
-    /// Nothing: the veth as the kernel makes it, which carries segments of 64 kB uncut and computes
-    /// no checksums.
+    /// Nothing: a veth with the kernel's defaults, which carries segments of 64 kB unsegmented and
+    /// computes no checksums.
     VethOffloads,
-    /// Nothing: the veth with each frame complete, as on a wire.
+    /// Nothing: a veth with complete frames, as on a wire.
     Veth,
-    /// wireguard-go on both.
+    /// wireguard-go on both machines.
     WireguardGo,
-    /// strongSwan's own ESP in user space, libipsec, on both.
+    /// strongSwan's own ESP in user space, libipsec, on both machines.
     Strongswan,
 }
 
@@ -58,7 +58,7 @@ impl System {
     }
 }
 
-/// What runs on the machines besides iperf3.
+/// The daemons on the machines besides iperf3.
 #[derive(Debug)]
 enum Daemons {
     None,
@@ -120,7 +120,7 @@ impl Machines {
 fn connect(machines: &[Namespace; 2], system: System, mtu: u16) -> Result<()> {
     let [one, two] = machines;
     veth((one, OUTER), (two, OUTER))?;
-    // An AF_XDP port would see checksums that nobody has filled in.
+    // An AF_XDP port would see checksums that are not filled in.
     let offloads = match system {
         System::Testudo | System::Veth => Offloads::None,
         System::VethOffloads | System::WireguardGo | System::Strongswan => Offloads::Default,
@@ -133,7 +133,7 @@ fn connect(machines: &[Namespace; 2], system: System, mtu: u16) -> Result<()> {
     Ok(())
 }
 
-/// The machines' inner addresses are on an interface that leads nowhere.
+/// The machines' inner addresses are on an interface without a peer.
 fn gateways(machines: &[Namespace; 2], stub: &Namespace, kind: Kind, mtu: u16) -> Result<(Daemons, IpAddr)> {
     let mut gateways = Vec::new();
     for (side, machine) in SIDES.into_iter().zip(machines) {

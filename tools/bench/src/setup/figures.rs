@@ -1,4 +1,4 @@
-//! The figures of `testudo bench setup`: for people and as JSON.
+//! The figures of `testudo bench setup`: as text and as JSON.
 
 use super::limit::Limit;
 use super::shape::Shape;
@@ -11,14 +11,14 @@ use std::fmt;
 use std::time::Duration;
 use testudo_crypto::{AeadKey, Library};
 
-/// What charon 5.9.8 needs for the same on this kind of machine, without a kernel, in milliseconds.
-/// Measured once with its own load-tester; it is not part of the run.
+/// charon 5.9.8's processor time for the same on this kind of machine, without a kernel, in
+/// milliseconds. Measured once with its own load-tester; not part of the run.
 pub(super) const CHARON_QUOTED_MS: [f64; 2] = [0.54, 0.61];
-/// Octets of an IKE SA with a Child SA in charon, measured likewise.
+/// Octets of an IKE SA with a Child SA in charon, measured in the same way.
 pub(super) const CHARON_QUOTED_BYTES: u64 = 12_700;
 
-/// Tunnels of which the memory of one can be told: that of a process comes in pages, and some it
-/// has in store.
+/// Tunnels needed to compute the memory of one: a process gets memory in pages, and has some in
+/// reserve.
 const ENOUGH: u32 = 50;
 
 /// One round of setups.
@@ -27,11 +27,11 @@ pub(super) struct Batch {
     /// Tunnels up at its end.
     tunnels: u32,
     setups_per_s: f64,
-    /// Processor time of a setup, all of the daemon's threads.
+    /// Processor time of a setup, of all the daemon's threads.
     responder_cpu_ms: f64,
     /// The same by thread.
     threads_ms: BTreeMap<String, f64>,
-    /// Messages of the swarm that were lost and sent again.
+    /// Messages of the swarm that were lost and retransmitted.
     repeated: u64,
 }
 
@@ -48,7 +48,7 @@ impl Batch {
     }
 }
 
-/// How the responder was configured, and how long that took.
+/// The responder's configuration, and how long loading it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loaded {
     pub(super) shape: Shape,
@@ -61,7 +61,7 @@ pub(super) struct Loaded {
 pub(super) struct Row {
     suite: &'static str,
     shape: Shape,
-    /// How many there are, and what loading one of them and its secret has taken.
+    /// Their number, and the time for loading one of them and its secret.
     connections: u32,
     load_ms: f64,
     /// Tunnels held at the end.
@@ -69,18 +69,18 @@ pub(super) struct Row {
     /// Medians over the rounds.
     setups_per_s: f64,
     responder_cpu_ms: f64,
-    /// Processor time of a setup in the last round, divided by that in the first: 1 if it does not
-    /// grow with what is there.
+    /// Processor time of a setup in the last round divided by that in the first: 1 if it does not
+    /// grow with the number of tunnels.
     growth: f64,
     limit_cpu_ms: f64,
     limit: Limit,
-    /// Memory that the daemon has taken, divided by the tunnels; unknown for so few of them that it
-    /// takes no more than it had.
+    /// Memory that the daemon has allocated divided by the tunnels; unknown if they are too few.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_tunnel: Option<f64>,
     charon_quoted_cpu_ms: [f64; 2],
     charon_quoted_bytes: u64,
-    /// Of ipsec-mb or AWS-LC: what a tunnel takes more once packets have come, both directions.
+    /// Octets of ipsec-mb's or AWS-LC's key schedules that a tunnel needs once packets have
+    /// arrived, in both directions.
     key_schedule_bytes: usize,
     batches: Vec<Batch>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ impl Row {
         }
     }
 
-    /// Adds what a storm costs others.
+    /// Adds the effects of a storm.
     pub(super) fn set_storm(&mut self, storm: Storm) {
         self.storm = Some(storm);
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_tunnel_takes_cannot_be_told_from_one() {
+    fn the_memory_of_a_tunnel_needs_more_than_one() {
         let limit = Limit { curve_ms: 0.05, prf_ms: 0.01, cipher_ms: 0.001 };
         let loaded = Loaded { shape: Shape::Each, connections: 2, time: Duration::from_millis(60) };
         let row = Row::new(loaded, limit, vec![batch(1, 1000)], 0);

@@ -1,4 +1,5 @@
-//! One initiator of the swarm: an IKE endpoint with one connection, alive until its Child SA is up.
+//! One initiator of the swarm: an IKE endpoint with one connection, which exists until its Child SA
+//! is up.
 
 use super::shape::Shape;
 use crate::error::BenchError;
@@ -15,24 +16,24 @@ use testudo_ipsec::selector::{AddrRange, TrafficSelector};
 use testudo_vici::message::Message;
 use testudo_vici::schema;
 
-/// Where the responder is, and from where the swarm sends: every initiator has an address of its
-/// own, and they share the port.
+/// The responder's address, and the swarm's: every initiator has its own address, and they share
+/// the port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The responder's address.
     pub(crate) responder: Ipv4Addr,
-    /// The address of the first initiator: that of a prefix with room for [`MAX`].
+    /// The first initiator's address: that of a prefix with room for [`MAX`].
     pub(crate) first: Ipv4Addr,
     /// The initiators' port.
     pub(crate) port: u16,
 }
 
 impl Place {
-    /// All of it on one host.
+    /// Everything on one host.
     pub(crate) const LOOPBACK: Self =
         Self { responder: Ipv4Addr::LOCALHOST, first: Ipv4Addr::new(127, 128, 0, 0), port: 10_500 };
 
-    /// Where an initiator is.
+    /// The address of an initiator.
     pub(crate) fn address(&self, number: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.first.to_bits() | number)
     }
@@ -42,9 +43,9 @@ impl Place {
 pub(crate) const PROPOSAL: &str = "aes128gcm16-prfsha256-x25519";
 /// The algorithms of ESP.
 pub(crate) const ESP_PROPOSAL: &str = "aes128gcm16";
-/// What the responder protects.
+/// The network that the responder protects.
 pub(crate) const PROTECTED: &str = "192.168.77.0/24";
-/// The key of a peer.
+/// The pre-shared key of a peer.
 pub(crate) fn key(shape: Shape, number: u32) -> String {
     match shape {
         Shape::OneForAll => "a key that only the bench knows".into(),
@@ -57,7 +58,7 @@ pub(crate) fn host(number: u32) -> String {
     format!("host{number}.bench")
 }
 
-/// The most initiators that there are addresses for.
+/// The most initiators: there are no more addresses.
 pub(crate) const MAX: u32 = 1 << 20;
 
 /// Random octets from the operating system.
@@ -69,7 +70,7 @@ impl Entropy for OsEntropy {
     }
 }
 
-/// What all initiators have in common.
+/// Data that all initiators share.
 pub(crate) struct Template {
     connection: Connection,
     secret: SharedSecret,
@@ -130,20 +131,20 @@ fn everything(addrs: AddrRange) -> TsSpec {
     TsSpec::Fixed(TrafficSelector::all(addrs))
 }
 
-/// What an initiator protects: its one host in 172.16.0.0/12.
+/// The network that an initiator protects: its one host in 172.16.0.0/12.
 pub(crate) fn inner(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0xac10_0000 | number)
 }
 
-/// Which initiator has that address.
+/// The initiator with that address.
 pub(crate) fn number_of(addr: Ipv4Addr) -> u32 {
     addr.to_bits() & (MAX - 1)
 }
 
-/// How far an initiator is.
+/// The state of an initiator.
 pub(crate) enum Progress {
     Waiting,
-    /// It has what it was after.
+    /// It has reached its goal.
     Done,
     Failed(String),
 }
@@ -153,15 +154,16 @@ pub(crate) struct Initiator {
     endpoint: Endpoint,
     /// Its first message, until it is sent.
     first: VecDeque<Output>,
-    /// When it was set to work: its clock stands still before, however long the others take to be
-    /// prepared.
+    /// When it was started. Its clock does not run before, however long the preparation of the
+    /// others takes.
     begun: Option<Instant>,
-    /// What it has brought up.
+    /// The SAs that it has set up.
     tunnel: Option<(IkeSaId, ChildSaId)>,
 }
 
 impl Initiator {
-    /// Its first message is ready, key and all, so that making it is not part of what is measured.
+    /// Its first message, with its key pair, is prepared, so that it is not part of the
+    /// measurement.
     pub(crate) fn new(template: &Template, number: u32) -> Result<Self, BenchError> {
         let now = Time::default();
         let settings = EndpointConfig::default();
@@ -176,7 +178,7 @@ impl Initiator {
         Ok(Self { endpoint, first, begun: None, tunnel: None })
     }
 
-    /// The message that it begins with.
+    /// Its first message.
     pub(crate) fn first_message(&self) -> Option<&[u8]> {
         self.first.iter().find_map(|output| match output {
             Output::Send { bytes, .. } => Some(bytes.as_slice()),
@@ -184,8 +186,8 @@ impl Initiator {
         })
     }
 
-    /// Makes new keys for its Child SA next. Only who has both SAs, and knows what was said last,
-    /// answers.
+    /// Rekeys its Child SA next. Only a responder that has both SAs and the current message IDs can
+    /// answer.
     pub(crate) fn renew(&mut self) {
         let now = self.now();
         if let Some((_, child)) = self.tunnel {
@@ -197,7 +199,7 @@ impl Initiator {
     pub(crate) fn end(&mut self) {
         let now = self.now();
         if let Some((ike, _)) = self.tunnel {
-            // That it is gone already will be seen as well.
+            // If it is already gone, that is noticed too.
             let _ = self.endpoint.terminate(now, &Target::Ike(ike), false);
         }
     }
@@ -206,13 +208,13 @@ impl Initiator {
         Time(self.begun.get_or_insert_with(Instant::now).elapsed())
     }
 
-    /// A message has come.
+    /// Processes a message.
     pub(crate) fn receive(&mut self, path: Path, message: &[u8]) {
         let now = self.now();
         self.endpoint.handle_datagram(now, path, message);
     }
 
-    /// True if it has sent something again.
+    /// True if it has retransmitted something.
     pub(crate) fn look_at_clock(&mut self) -> bool {
         let now = self.now();
         let due = self.endpoint.next_timeout().is_some_and(|due| due <= now);
@@ -222,7 +224,7 @@ impl Initiator {
         due
     }
 
-    /// Sends what there is to send, and says how far it is.
+    /// Sends its pending messages, and returns its state.
     pub(crate) fn run(&mut self, mut send: impl FnMut(Path, &[u8])) -> Progress {
         let mut progress = Progress::Waiting;
         while let Some(output) = self.first.pop_front().or_else(|| self.endpoint.poll_output()) {
@@ -247,6 +249,6 @@ impl Initiator {
         progress
     }
 
-    /// As long as an answer may take.
+    /// How long an answer may take.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 }

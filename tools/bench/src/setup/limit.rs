@@ -1,6 +1,5 @@
-//! The bare cost of what a responder must compute, whatever it is written in: the curve, the PRF,
-//! the messages' cipher. It is measured with the library that the daemon uses, without anything
-//! around it.
+//! The bare cost of a responder's computations in any implementation: the curve, the PRF, the
+//! messages' cipher. Measured with the daemon's library, without anything around it.
 
 use crate::stopwatch::Stopwatch;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -16,7 +15,7 @@ use std::time::Duration;
 pub(super) struct Limit {
     /// A key pair and an agreement.
     pub(super) curve_ms: f64,
-    /// [`PRF_CALLS`].
+    /// The calls of [`PRF_CALLS`].
     pub(super) prf_ms: f64,
     /// Opening IKE_AUTH and sealing the answer.
     pub(super) cipher_ms: f64,
@@ -28,16 +27,17 @@ impl Limit {
     }
 }
 
-/// SKEYSEED; prf+ of 136 octets for SK_d, SK_ei, SK_er, SK_pi, SK_pr; AUTH of either side, three
-/// each (RFC 7296 §2.15); prf+ of 40 octets for the Child SA: each with the octets that go in.
+/// SKEYSEED; prf+ of 136 octets for SK_d, SK_ei, SK_er, SK_pi, SK_pr; AUTH of both sides, three
+/// calls each (RFC 7296 §2.15); prf+ of 40 octets for the Child SA. Each value is the number of
+/// input octets.
 const PRF_CALLS: [usize; 14] = [32, 81, 113, 113, 113, 113, 17, 24, 450, 17, 24, 330, 65, 97];
-/// Octets of the content of IKE_AUTH, about.
+/// Approximate octets of the content of IKE_AUTH.
 const CONTENT: usize = 200;
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const CALLS: usize = 16;
 const MEASURE: Duration = Duration::from_millis(300);
 
-/// Measures, on this thread.
+/// Measures in this thread.
 pub(super) fn measure() -> Result<Limit, Unspecified> {
     Ok(Limit { curve_ms: time(curve)?, prf_ms: time(prf)?, cipher_ms: time(cipher)? })
 }
@@ -45,7 +45,7 @@ pub(super) fn measure() -> Result<Limit, Unspecified> {
 fn time(work: impl Fn() -> Result<(), Unspecified>) -> Result<f64, Unspecified> {
     let mut watch = Stopwatch::new();
     let mut result = Ok(());
-    // Nothing of the first milliseconds counts: caches and clock are cold.
+    // The first milliseconds do not count: caches and clock are cold.
     for until in [MEASURE / 10, MEASURE] {
         watch.reset();
         while watch.time() < until {
@@ -58,7 +58,7 @@ fn time(work: impl Fn() -> Result<(), Unspecified>) -> Result<f64, Unspecified> 
 fn curve() -> Result<(), Unspecified> {
     let ours = PrivateKey::generate(&X25519)?;
     let public = ours.compute_public_key()?;
-    // Any point does: one's own is at hand.
+    // Any point works; one's own is available.
     agreement::agree(&ours, UnparsedPublicKey::new(&X25519, public.as_ref()), Unspecified, |shared| {
         black_box(shared);
         Ok(())

@@ -1,9 +1,9 @@
-//! `testudo bench setup`: a swarm of initiators against a real `testudod`, over the loopback of a
-//! namespace.
+//! `testudo bench setup`: a swarm of initiators and a real `testudod`, over the loopback interface
+//! of a namespace.
 //!
-//! Every setup is a whole one: IKE_SA_INIT and IKE_AUTH with a Child SA that the daemon's worker
-//! has in the end. What counts is the processor time that the daemon uses for it, all threads
-//! together: the swarm shares the machine with it, so the rate says as much about the swarm.
+//! Every setup is complete: IKE_SA_INIT and IKE_AUTH with a Child SA that the daemon's worker has
+//! at the end. The figure is the daemon's processor time, of all threads together: the swarm shares
+//! the machine with it, so the rate depends on the swarm too.
 
 mod figures;
 pub(super) mod initiator;
@@ -36,18 +36,18 @@ pub(crate) struct SetupArgs {
     /// Tunnels to set up, and to hold in the end.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tunnels: u32,
-    /// The same once more with so many peers of whom each has a connection and a secret of its own
-    /// at the responder; 0: do not.
+    /// Repeat with that many peers, each of which has its own connection and secret at the
+    /// responder; 0: do not.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     connections: u32,
     /// Rounds that they are divided into, one figure each; fewer if there are fewer tunnels.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Handshakes under way at a time.
+    /// Handshakes in progress at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     width: u32,
-    /// Then forward TCP for so many seconds without a storm of handshakes, with one, and without;
-    /// 0: do not.
+    /// Then forward TCP for that many seconds without handshakes, with a storm of them, and
+    /// without; 0: do not.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
     forward: u64,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &SetupArgs, progress: &Progress) -> Result<(), BenchErro
     Report::new("setup", machine).write(rows, args.json.as_deref())
 }
 
-/// Starts a responder of that shape and sets up so many tunnels.
+/// Starts a responder of that shape and sets up that many tunnels.
 fn measure(
     args: &SetupArgs,
     shape: Shape,
@@ -81,7 +81,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<Row, BenchError> {
     progress.aside(|| println!("{shape}:"));
-    // One more finds the caches cold.
+    // One more for the cold caches.
     let peers = tunnels + 1;
     progress.begin(format!("setup, {shape}: loading connections"), 0);
     let mut rig = Rig::start(shape, peers)?;
@@ -94,7 +94,7 @@ fn measure(
     Ok(row)
 }
 
-/// All rounds; the figures of each, and the octets that the daemon has taken meanwhile.
+/// All rounds; returns the figures of each, and the octets that the daemon has allocated meanwhile.
 fn set_up(
     args: &SetupArgs,
     shape: Shape,
@@ -105,12 +105,12 @@ fn set_up(
     let mut swarm = Swarm::open(shape, Place::LOOPBACK)?;
     let width = args.width as usize;
     progress.aside(|| println!("{Header}"));
-    // The first handshake of all finds cold caches, and makes what is made once.
+    // The very first handshake finds cold caches, and triggers one-time work.
     let first = swarm.prepare(0..1)?;
     swarm.run(first, width)?;
     let (mut batches, mut up) = (Vec::new(), 1);
     let before = rig.memory()?;
-    // In each of them at least one is set up.
+    // Each round sets up at least one.
     let rounds = args.rounds.min(tunnels);
     progress.begin(format!("setup, {shape}, rounds"), rounds.into());
     for round in 1..=rounds {

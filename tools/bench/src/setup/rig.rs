@@ -1,4 +1,4 @@
-//! The responder: a `testudod` of its own, in a namespace of its own.
+//! The responder: a `testudod` in its own namespace.
 
 use super::initiator::{ESP_PROPOSAL, MAX, PROPOSAL, PROTECTED, Place, host, inner, key};
 use super::shape::Shape;
@@ -14,31 +14,31 @@ use testudo_vici::client::Client;
 use testudo_vici::counters::Counters;
 use testudo_vici::message::Message;
 
-/// A gateway that waits for the swarm.
+/// A gateway for the swarm.
 pub(super) struct Rig {
     daemon: Testudo,
     pub(super) namespace: Namespace,
-    /// How long loading the connections has taken.
+    /// How long loading the connections took.
     pub(super) loading: Duration,
 }
 
-/// How long loading very many connections may take, and the worker to hear of all SAs.
+/// Limit for loading very many connections, and for the worker to have all SAs.
 const LOAD_LIMIT: Duration = Duration::from_secs(600);
 const WORKER_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the daemon has.
+/// The SAs of the daemon.
 pub(super) struct Found {
-    /// IKE SAs, by the control thread's word.
+    /// IKE SAs, as the control thread reports.
     pub(super) ike: u64,
-    /// Child SAs, by the worker's: those in the direction that has fewer.
+    /// Child SAs, as the worker reports: those in the direction that has fewer.
     pub(super) children: u64,
 }
 
 impl Rig {
-    /// Starts it, and loads what such a swarm of so many needs.
+    /// Starts it, and loads the configuration for that many peers.
     pub(super) fn start(shape: Shape, peers: u32) -> Result<Self> {
         let namespace = Lab::new("bench")?.namespace("gw")?;
-        // The gateway wants ports; what the swarm sends goes over the loopback.
+        // The gateway needs ports, but the swarm uses the loopback interface.
         veth((&namespace, OUTER), (&namespace, INNER))?;
         for port in [OUTER, INNER] {
             namespace.up(port, 1500)?;
@@ -60,13 +60,12 @@ impl Rig {
         Cpu::of(self.pid())
     }
 
-    /// Octets that it has taken.
+    /// Octets of memory that it has allocated.
     pub(super) fn memory(&mut self) -> std::result::Result<u64, BenchError> {
         memory(self.pid())
     }
 
-    /// What it has, when the worker has heard of as many Child SAs as are expected, or has had time
-    /// enough.
+    /// Its SAs, as soon as the worker has the expected number of Child SAs, or after a timeout.
     pub(super) fn found(&self, expected: u64) -> std::result::Result<Found, BenchError> {
         let mut client = self.client().map_err(BenchError::Vici)?;
         let begun = Instant::now();
@@ -96,7 +95,7 @@ impl Found {
     }
 }
 
-/// For `testudo.toml`: handshakes in any number are what is wanted, not a flood to be fended off.
+/// For `testudo.toml`: any number of handshakes is intended, and must not be treated as a flood.
 pub(crate) fn limits() -> String {
     let many = 1 << 20;
     format!(
@@ -105,7 +104,7 @@ pub(crate) fn limits() -> String {
     )
 }
 
-/// For `swanctl.conf`: what such a swarm of so many needs.
+/// For `swanctl.conf`: the configuration for that many peers.
 pub(crate) fn connections(shape: Shape, peers: u32, place: &Place) -> String {
     let (first, last) = (inner(0), inner(MAX - 1));
     let responder = place.responder;

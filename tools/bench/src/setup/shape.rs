@@ -1,15 +1,15 @@
-//! How the responder is configured for the swarm.
+//! The shapes of the responder's configuration.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What peers share.
+/// Whether peers share a connection and a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Shape {
-    /// As for remote access.
+    /// Yes, as for remote access.
     #[serde(rename = "one connection for all")]
     OneForAll,
-    /// As between sites: what has to be found for each peer is one of very many.
+    /// No, as between sites: each lookup is among very many.
     #[serde(rename = "a connection and a secret each")]
     Each,
 }

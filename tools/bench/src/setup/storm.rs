@@ -1,8 +1,8 @@
-//! What a storm of handshakes costs those whose tunnel is up: TCP through the gateway, with and
+//! The effect of a storm of handshakes on established tunnels: TCP through the gateway, with and
 //! without the storm.
 //!
-//! All of it shares the processors of one machine, the swarm too, so the throughput says as much
-//! about them as about the gateway. What a gigabit costs the gateway's worker does not.
+//! Everything shares the processors of one machine, including the swarm, so that the throughput
+//! depends on them too. The processor time of the gateway's worker per gigabit does not.
 
 use super::initiator::{Initiator, Place, Template};
 use super::rig::{connections, limits};
@@ -22,33 +22,33 @@ use testudo_lab::testudo::Testudo;
 use testudo_lab::topology::{Family, Options, Side, Topology};
 use testudo_terminal::progress::Progress;
 
-/// Enough streams that the loss of a segment does not idle the path.
+/// Enough streams that a lost segment does not idle the path.
 const STREAMS: u32 = 4;
-/// Initiators that are ready before the clock starts, and kept ready by a thread of their own:
-/// making keys is not the storm's business.
+/// Initiators that are prepared before the measurement, and then by a separate thread: making keys
+/// is not part of the storm.
 const READY: usize = 4096;
 const UP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Forwarding, with and without a storm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Storm {
-    /// Payload of TCP without a storm: the mean of before and after.
+    /// TCP payload without a storm: the mean of before and after.
     pub(super) quiet_gbps: f64,
-    /// And with one.
+    /// TCP payload with a storm.
     pub(super) storm_gbps: f64,
-    /// What is left.
+    /// The quotient.
     pub(super) ratio: f64,
-    /// The storm's strength.
+    /// Setups per second in the storm.
     pub(super) setups_per_s: f64,
-    /// Share of the time in which as many handshakes were under way as there should be.
+    /// Fraction of the time in which the intended number of handshakes was in progress.
     pub(super) at_full_width: f64,
-    /// Processor time of the worker for a gigabit.
+    /// Processor time of the worker per gigabit.
     pub(super) quiet_worker_ms: f64,
-    /// And in the storm.
+    /// The same in the storm.
     pub(super) storm_worker_ms: f64,
 }
 
-/// One transfer: its rate, and the worker's time for a gigabit.
+/// One transfer: its rate, and the worker's time per gigabit.
 #[derive(Clone, Copy)]
 struct Transfer {
     gbps: f64,
@@ -63,7 +63,7 @@ struct Site {
     topology: Topology,
 }
 
-/// Measures for so many seconds each: without, with, without.
+/// Measures for that many seconds each: without, with, without.
 pub(super) fn measure(seconds: u64, width: usize, progress: &Progress) -> Result<Storm, BenchError> {
     progress.begin("setup: starting two gateways", 0);
     let mut site = Site::start()?;
@@ -117,7 +117,7 @@ impl Site {
         Ok(Transfer { gbps: moved.gbps(), worker_ms: used.as_secs_f64() * 1e3 / moved.gigabits() })
     }
 
-    /// The transfer, and what the storm came to meanwhile.
+    /// The transfer, and the storm's figures.
     fn transfer_in_storm(
         &mut self,
         length: Duration,
@@ -129,7 +129,7 @@ impl Site {
         let (full, is_full) = mpsc::channel();
         std::thread::scope(|scope| {
             let supply = scope.spawn(move || supply(&prepared, &full));
-            // Whether it is full or has failed: the supply goes on, or tells why not.
+            // Either it is full or it has failed: then the supply reports the reason.
             let _ = is_full.recv();
             let over = &over;
             let storm = scope.spawn(move || {
@@ -146,8 +146,8 @@ impl Site {
     }
 }
 
-/// Keeps initiators ready until nobody takes them any more; says when the channel has been filled
-/// once.
+/// Prepares initiators until no one takes them any more; reports when the channel was filled for
+/// the first time.
 fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<(), BenchError> {
     let template = Template::new(Shape::OneForAll, Place::LOOPBACK)?;
     for number in 0.. {
@@ -156,7 +156,7 @@ fn supply(prepared: &SyncSender<(u32, Initiator)>, full: &Sender<()>) -> Result<
             Ok(()) => {}
             Err(TrySendError::Disconnected(_)) => break,
             Err(TrySendError::Full(initiator)) => {
-                // Who is not interested any more has heard it.
+                // The receiver may be gone after the first report.
                 let _ = full.send(());
                 if prepared.send(initiator).is_err() {
                     break;

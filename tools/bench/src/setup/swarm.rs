@@ -1,5 +1,6 @@
-//! Many initiators on one socket, so many of them at work at a time. Each has a loopback address of
-//! its own, as a peer has: the responder's limits by source see what they would see.
+//! Many initiators on one socket, a limited number of them active at the same time. Each has its
+//! own loopback address, so that the responder's limits by source see what they would see in
+//! practice.
 
 use super::initiator::{Initiator, Place, Progress, Template, number_of};
 use super::shape::Shape;
@@ -19,17 +20,17 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use testudo_ike::output::Path;
 
-/// How long the swarm waits for an answer before it looks at the clock.
+/// How long the swarm waits for an answer before it checks the clock.
 const TICK_MS: u16 = 20;
 const IKE_PORT: u16 = 500;
 
-/// The socket and the initiators that are at work.
+/// The socket and the active initiators.
 pub(crate) struct Swarm {
     socket: UdpSocket,
     place: Place,
     template: Template,
     at_work: BTreeMap<u32, Initiator>,
-    /// What became of those that came to an end, if anybody wants to know.
+    /// Initiators that have ended, if the caller wants them.
     ended: Option<Ended>,
     buffer: Vec<u8>,
 }
@@ -37,33 +38,33 @@ pub(crate) struct Swarm {
 /// Initiators that have come to an end.
 #[derive(Default)]
 pub(crate) struct Ended {
-    /// They have what they were after.
+    /// Initiators that have reached their goal.
     pub(crate) done: Vec<(u32, Initiator)>,
-    /// They have failed, and say why.
+    /// Initiators that have failed, with the reason.
     pub(crate) failed: Vec<(u32, String)>,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) time: Duration,
-    /// Messages that had to be sent again.
+    /// Messages that were retransmitted.
     pub(crate) repeated: u64,
 }
 
-/// What came of a storm.
+/// The result of a storm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stretch {
     pub(crate) time: Duration,
-    /// How much of it as many handshakes were under way as there should be.
+    /// How long the intended number of handshakes was in progress.
     pub(crate) at_full_width: Duration,
     begun: u32,
-    /// Tunnels that came up.
+    /// Tunnels that were set up.
     pub(crate) up: u32,
 }
 
 impl Swarm {
-    /// Opens the socket: to be called inside the responder's namespace.
+    /// Opens the socket. To be called inside the responder's namespace.
     pub(crate) fn open(shape: Shape, place: Place) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Socket { source };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, place.port)).map_err(failed)?;
@@ -81,13 +82,13 @@ impl Swarm {
         })
     }
 
-    /// Prepares initiators, all before the clock starts.
+    /// Prepares initiators before the measurement.
     pub(crate) fn prepare(&self, numbers: std::ops::Range<u32>) -> Result<Vec<(u32, Initiator)>, BenchError> {
         numbers.map(|number| Ok((number, Initiator::new(&self.template, number)?))).collect()
     }
 
-    /// Brings up what comes through the channel until it is over, always `width` at a time if there
-    /// are so many.
+    /// Runs the initiators of the channel until the time is over, always `width` at the same time
+    /// if there are enough.
     pub(crate) fn run_until(
         &mut self,
         prepared: &Receiver<(u32, Initiator)>,
@@ -122,8 +123,8 @@ impl Swarm {
         Ok(stretch)
     }
 
-    /// Brings all of them up, at most `width` at a time. Their state goes as soon as they are up;
-    /// the responder keeps his.
+    /// Runs all of them to their end, at most `width` at the same time. Their state is dropped as
+    /// soon as they are up; the responder keeps its own.
     pub(crate) fn run(
         &mut self,
         initiators: Vec<(u32, Initiator)>,
@@ -149,9 +150,9 @@ impl Swarm {
         }
     }
 
-    /// Lets all of them go on, at most `width` at a time, until they have what they are after, have
-    /// failed, or `limit` has passed; `look` is shown again and again what has come to an end. The
-    /// rest counts as failed.
+    /// Runs all of them, at most `width` at the same time, until they have reached their goal, have
+    /// failed, or `limit` has passed. Calls `look` repeatedly with those that have ended. The rest
+    /// counts as failed.
     pub(crate) fn follow(
         &mut self,
         initiators: Vec<(u32, Initiator)>,
@@ -167,7 +168,7 @@ impl Swarm {
             if self.at_work.is_empty() || start.elapsed() > limit {
                 break;
             }
-            // Also while others are answered: who is not must repeat what he has said.
+            // Also while others are answered: an initiator without an answer must retransmit.
             self.receive_all()?;
             self.look_at_clock()?;
             self.ended.as_ref().map_or(Ok(()), &mut look)?;
@@ -178,7 +179,7 @@ impl Swarm {
         Ok(ended)
     }
 
-    /// Sets further ones to work, up to `width` in all.
+    /// Starts further ones, up to `width` in total.
     fn set_to_work(
         &mut self,
         waiting: &mut impl Iterator<Item = (u32, Initiator)>,
@@ -192,10 +193,10 @@ impl Swarm {
         Ok(())
     }
 
-    /// Takes what has come, after a while at most. True if there was anything.
+    /// Receives waiting messages, or waits for one for a short time. Returns true if there was any.
     fn receive_all(&mut self) -> Result<bool, BenchError> {
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        // Whether or not it was cut short, the socket tells.
+        // Even if it was interrupted: the socket shows what there is.
         let _ = poll(&mut fds, PollTimeout::from(TICK_MS));
         let mut any = false;
         while let Some((number, path, len)) = self.receive()? {
@@ -215,7 +216,7 @@ impl Swarm {
         Ok(due.len() as u64)
     }
 
-    /// Lets an initiator send, and lets it go when it is up.
+    /// Lets an initiator send, and drops it when it is up.
     fn step(&mut self, number: u32) -> Result<(), BenchError> {
         let Some(initiator) = self.at_work.get_mut(&number) else { return Ok(()) };
         let socket = &self.socket;
@@ -267,7 +268,7 @@ impl Swarm {
     }
 }
 
-/// Sends from the address that the path names.
+/// Sends from the path's local address.
 fn send(socket: &UdpSocket, path: Path, bytes: &[u8]) -> nix::Result<()> {
     let (IpAddr::V4(local), SocketAddr::V4(remote)) = (path.local.ip(), path.remote) else { return Ok(()) };
     let none = libc::in_addr { s_addr: 0 };
@@ -277,7 +278,7 @@ fn send(socket: &UdpSocket, path: Path, bytes: &[u8]) -> nix::Result<()> {
     let control = [ControlMessage::Ipv4PacketInfo(&info)];
     let to = SockaddrIn::from(remote);
     match sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&to)) {
-        // As if it had been lost: it will be sent again.
+        // Counts as lost: it will be retransmitted.
         Ok(_) | Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::ENOBUFS) => Ok(()),
         Err(errno) => Err(errno),
     }

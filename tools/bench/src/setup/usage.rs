@@ -1,4 +1,4 @@
-//! What a process has used: processor time to the nanosecond, by thread, and memory.
+//! The usage of a process: processor time in nanoseconds, by thread, and memory.
 
 use crate::error::BenchError;
 use nix::time::clock_getcpuclockid;
@@ -12,19 +12,19 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) total: Duration,
-    /// By the name that threads share.
+    /// By the thread name without its number.
     pub(crate) threads: BTreeMap<String, Duration>,
 }
 
 impl Cpu {
-    /// Of all threads of a process, those that have ended too.
+    /// Of all threads of a process, including those that have ended.
     pub(crate) fn of(pid: u32) -> Result<Self, BenchError> {
         let process = Pid::from_raw(pid.cast_signed());
         let clock = clock_getcpuclockid(process).and_then(|clock| clock.now());
         let total = clock.map_err(|errno| BenchError::Usage { what: "CPU time", source: errno.into() })?;
         let mut threads = BTreeMap::<String, Duration>::new();
         for task in read_dir(pid)? {
-            // A thread that has just ended is in the total all the same.
+            // A thread that has just ended is part of the total.
             if let Some((name, time)) = thread(&task) {
                 *threads.entry(name).or_default() += time;
             }
@@ -32,7 +32,7 @@ impl Cpu {
         Ok(Self { total: total.into(), threads })
     }
 
-    /// What was used since an earlier look.
+    /// The usage since an earlier reading.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |name: &String| earlier.threads.get(name).copied().unwrap_or_default();
         Self {
@@ -52,7 +52,7 @@ fn read_dir(pid: u32) -> Result<Vec<PathBuf>, BenchError> {
     Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
-/// Name and time of a thread. Numbered ones share their name: `worker-0`, `crypto-1`.
+/// Name and time of a thread. Numbered threads share their name: `worker-0`, `crypto-1`.
 fn thread(task: &std::path::Path) -> Option<(String, Duration)> {
     let name = fs::read_to_string(task.join("comm")).ok()?;
     let name = name.trim_end().trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
@@ -61,7 +61,7 @@ fn thread(task: &std::path::Path) -> Option<(String, Duration)> {
     Some((name.to_owned(), Duration::from_nanos(nanoseconds)))
 }
 
-/// Octets of memory that are the process's own.
+/// Octets of the process's private memory.
 pub(crate) fn memory(pid: u32) -> Result<u64, BenchError> {
     let failed = |source| BenchError::Usage { what: "memory", source };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed)?;

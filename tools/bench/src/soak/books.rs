@@ -1,4 +1,4 @@
-//! What two gateways have counted, and whether it adds up.
+//! The counters of two gateways, and whether they add up.
 
 use super::{Row, SIDES};
 use crate::error::BenchError;
@@ -18,7 +18,7 @@ pub(super) struct Books {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Book {
     counters: Counters,
-    /// Frames that the kernel has lost on their way out of the outer interface.
+    /// Frames that the kernel has lost when they left the outer interface.
     lost_going_out: u64,
 }
 
@@ -36,7 +36,7 @@ impl Books {
         Ok(Self { sides: [read(Side::One)?, read(Side::Two)?] })
     }
 
-    /// Nobody has an SA to replace, and none keeps a packet.
+    /// No gateway has an SA to replace, and none holds a packet.
     pub(super) fn is_calm(&self, tunnels: u8) -> bool {
         self.sides.iter().all(|book| {
             let calm = ["held", "away"].iter().all(|name| book.total(name) == 0);
@@ -44,7 +44,7 @@ impl Books {
         })
     }
 
-    /// Since an earlier look every packet is accounted for.
+    /// Every packet since an earlier reading is accounted for.
     pub(super) fn adds_up(&self, before: &Self) -> bool {
         SIDES
             .iter()
@@ -61,7 +61,7 @@ impl Books {
         now - then
     }
 
-    /// What has happened since an earlier look.
+    /// The changes since an earlier reading.
     pub(super) fn rows(&self, before: &Self) -> Vec<Row> {
         let sum = |of: &dyn Fn(&Book) -> u64| {
             let [now, then] = [self, before].map(|books| books.sides.iter().map(of).sum::<u64>());
@@ -94,8 +94,8 @@ impl Books {
         rows
     }
 
-    /// Of what this side's gateway has sent to the other: neither lost by the kernel nor seen at
-    /// the other's port.
+    /// Packets that this side's gateway has sent to the other, and that neither the kernel has lost
+    /// nor the other's port has seen.
     fn missing_behind(&self, side: Side) -> i64 {
         let [from, to] = [side, side.other()].map(|side| &self.sides[side.index()]);
         let PortCounters { rx_packets, drops, .. } = to.port(OUTER);
@@ -114,8 +114,7 @@ impl Book {
         self.counters.totals.iter().find(|(total, _)| total == name).map_or(0, |(_, count)| *count)
     }
 
-    /// Packets that came in, or that the gateway made, and that have not gone out, and are neither
-    /// dropped nor kept.
+    /// Packets that were received or created by the gateway, and neither sent, dropped nor held.
     fn missing(&self) -> i64 {
         let totals = |names: &[&str]| names.iter().map(|name| self.total(name)).sum::<u64>();
         let ports = |of: fn(&PortCounters) -> u64| self.counters.ports.iter().map(of).sum::<u64>();

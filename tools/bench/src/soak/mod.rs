@@ -1,10 +1,10 @@
-//! `testudo bench soak`: two gateways fully loaded for minutes, in both directions, while their SAs
-//! are renewed without end; and then every packet must be accounted for.
+//! `testudo bench soak`: two gateways under full load for minutes, in both directions, while their
+//! SAs are constantly rekeyed; at the end every packet must be accounted for.
 //!
 //! The hosts send more than the gateways carry, so packets are lost: in the rings that the kernel
-//! fills, and nowhere else. What came into a gateway has left it, or is counted as dropped with its
-//! reason; what one gateway sent has come to the other, or the kernel has counted it as lost on the
-//! way; and in the end there are as many SAs as in the beginning.
+//! fills, and nowhere else. A packet that a gateway has received was sent, or is counted as dropped
+//! with its reason. A packet that one gateway has sent has arrived at the other, or the kernel has
+//! counted it as lost on the way. At the end there are as many SAs as at the beginning.
 
 mod books;
 mod renewals;
@@ -30,9 +30,9 @@ use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
 
 const SIDES: [Side; 2] = [Side::One, Side::Two];
-/// Between two looks at how much is carried.
+/// Time between two readings of the throughput.
 const SLICE: Duration = Duration::from_secs(5);
-/// Until what was on its way has arrived, and SAs that were replaced have gone.
+/// Limit until packets in transit have arrived and replaced SAs are gone.
 const CALM: Duration = Duration::from_secs(30);
 
 /// Options of `testudo bench soak`.
@@ -41,10 +41,10 @@ pub(crate) struct SoakArgs {
     /// Also write the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// How long.
+    /// Duration.
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
     minutes: f64,
-    /// Tunnels, all of which carry and are renewed.
+    /// Tunnels, all of which carry traffic and are rekeyed.
     #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u8).range(1..=250))]
     tunnels: u8,
     /// Octets of the packets, from the IP header on.
@@ -69,7 +69,7 @@ impl Row {
         Self { what: what.into(), unit, value: (value * 1e3).round() / 1e3, aim: None, reached: None }
     }
 
-    /// It is to be that, exactly.
+    /// Sets the goal: exactly this value.
     fn aim(self, aim: f64) -> Self {
         Self { aim: Some(aim), reached: Some(self.value == aim), ..self }
     }
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// Loads, renews, accounts, prints the table and writes the report.
+/// Loads, rekeys, accounts, prints the table and writes the report.
 pub(crate) fn run(args: &SoakArgs, progress: &Progress) -> Result<(), BenchError> {
     let report = Report::new("soak", Machine::here(Library::detect(), None));
     println!("{}, {} minutes, datagrams of {} octets\n", report.machine(), args.minutes, args.size);
@@ -115,7 +115,7 @@ fn measure(args: &SoakArgs, progress: &Progress) -> Result<Vec<Row>, BenchError>
     Ok(rows)
 }
 
-/// Tunnels from address to address, each with an IKE SA of its own.
+/// Tunnels from address to address, each with its own IKE SA.
 fn tunnels(side: Side, count: u8) -> Vec<Connection> {
     let tunnel = |number: u8| {
         let mut tunnel = Connection::of(side, Family::V4);
@@ -134,9 +134,9 @@ fn name(number: u8) -> String {
     format!("soak-{number}")
 }
 
-/// Floods as long as was asked for. Answers what arrived in each slice of that time, in Gb/s, and
-/// by how many octets the daemons' memory grew after the first half, in which all that they need
-/// has been called for.
+/// Floods for the configured time. Returns the throughput of each slice of that time, in Gb/s, and
+/// the growth of the daemons' memory in octets after the first half; by then they have allocated
+/// everything they need.
 fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, f64), BenchError> {
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(args.minutes * 60.0));
     let (mut rates, mut at_half) = (Vec::new(), None);
@@ -155,12 +155,11 @@ fn load(args: &SoakArgs, site: &Site, progress: &Progress) -> Result<(Vec<f64>, 
     Ok((rates, after as f64 - at_half.unwrap_or(after) as f64))
 }
 
-/// Waits until nothing is on its way any more, and no SA is left that another has replaced; as long
-/// as that may take.
+/// Waits until no packet is in transit and no replaced SA is left, or until a timeout.
 ///
-/// Counters that rest do not say that nothing is on its way: a worker that gets no processor for a
-/// while leaves what has come in its ring. So the books must also add up since `before`. What is
-/// really lost never does, and is told after [`CALM`].
+/// Constant counters do not prove that nothing is in transit: a worker without a processor for a
+/// while leaves packets in its ring. So the counters must also add up since `before`. Packets that
+/// are really lost never add up, and are reported after [`CALM`].
 fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, BenchError> {
     let begun = Instant::now();
     loop {
@@ -174,7 +173,7 @@ fn settle(site: &Site, tunnels: u8, before: Option<&Books>) -> Result<Books, Ben
     }
 }
 
-/// Octets that both daemons have for themselves.
+/// Octets of private memory of both daemons.
 fn memory(site: &Site) -> Result<u64, BenchError> {
     let of = |side: Side| site.testudo(side).map_or(Ok(0), |(_, testudod)| usage::memory(testudod.pid()));
     Ok(of(Side::One)? + of(Side::Two)?)

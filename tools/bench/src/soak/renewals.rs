@@ -1,4 +1,4 @@
-//! Child SAs that are renewed as often as a peer takes that.
+//! Child SAs are rekeyed as often as a peer accepts.
 
 use super::{SIDES, name};
 use crate::error::BenchError;
@@ -12,13 +12,13 @@ use testudo_vici::Error;
 use testudo_vici::client::Client;
 use testudo_vici::message::Message;
 
-/// Each tunnel once in so long: a peer that makes SAs faster than they are let go is put off
+/// Interval for each tunnel: a peer that creates SAs faster than they are deleted is slowed down
 /// (`creation_pace`).
 const PACE: Duration = Duration::from_secs(1);
-/// The most that a daemon with that much to do may take to answer.
+/// Limit for the answer of a busy daemon.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Both gateways renew, each a half of the tunnels, so that requests do not cross.
+/// Both gateways rekey, each half of the tunnels, so that requests do not cross.
 pub(super) struct Renewals {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<u64, Error>>>,
@@ -39,7 +39,7 @@ impl Renewals {
         Ok(Self { over, threads })
     }
 
-    /// How many have been renewed.
+    /// Stops, and returns the number of rekeyings.
     pub(super) fn stop(mut self) -> Result<u64, BenchError> {
         self.over.store(true, Ordering::Relaxed);
         let ended =
@@ -48,10 +48,10 @@ impl Renewals {
     }
 }
 
-/// What the daemon tells of every Child SA that has taken another's place.
+/// The daemon's event for every Child SA that has replaced another.
 const RENEWED: &str = "child-rekey";
 
-/// Answers how often one of those children was renewed.
+/// Returns the number of rekeyings of these children.
 fn renew(mut client: Client, names: &[String], over: &AtomicBool) -> Result<u64, Error> {
     client.set_timeout(Some(ANSWER))?;
     client.register(RENEWED)?;
@@ -65,7 +65,7 @@ fn renew(mut client: Client, names: &[String], over: &AtomicBool) -> Result<u64,
         {
             client.set_timeout(Some(left))?;
             match client.next_event() {
-                // The other gateway's renewals are told here too.
+                // The events include the other gateway's rekeyings.
                 Ok((_, event)) => {
                     renewed +=
                         event.sections().filter(|(told, _)| names.iter().any(|name| name == told)).count()

@@ -1,11 +1,11 @@
-//! `testudo bench tunnels`: what becomes of the pipeline's speed with very many SAs.
+//! `testudo bench tunnels`: the pipeline's speed with very many SAs.
 //!
-//! A hub has a tunnel to each of its spokes, with an outer address, a policy and keys of its own,
-//! and every packet is for, or from, a spoke drawn at random: neither caches nor prefetching guess
-//! which. Rounds with many SAs and with one alternate, and what is told is how much of the one SA's
-//! throughput is left. The spokes run between the measured stretches and use the same caches, which
-//! a hub of its own would have for itself: the figures are a little low. The SAs lie on huge pages,
-//! as under `testudod.service`, unless GLIBC_TUNABLES is set already. They are made once, and carry
+//! A hub has a tunnel to each of its spokes, with its own outer address, policy and keys, and every
+//! packet is for, or from, a random spoke: neither caches nor prefetching can predict it. Rounds
+//! with many SAs and with one alternate, and the result is the remaining fraction of the one SA's
+//! throughput. The spokes run between the measured stretches and use the same caches, which a real
+//! hub would have for itself: the figures are slightly low. The SAs are on huge pages, as under
+//! `testudod.service`, unless GLIBC_TUNABLES is already set. They are created once, and carry
 //! packets of one size after another.
 
 mod rig;
@@ -27,14 +27,14 @@ use testudo_lab::plot::{Chart, Limit, Series, Style};
 use testudo_terminal::progress::Progress;
 use testudo_terminal::table::Align;
 
-/// What is to be left of one SA's throughput with the most.
+/// Goal for the largest number of SAs, in percent of one SA's throughput.
 const AIM: f64 = 60.0;
 
-/// Packets an SA, on average, before anything is measured.
+/// Mean packets per SA before anything is measured.
 const WARM_UP: u64 = 5;
-/// Runs with packets of each size before they are measured: the frames are to have held one.
+/// Runs with packets of each size before they are measured, so that the frames have held one.
 const WARM_UP_RUNS: u32 = 8;
-/// Rounds of many SAs and of one.
+/// Rounds with many SAs and with one.
 const ROUNDS: u32 = 9;
 
 /// Options of `testudo bench tunnels`.
@@ -43,10 +43,10 @@ pub(crate) struct TunnelsArgs {
     /// Also write the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Also draw what is left of one SA's throughput.
+    /// Also draw the remaining percentage of one SA's throughput.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Cipher library: ipsec-mb or aws-lc [default: the faster one that is there].
+    /// Cipher library: ipsec-mb or aws-lc [default: the faster one available].
     #[arg(long)]
     library: Option<Library>,
     /// Cipher, by strongSwan's name.
@@ -63,7 +63,7 @@ pub(crate) struct TunnelsArgs {
     /// Measured time of each row.
     #[arg(long, default_value_t = 1.0, value_parser = positive)]
     seconds: f64,
-    /// CPU to run on [default: the last one that is allowed].
+    /// CPU to run on [default: the last one allowed].
     #[arg(long)]
     cpu: Option<usize>,
 }
@@ -88,15 +88,15 @@ struct Row {
     sas: u32,
     /// Octets of the inner IP packet; rates count these.
     size: u16,
-    /// The whole pipeline, a packet.
+    /// The whole pipeline, per packet.
     ns: f64,
-    /// The same in cycles of the time-stamp counter, where there is one.
+    /// The same in cycles of the time-stamp counter, if there is one.
     cycles: Option<f64>,
     mpps: f64,
     gbps: f64,
     /// The same with one SA, in the same rounds.
     ns_of_one: f64,
-    /// How much of one SA's throughput is left.
+    /// The remaining percentage of one SA's throughput.
     percent_of_one: f64,
 }
 
@@ -173,7 +173,7 @@ fn by_size(by_sas: Vec<Vec<[Row; 2]>>) -> Vec<Row> {
     }
 }
 
-/// So many SAs with packets of each size, in turns with one SA; both directions.
+/// That many SAs with packets of each size, alternating with one SA; both directions.
 fn measure(
     args: &TunnelsArgs,
     library: Library,
@@ -184,8 +184,8 @@ fn measure(
     progress.doing(format!("tunnels, making {sas} SAs"));
     let mut many = Rig::new(library, args.cipher, sas)?;
     progress.doing(format!("tunnels, {sas} SAs: a few packets of each"));
-    // Until nearly all SAs have been used: the first packet of each finds its flow unknown. Of what
-    // size it is does not matter.
+    // Until nearly all SAs have been used: the first packet of each has no flow entry. Its size
+    // does not matter.
     let mut packets = Packets::of(*traffic::SIZES.start() as u16);
     let [mut outward, mut inward] = [const { Stopwatch::new() }; 2];
     while outward.packets() < WARM_UP * u64::from(sas) {

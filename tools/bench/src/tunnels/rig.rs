@@ -1,4 +1,4 @@
-//! A hub at work, with a spoke drawn for each packet.
+//! A hub at work, with a random spoke for each packet.
 
 use super::sites::{self, HOST, Spoke};
 use crate::esp::node::{Link, Node, SetupError};
@@ -11,7 +11,7 @@ use testudo_crypto::Library;
 /// Packets of one stretch.
 const PACKETS: usize = BURST * BURSTS;
 
-/// The hub, its spokes, and what passes between them.
+/// The hub, its spokes, and the packets between them.
 pub(super) struct Rig {
     hub: Node,
     spokes: Node,
@@ -19,13 +19,13 @@ pub(super) struct Rig {
     random: Random,
 }
 
-/// Packets of one size, as they leave their host and as they arrive at another, two gateways later.
+/// Packets of one size, as they leave their host and as they arrive at another, two hops later.
 pub(super) struct Packets {
     sent: Template,
     expected: Template,
 }
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     ToSpoke,
@@ -39,7 +39,7 @@ impl Packets {
 }
 
 impl Way {
-    /// The packet of a template that goes this way.
+    /// The packet of a template in this direction.
     fn packet(self, template: &mut Template, spoke: Spoke) -> &[u8] {
         match self {
             Self::ToSpoke => template.between(HOST, spoke.inner()),
@@ -58,7 +58,7 @@ impl Rig {
         })
     }
 
-    /// Sends some bursts to spokes and some back. Only what the hub does is measured.
+    /// Sends some bursts to spokes and some back. Only the hub's work is measured.
     pub(super) fn run(
         &mut self,
         packets: &mut Packets,
@@ -86,13 +86,13 @@ fn turn(node: &mut Node) {
     (0..BURSTS).for_each(|_| node.turn());
 }
 
-/// From the host behind the node.
+/// Packets arrive from the host behind the node.
 fn arrive(node: &mut Node, sent: &mut Template, way: Way, drawn: &[Spoke]) -> Result<(), Fault> {
     let mut spokes = drawn.iter();
     spokes.all(|spoke| node.arrive(Link::Lan, way.packet(sent, *spoke))).then_some(()).ok_or(Fault::Full)
 }
 
-/// Carries the outer packets from one end to the other.
+/// Transfers the outer packets.
 fn cross(from: &mut Node, to: &mut Node) -> Result<(), Fault> {
     let mut found = 0;
     from.take_sent(Link::Wan, |packet| {
@@ -102,7 +102,7 @@ fn cross(from: &mut Node, to: &mut Node) -> Result<(), Fault> {
     all("encrypting", found)
 }
 
-/// Order is kept, so each packet is known.
+/// The order is kept, so each packet is known.
 fn expect(node: &mut Node, expected: &mut Template, way: Way, drawn: &[Spoke]) -> Result<(), Fault> {
     let (mut found, mut spokes) = (0, drawn.iter());
     node.take_sent(Link::Lan, |packet| {
@@ -117,7 +117,7 @@ fn all(gateway: &'static str, found: usize) -> Result<(), Fault> {
     (found == PACKETS).then_some(()).ok_or(Fault::Lost { gateway, found, expected: PACKETS })
 }
 
-/// The same numbers in each run (Steele, Lea and Flood's SplitMix64).
+/// The same sequence in each run (Steele, Lea and Flood's SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -137,7 +137,7 @@ mod tests {
     fn packets_of_all_spokes_come_through() {
         let mut rig = Rig::new(Library::detect(), Suite::AES128GCM16, 700).expect("a rig");
         let [mut outward, mut inward] = [const { Stopwatch::new() }; 2];
-        // The same SAs carry packets of one size after those of another.
+        // The same SAs carry packets of one size after another.
         for size in [100, 1420] {
             let mut packets = Packets::of(size);
             for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! A hub with many tunnels, and all of its spokes in one.
+//! A hub with many tunnels, and all of its spokes in one node.
 
 use crate::esp::Suite;
 use crate::esp::node::{Link, Node, SetupError, routes};
@@ -23,7 +23,7 @@ const HUB: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const SPOKES_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 /// The host behind the hub.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 10);
-/// The network that it is in.
+/// The hub's network.
 const NETWORK: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 1, 0, 0), Ipv4Addr::new(10, 1, 255, 255));
 const INNER_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 254);
 const FIRST_OUTER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
@@ -52,8 +52,7 @@ impl Spoke {
         PolicyId(self.0)
     }
 
-    /// The SPI that either end chose: the shards are used alike, and the slots of each one after
-    /// the other.
+    /// The SPI of both directions: shards are used equally, and the slots of each in order.
     fn spi(self) -> Spi {
         let (shard, slot) = (Shard(self.0 as u8), (self.0 >> 8) as u16);
         let tag = (self.0.wrapping_mul(0x9e37_79b9) >> 22) as u16 | 0x100;
@@ -149,7 +148,7 @@ fn dataplane(end: End, library: Library, suite: Suite, tunnels: u32) -> Result<D
         let outbound = OutboundSa::new(&params, spoke.policy(), numbers, PATH_MTU, library)?;
         inbound.expand_key()?;
         outbound.expand_key()?;
-        // One that is there already comes back.
+        // An existing block is returned.
         apply(Command::AddSlots(Box::new(SlotBlock::of(params.spi_in))));
         apply(Command::AddInbound(Arc::new(inbound)));
         apply(Command::SetOutbound(spoke.policy(), Arc::new(outbound)));

@@ -1,11 +1,10 @@
-//! What `swanctl` and peers send of certificates: X.509, lists of revoked ones, keys, names,
-//! algorithms.
+//! The certificate formats of `swanctl` and peers: X.509, CRLs, keys, names, algorithms.
 
 use testudo_ike::cert::{Certificate, Crl, DistinguishedName, Hashes, PrivateKey, SignatureScheme, Trust};
 use testudo_ike::config::{Eku, Identity, Revocation};
 use testudo_ike::output::UnixTime;
 
-/// The first octet says what the others are.
+/// The first octet is the type of the others.
 pub fn target(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else { return };
     match kind % 6 {
@@ -37,7 +36,7 @@ fn certificate(der: &[u8]) {
         hashes: Hashes::ALL,
     };
     assert!(trust.verify(&certificate).is_err(), "nobody is trusted");
-    // As its own CA, and as a known peer: whatever comes of it.
+    // As its own CA, and as a known peer: any result is fine.
     let trust = Trust { anchors: vec![&certificate], pinned: vec![&certificate], ..trust };
     let _ = trust.verify(&certificate);
 }

@@ -1,5 +1,4 @@
-//! Two sides with certificates, ML-KEM and virtual addresses, of whom each reauthenticates the
-//! other.
+//! Two sides with certificates, ML-KEM and virtual addresses; each reauthenticates the other.
 
 use super::config::side;
 use std::net::IpAddr;
@@ -9,7 +8,7 @@ use testudo_ike::endpoint::Endpoint;
 use testudo_ike::output::{Time, UnixTime};
 use testudo_ipsec::selector::AddrRange;
 
-/// Side 0 is a client, side 1 has the addresses: `!` stands for the one or the other.
+/// Side 0 is a client, side 1 has the addresses; `!` is replaced by the setting of the side.
 const SIDE: &str = ">site
 local_addrs:192.0.2.$
 remote_addrs:192.0.2.%
@@ -46,7 +45,7 @@ rand_time=0
 <
 <
 ";
-/// When certificates of the tests are valid: 2026-11-20.
+/// A date on which the certificates of the tests are valid: 2026-11-20.
 const NOVEMBER_2026: UnixTime = UnixTime(1_795_132_800);
 
 macro_rules! file {
@@ -55,11 +54,11 @@ macro_rules! file {
     };
 }
 
-/// Ed25519 signs without chance, so that every run is the same.
+/// Ed25519 signatures are deterministic, so that every run is the same.
 const FILES: [(&[u8], &[u8]); 2] =
     [(file!("moon-ed25519"), file!("moon-ed25519.key")), (file!("sun-ed25519"), file!("sun-ed25519.key"))];
 
-/// Gives an endpoint all that this side has.
+/// Loads everything that this side needs into an endpoint.
 pub(super) fn load(endpoint: &mut Endpoint, now: Time, number: usize) {
     let (certificate, key) = FILES[number];
     endpoint.set_unix_time(now, NOVEMBER_2026);

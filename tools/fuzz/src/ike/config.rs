@@ -1,4 +1,4 @@
-//! What the endpoint under test is configured for, in the words of `swanctl.conf`.
+//! The configuration of the endpoint under test, in the words of `swanctl.conf`.
 
 use crate::vici::text;
 use std::sync::OnceLock;
@@ -7,12 +7,12 @@ use testudo_ike::config::{Connection, Identity, SharedSecret};
 use testudo_ike::endpoint::EndpointConfig;
 use testudo_vici::schema;
 
-/// The pre-shared key with the peer.
+/// The pre-shared key shared with the peer.
 pub(super) const PSK: &[u8] = b"known to both";
-/// Who the peer is.
+/// The peer's identity.
 pub(super) const PEER: &str = "sun";
 
-/// One peer that is known, and whoever else may come.
+/// One known peer, and any other.
 const CONNECTIONS: [&str; 2] = [
     ">site
 local_addrs:192.0.2.1
@@ -61,8 +61,8 @@ remote_ts:dynamic
 ",
 ];
 
-/// One side of a conversation, `$` being its own and `%` the other's number. SAs are renewed while
-/// the network is calm, on both sides at the same time.
+/// One side of a conversation; `$` is its own number, `%` the other's. SAs are rekeyed in the calm
+/// phase, on both sides at the same time.
 const SIDE: &str = ">site
 local_addrs:192.0.2.$
 remote_addrs:192.0.2.%
@@ -100,13 +100,13 @@ rand_time=0
 <
 ";
 
-/// The connections of two that talk to each other, to each other.
+/// The connections of two endpoints to each other.
 pub(super) fn pair() -> &'static [Connection; 2] {
     static PAIR: OnceLock<[Connection; 2]> = OnceLock::new();
     PAIR.get_or_init(|| [side(SIDE, 0, ["moon", PEER]), side(SIDE, 1, [PEER, "moon"])])
 }
 
-/// A text with the numbers of a side and of the other, and with `words` for `~` and `^`.
+/// Replaces the numbers of both sides, and `~` and `^` by `words`, in a text.
 pub(super) fn side(text: &str, number: usize, words: [&str; 2]) -> Connection {
     let numbers = ["1", "2"];
     let text = text.replace('$', numbers[number]).replace('%', numbers[1 - number]);
@@ -128,7 +128,7 @@ pub(super) fn secret() -> SharedSecret {
     SharedSecret { name: "psk".to_owned(), kind: Default::default(), owners, secret: PSK.to_vec() }
 }
 
-/// Limits so low that a short input reaches them.
+/// Limits low enough for a short input to reach them.
 pub(super) fn limits() -> EndpointConfig {
     EndpointConfig {
         cookie_threshold: 4,

@@ -1,4 +1,4 @@
-//! What an endpoint does with payloads that a stranger wrote: choosing, checking, agreeing.
+//! An endpoint's handling of payloads from a stranger: selection, checks, key agreement.
 
 use super::config::connections;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use testudo_ike::message::{KePayload, Notify, Payloads, SaPayload, SaSpi, TsPayl
 use testudo_ike::suite::offer::ChildExchange;
 use testudo_ike::suite::{Entropy, KePrivate, accept, offer, respond, select};
 
-/// Our proposals, for IKE and for ESP.
+/// Our proposals for IKE and for ESP.
 struct Ours {
     ike: Vec<IkeProposal>,
     esp: Vec<EspProposal>,
@@ -38,7 +38,7 @@ fn ours() -> &'static Ours {
     })
 }
 
-/// Does with the payloads what an endpoint might.
+/// Processes the payloads as an endpoint might.
 pub(super) fn look_at(payloads: &Payloads) {
     if let Some(sa) = payloads.sa() {
         as_offer(sa);
@@ -62,7 +62,7 @@ pub(super) fn look_at(payloads: &Payloads) {
     assert_eq!(payloads.error().is_some(), payloads.notifies().any(|notify| notify.kind.is_error()));
 }
 
-/// A responder's choice is one that the initiator must accept.
+/// A responder's choice must be acceptable to the initiator.
 fn as_offer(sa: &SaPayload) {
     let ours = ours();
     let mut numbers: Vec<u8> = sa.proposals.iter().map(|proposal| proposal.number).collect();
@@ -70,7 +70,7 @@ fn as_offer(sa: &SaPayload) {
     numbers.dedup();
     if let Ok(choice) = select::ike(sa, &ours.ike) {
         let answer = choice.answer(choice.spi);
-        // Whom an answer means is not clear if two proposals have one number.
+        // If two proposals have the same number, the answer is ambiguous.
         if numbers.len() == sa.proposals.len() {
             assert_eq!(accept::ike(sa, &ours.ike, &answer), Ok((choice.suite, choice.spi)));
         }
@@ -85,7 +85,7 @@ fn as_offer(sa: &SaPayload) {
     }
 }
 
-/// What is accepted as an answer to our offer is something that we offered.
+/// An accepted answer to our offer must be something that we offered.
 fn as_answer(sa: &SaPayload) {
     let ours = ours();
     if let Ok((suite, spi)) = accept::ike(&offer::ike(&ours.ike, None), &ours.ike, sa) {
@@ -114,7 +114,7 @@ fn as_answer(sa: &SaPayload) {
     }
 }
 
-/// Two sides agree, or the public value is refused.
+/// The two sides agree on a secret, or the public value is refused.
 fn agree(ke: &KePayload) {
     for own in &ours().ke {
         if let Ok(shared) = own.agree(ke) {

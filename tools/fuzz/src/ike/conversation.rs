@@ -1,6 +1,6 @@
-//! Two endpoints that talk to each other, over a network that the fuzzer is: it drops, doubles,
-//! reorders, delays and changes what they say, while operators and clocks do as they like. Once it
-//! stops, both sides must agree.
+//! Two endpoints communicate over a network controlled by the fuzzer: it drops, duplicates,
+//! reorders, delays and changes messages, at arbitrary times and with arbitrary commands of
+//! operators. When it stops, both sides must agree.
 
 use super::certified;
 use super::config::{limits, pair, secret};
@@ -17,14 +17,14 @@ use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
 
 /// The most steps of one input.
 const MOST: usize = 200;
-/// Messages on their way at a time; further ones are lost, as in any network.
+/// The most messages in transit; further ones are lost, as in any network.
 const MOST_UNDER_WAY: usize = 64;
-/// Long enough for every repetition, liveness check and delete to come to its end.
+/// Long enough for every retransmission, liveness check and delete to finish.
 const CALM: Duration = Duration::from_secs(900);
-/// Rounds of timers and deliveries that the calm may need.
+/// The most rounds of timers and deliveries in the calm phase.
 const MANY: usize = 50_000;
 
-/// `kind:8`, and `what:8 | ...` a step, see [`Rig::step`].
+/// `kind:8`, and `what:8 | ...` per step, see [`Rig::step`].
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let mut rig = Rig::new(Kind::of(input.u8()));
@@ -39,7 +39,7 @@ pub fn target(data: &[u8]) {
     rig.check_agreement();
 }
 
-/// What the two prove themselves by, and exchange.
+/// The authentication and key exchange of the two.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A shared key, and additional key exchanges with a curve.
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// A message on its way, or one that has been.
+/// A message in transit, or an old one.
 #[derive(Clone)]
 struct Sent {
     to: usize,
@@ -67,7 +67,7 @@ struct Rig {
     now: Time,
     sides: [Side; 2],
     under_way: Vec<Sent>,
-    /// All that was sent, for whoever repeats old messages.
+    /// All messages sent, for replays.
     heard: Vec<Sent>,
 }
 
@@ -76,7 +76,7 @@ struct Side {
     endpoint: Endpoint,
     now: Time,
     installed: BTreeMap<ChildSaId, Spi>,
-    /// Virtual addresses, and the IKE SAs that brought them.
+    /// Virtual addresses, and the IKE SAs that assigned them.
     addresses: BTreeSet<(IpAddr, IkeSaId)>,
     up: BTreeSet<IkeSaId>,
     /// Messages by SPIs, direction and IV.
@@ -122,7 +122,7 @@ impl Rig {
         self.collect();
     }
 
-    /// The message at that place arrives, before those that were sent earlier.
+    /// The message at that place arrives, before messages that were sent earlier.
     fn deliver(&mut self, at: usize) {
         if at < self.under_way.len() {
             let message = self.under_way.remove(at);
@@ -130,7 +130,7 @@ impl Rig {
         }
     }
 
-    /// Changes a message on its way: an octet of it, its end, or where it comes from.
+    /// Changes a message in transit: an octet, its end, or its source.
     fn change(&mut self, input: &mut Input<'_>) {
         let (at, how) = (usize::from(input.u8()), input.u8());
         let (place, value) = (usize::from(input.u16()), input.u8());
@@ -146,7 +146,7 @@ impl Rig {
         }
     }
 
-    /// Time passes for both, and nothing arrives.
+    /// Time passes for both without arrivals.
     fn pass(&mut self, time: Duration) {
         let end = self.now.plus(time);
         self.sides.iter_mut().for_each(|side| side.pass(end));
@@ -154,7 +154,7 @@ impl Rig {
         self.collect();
     }
 
-    /// What was sent is under way now.
+    /// Puts sent messages in transit.
     fn collect(&mut self) {
         for side in &mut self.sides {
             self.heard.extend(side.sent.iter().cloned());
@@ -180,7 +180,7 @@ impl Rig {
         panic!("the two never come to rest");
     }
 
-    /// Every SA that one side has, the other has too.
+    /// Both sides must have the same SAs.
     fn check_agreement(&self) {
         let [one, two] = &self.sides;
         assert_eq!(one.ikes(), two.ikes(), "IKE SAs");
@@ -230,7 +230,7 @@ impl Side {
         panic!("the timers of an endpoint never rest");
     }
 
-    /// What an operator may do. What is not there cannot be done, and that is fine.
+    /// A random command of an operator. It may fail if there is no such SA.
     fn operator(&mut self, what: u8) {
         let (now, which) = (self.now, usize::from(what >> 3));
         let ike = self.endpoint.sas().nth(which).map(|sa| sa.id);
@@ -274,8 +274,8 @@ impl Side {
         }
     }
 
-    /// An IV is used for one message only, and a Message ID for one request and one response (RFC
-    /// 7296 §2.2).
+    /// An IV may be used for one message only, and a Message ID for one request and one response
+    /// (RFC 7296 §2.2).
     fn check_sent(&mut self, bytes: &[u8]) {
         let message = Message::parse(bytes).expect("what we send is well formed");
         let Some(encrypted) = message.encrypted else { return };
@@ -286,7 +286,7 @@ impl Side {
         assert_eq!(first, bytes, "two messages under one IV");
     }
 
-    /// Every state goes through its octets and is the same afterwards.
+    /// Every state must be the same after export and import.
     fn check_states(&mut self) {
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         for id in ids {
@@ -303,7 +303,7 @@ impl Side {
         established.map(|sa| (sa.spi_i.0, sa.spi_r.0)).collect()
     }
 
-    /// Our and the peer's SPI of the Child SAs.
+    /// The SPIs of the Child SAs, ours and the peer's.
     fn children(&self) -> BTreeSet<(Spi, Spi)> {
         let children = self.endpoint.sas().flat_map(|sa| sa.children);
         children
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// A fuzzer that never gets anywhere holds everything to be fine.
+    /// If the seeds did not get anywhere, the fuzzer would find nothing.
     #[test]
     fn the_seeds_bring_up_and_renew_what_they_say() {
         for (name, ikes, children) in [("up", 0, 0), ("rekey-child", 0, 1), ("rekey-ike", 1, 0)] {
@@ -363,7 +363,7 @@ mod tests {
                 assert!(counters.get(ChildRekey) >= children, "{name}");
             }
             rig.check_agreement();
-            // Lifetimes end in the calm: both sides renew at the same time.
+            // Lifetimes end in the calm phase: both sides rekey at the same time.
             rig.calm();
             for side in &rig.sides {
                 assert!(side.endpoint.stats().exchanges.total().get(ChildRekey) >= 3, "{name}");

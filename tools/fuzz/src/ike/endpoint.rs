@@ -1,4 +1,4 @@
-//! The endpoint in any phase, with a peer that says anything: in clear, or sealed with the right
+//! The endpoint in any phase, with a peer that sends anything: in clear, or sealed with the right
 //! keys.
 
 use super::node::Node;
@@ -96,7 +96,7 @@ impl Rig {
         }
     }
 
-    /// `exchange:8 | flags and what is wrong:8`: a header that fits unless told otherwise.
+    /// `exchange:8 | flags and faults:8`: a header that is correct except for the given faults.
     fn head(&self, input: &mut Input<'_>) -> Head {
         let (exchange, wrong) = (input.u8(), input.u8());
         let mut head = self.peer.head(34 + (exchange & 3), bit(wrong, 0));
@@ -118,8 +118,8 @@ impl Rig {
         head
     }
 
-    /// What an honest peer would say next, with edits: `count:8`, then
-    /// `offset:16 | removed:8 | inserted`.
+    /// The next message of an honest peer, with edits: `count:8`, then `offset:16 | removed:8 |
+    /// inserted`.
     fn edited(&mut self, from: Path, input: &mut Input<'_>) {
         let Some(draft) = self.peer.next() else { return };
         let mut payloads = draft.payloads.clone();
@@ -128,7 +128,7 @@ impl Rig {
             let end = (start + usize::from(input.u8())).min(payloads.len());
             payloads.splice(start..end, input.chunk().iter().copied());
         }
-        // It may hold the proof of the peer's identity, whatever the edits are.
+        // It may prove the peer's identity, despite the edits.
         self.node.trusted |= draft.head.exchange == AUTH;
         if let Some(message) = self.peer.send(&Draft { payloads, ..draft }) {
             self.deliver(from, message);

@@ -1,4 +1,4 @@
-//! The codec: what is read is written back the same, and what it holds can be looked at.
+//! The codec: a parsed message is written back unchanged, and its content can be processed.
 
 use super::content;
 use testudo_ike::message::{Header, Message, MessageBuilder, ParseError, Payload, PayloadType, Payloads};
@@ -6,8 +6,8 @@ use testudo_ike::message::{Header, Message, MessageBuilder, ParseError, Payload,
 /// Octets that GCM adds to the payloads of a message: IV, pad length, ICV.
 const OVERHEAD: usize = 8 + 1 + 16;
 
-/// A datagram; and, from its second octet on, the content of an Encrypted payload of which the
-/// first octet is the type of the first payload.
+/// A datagram; and, from its second octet on, the content of an Encrypted payload whose first octet
+/// is the type of the first payload.
 pub fn target(data: &[u8]) {
     match Message::parse(data) {
         Ok(message) => check_message(&message, data),

@@ -1,4 +1,4 @@
-//! The endpoint under test, with what a host around it would notice.
+//! The endpoint under test, with the checks that a host around it could make.
 
 use super::config::{connections, limits, secret};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use testudo_ike::message::Message;
 use testudo_ike::output::{ChildSaId, Event, IkeSaId, Output, Path, Time};
 use testudo_ike::suite::Entropy;
 
-/// More timers than any state of the endpoint can set off.
+/// More timers than any state of the endpoint can trigger.
 const MANY: usize = 20_000;
 
-/// A generator that is the same in every run (SplitMix64).
+/// A generator with the same sequence in every run (SplitMix64).
 pub(super) struct Random(pub(super) u64);
 
 impl Entropy for Random {
@@ -27,7 +27,7 @@ impl Entropy for Random {
     }
 }
 
-/// What a host knows of its endpoint.
+/// A host's knowledge of its endpoint.
 #[derive(Clone, Default)]
 struct Seen {
     installed: BTreeMap<ChildSaId, Spi>,
@@ -43,12 +43,12 @@ pub(super) struct Node {
     seen: Seen,
     /// Messages by SPIs, direction and IV.
     sealed: BTreeMap<([u8; 16], bool, [u8; 8]), Vec<u8>>,
-    /// The peer has proved who it is, so that something may come up.
+    /// The peer has proved its identity, so that SAs may be established.
     pub(super) trusted: bool,
     delivered: u64,
 }
 
-/// All of a node's state, to begin from again.
+/// All of a node's state, to restart from it.
 #[derive(Clone)]
 pub(super) struct State {
     sas: Vec<Vec<u8>>,
@@ -88,12 +88,12 @@ impl Node {
         node
     }
 
-    /// Child SAs that the data plane has.
+    /// Child SAs of the data plane.
     pub(super) fn children(&self) -> usize {
         self.seen.installed.len()
     }
 
-    /// A datagram arrives. Gives what is sent.
+    /// A datagram arrives. Returns the messages sent.
     pub(super) fn deliver(&mut self, path: Path, datagram: &[u8]) -> Vec<Vec<u8>> {
         let stranger = self.endpoint.states().next().is_none();
         self.delivered += 1;
@@ -101,14 +101,14 @@ impl Node {
         assert_eq!(self.endpoint.stats().received, self.delivered);
         let sent = self.drain();
         if stranger {
-            // A forged address must not turn us into an amplifier.
+            // A forged source address must not turn the endpoint into an amplifier.
             let octets: usize = sent.iter().map(Vec::len).sum();
             assert!(octets <= 2 * datagram.len(), "{octets} octets for {}", datagram.len());
         }
         sent
     }
 
-    /// Takes all outputs. Gives what is sent.
+    /// Takes all outputs. Returns the messages sent.
     pub(super) fn drain(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         while let Some(output) = self.endpoint.poll_output() {
@@ -153,8 +153,8 @@ impl Node {
         let first = self.sealed.entry((spis, direction, iv)).or_insert_with(|| bytes.to_vec());
         assert_eq!(first, bytes, "an IV is used for one message only");
         if message.header.response {
-            // Our first answer is to IKE_AUTH, or to the first request of a responder (RFC 7296
-            // §2.2).
+            // The endpoint's first answer is to IKE_AUTH, or to the first request of a responder
+            // (RFC 7296 §2.2).
             let (id, first) = (message.header.message_id.0, u32::from(!direction));
             let last = self.seen.answered.insert(spis, id);
             let in_turn = last.map_or(id == first, |last| id == last || id == last + 1);
@@ -184,7 +184,7 @@ impl Node {
         }
     }
 
-    /// Time passes. Gives what is sent.
+    /// Time passes. Returns the messages sent.
     pub(super) fn pass(&mut self, time: Duration) -> Vec<Vec<u8>> {
         let end = self.now.plus(time);
         let mut sent = Vec::new();
@@ -200,7 +200,7 @@ impl Node {
         panic!("the timers of the endpoint never rest");
     }
 
-    /// Every state goes through its octets and is the same afterwards.
+    /// Every state must be the same after export and import.
     pub(super) fn check_states(&mut self) {
         let ids: Vec<IkeSaId> = self.endpoint.states().map(|(id, _)| id).collect();
         let (half_open, next) = (self.endpoint.half_open(), self.endpoint.next_timeout());
@@ -212,7 +212,7 @@ impl Node {
         assert_eq!((self.endpoint.half_open(), self.endpoint.next_timeout()), (half_open, next));
     }
 
-    /// The peer is never heard of again: nothing may stay behind.
+    /// The peer stays silent: no state may remain.
     pub(super) fn finish(&mut self) {
         self.pass(Duration::from_secs(3600));
         assert_eq!(self.endpoint.states().count(), 0, "a state stays behind");

@@ -1,5 +1,5 @@
-//! The peer: an honest one by itself, whose next message the fuzzer may edit before it is sealed
-//! and sent.
+//! The peer: honest by itself, but the fuzzer may edit its next message before it is sealed and
+//! sent.
 
 use super::config::{PEER, PSK, connections};
 use super::seal::{Head, MessageKeys};
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
     response: Vec<u8>,
     sa: Option<Sa>,
     next_request: u32,
-    /// A request of the endpoint that waits for our answer.
+    /// A request of the endpoint that has not been answered yet.
     asked: Option<(ExchangeType, u32)>,
     child: Option<SaPayload>,
 }
@@ -50,7 +50,7 @@ struct Sa {
     nonces: Nonces,
 }
 
-/// A message before it is sealed: payloads in clear, and what stands around them.
+/// A message before it is sealed: its payloads in clear, and its header.
 pub(super) struct Draft {
     pub(super) head: Head,
     pub(super) first: u8,
@@ -67,17 +67,17 @@ impl Entropy for Constant {
     }
 }
 
-/// The connection that the endpoint has with us.
+/// The endpoint's connection to this peer.
 fn site() -> &'static Connection {
     &connections()[0]
 }
 
-/// The child of it that we want.
+/// The child that this peer requests.
 fn net() -> &'static Child {
     &site().children[0]
 }
 
-/// The selectors that are no dynamic ones.
+/// The selectors that are not dynamic.
 fn fixed(specs: &[TsSpec]) -> TsPayload {
     let fixed = specs.iter().filter_map(|spec| match spec {
         TsSpec::Fixed(selector) => Some(*selector),
@@ -87,7 +87,7 @@ fn fixed(specs: &[TsSpec]) -> TsPayload {
 }
 
 impl Peer {
-    /// A peer that will begin itself, or wait. With `nat` it seems to be behind one.
+    /// A peer that initiates or responds. With `nat` it seems to be behind one.
     pub(crate) fn new(role: Role, nat: bool) -> Self {
         Self {
             role,
@@ -104,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// SPIs as far as they are known.
+    /// The SPIs that are known so far.
     fn spis(&self) -> IkeSpis {
         let none = match self.role {
             Role::Initiator => IkeSpis { initiator: self.spi, responder: IkeSpi::ZERO },
@@ -113,7 +113,7 @@ impl Peer {
         self.sa.as_ref().map_or(none, |sa| sa.spis)
     }
 
-    /// The initiator's SPI by its request.
+    /// The SPI of the initiator, from its request.
     fn their_spi(&self) -> IkeSpi {
         self.request.first_chunk().map_or(IkeSpi::ZERO, |spi| IkeSpi(u64::from_be_bytes(*spi)))
     }
@@ -122,7 +122,7 @@ impl Peer {
         if self.role == Role::Initiator { FROM_INITIATOR } else { 0 }
     }
 
-    /// The header of our next request, or of the answer that is due.
+    /// The header of the next request, or of the answer that is due.
     pub(super) fn head(&self, exchange: u8, response: bool) -> Head {
         let (flags, id) = match self.asked {
             Some((_, id)) if response => (self.flag() | RESPONSE, id),
@@ -132,13 +132,13 @@ impl Peer {
         Head { spis: self.spis(), exchange, flags, id }
     }
 
-    /// Seals anything. `None` before there are keys.
+    /// Seals any content. `None` before there are keys.
     pub(super) fn seal(&self, head: Head, first: u8, content: &[u8], pad_len: u8) -> Option<Vec<u8>> {
         let sa = self.sa.as_ref()?;
         Some(sa.messages.seal(self.role, head, first, content, pad_len))
     }
 
-    /// What an honest peer would send next: an answer if one is due, else a request.
+    /// The next message of an honest peer: an answer if one is due, else a request.
     pub(super) fn next(&self) -> Option<Draft> {
         match (self.role, &self.asked, &self.sa) {
             (_, Some((ExchangeType::IkeSaInit, _)), _) => self.init_response(),
@@ -168,7 +168,7 @@ impl Peer {
         Draft { head: self.head(exchange, response), first: u8::from(first), payloads, sealed }
     }
 
-    /// Notifies of a wrong source address, so that there seems to be a NAT in front of us.
+    /// Notifies with a wrong source address, so that this peer seems to be behind a NAT.
     fn nat_notifies(&self) -> Vec<Payload> {
         let addr = |text: &str| text.parse().expect("an address");
         let spis = IkeSpis { responder: IkeSpi::ZERO, ..self.spis() };
@@ -240,7 +240,7 @@ impl Peer {
         Some(self.draft(AUTH, true, payloads, true))
     }
 
-    /// Seals and sends a draft, and remembers what must be remembered.
+    /// Seals and sends a draft, and records what later messages need.
     pub(super) fn send(&mut self, draft: &Draft) -> Option<Vec<u8>> {
         let message = if draft.sealed {
             self.seal(draft.head, draft.first, &draft.payloads, 0)?
@@ -294,7 +294,7 @@ impl Peer {
         }
     }
 
-    /// Derives the keys, once both IKE_SA_INIT messages are there.
+    /// Derives the keys when both IKE_SA_INIT messages are there.
     fn keys(&mut self) {
         self.sa = self.derived();
     }

@@ -1,4 +1,4 @@
-//! The states from which the fuzzer may begin, so that it need not find the way there.
+//! The states in which the fuzzer may begin, so that it need not find the way to them.
 
 use super::node::{Node, State};
 use super::peer::Peer;
@@ -7,7 +7,7 @@ use testudo_ike::endpoint::Target;
 use testudo_ike::output::Path;
 use testudo_ike::suite::Role;
 
-/// How far the endpoint has come.
+/// The phase of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Fresh,
@@ -30,7 +30,7 @@ impl Phase {
         Self::Deleting,
     ];
 
-    /// Messages that the honest peer has sent, and who began.
+    /// The role of the peer, and the number of messages that it has sent.
     fn way(self) -> (Role, usize) {
         match self {
             Self::Fresh => (Role::Initiator, 0),
@@ -43,7 +43,7 @@ impl Phase {
     }
 }
 
-/// Between the endpoint and its peer.
+/// The path between the endpoint and its peer.
 fn path(nat: bool) -> Path {
     let addr = |text: &str| text.parse().expect("an address");
     if nat {
@@ -53,7 +53,7 @@ fn path(nat: bool) -> Path {
     }
 }
 
-/// The endpoint in a phase, its peer, and the path between. `number` counts the phases, first
+/// The endpoint in a phase, its peer, and the path between them. `number` counts the phases, first
 /// without and then with a NAT.
 pub(super) fn begin(number: u8) -> (Node, Peer, Path) {
     static STATES: OnceLock<Vec<(State, Peer, Path)>> = OnceLock::new();

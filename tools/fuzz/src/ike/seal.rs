@@ -1,5 +1,5 @@
-//! Messages with any content, sealed with keys derived by RFC 7296 §2.14 once more, so that every
-//! octet behind authentication is the fuzzer's to choose.
+//! Messages with any content, sealed with keys that are derived independently by RFC 7296 §2.14, so
+//! that the fuzzer can choose every octet inside the protection.
 
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library};
 use testudo_ike::config::IkeEncryption;
@@ -10,7 +10,7 @@ const OVERHEAD: usize = 8 + 1 + 16;
 const GENERIC_HEADER: usize = 4;
 const ENCRYPTED: u8 = 46;
 
-/// The fields of a header that a sender can lie about.
+/// The fields of a header that a sender can forge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) spis: IkeSpis,
@@ -74,8 +74,7 @@ impl MessageKeys {
         message.extend([first, 0]);
         message.extend((sk_len as u16).to_be_bytes());
         let mut text = [content, &[pad_len]].concat();
-        // A peer's IVs need not be good for anything here; they must only differ from one another
-        // by content.
+        // The IVs of this peer need not be secure; they must only differ for different content.
         let iv = [0x50, head.exchange, head.flags, first, 0, 0, head.id as u8, pad_len];
         let mut tag = [0; 16];
         key.seal(iv, &message, &mut text, &mut tag);
@@ -83,7 +82,7 @@ impl MessageKeys {
     }
 }
 
-/// A chain of payloads with sound generic headers; gives the type of the first.
+/// A chain of payloads with correct generic headers; returns it with the type of the first.
 pub(crate) fn chain(payloads: &[(u8, &[u8])]) -> (u8, Vec<u8>) {
     let mut octets = Vec::new();
     for (at, (_, body)) in payloads.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! AH in both modes, and around ESP: what routers change on the way does no harm, what else is
-//! changed is found, and who has the keys gets nothing in but what the SAs take.
+//! AH in both modes, and around ESP. Changes that routers may make do no harm, other changes are
+//! detected, and a sender with the keys gets nothing in but what the SAs accept.
 
 use super::fate::{Fate, Near, same_but_for_routing};
 use super::forge;
@@ -26,11 +26,11 @@ use testudo_wire::ipv4::Ipv4;
 use testudo_wire::ipv6::Ipv6;
 use testudo_wire::seam::Seam;
 
-/// Of the SA of which the hosts' packets are.
+/// Of the SA for the hosts' packets.
 const POLICY: PolicyId = PolicyId(0);
 /// Of AH around it.
 const AROUND: PolicyId = PolicyId(1);
-/// Of a packet.
+/// Octets of a packet.
 const LONGEST: usize = 3000;
 /// Steps of one input.
 const MOST: usize = 60;
@@ -56,7 +56,7 @@ pub fn target(data: &[u8]) {
 #[derive(Clone)]
 struct Bundle {
     ah: ChildSaParams,
-    /// Inside AH, if there is such.
+    /// Inside AH, if there is any.
     esp: Option<ChildSaParams>,
     path_mtu: u16,
 }
@@ -84,7 +84,7 @@ impl Bundle {
         Self { ah: self.ah.mirrored(), esp, ..self.clone() }
     }
 
-    /// The SA of which the hosts' packets are.
+    /// The SA for the hosts' packets.
     fn inner(&self) -> &ChildSaParams {
         self.esp.as_ref().unwrap_or(&self.ah)
     }
@@ -123,7 +123,7 @@ fn between_ends(tunnel: &ChildSaParams, protocol: u8) -> ChildSaParams {
     ChildSaParams { mode: Mode::Transport, local_ts, remote_ts, ..tunnel.clone() }
 }
 
-/// The same with AH, and an SPI of its own, of another block.
+/// The same SA with AH, and its own SPI in another block.
 fn with_ah(params: ChildSaParams, mac: Mac) -> ChildSaParams {
     ChildSaParams {
         spi_in: Spi(params.spi_in.0 + 0x1_0000),
@@ -135,27 +135,27 @@ fn with_ah(params: ChildSaParams, mac: Mac) -> ChildSaParams {
     }
 }
 
-/// A packet, and whether it is one that its receiver has to take.
+/// A packet, and whether its receiver must accept it.
 type Made = (Vec<u8>, bool);
 
-/// What somebody with the keys has put into AH.
+/// The content that a sender with the keys has put into AH.
 enum Inside {
-    /// AH went into this packet.
+    /// AH was inserted into this packet.
     Own(Vec<u8>),
-    /// Something that says what it is.
+    /// Content of this protocol.
     Other(Protocol, Vec<u8>),
     /// ESP with this plaintext, in a packet of this class.
     Esp(Vec<u8>, u8),
 }
 
-/// Both ends, and a third that gets what is made up with the keys of the first.
+/// Both ends, and a third one that receives packets forged with the keys of the first.
 struct Rig {
     near: Gateway,
     far: Gateway,
     victim: Gateway,
     bundle: Bundle,
     mac: Mac,
-    /// Of the next packet that is made up.
+    /// Of the next forged packet.
     number: u64,
 }
 
@@ -167,7 +167,7 @@ impl Rig {
         Self { near: bundle.gateway(), far: far.gateway(), victim: far.gateway(), bundle, mac, number: 1 }
     }
 
-    /// A packet from this end's side to the other's, with sound headers: `packet`.
+    /// A packet from this end's side to the other's, with correct headers: `packet`.
     fn packet(&self, mode: Mode, input: &mut Input<'_>) -> Vec<u8> {
         let mut packet = input.padded_chunk(LONGEST);
         let v6 = ip::version(&packet) == Some(6);
@@ -183,8 +183,8 @@ impl Rig {
         packet
     }
 
-    /// What a host sends: `packet | at:16 | mask:8 | noise`. On the way one octet is changed, which
-    /// is found, and then all that routers may change, which is of no account.
+    /// A host's packet: `packet | at:16 | mask:8 | noise`. In transit one octet is changed, which
+    /// must be detected, and then everything that routers may change, which must not matter.
     fn send(&mut self, flags: u8, input: &mut Input<'_>) {
         let inner = self.bundle.inner().mode;
         let packet = self.packet(inner, input);
@@ -209,7 +209,7 @@ impl Rig {
         let hops = u8::from(ingress == Ingress::Port);
         match inner {
             Mode::Tunnel => came_through(&packet, &done, hops),
-            // A header of AH's own is gone.
+            // Its own AH header is gone.
             Mode::Transport if self.bundle.ah.mode == Mode::Tunnel => came_as_it_was(&packet, &done),
             Mode::Transport => came_as_it_was(&with_noise(&packet, &noise), &done),
         }
@@ -219,8 +219,8 @@ impl Rig {
         }
     }
 
-    /// ESP that has no SA waits for it, and so does AH around it: then nothing has been asked of
-    /// AH's window.
+    /// ESP without an SA waits for it, and so does AH around it: then AH's window has not been
+    /// checked.
     fn is_early(&self, (verdict, _): &Done, packet: &[u8]) -> bool {
         let is_early = matches!(verdict, Verdict::Early(_));
         if is_early {
@@ -231,7 +231,7 @@ impl Rig {
         is_early
     }
 
-    /// One octet of a packet is changed where AH looks.
+    /// Changes one octet of a packet that AH covers.
     fn damage(&mut self, sent: &[u8], place: usize, at: usize, mask: u8) {
         let mut damaged = sent.to_vec();
         let at = at % damaged.len();
@@ -243,8 +243,8 @@ impl Rig {
         }
     }
 
-    /// What somebody with the keys makes up: `packet | class:8 | next:8 | payload`. In transport
-    /// mode AH goes into the packet, otherwise between its headers and something else; around ESP
+    /// A packet forged with the keys: `packet | class:8 | next:8 | payload`. In transport mode AH
+    /// is inserted into the packet, otherwise between its headers and something else; around ESP
     /// the payload is inside that.
     fn seal(&mut self, flags: u8, input: &mut Input<'_>) {
         let head = self.packet(Mode::Transport, input);
@@ -285,8 +285,8 @@ impl Rig {
         self.ah_before(packet, flags, seam.protocol(packet)?, packet.get(seam.offset()..)?)
     }
 
-    /// The headers of a packet, AH with some words more than it needs, and something behind it; and
-    /// whether its receiver finds AH there, with an ICV that is right.
+    /// The headers of a packet, AH with some words more than it needs, and content after it; and
+    /// whether its receiver finds AH there with a correct ICV.
     fn ah_before(&self, head: &[u8], flags: u8, next: Protocol, inside: &[u8]) -> Option<Made> {
         let seam = Seam::find(head).ok()?;
         let (at, v6) = (seam.offset(), ip::version(head) == Some(6));
@@ -353,7 +353,7 @@ impl Rig {
         Fate::of(text, class, Ingress::Port, &near).check(done);
     }
 
-    /// `repairs:8 | packet`: anything, from the other end or not.
+    /// `repairs:8 | packet`: any packet, from the other end or not.
     fn raw(&mut self, input: &mut Input<'_>) {
         let repairs = input.u8();
         let mut packet = input.padded_chunk(LONGEST);
@@ -380,7 +380,7 @@ fn version(packet: &[u8]) -> Protocol {
     if ip::version(packet) == Some(4) { Protocol::IPV4 } else { Protocol::IPV6 }
 }
 
-/// Where AH stands, if it is that which follows.
+/// The offset of AH, if it follows next.
 fn place(packet: &[u8]) -> Option<usize> {
     if Fragment::parse(packet).ok()?.is_some() {
         return None;
@@ -421,7 +421,7 @@ fn without_class(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What is changed of the octets before AH: of the input, as far as routers may.
+/// The changes to the octets before AH: from the input, limited to what routers may change.
 fn noise_of(sent: &[u8], place: usize, noise: &[u8]) -> Vec<u8> {
     let free = routers::bits(sent, place).into_iter().map(|bits| bits.free);
     free.zip(noise.iter().chain(std::iter::repeat(&0))).map(|(free, noise)| free & noise).collect()
@@ -434,7 +434,7 @@ fn with_noise(packet: &[u8], noise: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// To a host behind the other end, so many hops before that.
+/// To a host behind the other end, this many hops later.
 fn came_through(packet: &[u8], (verdict, got): &Done, hops: u8) {
     let ttl = match ip::version(packet) {
         Some(4) => packet[8],

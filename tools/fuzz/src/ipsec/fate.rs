@@ -1,5 +1,5 @@
-//! What must become of an authentic packet: RFC 4301 §5.2, RFC 4303 §3.4 and RFC 6040 once more, in
-//! the plainest words.
+//! The required fate of an authentic packet: RFC 4301 §5.2, RFC 4303 §3.4 and RFC 6040 implemented
+//! independently, as simply as possible.
 
 use super::gateway::Done;
 use std::net::IpAddr;
@@ -42,15 +42,15 @@ pub(super) fn after_authentication(verdict: Verdict) -> bool {
 pub(super) enum Fate {
     Dropped(DropReason),
     ToHost(Vec<u8>),
-    /// One hop on, if it came through a port.
+    /// One hop later, if it came through a port.
     Forwarded(Vec<u8>, u8),
-    /// To be protected again, on its way to another peer.
+    /// To be protected again, for another peer.
     Onward(Vec<u8>, u8),
-    /// Answered with an ICMP error, or dropped where that is not allowed.
+    /// Answered with an ICMP error, or dropped if that is not allowed.
     Expired(IpAddr),
 }
 
-/// What the receiving gateway is configured for.
+/// The configuration of the receiving gateway.
 pub(super) struct Near<'a> {
     pub(super) selectors: &'a SelectorPair,
     pub(super) own: &'a [IpAddr],
@@ -63,9 +63,9 @@ pub(super) struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// True if a policy wants the packet protected, or discarded, when it leaves again (RFC 4301
-    /// §5.1). Where the SA's own policy matches, or none does, the nearest range around the
-    /// destination says on which side it lies.
+    /// True if a policy requires that the packet is protected or discarded when it leaves again
+    /// (RFC 4301 §5.1). If the SA's own policy matches, or none does, the smallest range around the
+    /// destination decides on which side it is.
     fn goes_onward(&self, packet: &[u8]) -> bool {
         let flow = PacketSelector::of_packet(packet, Direction::Out).expect("a packet");
         let [near, far] = self.sides.map(|side| nearest(side, flow.remote()));
@@ -87,7 +87,7 @@ fn nearest(ranges: &[TrafficSelector], addr: IpAddr) -> u128 {
     around.map(|range| number(range.end()) - number(range.start())).min().unwrap_or(u128::MAX)
 }
 
-/// What is read of an inner packet.
+/// The parsed fields of an inner packet.
 struct Header {
     len: usize,
     ttl: u8,
@@ -106,7 +106,7 @@ fn header(packet: &[u8], next_header: Protocol) -> Result<(Header, PacketSelecto
 }
 
 impl Fate {
-    /// What becomes of this plaintext, which came in an outer packet of this traffic class.
+    /// The fate of this plaintext, which came in an outer packet of this traffic class.
     pub(super) fn of(text: &[u8], class: u8, ingress: Ingress, near: &Near<'_>) -> Self {
         let Ok((payload, next_header)) = esp::split_trailer(text) else {
             return Self::Dropped(DropReason::BadPadding);
@@ -147,8 +147,8 @@ impl Fate {
                 same_but_for_routing(inner, packet, 0);
             }
             Self::Forwarded(inner, hops) => {
-                // Where the SA takes certain ports only, the datagram came whole and may have been
-                // larger than any link.
+                // If the SA accepts certain ports only, the datagram arrived whole and may have
+                // been larger than any link.
                 if *verdict == (Verdict::ForwardInPieces { mtu: u16::MAX }) {
                     assert!(ip::version(inner) == Some(6) && inner.len() > usize::from(ipv6::MIN_MTU));
                 } else {
@@ -168,7 +168,7 @@ impl Fate {
     }
 }
 
-/// Asserts that `after` is the packet `before` so many hops on: only traffic class, TTL, IPv4
+/// Asserts that `after` is the packet `before` that many hops later: only traffic class, TTL, IPv4
 /// checksum and the MSS of TCP may differ.
 pub(super) fn same_but_for_routing(before: &[u8], after: &[u8], hops: u8) {
     assert_eq!(before.len(), after.len());

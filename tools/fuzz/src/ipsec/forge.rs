@@ -1,4 +1,4 @@
-//! Outer packets as the peer sends them, with anything inside.
+//! Outer packets as the peer sends them, with any content.
 
 use std::net::IpAddr;
 use testudo_crypto::ccm::{CcmJob, CcmKey, seal_ccm_burst};
@@ -31,7 +31,7 @@ pub(super) fn outer(params: &ChildSaParams, class: u8, protocol: Protocol, paylo
     }
 }
 
-/// ESP in whatever the SA has around it.
+/// ESP in the encapsulation of the SA.
 pub(super) fn around(params: &ChildSaParams, class: u8, esp: &[u8]) -> Vec<u8> {
     match params.encapsulation {
         Encapsulation::Plain => outer(params, class, Protocol::ESP, esp),
@@ -43,10 +43,10 @@ pub(super) fn around(params: &ChildSaParams, class: u8, esp: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Octets that every cipher's blocks divide.
+/// A multiple of every cipher's block, in octets.
 const BLOCK: usize = 16;
 
-/// Payload, padding as RFC 4303 §2.4 wants it for any cipher, and trailer.
+/// Payload, padding that satisfies RFC 4303 §2.4 for any cipher, and trailer.
 pub(super) fn padded(payload: &[u8], next_header: Protocol) -> Vec<u8> {
     let mut text = payload.to_vec();
     text.resize(payload.len() + esp::pad_len(payload.len(), BLOCK) + esp::TRAILER, 0);
@@ -54,7 +54,7 @@ pub(super) fn padded(payload: &[u8], next_header: Protocol) -> Vec<u8> {
     text
 }
 
-/// Zeros behind a plaintext, as many as the SA's cipher wants to encrypt it.
+/// A plaintext with as many zeros appended as the SA's cipher needs.
 pub(super) fn filled(params: &ChildSaParams, mut plaintext: Vec<u8>) -> Vec<u8> {
     if let EspAlgorithm::Separate(algorithm) = params.algorithm {
         let block = algorithm.cipher.block_len();
@@ -64,7 +64,7 @@ pub(super) fn filled(params: &ChildSaParams, mut plaintext: Vec<u8>) -> Vec<u8> 
     plaintext
 }
 
-/// ESP that the sender's key authenticates, with any plaintext that the cipher takes.
+/// ESP authenticated with the sender's key, with any plaintext that the cipher accepts.
 pub(super) fn sealed(params: &ChildSaParams, sequence: u64, plaintext: &[u8]) -> Vec<u8> {
     if let EspAlgorithm::Separate(algorithm) = params.algorithm {
         return sealed_apart(params, algorithm, sequence, plaintext);

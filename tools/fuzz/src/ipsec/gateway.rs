@@ -14,11 +14,11 @@ use testudo_ipsec::sad::SlotBlock;
 use testudo_ipsec::spd::{PolicyId, Spd};
 use testudo_wire::packet::PacketBuf;
 
-/// Room before and behind a packet in a frame; `TIGHT` is too little for a tunnel.
+/// Room before and after a packet in a frame; `TIGHT` is too little for a tunnel.
 pub(super) const ROOMY: (usize, usize) = (128, 64);
 pub(super) const TIGHT: (usize, usize) = (48, 12);
 
-/// Which way a burst goes.
+/// The direction of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Outbound,
@@ -33,10 +33,10 @@ pub(super) struct Given {
     pub(super) room: (usize, usize),
 }
 
-/// What has become of a packet.
+/// A processed packet.
 pub(super) type Done = (Verdict, Vec<u8>);
 
-/// True if the packet is to leave, whole or in pieces.
+/// True if the packet is to be sent, whole or in pieces.
 pub(super) fn is_forwarded(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Forward | Verdict::ForwardInPieces { .. })
 }
@@ -82,7 +82,7 @@ impl Gateway {
         self.plane.set_now(milliseconds);
     }
 
-    /// Runs a burst, and holds the counters against the verdicts.
+    /// Runs a burst, and compares the counters with the verdicts.
     pub(super) fn run(&mut self, way: Way, given: &[Given]) -> Vec<Done> {
         let before = self.tally(way);
         let mut frames: Vec<Vec<u8>> = given
@@ -120,7 +120,7 @@ impl Gateway {
         Tally { totals, drops }
     }
 
-    /// Every packet is accounted for, under its own name.
+    /// Every packet must be counted, under its own reason.
     fn check(&self, way: Way, before: &Tally, done: &[Done], bytes: u64) {
         let now = self.tally(way);
         assert!(now.totals.is_balanced(), "{:?}", now.totals);

@@ -1,5 +1,5 @@
 //! Packets from the untrusted side: raw, damaged, repeated, or sealed with the peer's key around
-//! anything.
+//! any content.
 
 use super::fate::{Fate, Near, after_authentication};
 use super::forge::{around, filled, outer, padded, sealed};
@@ -25,10 +25,10 @@ const SPOKE: PolicyId = PolicyId(1);
 /// The most packets of one input.
 const MOST: usize = 150;
 const LONGEST: usize = 2048;
-/// The shortest plaintext that there can be: a word of padding and trailer.
+/// The shortest possible plaintext: a word of padding and trailer.
 const SHORTEST: usize = 4;
 
-/// A packet, and what the harness knows about it.
+/// A packet, and the harness's knowledge of it.
 #[derive(Clone)]
 struct Sent {
     given: Given,
@@ -56,7 +56,7 @@ pub fn target(data: &[u8]) {
 }
 
 /// Policies of a hub: packets of the far hosts are protected again on their way to network 9, and
-/// do not get to network 8. The SA's own policy stands behind these.
+/// do not reach network 8. The SA's own policy comes after these.
 fn hub(near: &ChildSaParams) -> Spd {
     let policy = |remote, action| Policy { priority: 0, local: far_hosts(), remote, action };
     let (local, remote) = (near.local_ts.clone(), near.remote_ts.clone());
@@ -65,13 +65,13 @@ fn hub(near: &ChildSaParams) -> Spd {
     Spd::new(policies).expect("policies")
 }
 
-/// A range of our side around the far hosts.
+/// A range of the near side around the far hosts.
 fn wide() -> [TrafficSelector; 2] {
     [all_of("10.2.0.0", "10.3.255.255"), all_of("2001:db8:2::", "2001:db8:3:ffff:ffff:ffff:ffff:ffff")]
 }
 
-/// The SA with its ESP packets in UDP if they were not, and the other way round, which the near
-/// gateway takes as well (RFC 7296 §2.23).
+/// The SA with its ESP packets in UDP if they were not, and vice versa, which the near gateway
+/// accepts as well (RFC 7296 §2.23).
 fn swapped(params: &ChildSaParams) -> ChildSaParams {
     let (encapsulation, port) = match params.encapsulation {
         Encapsulation::Plain => (Encapsulation::Udp, PORT),
@@ -99,7 +99,7 @@ struct Rig {
 
 impl Rig {
     fn new(shape: Shape) -> Self {
-        // A selector with ports, because the check behind decryption looks at them too.
+        // A selector with ports, because the check after decryption examines them too.
         let ports = TrafficSelector { protocol: 17, port_end: 2000, ..all_of("10.3.0.0", "10.3.255.255") };
         let local = [near_hosts(), net(8), net(9), wide().to_vec()].concat();
         let near = shape.near(&local, &[far_hosts(), vec![ports]].concat());
@@ -148,7 +148,7 @@ impl Rig {
             },
         };
         let sent = Sent { given: Given { packet, ingress, room: ROOMY }, authentic, class };
-        // Damaged once more in the same place, a packet would be whole again.
+        // Damaged once more in the same place, a packet would be intact again.
         if kind & 7 != 6 {
             self.last = Some(sent.clone());
         }
@@ -171,7 +171,7 @@ impl Rig {
         packet
     }
 
-    /// Seals what `plaintext` makes, under a number of the input's choice.
+    /// Seals the result of `plaintext`, with a number chosen by the input.
     fn seal(
         &mut self,
         kind: u8,
@@ -195,8 +195,7 @@ impl Rig {
         (sent, whole.then_some((number, text)))
     }
 
-    /// An inner packet with sound headers, from the far hosts to the near ones unless told
-    /// otherwise.
+    /// An inner packet with correct headers, by default from the far hosts to the near ones.
     fn plausible(kind: u8, input: &mut Input<'_>) -> Vec<u8> {
         let to = input.u8();
         let mut packet = input.padded_chunk(LONGEST);
@@ -267,8 +266,8 @@ impl Rig {
     }
 }
 
-/// What nobody authenticated is dropped, unless it is IKE or waits, for an SA or for the rest of
-/// it.
+/// Packets that are not authentic must be dropped, unless they are IKE or wait, for an SA or for
+/// their other fragments.
 pub(super) fn refused((verdict, packet): &Done) {
     if *verdict != Verdict::ToHost {
         assert!(

@@ -1,4 +1,4 @@
-//! The packet pipeline: a gateway with policies and SAs, fed with anything from either side.
+//! The packet pipeline: a gateway with policies and SAs that receives any packets from either side.
 
 pub mod ah;
 mod fate;

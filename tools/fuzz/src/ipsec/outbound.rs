@@ -1,5 +1,5 @@
-//! Packets from the protected side, through policies of every kind. What leaves towards the peer
-//! must open at the peer.
+//! Packets from the protected side, through policies of every kind. The peer must be able to open
+//! what leaves.
 
 use super::fate::{addressed_to, same_but_for_routing};
 use super::gateway::{Done, Gateway, Given, ROOMY, TIGHT, Way, is_forwarded};
@@ -48,7 +48,7 @@ pub fn target(data: &[u8]) {
     rig.flush(&mut burst);
 }
 
-/// The near gateway, and the far one to receive what it sends.
+/// The near gateway, and the far one that receives its packets.
 struct Rig {
     near: Gateway,
     far: Gateway,
@@ -56,13 +56,13 @@ struct Rig {
     spd: Spd,
     negotiated: SelectorPair,
     path_mtu: u16,
-    /// The next sequence number, as far as there are any.
+    /// The next sequence numbers, as long as there are any.
     numbers: SequenceBlock,
     ivs: BTreeSet<Vec<u8>>,
 }
 
-/// Everything to the far hosts and to network 6 is protected, to network 3 passes, to network 4
-/// does not, to network 5 waits for an SA. There is no policy for anything else.
+/// Traffic to the far hosts and to network 6 is protected, to network 3 passes, to network 4 is
+/// discarded, to network 5 waits for an SA. Other traffic has no policy.
 fn policies() -> Vec<Policy> {
     let policy = |remote, action| Policy { priority: 0, local: near_hosts(), remote, action };
     vec![
@@ -75,7 +75,7 @@ fn policies() -> Vec<Policy> {
 
 impl Rig {
     fn new(shape: Shape, numbers: u8) -> Self {
-        // Of network 6 only some UDP ports were negotiated.
+        // For network 6 only some UDP ports were negotiated.
         let ports = TrafficSelector { protocol: 17, port_end: 2000, ..all_of("10.6.0.0", "10.6.255.255") };
         let params = shape.near(&near_hosts(), &[far_hosts(), vec![ports]].concat());
         let whole = SequenceBlock::whole(params.esn);
@@ -101,8 +101,8 @@ impl Rig {
         }
     }
 
-    /// `flags:8 | to:8 | length:16 | octets`: where to, by network and host, and how much of the
-    /// packet is put right.
+    /// `flags:8 | to:8 | length:16 | octets`: the destination by network and host, and how much of
+    /// the packet is repaired.
     fn packet(input: &mut Input<'_>) -> Given {
         let (flags, to) = (input.u8(), input.u8());
         let mut packet = input.padded_chunk(LONGEST);
@@ -142,14 +142,14 @@ impl Rig {
         burst.clear();
     }
 
-    /// What the SPD says, looked up again.
+    /// The decision of the SPD, looked up again.
     fn decision(&self, packet: &[u8]) -> Option<(PacketSelector, Decision)> {
         let verified = ip::version(packet) != Some(4) || Ipv4::parse_verified(packet).is_ok();
         let flow = PacketSelector::of_packet(packet, Direction::Out).ok().filter(|_| verified)?;
         Some((flow, self.spd.lookup(&flow)))
     }
 
-    /// A fragment of UDP to where the SA takes some ports.
+    /// A fragment of UDP to a network for which the SA accepts some ports only.
     fn is_undecided(&self, packet: &[u8], flow: &PacketSelector) -> bool {
         let some_ports = all_of("10.6.0.0", "10.6.255.255");
         let is_fragment = Fragment::parse(packet).is_ok_and(|fragment| fragment.is_some());
@@ -157,7 +157,7 @@ impl Rig {
         is_fragment && tunnelled && flow.protocol() == 17 && some_ports.addrs.contains(flow.remote())
     }
 
-    /// Holds a verdict against the SPD. Gives the pieces of a packet that must be split.
+    /// Compares a verdict with the SPD. Returns the pieces of a packet that must be split.
     fn judge(&self, given: &Given, (verdict, packet): &Done) -> Vec<Given> {
         let Some((flow, decision)) = self.decision(&given.packet) else {
             assert_eq!(*verdict, Verdict::Drop(DropReason::Malformed));
@@ -202,7 +202,7 @@ impl Rig {
         Vec::new()
     }
 
-    /// The far gateway receives what is for it, in order, and finds the packets that were given.
+    /// The far gateway receives its packets in order, and must find the original ones.
     fn deliver(&mut self, given: &[Given], done: &[Done]) {
         let protected = given.iter().zip(done).filter(|(given, (verdict, _))| {
             let decision = self.decision(&given.packet).map(|(_, decision)| decision);
@@ -225,7 +225,7 @@ impl Rig {
         }
     }
 
-    /// Whole, unless it is IPv6 and both its path and the narrowest of IPv6 links take less.
+    /// Whole, unless it is IPv6 and both its path and the narrowest of IPv6 links are too small.
     fn leaves_as(&self, outer: &[u8]) -> Verdict {
         let mtu = self.path_mtu.max(ipv6::MIN_MTU);
         if ip::version(outer) == Some(6) && outer.len() > usize::from(mtu) {
@@ -235,7 +235,7 @@ impl Rig {
         }
     }
 
-    /// The outer header, and the numbers behind it, that must not repeat.
+    /// The outer header, and the numbers after it, which must not repeat.
     fn check_outer(&mut self, packet: &[u8]) {
         let (src, dst, protocol, payload) = match ip::version(packet) {
             Some(4) => {
@@ -269,8 +269,8 @@ impl Rig {
     }
 }
 
-/// True if a packet may leave in an outer packet that is larger than the path takes: IPv6 that its
-/// sender cannot make smaller, and what goes through selectors with ports, which its fragments do
+/// True if a packet may leave in an outer packet that is larger than the path MTU: IPv6 that its
+/// sender cannot make smaller, and packets through selectors with ports, which their fragments do
 /// not have.
 fn is_excused(packet: &[u8]) -> bool {
     match ip::version(packet) {
@@ -279,12 +279,12 @@ fn is_excused(packet: &[u8]) -> bool {
     }
 }
 
-/// Hops that the near gateway takes off.
+/// Hops that the near gateway decrements.
 fn hops(given: &Given) -> u8 {
     u8::from(given.ingress == Ingress::Port)
 }
 
-/// The packet without the octets behind its end.
+/// The packet without the octets after its end.
 fn whole(packet: &[u8]) -> &[u8] {
     let len = match ip::version(packet) {
         Some(4) => Ipv4::parse(packet).expect("a packet").total_len(),

@@ -1,5 +1,5 @@
-//! Reassembly: what comes out is made of nothing but its fragments, and every fragment is accounted
-//! for.
+//! Reassembly: the result consists of its fragments and nothing else, and every fragment is
+//! accounted for.
 
 use crate::input::{Input, bit};
 use crate::repair;
@@ -65,7 +65,7 @@ fn mend(packet: &mut [u8], flags: u8) {
     }
 }
 
-/// Those of a packet's fragments whose bit is set, the last of them first if the highest bit is.
+/// The fragments of a packet whose bits are set, the last one first if the highest bit is set.
 fn pieces(packet: &[u8], id: u8, mtu: u16, which: u8) -> Vec<Vec<u8>> {
     let mut out = vec![0; usize::from(mtu)];
     let mut pieces = Vec::new();
@@ -124,7 +124,7 @@ impl Run {
     }
 }
 
-/// What is said of a fragment lies in its packet.
+/// The fields of a fragment must be consistent with its packet.
 fn check(packet: &[u8], fragment: &Fragment) {
     let (at, len) = (usize::from(fragment.at), usize::from(fragment.len));
     assert!(at + len <= packet.len());
@@ -134,7 +134,7 @@ fn check(packet: &[u8], fragment: &Fragment) {
     assert!(fragment.header_len() <= at);
 }
 
-/// Each octet of the packet is the one that a fragment has there, and there is no other.
+/// Each octet of the packet must be that of a fragment, and no octet may be added.
 fn hold(whole: Whole<Vec<u8>>) {
     let len = whole.packet_len();
     assert!(len <= LIMITS.octets);

@@ -1,8 +1,8 @@
-//! A plain model of the anti-replay window: a set of numbers.
+//! A simple model of the anti-replay window: a set of numbers.
 
 use std::collections::BTreeSet;
 
-/// Which numbers were accepted.
+/// The accepted numbers.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     accepted: BTreeSet<u64>,
@@ -23,7 +23,7 @@ impl Model {
     /// the highest number when its burst began, from which the high half of an extended number is
     /// inferred.
     pub(super) fn accepts(&self, sequence: u64, since: u64) -> bool {
-        // Appendix A2.2: what lies further ahead or back is taken for another number, and fails.
+        // Appendix A2.2: a number further ahead or back is mistaken for another one, and fails.
         let (least, reach) = if self.esn {
             ((since + 1).saturating_sub(self.span()), since + (1 << 32) - self.span())
         } else {
@@ -36,7 +36,7 @@ impl Model {
         self.size == 0 || inside && !self.accepted.contains(&sequence)
     }
 
-    /// How far back numbers are told apart; without a window, as far as appendix A2.2 allows.
+    /// How far back numbers can be told apart; without a window, as far as appendix A2.2 allows.
     fn span(&self) -> u64 {
         if self.size == 0 { 1 << 31 } else { self.size }
     }

@@ -1,23 +1,23 @@
-//! What routers do to a packet with AH, in the plainest words: RFC 4302 §3.3.3.1 and its appendix A
-//! once more.
+//! The changes that routers make to a packet with AH: RFC 4302 §3.3.3.1 and its appendix A
+//! implemented independently, as simply as possible.
 
 use testudo_wire::ip::{self, Protocol};
 use testudo_wire::{ipv4, ipv6};
 
-/// Of one octet: which bits routers may change, and which of these without a packet that is none,
-/// or another one, any more.
+/// Per octet: the bits that routers may change, and those of them that may change while the packet
+/// remains a valid packet of the same kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bits {
-    /// AH reads them as zero.
+    /// AH treats them as zero.
     pub(super) unseen: u8,
-    /// And so does everybody behind it.
+    /// Later processing ignores them too.
     pub(super) free: u8,
 }
 
 const ALL: Bits = Bits { unseen: 0xff, free: 0xff };
 const UNSEEN: Bits = Bits { unseen: 0xff, free: 0 };
 
-/// Of the octets before `at`, where AH stands in a packet that has it.
+/// The bits of the octets before `at`, the offset of AH.
 pub(super) fn bits(packet: &[u8], at: usize) -> Vec<Bits> {
     let mut bits = vec![Bits::default(); at];
     match ip::version(packet) {
@@ -28,7 +28,7 @@ pub(super) fn bits(packet: &[u8], at: usize) -> Vec<Bits> {
 }
 
 fn v4(packet: &[u8], bits: &mut [Bits]) {
-    // ECN has its rules where a tunnel ends, and another offset makes a fragment.
+    // ECN has its own rules at the end of a tunnel, and another offset makes a fragment.
     bits[1] = Bits { unseen: 0xff, free: 0xfc };
     bits[6] = Bits { unseen: 0xff, free: 0x40 };
     bits[7] = UNSEEN;
@@ -44,7 +44,8 @@ fn v4(packet: &[u8], bits: &mut [Bits]) {
             _ if len < 2 || here + len > bits.len() => return,
             130 | 133 | 134 | 148 | 149 => here += len,
             kind => {
-                // The type and length of an option stay, and a source route that has ended.
+                // The type and length of an option stay, and so does a source route that has
+                // ended.
                 bits[here..here + len].fill(UNSEEN);
                 let data = if matches!(kind, 131 | 137) { 3 } else { 2 };
                 bits[here..here + len].iter_mut().skip(data).for_each(|octet| *octet = ALL);
@@ -65,7 +66,8 @@ fn v6(packet: &[u8], bits: &mut [Bits]) {
         let end = here + (usize::from(packet[here + 1]) + 1) * 8;
         match protocol {
             Protocol::HOP_BY_HOP | Protocol::DEST_OPTIONS => options(packet, &mut bits[..end], here + 2),
-            // How many segments are left may change with the addresses: here they do not.
+            // The number of segments left may change together with the addresses, which stay the
+            // same here.
             _ => bits[here + 3] = UNSEEN,
         }
         (protocol, here) = (Protocol(packet[here]), end);

@@ -1,4 +1,4 @@
-//! What kind of tunnel stands between the two gateways, as the fuzzer chooses.
+//! The kind of tunnel between the two gateways, chosen by the fuzzer.
 
 use crate::input::{Input, bit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,7 +31,7 @@ impl Shape {
         let algorithm = match more >> 4 {
             0 if bit(flags, 3) => EspAlgorithm::Aes256Gcm16,
             0 => EspAlgorithm::Aes128Gcm16,
-            // The first two are these; those behind them, or the last fifteen.
+            // The first two are these; the others follow, or are the last fifteen.
             n => {
                 let before = if bit(flags, 3) { EspAlgorithm::all().count() - 16 } else { 1 };
                 EspAlgorithm::all().nth(before + usize::from(n)).expect("there are more than 17")
@@ -106,7 +106,7 @@ pub(super) fn near_hosts() -> Vec<TrafficSelector> {
     net(1)
 }
 
-/// The hosts behind the far gateway. Networks beside theirs have policies of their own.
+/// The hosts behind the far gateway. Neighbouring networks have their own policies.
 pub(super) fn far_hosts() -> Vec<TrafficSelector> {
     net(2)
 }

@@ -1,5 +1,5 @@
-//! Transport mode: what one host sends comes out at the other as it was; what the network or the
-//! peer makes up does no harm.
+//! Transport mode: packets of one host arrive at the other unchanged; forgeries by the network or
+//! the peer do no harm.
 
 use super::forge;
 use super::gateway::{Gateway, Given, ROOMY, Way, is_forwarded};
@@ -19,8 +19,8 @@ use testudo_wire::ip::Protocol;
 /// Of a packet.
 const MOST: usize = 4000;
 
-/// `shape:16`, then packets: `flags:8 | packet`, from the host; or what its peer seals:
-/// `flags:8 | next:8 | payload`.
+/// `shape:16`, then packets: `flags:8 | packet`, from the host; or sealed by its peer: `flags:8 |
+/// next:8 | payload`.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let shape = Shape::read(&mut input);
@@ -98,7 +98,7 @@ fn send(host: &mut Gateway, peer: &mut Gateway, flags: u8, packet: Vec<u8>) {
     }
 }
 
-/// The peer has the key, and seals anything.
+/// The peer has the key, and seals any content.
 fn seal(peer: &mut Gateway, params: &ChildSaParams, number: u64, next: Protocol, payload: &[u8]) {
     let esp = forge::sealed(params, number, &forge::padded(payload, next));
     let packet = forge::around(params, 0, &esp);

@@ -1,4 +1,4 @@
-//! Certificates and what goes with them: the files that the tests of `testudo-ike` use.
+//! Certificates, keys and CRLs: the files of the tests of `testudo-ike`.
 
 use super::Seed;
 use testudo_ike::cert::{Certificate, Crl, SignatureScheme};

@@ -1,11 +1,11 @@
-//! Seeds of the IKE targets: what strongSwan says, and an honest peer in every phase.
+//! Seeds of the IKE targets: messages of strongSwan, and of an honest peer in every phase.
 
 use super::{Seed, chunk};
 use crate::ike::{Phase, chain};
 use std::collections::BTreeMap;
 use testudo_crypto::{AeadAlgorithm, AeadKey, Library};
 
-/// Negotiations between two strongSwan, with their keys.
+/// Negotiations between two strongSwan daemons, with their keys.
 const CAPTURES: [(&str, AeadAlgorithm, &str); 2] = [
     (
         "x25519",
@@ -64,8 +64,7 @@ type List = Vec<(u8, &'static [u8])>;
 
 /// A datagram, or a type and content.
 pub(super) fn message() -> Vec<Seed> {
-    // An IPv4 range with ports, OPAQUE ports, a type that nobody knows; then ports the wrong way
-    // round.
+    // An IPv4 range with ports, OPAQUE ports, an unknown type; then reversed ports.
     let selectors = b"\x03\0\0\0\x07\x06\0\x10\0\x50\0\x51\x0a\0\0\0\x0a\0\0\x09\
         \x07\0\0\x10\xff\xff\0\0\0\0\0\0\xff\xff\xff\xff\x09\0\0\x08\0\0\0\0";
     let reversed = b"\x01\0\0\0\x07\x06\0\x10\0\x51\0\x50\x0a\0\0\0\x0a\0\0\x09";
@@ -83,7 +82,7 @@ pub(super) fn message() -> Vec<Seed> {
     captured().into_iter().chain(written).collect()
 }
 
-/// What the honest peer says next, as it is.
+/// The next message of the honest peer, unchanged.
 const HONEST: [u8; 2] = [1, 0];
 /// Twenty seconds pass.
 const WAIT: [u8; 3] = [5, 3, 0xe8];
@@ -122,7 +121,7 @@ pub(super) fn endpoint() -> Vec<Seed> {
         let each = payloads.iter().flat_map(|(kind, body)| [&[*kind][..], &chunk(body)].concat());
         each.chain([0]).collect()
     };
-    // Who does not know the key can say no more than this.
+    // A peer without the key can send no more than this.
     let selector: &[u8] = &[1, 0, 0, 0, 7, 0, 0, 16, 0, 0, 255, 255, 10, 2, 0, 0, 10, 2, 255, 255];
     for (name, phase, response, id) in [("initiator", 1, 0, 35), ("responder", 4, 1, 36)] {
         let forged: &[(u8, &[u8])] = &[
@@ -158,7 +157,7 @@ pub(super) fn endpoint() -> Vec<Seed> {
             seeds.push((name, sealed));
         }
     }
-    // Many strangers begin: cookies are demanded.
+    // Many strangers initiate: cookies are required.
     let (_, _, text) = CAPTURES[0];
     let init = &fields(text)["ike_sa_init_request"];
     let flood: Vec<u8> = (2..10)
@@ -172,7 +171,7 @@ pub(super) fn endpoint() -> Vec<Seed> {
     seeds
 }
 
-/// Steps of two that talk to each other.
+/// Steps of two endpoints that communicate.
 pub(super) fn conversation() -> Vec<Seed> {
     const NEXT: [u8; 1] = [0];
     const DROP: [u8; 2] = [2, 0];

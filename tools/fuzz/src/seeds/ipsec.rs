@@ -7,11 +7,11 @@ use testudo_wire::ip::Protocol;
 const SHAPES: std::ops::Range<u8> = 0xd0..0xd8;
 /// A plain tunnel over IPv4.
 const PLAIN: [u8; 2] = [0xd0, 0];
-/// Behind a packet: the burst goes on, or it ends.
+/// After a packet: the burst continues, or it ends.
 const MORE: u8 = 1;
 const END: u8 = 0;
 
-/// `flags:8 | to:8 | packet`, and the octet that ends the burst or does not.
+/// `flags:8 | to:8 | packet`, and the octet that decides whether the burst ends.
 fn given(flags: u8, to: u8, packet: &[u8], then: u8) -> Vec<u8> {
     [&[flags, to][..], &chunk(packet), &[then]].concat()
 }
@@ -44,7 +44,7 @@ pub(super) fn outbound() -> Vec<Seed> {
     seeds
 }
 
-/// Octets of a sealed packet's head: kind, class; the number is the next.
+/// The head of a sealed packet: kind, class; the number is the next one.
 fn sealed(kind: u8, class: u8, rest: &[&[u8]]) -> Vec<u8> {
     [&[kind, class][..], &rest.concat(), &[MORE]].concat()
 }
@@ -60,7 +60,7 @@ pub(super) fn inbound() -> Vec<Seed> {
         .collect();
     let repeat = vec![7, 0, MORE];
     let damage = |at: u8, mask: u8| vec![6, 0, 0, at, mask, MORE];
-    // The first number behind the window, and the last inside it.
+    // The first number outside the window, and the last inside it.
     let ahead = sealed(0x15, 0, &[&[0, 100, 2], &chunk(&udp)]);
     let at = |number: u8| sealed(0x25, 0, &[&[0, number, 2], &chunk(&udp)]);
     let more: [(&str, Vec<u8>); 13] = [
@@ -126,8 +126,8 @@ pub(super) fn reassembly() -> Vec<Seed> {
     seeds
 }
 
-/// `shape:16`, then what the host sends, `flags:8 | packet`, and what its peer seals,
-/// `flags:8 | next:8 | payload`.
+/// `shape:16`, then packets of the host, `flags:8 | packet`, and of its peer, `flags:8 | next:8 |
+/// payload`.
 pub(super) fn transport() -> Vec<Seed> {
     const RIGHT: u8 = 7;
     const JOINED: u8 = 8;
@@ -157,8 +157,8 @@ pub(super) fn transport() -> Vec<Seed> {
     seeds
 }
 
-/// `shape:16 | kind:8`, then what a host sends, `flags:8 | packet | at:16 | mask:8 | noise`, what
-/// has the right keys, `flags:8 | packet | class:8 | next:8 | payload`, and anything else,
+/// `shape:16 | kind:8`, then packets of a host, `flags:8 | packet | at:16 | mask:8 | noise`, of a
+/// sender with the right keys, `flags:8 | packet | class:8 | next:8 | payload`, and any others,
 /// `flags:8 | repairs:8 | packet`.
 pub(super) fn ah() -> Vec<Seed> {
     const DAMAGED: u8 = 1;
@@ -172,13 +172,13 @@ pub(super) fn ah() -> Vec<Seed> {
     };
     let raw = |packet: &[u8]| [&[RAW, 7][..], &chunk(packet)].concat();
     let udp = packet::datagram(1000, 2000, b"payload");
-    // An option that routers change and one that they do not, then a route that has ended.
+    // An option that routers may change and one that they may not, then a route that has ended.
     let way = [43, 1, 0x3e, 4, 1, 2, 3, 4, 0x1e, 4, 1, 2, 3, 4, 1, 0, 17, 0, 0, 0, 0, 0, 0, 0];
     let routed = packet::v6(|_| (), Protocol::HOP_BY_HOP, &[&way[..], &udp].concat());
     let mut packets: Vec<Vec<u8>> = packet::every().into_iter().map(|(_, packet)| packet).collect();
     packets.push(routed.clone());
     let each = |step: &dyn Fn(&[u8]) -> Vec<u8>| packets.iter().flat_map(|packet| step(packet)).collect();
-    // Every mode of AH alone, and of both, each with a MAC of its own.
+    // Every mode of AH alone, and of both, each with its own MAC.
     let kinds = [0, 1, 2, 3, 6, 7].map(|modes: u8| (modes, modes | modes << 3));
     let mut seeds = Vec::new();
     for ((modes, kind), family) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {

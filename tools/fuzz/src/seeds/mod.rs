@@ -1,7 +1,7 @@
-//! Inputs to begin with: whole packets and messages, one for each thing that a target can do.
+//! Initial inputs: whole packets and messages, one for each feature of a target.
 //!
-//! They lie in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them
-//! there, and a test holds that they are what is written here.
+//! They are in the corpus as `seed-<name>`; `cargo run -p testudo-fuzz --example seeds` writes them
+//! there, and a test checks that they match this code.
 
 mod cert;
 mod ike;
@@ -36,7 +36,7 @@ pub fn of(target: &str) -> Vec<Seed> {
     }
 }
 
-/// Octets behind a length of two, as [`crate::input::Input::chunk`] reads them.
+/// Octets after a length of two octets, as [`crate::input::Input::chunk`] reads them.
 fn chunk(octets: &[u8]) -> Vec<u8> {
     [&(octets.len() as u16).to_be_bytes()[..], octets].concat()
 }

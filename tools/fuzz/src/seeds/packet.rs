@@ -50,7 +50,7 @@ pub(super) fn esp() -> Vec<u8> {
     [&header[..], &[7; 20], &[1, 2, 2, 4]].concat()
 }
 
-/// A packet of each kind that headers can make, with its name.
+/// A packet of each kind of headers, with its name.
 pub(super) fn every() -> Vec<(&'static str, Vec<u8>)> {
     let udp = datagram(1000, 2000, b"payload");
     // Hop-by-hop options, destination options, routing header, then a first fragment.

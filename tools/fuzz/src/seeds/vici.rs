@@ -1,4 +1,4 @@
-//! Seeds of the VICI targets: what swanctl sends.
+//! Seeds of the VICI targets: swanctl's requests.
 
 use super::{Seed, chunk};
 use crate::vici::server::{COMMANDS, EVENTS};
@@ -6,7 +6,7 @@ use crate::vici::text;
 use testudo_vici::codec::Packet;
 use testudo_vici::message::Message;
 
-/// A connection with most of what one can have.
+/// A connection with most of the possible keys.
 const CONNECTION: &str = "\
 >gw
 version=2
@@ -52,7 +52,7 @@ start_action=trap
 <
 <
 ";
-/// The least that a connection needs.
+/// The minimum of a connection.
 const LEAST: &str = ">gw\n>local\nauth=psk\n<\n>remote\nauth=psk\n<\n>children\n>net\n<\n<\n<\n";
 const SECRET: &str = "id=ike-1\ntype=IKE\ndata=correct horse battery staple\nowners:moon.example.org,user@example.org,192.0.2.1\n";
 
@@ -93,7 +93,7 @@ pub(super) fn codec() -> Vec<Seed> {
     seeds
         .push(("stream".to_owned(), [&[9][..], &whole, &framed(&other[2].1), &framed(&other[1].1)].concat()));
     seeds.push(("request".to_owned(), [&[0], &whole[4..]].concat()));
-    // Behind type and name stands the message alone.
+    // After type and name only the message remains.
     seeds.push(("message".to_owned(), [&[0], &whole[4 + 2 + "load-conn".len()..]].concat()));
     seeds
 }
@@ -103,7 +103,7 @@ fn ask(command: &str, arguments: &str) -> Vec<u8> {
     [&[1, number as u8][..], &chunk(arguments.as_bytes())].concat()
 }
 
-/// Reads everything that waits.
+/// Reads all waiting octets.
 const READ: [u8; 3] = [3, 0xff, 0xff];
 
 /// Steps.

@@ -3,7 +3,7 @@
 use super::{Seed, packet};
 use testudo_wire::ip::Protocol;
 
-/// Every packet behind this head.
+/// Every packet after this head.
 fn each(head: &[u8]) -> Vec<Seed> {
     let seeds = packet::every().into_iter();
     seeds.map(|(name, packet)| (name.to_owned(), [head, &packet].concat())).collect()
@@ -31,7 +31,7 @@ pub(super) fn icmp() -> Vec<Seed> {
 pub(super) fn offload() -> Vec<Seed> {
     let head = [&[1, 0, 0, 0, 0, 0, 20, 0, 6, 0][..], &[0, 0, 100]].concat();
     let mut seeds = each(&head);
-    // Acknowledged, pushed, ended, at the end of all numbers; mended by the flags.
+    // ACK, PSH and FIN set, at the highest sequence number; repaired by the flags.
     let header =
         [&[0x30, 0x39, 0, 80, 0xff, 0xff, 0xff, 0xff][..], &[0, 0, 0, 9, 0x50, 0x99, 1, 0, 0, 0, 0, 0]]
             .concat();

@@ -1,16 +1,17 @@
-//! Packets and messages, and the stream that they are cut from.
+//! Packets and messages, and the stream that carries them.
 
 use crate::input::Input;
 use testudo_vici::Error;
 use testudo_vici::codec::{self, Deframer, Packet};
 
-/// `cut:8 | octets`: as a message, as a packet, and as a stream that comes in pieces of `cut + 1`.
+/// `cut:8 | octets`: as a message, as a packet, and as a stream that arrives in pieces of `cut +
+/// 1`.
 pub fn target(data: &[u8]) {
     let mut input = Input::new(data);
     let cut = usize::from(input.u8()) + 1;
     let octets = input.rest();
     if let Ok(message) = codec::parse(octets) {
-        // There is one encoding, and it is the one that was read.
+        // There is only one encoding, so it must be the one that was read.
         let mut again = Vec::new();
         codec::encode(&message, &mut again).expect("what was read can be written");
         assert_eq!(again, octets);

@@ -1,4 +1,4 @@
-//! A gateway that keeps what it is told, for the server to talk to.
+//! A gateway that stores its configuration, for the server to call.
 
 use std::time::{Duration, SystemTime};
 use testudo_ike::cert::Credentials;
@@ -18,7 +18,7 @@ use testudo_vici::shut::{Release, Released, ShutPage};
 use testudo_vici::view::ChildUsage;
 use zeroize::Zeroizing;
 
-/// Keeps connections and secrets; jobs wait here until the fuzzer lets them end.
+/// Stores connections and secrets; jobs wait here until the fuzzer ends them.
 #[derive(Default)]
 pub(super) struct Gateway {
     connections: Vec<Connection>,
@@ -161,7 +161,7 @@ impl Control for Gateway {
     }
 
     fn ike_sa(&self, _: IkeSaId) -> Option<IkeSaStatus> {
-        // Gone between the list and the question.
+        // Deleted between the list and the request.
         None
     }
 

@@ -1,4 +1,4 @@
-//! VICI: whoever may open the socket may send anything.
+//! VICI: every process that may open the socket may send anything.
 
 pub mod codec;
 mod gateway;

@@ -1,4 +1,4 @@
-//! `load-conn` and `load-shared`: from words to configuration, or a refusal.
+//! `load-conn` and `load-shared`: from text to configuration, or a refusal.
 
 use super::text;
 use testudo_ike::config::{Connection, TsSpec};
@@ -24,7 +24,8 @@ pub fn target(data: &[u8]) {
     }
 }
 
-/// What is taken holds what the rest of the gateway relies on, and can be shown again.
+/// An accepted connection has the properties that the rest of the gateway relies on, and can be
+/// listed.
 fn check_connection(connection: &Connection) {
     assert!(!connection.name.is_empty() && !connection.proposals.is_empty());
     for proposal in &connection.proposals {

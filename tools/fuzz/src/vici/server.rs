@@ -1,4 +1,4 @@
-//! The server with two clients that send anything, in any order, and read when they like.
+//! The server with two clients that send anything, in any order, and read at any time.
 
 use super::{gateway::Gateway, text};
 use crate::input::{Input, bit};
@@ -11,8 +11,7 @@ use testudo_vici::{CommandError, Error};
 
 /// The most steps of one input.
 const MOST: usize = 100;
-/// Every command, so that the fuzzer need not spell them. `""` stands for a name of the input's
-/// own.
+/// Every command, so that the fuzzer need not spell them. `""` stands for a name from the input.
 pub(crate) const COMMANDS: [&str; 30] = [
     "",
     "version",
@@ -45,7 +44,7 @@ pub(crate) const COMMANDS: [&str; 30] = [
     "get-counters",
     "redirect",
 ];
-/// Every event, and one that there is not.
+/// Every event, and one that does not exist.
 pub(crate) const EVENTS: [&str; 10] = [
     "list-sa",
     "list-conn",
@@ -76,8 +75,7 @@ pub fn target(data: &[u8]) {
 struct Client {
     id: ClientId,
     received: Deframer,
-    /// Commands sent as such, and answers to them. What a client sends as raw octets may be a
-    /// command as well.
+    /// Commands sent as such, and answers to them. Raw octets of a client may be a command as well.
     asked: u64,
     answered: u64,
     raw: bool,
@@ -135,7 +133,7 @@ impl Rig {
         }
     }
 
-    /// `command:8 | arguments`, with a name before the arguments if the command has none.
+    /// `command:8 | arguments`, with a name before the arguments if the command is `""`.
     fn ask(&mut self, who: usize, input: &mut Input<'_>) {
         let name = match COMMANDS[usize::from(input.u8()) % COMMANDS.len()] {
             "" => String::from_utf8_lossy(input.chunk()).into_owned(),
@@ -166,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// Reads at most so many octets; every packet must be whole and well formed.
+    /// Reads at most this many octets; every packet must be whole and well formed.
     fn read(&mut self, who: usize, most: usize) {
         let client = &mut self.clients[who];
         let output = match self.server.poll_output(client.id, self.now, &mut self.gateway) {
@@ -186,7 +184,7 @@ impl Rig {
         assert!(client.raw || client.answered <= client.asked, "one answer for each command");
     }
 
-    /// Ends a job, or one that there is not.
+    /// Ends a job, or one that does not exist.
     fn finish(&mut self, what: u8, input: &mut Input<'_>) {
         let number = usize::from(input.u8());
         let pick = |jobs: &mut Vec<JobId>| match jobs.len() {

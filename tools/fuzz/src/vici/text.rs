@@ -1,12 +1,12 @@
-//! Messages as lines of text, which a fuzzer changes with more success than lengths and type
+//! Messages as lines of text, which a fuzzer mutates more successfully than lengths and type
 //! octets.
 //!
 //! `>name` begins a section and `<` ends it, `name=value` is a value, `name:one,two` a list. Other
-//! lines are passed over.
+//! lines are ignored.
 
 use testudo_vici::message::{Element, Message};
 
-/// The message that the lines stand for. Sections that are left open end at the end.
+/// The message of these lines. Open sections end at the end.
 pub(crate) fn message(text: &[u8]) -> Message {
     let mut current = Message::new();
     let mut outer: Vec<(String, Message)> = Vec::new();

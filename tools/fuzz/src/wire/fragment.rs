@@ -1,4 +1,4 @@
-//! Fragmentation of IPv4: the pieces put together again are the packet.
+//! Fragmentation of IPv4: reassembling the fragments yields the packet.
 
 use crate::input::Input;
 use testudo_wire::Error;
@@ -12,8 +12,7 @@ pub fn target(data: &[u8]) {
     let Ok(mut fragments) = fragment(&packet, mtu) else { return };
     let whole = Ipv4::parse(&packet).expect("only a packet is split");
     assert!(!whole.df());
-    // Pieces of a fragment that lies at the end of what an offset can say wrap around; a receiver
-    // refuses them.
+    // Pieces of a fragment near the highest offset wrap around; a receiver refuses them.
     let fits = whole.fragment_offset() + whole.payload().len() < 65_536;
     let mut payload: Vec<u8> = Vec::new();
     for left in (0..fragments.remaining()).rev() {

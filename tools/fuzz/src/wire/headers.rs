@@ -24,7 +24,7 @@ pub fn target(data: &[u8]) {
     ipv6(&packet, value);
     seam(&packet, value);
     covered_by_ah(&packet, value);
-    // Behind IPsec a transport header may follow anything.
+    // Inside IPsec a transport header may follow anything.
     for protocol in [Protocol::UDP, Protocol::TCP, Protocol::ESP] {
         transport(protocol, &packet, value);
     }
@@ -52,7 +52,7 @@ fn ipv4(packet: &[u8], value: u16) {
     assert!(!verified || after.has_valid_checksum(), "every setter keeps the checksum");
 }
 
-/// AH put into the packet covers as many octets as there are, and its own ICV not.
+/// AH inserted into the packet covers all octets, except its own ICV.
 fn covered_by_ah(packet: &[u8], value: u16) {
     let _anywhere = ah::cover(packet, (value >> 8).into(), (value & 0xff).into(), |_| ());
     let Ok(seam) = Seam::find(packet) else { return };
@@ -76,8 +76,8 @@ fn covered_by_ah(packet: &[u8], value: u16) {
     assert_eq!(cover(&around).expect("the ICV is no part of it"), before);
 }
 
-/// Where IPsec goes in transport mode: into the packet, at a header; and what is put there is found
-/// again, and taken out.
+/// The place of IPsec in transport mode: at a header of the packet; what is inserted there is found
+/// again, and removed.
 fn seam(packet: &[u8], value: u16) {
     let _anywhere = Seam::at(packet, value.into());
     let Ok(seam) = Seam::find(packet) else { return };
@@ -119,8 +119,8 @@ fn ipv6(packet: &[u8], value: u16) {
     assert_eq!((after.src(), after.dst(), after.payload()), (ip.src(), ip.dst(), ip.payload()));
 }
 
-/// The way through the extension headers once more, in the order of RFC 8200 §4.1 where that is not
-/// optional.
+/// The walk through the extension headers, implemented independently, in the order of RFC 8200 §4.1
+/// where that is not optional.
 fn behind_extensions<'a>(ip: &Ipv6<'a>) -> Option<(Protocol, &'a [u8])> {
     let (mut protocol, mut payload, mut fragments) = (ip.next_header(), ip.payload(), 0);
     for count in 0..=ipv6::MAX_EXTENSIONS {
@@ -137,7 +137,7 @@ fn behind_extensions<'a>(ip: &Ipv6<'a>) -> Option<(Protocol, &'a [u8])> {
         let is_fragment = protocol == Protocol::FRAGMENT;
         (protocol, payload) = (Protocol(header[0]), rest);
         if is_fragment && (header[2] != 0 || header[3] >= 8) {
-            // What follows is no header but a later piece of something.
+            // It is not followed by a header but by a later fragment.
             return Some((protocol, payload));
         }
         fragments += usize::from(is_fragment);
@@ -174,7 +174,7 @@ fn segment(bytes: &[u8], limit: u16) {
         let before = parsed.and_then(|tcp| tcp.mss()).expect("only a segment with the option changes");
         let after = Tcp::parse(&clamped).expect("it is still a segment");
         assert!(before > limit && after.mss() == Some(limit) && after.is_syn());
-        // Whatever the checksum was off by, it is off by the same.
+        // A wrong checksum stays wrong by the same amount.
         let off = |bytes: &[u8]| Sum::new().bytes(bytes).finish() % 0xffff;
         assert_eq!(off(bytes), off(&clamped));
     }
@@ -184,7 +184,7 @@ fn esp(bytes: &[u8]) {
     let Ok(packet) = Esp::parse(bytes) else { return };
     assert_eq!(packet.body, &bytes[esp::HEADER..]);
     let Ok((payload, next_header)) = esp::split_trailer(packet.body) else { return };
-    // There is one way to write the trailer, and it is the one that was read.
+    // There is only one way to write the trailer, so it must be the one that was read.
     let mut again = packet.body.to_vec();
     assert!(esp::write_trailer(&mut again[payload.len()..], next_header));
     assert_eq!(again, packet.body);

@@ -33,7 +33,7 @@ pub fn target(data: &[u8]) {
     };
     assert!(packet.starts_with(&message[8..]), "it quotes the packet");
     assert!(!may_answer || message.len() > 8);
-    // An error is never answered with an error, whichever way it travels.
+    // An error is never answered with an error, in either direction.
     assert!(!icmp::may_answer(buf.data(), kind), "{protocol:?}");
 }
 

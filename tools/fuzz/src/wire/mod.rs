@@ -1,4 +1,4 @@
-//! Headers: read, changed in place, split, answered.
+//! Headers: parsed, changed in place, split, answered.
 
 pub mod fragment;
 pub mod headers;
@@ -8,7 +8,7 @@ pub mod offload;
 use crate::input::{Input, bit};
 use crate::repair;
 
-/// The rest of the input as a packet, repaired as `flags` ask for.
+/// The rest of the input as a packet, repaired as requested by `flags`.
 fn packet(input: &mut Input<'_>, flags: u8) -> Vec<u8> {
     let mut packet = input.rest().to_vec();
     if bit(flags, 0) {

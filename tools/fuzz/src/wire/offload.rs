@@ -1,5 +1,5 @@
-//! TCP cut into segments: each is a packet with right checksums, and all of them have what the
-//! large one had. Open checksums are filled in, and nothing else is touched.
+//! TCP segmentation: each segment is a packet with correct checksums, and all together have the
+//! content of the large one. Partial checksums are completed, and nothing else is changed.
 
 use crate::input::Input;
 use testudo_wire::checksum::Sum;
@@ -28,7 +28,7 @@ pub fn target(data: &[u8]) {
     merge(&segments);
 }
 
-/// The packet with its checksum left open, if it is TCP.
+/// The packet with a partial checksum, if it is TCP.
 fn opened(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if let Some(Parts { at, open, .. }) = parts(&packet)
@@ -39,7 +39,7 @@ fn opened(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// What is filled in is right, and stays.
+/// A completed checksum is correct, and stays.
 fn fill(packet: &[u8]) {
     let mut filled = packet.to_vec();
     let changed = fill_open(&mut filled);
@@ -53,7 +53,7 @@ fn fill(packet: &[u8]) {
     assert!(!fill_open(&mut filled));
 }
 
-/// All segments of a packet, if it can be cut.
+/// All segments of a packet, if it can be segmented.
 fn cut(packet: &[u8], size: u16) -> Vec<Vec<u8>> {
     let mut segments: Vec<Vec<u8>> = Vec::new();
     let Ok(mut cutter) = Cutter::new(packet, size) else { return segments };
@@ -78,7 +78,7 @@ fn cut(packet: &[u8], size: u16) -> Vec<Vec<u8>> {
 }
 
 struct Parts<'a> {
-    /// Where TCP begins.
+    /// Offset of TCP.
     at: usize,
     seq: u32,
     payload: &'a [u8],
@@ -108,7 +108,7 @@ fn parts(packet: &[u8]) -> Option<Parts<'_>> {
     Some(Parts { at, seq, payload: segment.get(header..)?, open, tcp_sum_is_right, sums_are_right })
 }
 
-/// Segments that are merged follow each other, and none of their octets is lost.
+/// Merging consecutive segments loses no octet.
 fn merge(segments: &[Vec<u8>]) {
     let mut train: Option<(Train, &[u8], usize)> = None;
     for packet in segments {

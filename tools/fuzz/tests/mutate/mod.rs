@@ -1,13 +1,13 @@
 //! Cheap changes to known inputs, the same in every run.
 
-/// Boundaries that lengths and counters like to be wrong at.
+/// Values at which lengths and counters are often wrong.
 const INTERESTING: [u8; 8] = [0, 1, 2, 0x7f, 0x80, 0xfe, 0xff, 0x40];
 
-/// Makes inputs from those of a corpus (SplitMix64).
+/// Mutates inputs of a corpus (SplitMix64).
 pub(crate) struct Mutator(u64);
 
 impl Mutator {
-    /// Each name begins elsewhere.
+    /// Each name has its own sequence.
     pub(crate) fn new(name: &str) -> Self {
         Self(name.bytes().fold(0, |state, octet| state.wrapping_mul(257).wrapping_add(octet.into())))
     }

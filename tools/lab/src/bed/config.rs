@@ -1,4 +1,4 @@
-//! What the daemons of a cluster read.
+//! The configuration files of a cluster's daemons.
 
 use super::BedOptions;
 use crate::cluster::{Cluster, Net};
@@ -24,7 +24,7 @@ pub(super) fn write_key(lab: &Lab) -> Result<(Vec<u8>, PathBuf)> {
     Ok((octets, path))
 }
 
-/// In a node's directory: what tells the generation of its machine.
+/// File in a node's directory that holds the generation of its machine.
 pub(super) const GENERATION: &str = "generation";
 
 /// `[cluster]` of a node's testudo.toml.
@@ -54,12 +54,13 @@ pub(super) fn name(peer: u8) -> String {
     format!("peer{peer}")
 }
 
-/// The cluster's connection to a peer, counted from 1: for networks of both families, over IPv4.
+/// The cluster's connection to a peer, counted from 1: networks of both families, outer addresses
+/// IPv4.
 pub fn connection(peer: u8) -> Connection {
     connection_over(peer, Family::V4)
 }
 
-/// The same, over that.
+/// The same connection with outer addresses of that family.
 pub(super) fn connection_over(peer: u8, outside: Family) -> Connection {
     let networks = FAMILIES.map(|family| Cluster::network_behind(peer, family));
     Connection {
@@ -72,7 +73,7 @@ pub(super) fn connection_over(peer: u8, outside: Family) -> Connection {
     }
 }
 
-/// The same connection, as the other side has it.
+/// The same connection as configured on the peer.
 pub(super) fn mirrored(mut connection: Connection) -> Connection {
     std::mem::swap(&mut connection.local_addr, &mut connection.remote_addr);
     std::mem::swap(&mut connection.local_id, &mut connection.remote_id);

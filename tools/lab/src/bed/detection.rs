@@ -1,16 +1,16 @@
-//! When the survivors noticed: what their logs say.
+//! How fast the survivors noticed a failure, from their logs.
 
 use super::Bed;
 use crate::Result;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a node logs when it takes another one for failed: because it is silent, or because the
-/// engine says so. Where only a daemon dies the engine is faster.
+/// What a node logs when it considers another one failed: because it is silent, or because the
+/// membership engine says so. If only a daemon dies, the engine is faster.
 const NOTICED: [&str; 2] = ["is suspected", "has left the view"];
 
 impl Bed {
-    /// How long after `since` the first of the other nodes noticed that this one has failed, if one
-    /// said so.
+    /// Time from `since` until the first of the other nodes noticed the failure of this one; `None`
+    /// if no log says so.
     pub fn detection(&self, failed: u8, since: SystemTime) -> Result<Option<Duration>> {
         let survivors = (1..).zip(&self.nodes).filter(|(node, _)| *node != failed);
         let logs: Vec<String> = survivors.map(|(_, node)| node.log()).collect::<Result<_>>()?;
@@ -19,7 +19,7 @@ impl Bed {
     }
 }
 
-/// When the first of these logs says, not before `since`, that the node has failed.
+/// The first time, not before `since`, at which one of these logs says that the node has failed.
 fn first_notice<'a>(
     logs: impl IntoIterator<Item = &'a str>,
     node: u8,
@@ -35,7 +35,7 @@ fn first_notice<'a>(
         .min()
 }
 
-/// A time of day as the log begins its lines: `2026-11-22T14:33:21.123456Z`.
+/// Parses the time at the beginning of a log line: `2026-11-22T14:33:21.123456Z`.
 fn time(word: &str) -> Option<SystemTime> {
     let (date, clock) = word.strip_suffix('Z')?.split_once('T')?;
     let numbers =
@@ -48,8 +48,8 @@ fn time(word: &str) -> Option<SystemTime> {
     Some(UNIX_EPOCH + Duration::new(u64::try_from(seconds).ok()?, nanos))
 }
 
-/// Days from 1970 to a date of the Gregorian calendar, in years that begin in March: then the day
-/// that is sometimes there is the last.
+/// Days from 1970 to a date of the Gregorian calendar. Years are counted from March, so that the
+/// leap day is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
     let leap = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

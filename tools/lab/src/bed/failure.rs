@@ -1,4 +1,4 @@
-//! What can happen to a node, and how it is put right again.
+//! The failures of a node, and how to repair them.
 
 use super::{Bed, config};
 use crate::cluster::{Cut, Net};
@@ -7,27 +7,27 @@ use nix::sys::signal::Signal;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-/// What happens to a node.
+/// A failure of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// testudod is killed.
     Testudod,
     /// corosync is killed.
     Corosync,
-    /// testudod stands still.
+    /// testudod is stopped (SIGSTOP).
     Pause,
-    /// Its hypervisor says that the machine goes on from an earlier state.
+    /// Its hypervisor reports that the machine was restored to an earlier state.
     SetBack,
-    /// It is cut off a network.
+    /// It is cut off from a network.
     Link(Net, Cut),
-    /// Its interface in a network is deleted; it is made again with another number.
+    /// Its interface in a network is deleted; the repair creates it with another number.
     Gone(Net),
-    /// It is cut off all of them.
+    /// It is cut off from all networks.
     AllLinks(Cut),
 }
 
 impl Bed {
-    /// Lets it happen.
+    /// Makes the failure happen.
     pub fn strike(&mut self, node: u8, failure: Failure) -> Result<()> {
         match failure {
             Failure::Testudod => {
@@ -43,7 +43,7 @@ impl Bed {
         }
     }
 
-    /// Puts it right again. Daemons that were killed are started and hold nothing.
+    /// Repairs it. Killed daemons are started without state.
     pub fn mend(&mut self, node: u8, failure: Failure) -> Result<()> {
         match failure {
             Failure::Testudod => self.restart_node(node),
@@ -56,13 +56,13 @@ impl Bed {
         }
     }
 
-    /// Parts these nodes from all others, on all networks; what is outside and inside stays with
-    /// the others. [`crate::cluster::Cluster::heal`] ends it.
+    /// Separates these nodes from all others, on all networks; the hosts outside and inside stay
+    /// with the others. Ended by [`crate::cluster::Cluster::heal`].
     pub fn split(&self, apart: &[u8]) -> Result<()> {
         self.cluster.split(apart)
     }
 
-    /// Written in place, as a device's memory changes.
+    /// Written in place, as a device changes its memory.
     fn next_generation(&self, node: u8) -> Result<()> {
         let lab = self.cluster.nodes[usize::from(node) - 1].lab();
         let path = lab.dir().join(format!("node{node}-state")).join(config::GENERATION);

@@ -1,5 +1,5 @@
-//! A cluster that runs: corosync and testudod on each node, gateways across with a connection to
-//! the cluster each, and everything that can fail.
+//! A running cluster: corosync and testudod on each node, a peer gateway for each connection, and
+//! every kind of failure.
 
 mod config;
 mod detection;
@@ -22,41 +22,41 @@ use crate::witness::{self, Witness};
 use crate::{Error, Lab, Result, wait_until};
 use std::time::Duration;
 
-/// For whatever takes a view, or a daemon's start, on a machine that has much else to do.
+/// For a view or the start of a daemon on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What runs.
+/// Options of a [`Bed`].
 #[derive(Clone, Debug)]
 pub struct BedOptions {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u8,
-    /// What each peer runs.
+    /// The kind of each peer.
     pub peers: Vec<Kind>,
-    /// By which addresses all speak to each other on the untrusted network: peers and cluster, and
-    /// the nodes' heartbeats there.
+    /// Family of the addresses on the untrusted network, of peers and cluster, and of the nodes'
+    /// heartbeats there.
     pub outside: Family,
     /// Further lines of `[cluster]`.
     pub cluster: String,
     /// Further sections of testudo.toml, or keys at its top.
     pub settings: String,
-    /// Queues of the nodes' ports, each way.
+    /// Queues of the nodes' ports, in each direction.
     pub queues: u32,
-    /// Corosync's.
+    /// Corosync's timers.
     pub timers: Timers,
-    /// Who has a vote in the cluster.
+    /// The voters of the cluster.
     pub votes: Votes,
-    /// The connections are loaded on the first node alone.
+    /// The connections are loaded on the first node only.
     pub loads_one: bool,
 }
 
-/// Who has a vote.
+/// The voters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Votes {
     /// The nodes.
     Nodes,
-    /// The two nodes, each of which is quorate alone, as corosync has it: `two_node: 1`.
+    /// The two nodes, each of which is quorate alone: corosync's `two_node: 1`.
     TwoNode,
-    /// The nodes, and a witness for whom a silent node is one no more after 1.2 times that.
+    /// The nodes and a witness, for which a node is dead after 1.2 times this timeout.
     Witness(Duration),
 }
 
@@ -76,16 +76,16 @@ impl Default for BedOptions {
     }
 }
 
-/// All daemons, on their hosts. Nodes and peers are counted from 1.
+/// All daemons and their hosts. Nodes and peers are counted from 1.
 #[derive(Debug)]
 pub struct Bed {
     /// testudod of each node.
     pub nodes: Vec<Testudo>,
-    /// The gateways across.
+    /// The peer gateways.
     pub peers: Vec<Gateway>,
     /// corosync of each node.
     pub corosyncs: Vec<Corosync>,
-    /// What votes with them.
+    /// The witness, if there is one.
     pub witness: Option<Witness>,
     /// The nodes' common key.
     pub key: Vec<u8>,
@@ -94,13 +94,13 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Starts everything and loads the connections. Nothing is initiated.
+    /// Starts everything and loads the connections. Initiates nothing.
     pub fn start(lab: &Lab, options: &BedOptions) -> Result<Self> {
         Self::start_with(lab, options, |_, _| {})
     }
 
-    /// The same; `adjust` changes the connection to a peer, as the cluster has it, and as the peer
-    /// has it (true).
+    /// Like [`Self::start`]; `adjust` changes the connection to a peer, on the cluster and (with
+    /// `true`) on the peer.
     pub fn start_with(
         lab: &Lab,
         options: &BedOptions,
@@ -159,12 +159,12 @@ impl Bed {
         (1..).zip(&self.nodes).map(|(node, _)| node).collect()
     }
 
-    /// [`Self::await_members`] of all nodes.
+    /// [`Self::await_members`] with all nodes.
     pub fn await_all(&self) -> Result<()> {
         self.await_members(&self.numbers())
     }
 
-    /// Waits until no node has anything to say of why something is not as it should be.
+    /// Waits until the diagnosis of every node is empty.
     pub fn await_balance(&self) -> Result<()> {
         wait_until("shards where they belong", LIMIT, || {
             let why = |node: &Testudo| Ok(node.cluster()?["why"].clone());
@@ -174,8 +174,8 @@ impl Bed {
         })
     }
 
-    /// Waits until these nodes are a quorate view, as each of them says, all of them up to date,
-    /// and no others.
+    /// Waits until exactly these nodes form a quorate view, as each of them reports, and all of
+    /// them are synchronized.
     pub fn await_members(&self, members: &[u8]) -> Result<()> {
         for node in members {
             wait_until(&format!("a view of {members:?} at node {node}"), LIMIT, || {
@@ -192,7 +192,7 @@ impl Bed {
         Ok(())
     }
 
-    /// The peer brings its tunnel up; both directions carry packets then.
+    /// The peer initiates its tunnel; waits until packets pass in both directions.
     pub fn bring_up(&self, peer: u8) -> Result<()> {
         let swanctl = self.peers[index(peer)].swanctl();
         wait_until(&format!("the tunnel of peer {peer}"), LIMIT, || {
@@ -201,21 +201,21 @@ impl Bed {
                 .map(drop)
                 .map_err(|e| e.to_string()))
         })?;
-        // On a machine that has much else to do a node may be behind its fence for a moment.
+        // On a busy machine the fence of a node may be shut for a moment.
         wait_until(&format!("ping through the tunnel of peer {peer}"), LIMIT, || {
             Ok(if self.carries(peer)? { Ok(()) } else { Err("no replies".to_owned()) })
         })
     }
 
-    /// Whether packets go through a peer's tunnel, both ways.
+    /// Whether packets pass through a peer's tunnel in both directions.
     pub fn carries(&self, peer: u8) -> Result<bool> {
         let pong =
             Ping::new(Cluster::behind(peer, Family::V4, 2)).count(5).brief().run(&self.cluster.client)?;
         Ok(pong.received > 0)
     }
 
-    /// Starts a probe each way through the tunnel of peer 1: from the client to the host behind the
-    /// peer, and back.
+    /// Starts a probe in each direction through the tunnel of peer 1: from the client to the host
+    /// behind the peer, and back.
     pub fn probes(&self) -> Result<[Probe; 2]> {
         let (client, host) = (&self.cluster.client, &self.cluster.hosts[0]);
         Ok([
@@ -224,18 +224,18 @@ impl Bed {
         ])
     }
 
-    /// The IKE SA of a peer that is up, as the peer sees it.
+    /// The established IKE SA of a peer, as the peer reports it.
     pub fn tunnel(&self, peer: u8) -> Result<Option<IkeSa>> {
         let sas = self.peers[index(peer)].swanctl().list_sas()?;
         Ok(sas.into_iter().find(IkeSa::is_up))
     }
 
-    /// The initiator's SPI of that: another IKE SA has another.
+    /// The initiator's SPI of that IKE SA, which tells IKE SAs apart.
     pub fn tunnel_spi(&self, peer: u8) -> Result<Option<String>> {
         Ok(self.tunnel(peer)?.and_then(|sa| sa.get("initiator-spi").map(str::to_owned)))
     }
 
-    /// The node that speaks IKE with a peer, among these.
+    /// The node among these that speaks IKE with a peer.
     pub fn owner_among(&self, peer: u8, nodes: &[u8]) -> Result<Option<u8>> {
         for node in nodes {
             let sas = self.nodes[index(*node)].swanctl().list_sas()?;

@@ -1,6 +1,6 @@
-//! A parent process that outlives whatever happens to the demo, and cleans up after it.
+//! A parent process that outlives the demo and cleans up after it.
 //!
-//! The demo cleans up by itself when it ends or is interrupted. If it is killed or crashes, this
+//! The demo cleans up itself when it ends or is interrupted. If it is killed or crashes, this
 //! process sweeps; if this process is killed, the demo gets a SIGTERM and cleans up.
 
 use crate::{sweep, wait_until};
@@ -20,14 +20,14 @@ use std::time::Duration;
 
 const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs this program again as the one that works, with `--guarded` added to its arguments, and
-/// waits for its end.
+/// Runs this program again as the worker, with the argument `--guarded`, and waits for its end.
 pub fn run(name: &str) -> Result<ExitCode, Box<dyn Error>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    // What a crashed demo orphans becomes ours, so that not even a zombie is left to init.
+    // Orphans of a crashed demo become children of this process, so that not even a zombie is left
+    // to init.
     set_child_subreaper(true)?;
     let mut child = Command::new("setpriv")
         .args(["--pdeathsig", "TERM"])
@@ -52,7 +52,7 @@ fn wait(child: &mut Child, interrupted: &AtomicBool) -> Result<ExitStatus, Box<d
             return Ok(status);
         }
         if interrupted.swap(false, Ordering::Relaxed) {
-            // From a terminal the child has it already; twice does no harm.
+            // From a terminal the child has received it already; a second one does no harm.
             kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM)?;
         }
         sleep(Duration::from_millis(50));

@@ -1,5 +1,4 @@
-//! What the demos have in common: what they say while they run, and that nothing stays behind
-//! however they end.
+//! The parts that the demos share: progress output and reliable cleanup.
 
 pub mod guard;
 mod progress;

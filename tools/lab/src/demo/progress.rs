@@ -1,4 +1,4 @@
-//! What the user sees while the demo runs: one line a step, with the time since the start.
+//! Progress output of a demo: one line per step, with the time since the start.
 
 use crate::{Error, Result};
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ impl Progress {
         self.say(&format!("\n== {title}\n"))
     }
 
-    /// Shows the step's name, does it, shows how long it took and what it says of itself.
+    /// Prints the step's name, executes it, and prints its duration and its result.
     pub fn step<T>(&mut self, name: &str, work: impl FnOnce() -> Result<(T, String)>) -> Result<T> {
         self.say(&format!("{:7.1} s  {name:<46} ", self.start.elapsed().as_secs_f64()))?;
         let begun = Instant::now();
@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// Something went wrong; the demo goes on.
+    /// Prints a problem; the demo continues.
     pub fn complain(&mut self, problem: &str) -> Result<()> {
         self.say(&format!("{:7.1} s  ! {problem}\n", self.start.elapsed().as_secs_f64()))
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// apt may have to fetch its lists first.
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 
-/// What the image is made by, and out of.
+/// The files that build the image or are part of it.
 const FILES: [(&str, &str); 5] = [
     ("build.sh", include_str!("../../guest/build.sh")),
     ("init", include_str!("../../guest/init")),
@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 5] = [
     ("wake", include_str!("../../guest/wake")),
     ("strongswan.conf", include_str!("../../guest/strongswan.conf")),
 ];
-/// Packages of this host that are copied into it.
+/// Packages of this host that are copied into the image.
 const PACKAGES: [&str; 8] = [
     "busybox-static",
     "dash",
@@ -49,21 +49,21 @@ impl Image {
         self.dir.join("initrd")
     }
 
-    /// Where files that belong to this image alone are kept.
+    /// The directory for files of this image only.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The image for this host as it is now.
+    /// The image for the current state of this host.
     pub(super) fn get(store: &Store, lab: &Lab) -> Result<Self> {
         let image = Self { dir: store.path(&key()?) };
         if !image.initrd().exists() {
-            // Those of former states of this host serve nobody.
+            // Images of earlier states of this host are not needed any more.
             store.clear()?;
             let work = lab.subdir("guest-image")?;
             build(&work)?;
             let copying = Error::io(format!("keep the guest's image in {}", image.dir.display()));
-            // The one that is looked for comes last.
+            // The file that marks a complete image is written last.
             let copied = fs::create_dir(&image.dir)
                 .and_then(|()| fs::copy(work.join("vmlinuz"), image.kernel()))
                 .and_then(|_| fs::copy(work.join("initrd"), image.dir.join("initrd.new")))
@@ -82,7 +82,7 @@ fn build(dir: &Path) -> Result<()> {
     Cmd::new("bash").arg(dir.join("build.sh")).arg(dir).limit(BUILD_LIMIT).run().map(drop)
 }
 
-/// Changes with the files here and with the versions of what they copy.
+/// Depends on the files here and on the versions of the copied packages.
 fn key() -> Result<String> {
     let mut state =
         Cmd::new("dpkg-query").args(["-W", "-f", "${Package} ${Version}\n"]).args(PACKAGES).run()?.stdout;

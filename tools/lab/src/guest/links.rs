@@ -1,16 +1,16 @@
-//! The links of a guest: a tap beside an interface of the namespace, and the addresses that move
-//! behind it.
+//! The links of a guest: a tap beside an interface of the namespace, and the addresses that move to
+//! the guest.
 
 use crate::{Error, Namespace, Result};
 use serde::Deserialize;
 
-/// An interface of a namespace that has become the guest's.
+/// An interface of a namespace that the guest has taken over.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Name in the guest.
     name: String,
     tap: String,
-    /// The guest's, behind the tap.
+    /// The MAC address in the guest.
     mac: String,
     mtu: u16,
     addresses: Vec<String>,
@@ -32,8 +32,7 @@ struct Address {
 }
 
 impl Link {
-    /// Takes addresses and routes from `interface` and connects it, as a switch does, to a tap for
-    /// the guest.
+    /// Takes the addresses and routes of `interface`, and bridges it to a tap for the guest.
     pub(crate) fn take(namespace: &Namespace, interface: &str, name: &str) -> Result<Self> {
         let shown = namespace.run("ip", ["-j", "address", "show", "dev", interface])?.stdout;
         let (mtu, addresses) = parse_addresses(&shown)?;
@@ -48,7 +47,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The script that gives the guest what the namespace had.
+    /// The script that configures the guest like the namespace.
     pub(crate) fn configuration(&self) -> String {
         let name = &self.name;
         let mut script = format!("ip link set {name} address {} mtu {} up\n", self.mac, self.mtu);
@@ -64,7 +63,7 @@ impl Link {
     }
 
     fn connect(&self, namespace: &Namespace, interface: &str) -> Result<()> {
-        // The switch itself says nothing.
+        // The switch itself must be silent.
         let keys = ["default".to_owned(), interface.to_owned()]
             .map(|name| format!("net.ipv6.conf.{name}.disable_ipv6"));
         namespace.sysctl(&keys.each_ref().map(|key| (key.as_str(), "1")))?;
@@ -89,14 +88,13 @@ fn parse_addresses(shown: &str) -> Result<(u16, Vec<String>)> {
     Ok((first.mtu, global.map(|address| format!("{}/{}", address.local, address.prefixlen)).collect()))
 }
 
-/// Connected routes come with the addresses; only those through a gateway have to be told.
+/// Parses the routes through a gateway; connected routes follow from the addresses.
 fn parse_routes(shown: &str) -> Vec<String> {
     let words = shown.lines().map(|line| line.split_ascii_whitespace().take(3).collect::<Vec<_>>());
     words.filter(|words| words.get(1) == Some(&"via")).map(|words| words.join(" ")).collect()
 }
 
-/// Two hosts of a lab never share one: the namespace's, with a bit turned that keeps it local and
-/// unicast.
+/// A MAC address unique in the lab: the namespace's with one bit changed; still local and unicast.
 fn guest_mac(mut mac: [u8; 6]) -> String {
     mac[0] ^= 0x04;
     mac.map(|octet| format!("{octet:02x}")).join(":")

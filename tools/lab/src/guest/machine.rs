@@ -1,4 +1,4 @@
-//! The emulated machine: the same whether it boots or goes on from a saved state.
+//! The emulated machine, for booting and for restoring a saved state.
 
 use super::image::Image;
 use super::qmp::{self, Monitor};
@@ -9,14 +9,14 @@ use crate::{Error, Namespace, Result};
 use std::path::Path;
 use std::time::Duration;
 
-/// A host with eight times as much to do as it can boots it in a minute.
+/// A host under eightfold load boots it in a minute.
 const BOOT_LIMIT: Duration = Duration::from_secs(600);
 /// The same host takes two to six seconds.
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_CONNECT_LIMIT: Duration = Duration::from_millis(50);
 
-/// What the emulator runs under as an environment, for its helper: a path with whatever characters.
+/// Environment variable for the emulator's helper: a path with any characters.
 const STATE: &str = "GUEST_STATE";
 
 /// A machine that has not been started.
@@ -28,15 +28,14 @@ pub(super) struct Machine<'a> {
 
 /// A network card of the guest.
 struct Card {
-    /// Its end in the namespace, which the emulator makes if nobody else has.
+    /// Its interface in the namespace; the emulator creates it if it does not exist.
     tap: &'static str,
     mac: &'static str,
-    /// `on`: the guest may leave checksums and the cutting of TCP to whoever gets its packets.
+    /// `on`: the guest may leave checksums and TCP segmentation to the receiver of its packets.
     vnet_hdr: &'static str,
 }
 
-/// In the order of `eth0`, `eth1`, .... A saved state brings the MAC addresses along; each lab
-/// gives its own.
+/// In the order `eth0`, `eth1`, ... A saved state contains MAC addresses; each lab sets its own.
 const CARDS: [Card; 4] = [
     Card { tap: "tap-eth0", mac: "52:54:00:00:00:02", vnet_hdr: "off" },
     Card { tap: "tap-eth1", mac: "52:54:00:00:00:03", vnet_hdr: "off" },
@@ -45,7 +44,7 @@ const CARDS: [Card; 4] = [
 ];
 
 impl Machine<'_> {
-    /// Everything that a saved state depends on but the content of the image.
+    /// Everything that a saved state depends on, except the content of the image.
     pub(super) fn hardware(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             "-accel tcg -machine q35 -cpu max -m 256 -no-reboot -nodefaults -no-user-config -display none",
@@ -71,7 +70,7 @@ impl Machine<'_> {
         self.start(self.cmd(), BOOT_LIMIT)
     }
 
-    /// Boots it and keeps in `path` what it is then.
+    /// Boots it and saves its state to `path`.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         let monitor = format!("tcp:{},server=on,wait=off", qmp::ADDRESS);
         let mut process = self.start(self.cmd().args(["-qmp", &monitor]).env(STATE, path), BOOT_LIMIT)?;
@@ -85,7 +84,7 @@ impl Machine<'_> {
         Err(Error::unexpected("the emulator that saved its state", "success", status.to_string()))
     }
 
-    /// Goes on from what [`Machine::save`] has kept.
+    /// Restores a state saved by [`Machine::save`].
     pub(super) fn restore(&self, path: &Path) -> Result<Process> {
         let incoming = format!("exec:cat \"${STATE}\"");
         self.start(self.cmd().args(["-incoming", &incoming]).env(STATE, path), RESTORE_LIMIT)
@@ -99,7 +98,7 @@ impl Machine<'_> {
     /// Starts the emulator and waits for the guest's shell.
     fn start(&self, cmd: Cmd, limit: Duration) -> Result<Process> {
         let mut process = self.namespace.start("guest", cmd)?;
-        // What is sent to a machine that does not run yet is lost: ask again soon at first.
+        // A packet to a machine that does not run yet is lost, so the first attempts are short.
         let mut patience = FIRST_CONNECT_LIMIT;
         process.wait_ready(limit, || {
             let answer = shell::answers(self.namespace, patience);

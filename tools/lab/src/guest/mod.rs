@@ -1,25 +1,27 @@
-//! A gateway with a Linux kernel of its own: Debian's kernel and strongSwan in QEMU, ESP by XFRM.
+//! A gateway with its own Linux kernel: Debian's kernel and strongSwan in QEMU, ESP by XFRM.
 //!
-//! It stands where a namespace stood: that gives it its addresses and routes, and becomes a pair of
-//! switches before it. So it can do what `kernel-libipsec` cannot: ESP without UDP, extended
+//! It replaces a namespace, which gives it its addresses and routes and becomes a pair of switches
+//! in front of it. So it can do what `kernel-libipsec` cannot: ESP without UDP, and extended
 //! sequence numbers. The processor is emulated (no /dev/kvm needed): it boots in seconds and
 //! carries tens of megabits.
 //!
-//! A third link, which only the lab knows, carries VICI and a shell. A fourth is that of a
-//! [`VirtualMachine`], a host of the lab: its virtio-net leaves checksums and the cutting of TCP to
-//! whoever gets its packets. That of a gateway does not, so that they are as on a wire.
+//! A third link, which only the lab uses, carries VICI and a shell. A fourth is that of a
+//! [`VirtualMachine`], a host of the lab: its virtio-net leaves checksums and TCP segmentation to
+//! the receiver of its packets. The links of a gateway do not, so that packets are complete as on a
+//! wire.
 //!
-//! A guest boots once on a machine. Its state is saved where its kernel is up and has loaded and
-//! tested all ciphers, before charon starts: every guest goes on from there, and needs a second and
-//! a half of a processor until charon answers. What differs between guests comes afterwards, in
-//! [`Guest::start`]: MAC and IP addresses, MTU, routes, the clock, randomness. charon starts last,
-//! so that it has seen none of what guests have in common, and it takes a fifth of a second.
-//! Ciphers are in because they take long: for the first SA of a suite the kernel loads modules and
-//! tests them, which emulated took up to ten seconds while an exchange waited.
+//! A guest boots once on a machine. Its state is saved when its kernel is up and has loaded and
+//! tested all ciphers, before charon starts. Every guest starts from this state, and takes one and
+//! a half seconds of a processor until charon answers. The differences between guests are set
+//! afterwards, in [`Guest::start`]: MAC and IP addresses, MTU, routes, the clock, randomness.
+//! charon starts last, so that it sees nothing that guests have in common; it takes a fifth of a
+//! second. The ciphers are part of the state because they take long: for the first SA of a suite
+//! the kernel loads modules and tests them, which took up to ten seconds in the emulator while an
+//! exchange waited.
 //!
-//! Guests must not draw the same numbers. The kernel's generator is reseeded with octets from the
-//! lab before charon starts (the guest's `wake`). What the kernel draws for salts of IVs from its
-//! second generator stays: keys differ.
+//! Guests must not draw the same random numbers. The kernel's generator is reseeded with octets
+//! from the lab before charon starts (the guest's `wake`). Salts of IVs come from the kernel's
+//! second generator, which is not reseeded; that does no harm, because keys differ.
 
 mod image;
 mod links;
@@ -47,11 +49,11 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::Store;
 
-/// The emulator shares its processors with others.
+/// The emulator shares its processors with other programs.
 const START_LIMIT: Duration = Duration::from_secs(90);
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// As `strongswan.conf` of the guest has it.
+/// As in the guest's `strongswan.conf`.
 const VICI: SocketAddrV4 = SocketAddrV4::new(ADDRESS, 4502);
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 2);
 const OUR_ADDRESS: &str = "169.254.1.1/30";
@@ -70,7 +72,7 @@ pub struct Guest {
 
 impl Guest {
     /// Starts it in place of a gateway's namespace, and waits until its charon answers. The first
-    /// one on a machine makes the image, which needs the network that apt needs, and boots.
+    /// guest on a machine builds the image, for which apt needs the network, and boots.
     pub fn start(namespace: &Namespace) -> Result<Self> {
         let dir = namespace.lab().subdir(&format!("{}-guest", namespace.role()))?;
         let links = [Link::take(namespace, OUTER, "eth0")?, Link::take(namespace, INNER, "eth1")?];
@@ -83,12 +85,13 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a script in the guest's shell, demands success, and returns what it wrote.
+    /// Runs a script in the guest's shell and returns its output. Fails unless it succeeds.
     pub fn run(&self, script: &str) -> Result<String> {
         shell::run(&self.namespace, script)
     }
 
-    /// A counter of the guest's XFRM, as `/proc/net/xfrm_stat` names it: `XfrmInStateSeqError`, ...
+    /// A counter of the guest's XFRM by its name in `/proc/net/xfrm_stat`: `XfrmInStateSeqError`,
+    /// ...
     pub fn xfrm_counter(&self, name: &str) -> Result<u64> {
         let shown = self.run("cat /proc/net/xfrm_stat")?;
         let mut rows = shown.lines().filter_map(|line| line.split_once(char::is_whitespace));
@@ -97,12 +100,12 @@ impl Guest {
             .ok_or_else(|| Error::unexpected("/proc/net/xfrm_stat", name, shown.as_str()))
     }
 
-    /// swanctl against its charon.
+    /// A swanctl for its charon.
     pub fn swanctl(&self) -> &Swanctl {
         &self.swanctl
     }
 
-    /// The emulator's process; its log is the guest's console, with what charon logs.
+    /// The emulator's process; its log is the guest's console, which includes charon's log.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
@@ -128,7 +131,7 @@ impl Guest {
     }
 }
 
-/// Goes on from the saved state, or boots if there is none to go on from.
+/// Restores the saved state, or boots if there is none or it is useless.
 fn power_on(namespace: &Namespace) -> Result<Process> {
     let (machine, state) = {
         let store = Store::lock()?;
@@ -161,11 +164,11 @@ fn wake() -> Result<String> {
 
 fn control_link(namespace: &Namespace) -> Result<()> {
     links::tap(namespace, CONTROL)?;
-    // A saved guest knows the MAC address of the lab that it booted in.
+    // A saved guest knows the MAC address of the lab in which it booted.
     namespace.ip(&format!("link set {CONTROL} address {OUR_MAC}"))?;
     namespace.address(CONTROL, OUR_ADDRESS)?;
     namespace.up(CONTROL, 1500)?;
-    // Who asks a machine that does not run yet for its MAC address asks again only a second later.
+    // A neighbour entry avoids an unanswered request, which would be repeated only after a second.
     let neighbour = format!("neighbour add {ADDRESS} lladdr {CONTROL_MAC} dev {CONTROL} nud permanent");
     namespace.ip(&neighbour).map(drop)
 }
@@ -180,7 +183,8 @@ mod tests {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
     }
 
-    /// What a guest draws first. Its clock shows a time between its start and now.
+    /// The first random number of a guest and its clock, which shows a time between its start and
+    /// now.
     fn wakes() -> String {
         let begun = now();
         let lab = Lab::shared("guest").unwrap();

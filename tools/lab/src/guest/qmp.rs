@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
-/// In the namespace of the emulator, which nobody else uses.
+/// In the namespace of the emulator, which nothing else uses.
 pub(super) const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4444);
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 const SAVE_LIMIT: Duration = Duration::from_secs(120);
@@ -25,16 +25,16 @@ impl Monitor {
         };
         let stream = namespace.enter(connect)?.map_err(Error::io("connect to the emulator's monitor"))?;
         let mut monitor = Self { stream: BufReader::new(stream) };
-        // It introduces itself first.
+        // It sends a greeting first.
         monitor.read()?;
         monitor.execute("qmp_capabilities", &json!({}))?;
         Ok(monitor)
     }
 
-    /// Writes the guest's state into a shell command, and waits until that has it all. The guest
-    /// does not run on.
+    /// Writes the guest's state into a shell command, and waits until it has received everything.
+    /// The guest stays stopped.
     pub(super) fn save_to(&mut self, command: &str) -> Result<()> {
-        // As fast as it can: by default it takes what a slow network has.
+        // Without a limit; the default is for slow networks.
         self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         self.execute("migrate", &json!({ "uri": format!("exec:{command}") }))?;
         wait_until("the guest's saved state", SAVE_LIMIT, || {
@@ -47,7 +47,7 @@ impl Monitor {
         })
     }
 
-    /// Ends the emulator, which may not answer any more.
+    /// Ends the emulator, which may not answer.
     pub(super) fn quit(mut self) -> Result<()> {
         self.send("quit", &json!({}))
     }
@@ -65,7 +65,7 @@ impl Monitor {
             if let Some(error) = answer.get("error") {
                 return Err(Error::unexpected(command, "success", error.to_string()));
             }
-            // Events come in between.
+            // Events may come first.
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// What `init` listens on.
+/// The port of `init`.
 const PORT: u16 = 7;
 const SHELL: SocketAddrV4 = SocketAddrV4::new(super::ADDRESS, PORT);
 
-/// Whether it takes a connection within `limit`, and what it says instead.
+/// Whether it accepts a connection within `limit`; otherwise the error.
 pub(super) fn answers(namespace: &Namespace, limit: Duration) -> Result<std::result::Result<(), String>> {
     let connected = namespace.enter(|| TcpStream::connect_timeout(&SHELL.into(), limit))?;
     Ok(connected.map(drop).map_err(|error| format!("the guest's shell: {error}")))
 }
 
-/// Runs a script, demands success, and returns what it wrote.
+/// Runs a script and returns its output. Fails unless it succeeds.
 pub(super) fn run(namespace: &Namespace, script: &str) -> Result<String> {
     let whole = format!("(\nset -e\n{script}\n) </dev/null 2>&1; printf '\\n%s' $?; exit\n");
     let talk = || -> std::io::Result<String> {

@@ -1,4 +1,4 @@
-//! The saved state of a guest that has booted, from which all guests of this host go on.
+//! The saved state of a guest that has booted, from which all guests on this host start.
 
 use super::machine::Machine;
 use super::store::Store;
@@ -14,14 +14,15 @@ use std::path::{Path, PathBuf};
 const PREFIX: &str = "state-";
 const CHUNK: usize = 1 << 20;
 
-/// A state that is whole, or was when it was looked at.
+/// A complete saved state.
 #[derive(Debug)]
 pub(super) struct State {
     path: PathBuf,
 }
 
 impl State {
-    /// The state for that machine. If there is none, or a damaged one, the machine boots for it.
+    /// The state for that machine. If there is none, or a damaged one, the machine boots to make
+    /// it.
     pub(super) fn get(_store: &Store, machine: &Machine<'_>) -> Result<Self> {
         let state = Self { path: machine.image.dir().join(format!("{PREFIX}{}", key(machine)?)) };
         if !state.is_whole() {
@@ -30,17 +31,17 @@ impl State {
         Ok(state)
     }
 
-    /// Goes on from it. A state that no machine can go on from is not kept.
+    /// Restores it. A state that cannot be restored is deleted.
     pub(super) fn restore(&self, machine: &Machine<'_>) -> Result<Process> {
         machine.restore(&self.path).inspect_err(|error| {
             if !matches!(error, Error::Interrupted) {
-                // One that nobody can remove is looked at, and of no use, in the next lab too.
+                // If it cannot be removed, the next lab will fail to restore it too.
                 let _ = fs::remove_file(self.digest());
             }
         })
     }
 
-    /// Where its digest is kept. Without that a state is damaged.
+    /// The path of its digest. Without a digest a state counts as damaged.
     fn digest(&self) -> PathBuf {
         self.path.with_extension("sha256")
     }
@@ -58,12 +59,12 @@ impl State {
         let new = self.path.with_extension("new");
         machine.save(&new)?;
         let digest = digest(&[&new]).map_err(failed())?;
-        // The digest, which is looked for, comes last.
+        // The digest marks a complete state, so it is written last.
         fs::rename(&new, &self.path).and_then(|()| fs::write(self.digest(), digest.0)).map_err(failed())
     }
 }
 
-/// Those of former emulators serve nobody. Guests that go on from one have it open.
+/// Removes states of earlier emulators. Running guests have theirs open.
 fn remove_states(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -74,8 +75,8 @@ fn remove_states(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes with the image, the emulator, the machine, and the processor, whose cycle counter the
-/// guest's kernel measured.
+/// Depends on the image, the emulator, the machine, and the processor, whose cycle counter the
+/// guest's kernel has measured.
 fn key(machine: &Machine<'_>) -> Result<String> {
     let image = digest(&[&machine.image.kernel(), &machine.image.initrd()])
         .map_err(Error::io("read the guest's image"))?;
@@ -90,7 +91,7 @@ fn key(machine: &Machine<'_>) -> Result<String> {
     Ok(Sha256::of(context).0.chars().take(16).collect())
 }
 
-/// Of the files' content, one after the other.
+/// The digest of the files' contents in order.
 fn digest(paths: &[&Path]) -> io::Result<Sha256> {
     let mut context = Context::new(&SHA256);
     let mut chunk = vec![0; CHUNK];

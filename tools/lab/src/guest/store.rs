@@ -1,5 +1,5 @@
-//! Where guests' images and saved states are kept: beside the build's other results, for every lab
-//! of this machine.
+//! The directory of guests' images and saved states: in the build directory, for every lab on this
+//! machine.
 
 use crate::sweep::remove_dir;
 use crate::{Error, Result, wait_until};
@@ -7,10 +7,10 @@ use std::fs::{File, TryLockError, create_dir_all, read_dir};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Another lab may be about to make an image and to boot it, and apt may be slow.
+/// Another lab may be building an image and booting it, and apt may be slow.
 const LOCK_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The directory, locked: nobody else makes or removes anything in it meanwhile.
+/// The locked directory: no other lab changes it meanwhile.
 #[derive(Debug)]
 pub(super) struct Store {
     dir: PathBuf,
@@ -57,7 +57,7 @@ impl Store {
     }
 }
 
-/// `target`, found by where this program lies in it.
+/// `target`, derived from the path of this program.
 fn target() -> Result<PathBuf> {
     let program = std::env::current_exe().map_err(Error::io("find this program"))?;
     let profile = program.ancestors().find(|dir| dir.ends_with("debug") || dir.ends_with("release"));

@@ -6,14 +6,14 @@ use crate::process::Process;
 use crate::topology::HOST;
 use crate::{Namespace, Result};
 
-/// Its only link of its own, by which it sends as virtual machines do by default.
+/// The link that it sends by, as virtual machines do by default.
 const CARD: &str = "eth3";
 
-/// A running one. It stands where a host stood, behind a switch that the host's namespace becomes.
+/// A running virtual machine. It replaces a host, whose namespace becomes a switch in front of it.
 #[derive(Debug)]
 pub struct VirtualMachine {
     namespace: Namespace,
-    /// It ends with this.
+    /// It ends when this is dropped.
     _process: Process,
 }
 
@@ -27,7 +27,7 @@ impl VirtualMachine {
         Ok(machine)
     }
 
-    /// Runs a script in its shell, demands success, and returns what it wrote.
+    /// Runs a script in its shell and returns its output. Fails unless it succeeds.
     pub fn run(&self, script: &str) -> Result<String> {
         shell::run(&self.namespace, script)
     }

@@ -1,4 +1,5 @@
-//! A raw ICMP socket that sends echo requests and knows its own replies (RFC 792, RFC 4443 §4.1).
+//! A raw ICMP socket that sends echo requests and recognises its own replies (RFC 792, RFC 4443
+//! §4.1).
 
 use aws_lc_rs::rand;
 use nix::sys::socket::sockopt::RcvBufForce;
@@ -9,14 +10,14 @@ use std::time::{Duration, Instant};
 
 /// Type, code, checksum, identifier, sequence number.
 const HEADER: usize = 8;
-/// More than any reply has.
+/// Larger than any reply.
 const LARGEST: usize = 1 << 16;
-/// Room for what comes while the thread gets no CPU.
+/// Buffer for packets that arrive while the thread has no CPU.
 const BUFFER: usize = 4 << 20;
 
 /// A reply.
 pub(super) struct Echo {
-    /// Which request it answers.
+    /// The number of the request.
     pub(super) number: u16,
     /// When it was read.
     pub(super) at: Instant,
@@ -40,7 +41,7 @@ impl Socket {
         setsockopt(&raw, RcvBufForce, &BUFFER)?;
         let mut identifier = [0; 2];
         rand::fill(&mut identifier).map_err(|_| io::Error::other("no random octets"))?;
-        // The standard library has no name for a raw socket; what it does with one for UDP fits.
+        // The standard library has no type for raw sockets; that of UDP sockets fits.
         Ok(Self { to: SocketAddr::new(to, 0), socket: raw.into(), identifier })
     }
 
@@ -59,7 +60,8 @@ impl Socket {
         self.socket.send_to(&packet, self.to).map(drop)
     }
 
-    /// The next reply to a request of ours; `None` if nothing came in time, or something else.
+    /// The next reply to one of this socket's requests; `None` after a timeout or for another
+    /// packet.
     pub(super) fn receive(&self, wait: Duration) -> io::Result<Option<Echo>> {
         self.socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
         let mut packet = [0; LARGEST];
@@ -73,10 +75,10 @@ impl Socket {
         Ok(number.map(|number| Echo { number, at }))
     }
 
-    /// Which request a packet answers, if it answers one of ours.
+    /// The number of the request that a packet answers, if it is one of this socket's.
     fn number(&self, packet: &[u8]) -> Option<u16> {
         let (reply, message) = if self.to.is_ipv4() {
-            // Raw sockets of IPv4 have the IP header before it.
+            // Raw sockets of IPv4 deliver the IP header too.
             (0, packet.get(usize::from(packet.first()? & 15) * 4..)?)
         } else {
             (129, packet)

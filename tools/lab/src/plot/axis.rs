@@ -1,4 +1,4 @@
-//! Axes: from numbers to places, with ticks at round numbers.
+//! Axes: from numbers to positions, with ticks at round numbers.
 
 use std::ops::RangeInclusive;
 
@@ -11,43 +11,43 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Shows exactly this range, with about so many ticks.
+    /// An axis with exactly this range and about that many ticks.
     pub(super) fn exact(values: RangeInclusive<f64>, places: (f64, f64), ticks: u32) -> Self {
         let (low, mut high) = values.into_inner();
-        // A range without a length has no scale.
+        // An empty range has no scale.
         if high.partial_cmp(&low) != Some(std::cmp::Ordering::Greater) {
             high = low + 1.0;
         }
         Self { values: (low, high), places, step: round_step((high - low) / f64::from(ticks)) }
     }
 
-    /// From zero to a round number not below `max`.
+    /// An axis from zero to a round number not below `max`.
     pub(super) fn from_zero(max: f64, places: (f64, f64), ticks: u32) -> Self {
         let axis = Self::exact(0.0..=max, places, ticks);
         let top = (axis.values.1 / axis.step).ceil() * axis.step;
         Self { values: (0.0, top), ..axis }
     }
 
-    /// Where a value is drawn.
+    /// The position of a value.
     pub(super) fn place(&self, value: f64) -> f64 {
         let part = (value - self.values.0) / (self.values.1 - self.values.0);
         self.places.0 + part * (self.places.1 - self.places.0)
     }
 
-    /// Whether it is on the axis.
+    /// Whether the axis contains the value.
     pub(super) fn shows(&self, value: f64) -> bool {
         value >= self.values.0 && value <= self.values.1
     }
 
-    /// The nearest value that is on the axis.
+    /// The nearest value on the axis.
     pub(super) fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.values.0, self.values.1)
     }
 
-    /// The ticks: place and text.
+    /// The ticks: position and text.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let digits = (-self.step.log10()).ceil().max(0.0) as usize;
-        // Rounding must not cost the tick at an end.
+        // Rounding must not lose the tick at an end.
         let first = (self.values.0 / self.step - 1e-9).ceil() as i64;
         let last = (self.values.1 / self.step + 1e-9).floor() as i64;
         let tick = |n: i64| {
@@ -59,7 +59,7 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, not below.
+/// The next value up of 1, 2 or 5 times a power of ten.
 fn round_step(raw: f64) -> f64 {
     let power = 10_f64.powf(raw.log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * power).find(|step| *step >= raw * 0.999).unwrap_or(raw)

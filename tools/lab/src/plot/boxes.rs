@@ -1,4 +1,4 @@
-//! Box plots of repeated measurements, with every single one as a dot.
+//! Box plots of repeated measurements, with each measurement as a dot.
 
 use super::axis::Axis;
 use super::frame::Frame;
@@ -21,7 +21,7 @@ pub struct BoxPlot {
     pub y_name: String,
     /// From left to right.
     pub columns: Vec<Column>,
-    /// Lines to compare with.
+    /// Lines for comparison.
     pub limits: Vec<Limit>,
 }
 
@@ -37,14 +37,14 @@ pub struct Column {
 /// A horizontal line.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Where.
+    /// Its position.
     pub at: f64,
-    /// What it means.
+    /// Its meaning.
     pub name: String,
 }
 
 impl BoxPlot {
-    /// Draws it, as a document of its own.
+    /// Draws it as a complete document.
     pub fn render(&self) -> String {
         // The names of the limits have a margin of their own.
         let names = self.limits.iter().map(|limit| width_of(&limit.name, TICK)).fold(0.0, f64::max);
@@ -101,8 +101,8 @@ impl Column {
     }
 }
 
-/// Where in the width of the box a dot goes, so that few cover each other: the golden ratio spreads
-/// any number of them evenly, and the same picture comes out each time.
+/// The horizontal position of a dot in the box, chosen so that few overlap: the golden ratio
+/// spreads any number of them evenly, and the picture is reproducible.
 fn scatter(n: usize) -> f64 {
     (n as f64 * 0.618_033_988_75).fract() - 0.5
 }

@@ -1,4 +1,4 @@
-//! Figures of several series over the same cases: side by side as bars, or as lines where the cases
+//! Figures of several series over the same cases: side by side as bars, or as lines if the cases
 //! have an order.
 
 use super::Limit;
@@ -10,13 +10,13 @@ const LEFT: f64 = 84.0;
 /// Width of a bar, and of the gap between the bars of two cases.
 const BAR: f64 = 26.0;
 const GAP: f64 = 34.0;
-/// Between two cases that lines connect.
+/// Distance of two cases that lines connect.
 const STEP: f64 = 96.0;
 const HEIGHT: f64 = 300.0;
-/// The narrowest picture, so that a heading has room.
+/// Minimum width, so that a heading fits.
 const NARROWEST: f64 = 560.0;
 const COLOURS: [&str; 6] = [BLUE, ORANGE, GREEN, BROWN, INK, FAINT];
-/// Beside a series' name.
+/// Size of the colour patch beside a series' name.
 const PATCH: f64 = 12.0;
 /// Height of a row of the series' names.
 const ROW: f64 = 20.0;
@@ -38,30 +38,30 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// How they are drawn.
     pub style: Style,
-    /// Lines to compare with.
+    /// Lines for comparison.
     pub limits: Vec<Limit>,
 }
 
-/// The figures of one thing, a case each.
+/// The figures of one subject, one for each case.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// In the order of the cases; `None` where there is no figure.
+    /// In the order of the cases; `None` if there is no figure.
     pub values: Vec<Option<f64>>,
 }
 
 /// How figures are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Side by side: the cases are kinds.
+    /// Side by side, for cases without an order.
     Bars,
-    /// Connected: the cases have an order.
+    /// Connected, for cases with an order.
     Lines,
 }
 
 impl Chart {
-    /// Draws it, as a document of its own.
+    /// Draws it as a complete document.
     pub fn render(&self) -> String {
         let right = (LEFT + self.case_width() * self.cases.len() as f64).max(NARROWEST);
         let heading = Heading::new(&self.title, &self.subtitle, right - LEFT);
@@ -107,13 +107,13 @@ impl Chart {
         }
     }
 
-    /// The middle of a case.
+    /// The horizontal position of a case.
     fn centre(&self, frame: Frame, case: usize) -> f64 {
         let width = (frame.right - frame.left) / self.cases.len().max(1) as f64;
         frame.left + width * (case as f64 + 0.5)
     }
 
-    /// The series' numbers, spread over rows that are no wider than the picture.
+    /// The indices of the series, arranged in rows no wider than the picture.
     fn rows(&self, right: f64) -> Vec<Vec<usize>> {
         let mut rows: Vec<Vec<usize>> = Vec::new();
         let mut end = f64::INFINITY;
@@ -181,7 +181,7 @@ fn name_width(series: &Series) -> f64 {
     width_of(&series.name, LABEL) + PATCH + 22.0
 }
 
-/// Three digits at most, so that it fits its bar.
+/// A number with at most three digits, so that it fits its bar.
 fn short(value: f64) -> String {
     let digits = match value {
         value if value >= 99.95 => 0,
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn every_figure_is_a_bar_with_its_number() {
         let text = chart(Style::Bars).render();
-        // The white ground, a patch for each series, and the bars.
+        // The white background, a patch for each series, and the bars.
         assert_eq!(text.matches("<rect").count(), 1 + 2 + 5);
         for said in ["Throughput", "ours", "theirs", "1420", "octets", "aim", ">5.17<", ">33.1<", ">168<"] {
             assert!(text.contains(said), "{said}: {text}");

@@ -1,9 +1,9 @@
-//! What all plots have: a rectangle with ticks, grid and names of its axes.
+//! The parts that all plots share: a rectangle with ticks, grid and names of its axes.
 
 use super::axis::Axis;
 use super::svg::{Anchor, FAINT, GRID, LABEL, Svg, TICK};
 
-/// The place of a plot in the picture.
+/// The position of a plot in the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) left: f64,
@@ -33,7 +33,7 @@ impl Frame {
         svg.text((middle, self.bottom + 39.0), name, Anchor::Middle, LABEL);
     }
 
-    /// The lines of the axes themselves, over what is drawn in the frame.
+    /// The lines of the axes, drawn above the content of the frame.
     pub(super) fn edges(self, svg: &mut Svg) {
         svg.line((self.left, self.top), (self.left, self.bottom), FAINT, 1.0);
         svg.line((self.left, self.bottom), (self.right, self.bottom), FAINT, 1.0);

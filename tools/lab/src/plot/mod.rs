@@ -1,4 +1,4 @@
-//! Plots as SVG, to be looked at: what happened over time, box plots, bars and lines.
+//! Plots as SVG: events over time, box plots, bars and lines.
 
 mod axis;
 mod boxes;

@@ -1,10 +1,10 @@
-//! Just enough SVG, written by hand.
+//! A minimal SVG writer.
 
 use std::fmt::{Display, Write};
 
-/// The sans-serif faces that most systems have.
+/// Sans-serif fonts that most systems have.
 const FONT: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
-/// Colours that everybody can tell apart (Okabe and Ito).
+/// Colours that colour-blind people can tell apart (Okabe and Ito).
 pub(super) const BLUE: &str = "#0072b2";
 pub(super) const ORANGE: &str = "#d55e00";
 pub(super) const GREEN: &str = "#00805e";
@@ -13,7 +13,7 @@ pub(super) const INK: &str = "#222222";
 pub(super) const FAINT: &str = "#666666";
 pub(super) const GRID: &str = "#e4e4e4";
 
-/// Where a text stands in relation to its point.
+/// The position of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -21,7 +21,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// How a text looks.
+/// The look of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Face {
     pub(super) size: f64,
@@ -35,7 +35,7 @@ const SUBTITLE_LINE: f64 = 18.0;
 pub(super) const LABEL: Face = Face { size: 12.5, colour: INK, bold: false };
 pub(super) const TICK: Face = Face { size: 11.5, colour: FAINT, bold: false };
 
-/// A picture in the making.
+/// A picture while it is drawn.
 #[derive(Debug)]
 pub(super) struct Svg {
     body: String,
@@ -60,7 +60,7 @@ impl Svg {
         ));
     }
 
-    /// A rectangle with the point at its upper left corner.
+    /// A rectangle whose upper left corner is the point.
     pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, stroke: &str) {
         self.element(format_args!(
             r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}" stroke="{stroke}" stroke-width="1.4"/>"#
@@ -81,7 +81,7 @@ impl Svg {
         ));
     }
 
-    /// A faintly filled area within the points.
+    /// A faintly filled area inside the points.
     pub(super) fn area(&mut self, points: &[(f64, f64)], fill: &str) {
         let points = joined(points);
         self.element(format_args!(r#"<polygon points="{points}" fill="{fill}" fill-opacity="0.13"/>"#));
@@ -91,7 +91,7 @@ impl Svg {
         self.put_text(at, text, anchor, face, "");
     }
 
-    /// A text from below to above, with its middle at the point.
+    /// A vertical text, read from below, with its middle at the point.
     pub(super) fn upright(&mut self, (x, y): (f64, f64), text: &str, face: Face) {
         let turn = format!(r#" transform="rotate(-90 {x:.1} {y:.1})""#);
         self.put_text((x, y), text, Anchor::Middle, face, &turn);
@@ -135,7 +135,7 @@ pub(super) struct Heading<'a> {
 }
 
 impl<'a> Heading<'a> {
-    /// The explanation is broken into lines of that width.
+    /// Breaks the explanation into lines of that width.
     pub(super) fn new(title: &'a str, explanation: &str, width: f64) -> Self {
         let mut lines = vec![String::new()];
         for word in explanation.split_whitespace() {
@@ -161,7 +161,7 @@ impl<'a> Heading<'a> {
     }
 }
 
-/// About as wide as it will be drawn: fonts differ, and nothing here can measure them.
+/// An estimate of the width: fonts differ, and nothing here can measure them.
 pub(super) fn width_of(text: &str, face: Face) -> f64 {
     let per_letter = if face.bold { 0.7 } else { 0.6 };
     text.chars().count() as f64 * face.size * per_letter

@@ -1,4 +1,4 @@
-//! What happened over time, with moments marked: panels one below the other.
+//! Events over time, with moments marked: panels one below the other.
 
 use super::axis::Axis;
 use super::frame::Frame;
@@ -9,14 +9,14 @@ const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = WIDTH - 28.0;
 const PANEL: f64 = 210.0;
-/// Below a panel: its ticks and the name of its axis.
+/// Height below a panel for its ticks and the name of its axis.
 const FOOT: f64 = 62.0;
-/// Height of one row of the marks' names.
+/// Height of a row of the marks' names.
 const ROW: f64 = 17.0;
-/// Between a mark's line and its name, and behind the name.
+/// Gap between a mark's line and its name, and after the name.
 const GAP: f64 = 6.0;
 const MARK_COLOURS: [&str; 3] = [ORANGE, BROWN, GREEN];
-/// Height of the strokes for what was lost.
+/// Height of the strokes for lost events.
 const RUG: f64 = 9.0;
 
 /// A picture of one or more panels.
@@ -37,7 +37,7 @@ pub struct Panel {
     pub data: Data,
     /// Name and unit of the horizontal axis.
     pub x_name: String,
-    /// Which part of it is shown.
+    /// The part of the time that is shown.
     pub x_range: RangeInclusive<f64>,
     /// Name and unit of the vertical axis.
     pub y_name: String,
@@ -50,21 +50,21 @@ pub struct Panel {
 pub enum Data {
     /// A rate that holds from each point to the next.
     Steps(Vec<(f64, f64)>),
-    /// Single events: when, and how much; without an amount it is one that was lost.
+    /// Single events: time and amount; no amount means lost.
     Dots(Vec<(f64, Option<f64>)>),
 }
 
-/// A moment.
+/// A marked moment.
 #[derive(Clone, Debug)]
 pub struct Mark {
-    /// When.
+    /// Its time.
     pub at: f64,
-    /// What happened.
+    /// Its name.
     pub name: String,
 }
 
 impl Timeline {
-    /// Draws it, as a document of its own.
+    /// Draws it as a complete document.
     pub fn render(&self) -> String {
         let rows: Vec<_> = self.panels.iter().map(Panel::rows).collect();
         let height: f64 = rows.iter().map(|rows| rows.height() + PANEL + FOOT).sum();
@@ -87,7 +87,7 @@ impl Panel {
         Axis::exact(self.x_range.clone(), (LEFT, RIGHT), 9)
     }
 
-    /// Spreads the names of the marks over rows, so that none covers another.
+    /// Arranges the names of the marks in rows, so that they do not overlap.
     fn rows(&self) -> Rows {
         let axis = self.x_axis();
         let mut rows = Rows { ends: Vec::new(), names: Vec::new() };
@@ -99,7 +99,7 @@ impl Panel {
 
     fn draw(&self, svg: &mut Svg, frame: Frame, rows: &Rows) {
         let x = self.x_axis();
-        // Some air above what is highest.
+        // Some space above the highest value.
         let y = Axis::from_zero(self.data.max(&self.x_range) * 1.04, (frame.bottom, frame.top), 4);
         frame.vertical_axis(svg, &y, &self.y_name);
         frame.horizontal_axis(svg, &x, &self.x_name);
@@ -142,7 +142,7 @@ fn draw_steps(svg: &mut Svg, points: &[(f64, f64)], x: &Axis, y: &Axis) {
     svg.polyline(&corners, BLUE);
 }
 
-/// What arrived as dots; what was lost as strokes on the floor, with their number.
+/// Arrivals as dots; losses as strokes at the bottom, with their number.
 fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, frame: Frame) {
     let mut lost = Vec::new();
     for (at, amount) in points.iter().filter(|(at, _)| x.shows(*at)) {
@@ -165,16 +165,16 @@ fn draw_dots(svg: &mut Svg, points: &[(f64, Option<f64>)], x: &Axis, y: &Axis, f
 
 /// The names of the marks above a panel, each to the right of its mark's line.
 struct Rows {
-    /// Where each row is used up to, from the lowest one up.
+    /// The used width of each row, from the lowest up.
     ends: Vec<f64>,
-    /// Place and row of each name.
+    /// Position and row of each name.
     names: Vec<(f64, usize, String)>,
 }
 
 impl Rows {
     fn add(&mut self, name: &str, place: f64) {
-        // Names that would be crossed by the line of this mark push theirs down: the line ends
-        // below them.
+        // A name that the line of this mark would cross pushes the line down: it ends below the
+        // name.
         let row = self.ends.iter().position(|end| *end <= place).unwrap_or(self.ends.len());
         let end = place + GAP + width_of(name, Face { bold: true, ..TICK }) + GAP;
         match self.ends.get_mut(row) {
@@ -188,7 +188,7 @@ impl Rows {
         self.ends.len() as f64 * ROW
     }
 
-    /// The first mark of a group stands highest, so that no line crosses the name of a later one.
+    /// The first mark of a group is highest, so that no line crosses a later name.
     fn draw(&self, svg: &mut Svg, frame: Frame) {
         for ((place, row, name), colour) in self.names.iter().zip(MARK_COLOURS.iter().cycle()) {
             let above = self.ends.len() - 1 - row;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_the_range_is_not_drawn() {
+    fn points_outside_the_range_are_not_drawn() {
         assert!(panel(&[(11.0, "late")]).rows().names.is_empty());
         let dots = [(1.0, Some(1.0)), (2.0, None), (3.0, Some(9.0)), (70.0, None), (80.0, Some(3.0))];
         let text = picture(vec![Panel { data: Data::Dots(dots.to_vec()), ..panel(&[(2.0, "killed")]) }]);

@@ -1,9 +1,9 @@
-//! A stream of numbered UDP datagrams, one a millisecond, that tells how long nothing came through.
+//! A stream of numbered UDP datagrams, one a millisecond, to measure outages.
 //!
-//! Sender and receiver are threads of this process, so that all times are of one clock. Arrivals
-//! have the time at which the receiver's kernel had the datagram, whenever the thread comes to read
-//! it; and the sender notes when it really sent each, so that its own pauses are not taken for the
-//! network's.
+//! Sender and receiver are threads of this process, so that all times are of one clock. The time of
+//! an arrival is when the receiver's kernel got the datagram, not when the thread reads it. The
+//! sender notes when it really sent each datagram, so that its own pauses are not attributed to the
+//! network.
 
 mod socket;
 mod trace;
@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 pub const INTERVAL: Duration = Duration::from_millis(1);
 /// Octets of data in a datagram: about those of a voice call.
 const OCTETS: usize = 160;
-/// What is still under way after the last one: the network may have kept it back for want of a
-/// neighbour's address.
+/// Time for datagrams still in transit after the last one: the network may hold them until it knows
+/// a neighbour's address.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// A running probe, in one direction.
@@ -40,10 +40,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Sends from one namespace to an address of the other, one datagram each `interval`.
+    /// Sends from one namespace to an address of the other, one datagram per `interval`.
     pub fn start(from: &Namespace, to: &Namespace, address: IpAddr, interval: Duration) -> Result<Self> {
         let open = || Error::io(format!("open the sockets of a probe from {} to {}", from.role(), to.role()));
-        // Tells its datagrams from those of an earlier probe that had the same port.
+        // Distinguishes its datagrams from those of an earlier probe on the same port.
         let run = socket::random().map_err(open())?;
         let receiver = to.enter(move || Receiver::open(SocketAddr::new(address, 0), run))?.map_err(open())?;
         let target = receiver.address().map_err(open())?;
@@ -59,8 +59,8 @@ impl Probe {
         })
     }
 
-    /// Waits until so many more datagrams have been sent: on a busy machine that takes longer than
-    /// as many intervals.
+    /// Waits until that many more datagrams have been sent: on a busy machine this takes longer
+    /// than as many intervals.
     pub fn await_sent(&self, more: u64, limit: Duration) -> Result<()> {
         let all = self.sent.load(Ordering::Relaxed) + more;
         wait_until(&format!("{more} more datagrams of a probe"), limit, || {
@@ -69,7 +69,7 @@ impl Probe {
         })
     }
 
-    /// Ends it, and waits for what is still under way.
+    /// Ends it, and waits for datagrams in transit.
     pub fn stop(self) -> Result<Trace> {
         let sent = self.sender.stop();
         sleep(SETTLE);
@@ -78,8 +78,8 @@ impl Probe {
     }
 }
 
-/// Not connected: errors that routers report stay with the kernel, and what cannot be sent is lost
-/// like the rest.
+/// Not connected: so errors from routers are not reported to it, and unsendable datagrams count as
+/// lost.
 fn open_sender(target: SocketAddr) -> io::Result<UdpSocket> {
     let any = match target {
         SocketAddr::V4(_) => IpAddr::from([0; 4]),
@@ -90,7 +90,7 @@ fn open_sender(target: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends until told to stop; returns when each was sent.
+/// Sends until told to stop; returns when each datagram was sent.
 fn send(
     socket: &UdpSocket,
     target: SocketAddr,
@@ -108,13 +108,12 @@ fn send(
         let datagram = socket::datagram(run, sent.len() as u64, OCTETS);
         let now = Instant::now();
         sent.push(now);
-        // Refused for want of a route or of room: lost, and counted as such because it does not
-        // arrive.
+        // Refused without a route or buffer: lost, and counted as such because it does not arrive.
         let _refused = socket.send_to(&datagram, target);
         told.store(sent.len() as u64, Ordering::Relaxed);
-        // What it could not send in time it does not send at all: a burst would not be what the
-        // network usually gets. And it always sleeps: where sending takes long, a thread of its
-        // priority would leave others no time.
+        // Datagrams that are late are not sent at all, because a burst would not be normal
+        // traffic. It always sleeps: if sending takes long, a thread of its priority would leave no
+        // CPU time to others.
         due = (due + interval).max(Instant::now() + interval / 2);
     }
     sent

@@ -1,4 +1,4 @@
-//! The receiving socket, and what is in a datagram.
+//! The receiving socket, and the content of a datagram.
 
 use super::Arrival;
 use aws_lc_rs::rand;
@@ -13,12 +13,12 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Room for what comes while the thread gets no CPU: about five seconds of one datagram a
-/// millisecond, with the kernel's bookkeeping.
+/// Buffer for datagrams that arrive while the thread has no CPU: about five seconds of one datagram
+/// a millisecond, with the kernel's overhead.
 const BUFFER: usize = 8 << 20;
-/// How often it looks whether it shall stop.
+/// How often it checks whether to stop.
 const LOOK: Duration = Duration::from_millis(20);
-/// Two clocks read closer together than this are read at the same time.
+/// Readings of two clocks closer together than this count as simultaneous.
 const CLOSE: Duration = Duration::from_micros(20);
 const HEADER: usize = 16;
 
@@ -35,13 +35,12 @@ impl Receiver {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(LOOK))?;
         setsockopt(&socket, RcvBufForce, &BUFFER)?;
-        // The kernel may take a moment until it stamps; what comes before has the time at which it
-        // is read.
+        // The kernel may start time stamps a moment later; until then the time of reading is used.
         setsockopt(&socket, ReceiveTimestampns, &true)?;
         Ok(Self { socket, run })
     }
 
-    /// Where to send to.
+    /// The address to send to.
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -58,7 +57,7 @@ impl Receiver {
         Ok(arrivals)
     }
 
-    /// The next datagram; `None` after a while without, and where it is of somebody else.
+    /// The next datagram; `None` after a timeout, or for a datagram of another run.
     fn receive(&self) -> io::Result<Option<Arrival>> {
         let mut bytes = [0; HEADER];
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -85,7 +84,7 @@ impl Receiver {
     }
 }
 
-/// A datagram: the run, the number, zeros.
+/// The content of a datagram: the run, the number, zeros.
 pub(super) fn datagram(run: u64, number: u64, octets: usize) -> Vec<u8> {
     let mut bytes = [run.to_be_bytes(), number.to_be_bytes()].concat();
     bytes.resize(octets.max(HEADER), 0);
@@ -99,14 +98,14 @@ pub(super) fn random() -> io::Result<u64> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-/// The kernel stamps with the time of day; this is the same moment on the clock of [`Instant`].
+/// Converts the kernel's time stamp, a time of day, to the clock of [`Instant`].
 fn instant(stamp: TimeSpec) -> io::Result<Instant> {
     let (now, day) = both_clocks()?;
     let age = Duration::from(day).saturating_sub(Duration::from(stamp));
     Ok(now.checked_sub(age).unwrap_or(now))
 }
 
-/// Both clocks at the same time, as far as the scheduler lets them be read together.
+/// Reads both clocks at the same time, as closely as the scheduler allows.
 fn both_clocks() -> nix::Result<(Instant, TimeSpec)> {
     let mut read = (Instant::now(), ClockId::CLOCK_REALTIME.now()?);
     for _ in 0..3 {
@@ -131,7 +130,7 @@ mod tests {
             let before = Instant::now();
             sender.send_to(&datagram(7, number, 160), receiver.address().unwrap()).unwrap();
             let after = Instant::now();
-            // Read late: that must not show.
+            // Read late: this must not change the times.
             std::thread::sleep(Duration::from_millis(60));
             let arrival = receiver.receive().unwrap().unwrap();
             assert_eq!(arrival.number, number);

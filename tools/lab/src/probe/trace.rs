@@ -1,4 +1,4 @@
-//! What a probe has seen, and what follows from it.
+//! The observations of a probe, and the figures derived from them.
 
 use crate::series::Series;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 pub struct Arrival {
     /// Its number; the first one is 0.
     pub number: u64,
-    /// When the receiver's kernel had it.
+    /// When the receiver's kernel got it.
     pub at: Instant,
 }
 
-/// When each datagram was sent, and when which arrived.
+/// When each datagram was sent, and when each arrived.
 #[derive(Clone, Debug)]
 pub struct Trace {
     interval: Duration,
     sent: Vec<Instant>,
-    /// First arrivals in their order.
+    /// First arrivals in order.
     arrivals: Vec<Arrival>,
-    /// When each first arrived, by number.
+    /// Time of the first arrival of each number.
     first: Vec<Option<Instant>>,
     duplicates: u64,
 }
@@ -28,40 +28,41 @@ pub struct Trace {
 /// The figures of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Datagrams sent; those that the sender's kernel refused too, for that is the network's fault.
+    /// Datagrams sent, including those that the sender's kernel refused: that is the network's
+    /// fault.
     pub sent: u64,
     /// Datagrams that arrived, each counted once.
     pub received: u64,
     /// Datagrams that never arrived.
     pub lost: u64,
-    /// Arrivals of what had arrived already.
+    /// Arrivals of a datagram that had already arrived.
     pub duplicates: u64,
-    /// First arrivals behind one with a higher number (RFC 4737 §3.3).
+    /// First arrivals after one with a higher number (RFC 4737 §3.3).
     pub reordered: u64,
     /// The longest outage.
     pub outage: Outage,
 }
 
-/// Time in which nothing arrived that should have.
+/// A time without arrivals that should have had some.
 ///
-/// It reaches from one arrival to the next. A sender that got no CPU makes such a gap too: where
-/// the sender itself was silent at the edge of the gap, next to a datagram that did arrive, that
-/// silence is taken off. Silence between two datagrams that are both lost is not: the network was
-/// out before and after it.
+/// It reaches from one arrival to the next. A sender without CPU time causes such a gap too: if the
+/// sender itself was silent at the edge of the gap, next to a datagram that did arrive, that
+/// silence is subtracted. Silence between two lost datagrams is not: the network was out before and
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The last arrival before.
+    /// The last arrival before it.
     pub from: Instant,
-    /// How long it took.
+    /// Its length.
     pub length: Duration,
-    /// What has been taken off: the outage may have been longer by up to this.
+    /// The silence subtracted: the outage may have been longer by up to this.
     pub silence: Duration,
     /// Datagrams lost in it.
     pub lost: u64,
 }
 
-/// An end of a gap: a number, and when it arrived. At the very ends of a trace nothing has, and the
-/// number is not known.
+/// An end of a gap: the number of a datagram and its arrival. At the ends of a trace no datagram
+/// has arrived, and the number is unknown.
 #[derive(Clone, Copy)]
 struct Edge {
     number: Option<usize>,
@@ -69,8 +70,8 @@ struct Edge {
 }
 
 impl Trace {
-    /// From the times of sending, by number, and the arrivals in their order. Numbers that were
-    /// never sent are none of ours.
+    /// A trace from the times of sending, by number, and the arrivals in order. Arrivals with
+    /// numbers that were never sent are ignored.
     pub fn new(interval: Duration, sent: Vec<Instant>, arrivals: Vec<Arrival>) -> Self {
         let mut trace =
             Self { interval, first: vec![None; sent.len()], sent, arrivals: Vec::new(), duplicates: 0 };
@@ -99,12 +100,12 @@ impl Trace {
         }
     }
 
-    /// All outages of at least that length, in the order of time.
+    /// All outages of at least that length, in order of time.
     pub fn outages(&self, at_least: Duration) -> Vec<Outage> {
         self.gaps().into_iter().filter(|outage| outage.length >= at_least).collect()
     }
 
-    /// Which datagrams were lost, by ranges of numbers.
+    /// Ranges of the numbers of lost datagrams.
     pub fn lost(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (number, arrived) in (0_u64..).zip(&self.first) {
@@ -117,7 +118,7 @@ impl Trace {
         ranges
     }
 
-    /// Every datagram: when it was sent, and how long it took if it arrived.
+    /// Every datagram: when it was sent, and its delay if it arrived.
     pub fn delays(&self) -> impl Iterator<Item = (Instant, Option<Duration>)> {
         let delay = |(sent, arrived): (&Instant, &Option<Instant>)| {
             (*sent, arrived.map(|at| at.saturating_duration_since(*sent)))
@@ -125,7 +126,7 @@ impl Trace {
         self.sent.iter().zip(&self.first).map(delay)
     }
 
-    /// First arrivals over time, up to the end of sending at least.
+    /// First arrivals over time, at least up to the end of sending.
     pub fn received_over_time(&self, slot: Duration) -> Option<Series> {
         let mut series = Series::new(*self.sent.first()?, slot);
         self.arrivals.iter().for_each(|arrival| series.add(arrival.at, 1));
@@ -133,7 +134,7 @@ impl Trace {
         Some(series)
     }
 
-    /// The longest time that the sender itself paused. Longer than the interval: it had no CPU.
+    /// The sender's longest pause. A pause longer than the interval means that it had no CPU time.
     pub fn sender_pause(&self) -> Duration {
         self.sent.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
@@ -153,9 +154,8 @@ impl Trace {
         self.gaps().into_iter().max_by_key(|outage| outage.length).unwrap_or(nothing_sent)
     }
 
-    /// The times between all arrivals. The first one reaches back to the first sending; the last
-    /// one reaches to the end of sending, if there is anything after the last arrival that was
-    /// lost.
+    /// The times between all arrivals. The first gap begins with the first sending; the last gap
+    /// ends with the end of sending, if anything after the last arrival was lost.
     fn gaps(&self) -> Vec<Outage> {
         let begin = self.sent.first().map(|at| Edge { number: None, at: *at });
         let arrived = self.arrivals.iter().map(|a| Edge { number: Some(index(a.number)), at: a.at });
@@ -171,13 +171,13 @@ impl Trace {
         if let Some(number) = before.number {
             silence += self.silence_after(number);
         }
-        // With nothing lost or late between the two, both edges are the same pause.
+        // If nothing between the two was lost or late, both edges are the same pause.
         if let Some(number) = after.number.filter(|n| *n > 0 && !between.is_empty()) {
             silence += self.silence_after(number - 1);
         }
         if after.number.zip(before.number).is_some_and(|(after, before)| after < before) {
-            // The later arrival was sent before: whatever the sender did since, the network has
-            // kept it back.
+            // The later arrival was sent before the earlier one: the network has delayed it,
+            // whatever the sender did.
             silence = Duration::ZERO;
         }
         let length = after.at.saturating_duration_since(before.at).saturating_sub(silence);
@@ -185,7 +185,7 @@ impl Trace {
         Outage { from: before.at, length, silence, lost: lost as u64 }
     }
 
-    /// How long the sender kept silent after a number, beyond its interval.
+    /// The sender's silence after a number, beyond its interval.
     fn silence_after(&self, number: usize) -> Duration {
         match self.sent.get(number..number + 2) {
             Some([this, next]) => next.saturating_duration_since(*this).saturating_sub(self.interval),

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Datagrams sent at these milliseconds; arrivals are (number, millisecond).
+/// A trace of datagrams sent at these milliseconds; arrivals are (number, millisecond).
 fn trace(
     sent: impl IntoIterator<Item = u32>,
     arrivals: impl IntoIterator<Item = (u64, u32)>,

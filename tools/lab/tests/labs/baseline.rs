@@ -1,5 +1,4 @@
-//! strongSwan to strongSwan: what the lab can do before Testudo enters it, and that its instruments
-//! see what they should.
+//! strongSwan to strongSwan: what the lab does without Testudo, and what its instruments see.
 
 use std::time::Duration;
 use testudo_lab::capture::Capture;
@@ -33,7 +32,7 @@ fn charons(topology: &Topology, outer: Family) -> [Strongswan; 2] {
     })
 }
 
-/// The instruments: without a tunnel, clear packets must be *seen*.
+/// The instruments: without a tunnel they must *see* clear packets.
 #[test]
 fn without_a_tunnel_capture_and_counters_see_clear_packets() {
     let t = topology("control");
@@ -52,7 +51,7 @@ fn without_a_tunnel_capture_and_counters_see_clear_packets() {
     assert_eq!(counters.esp_packets().unwrap(), 0);
 }
 
-/// The gateways' own clear traffic is as suspect as that of others.
+/// The gateways' own clear traffic counts like that of others.
 #[test]
 fn between_the_gateways_only_ike_and_esp_are_allowed() {
     let t = topology("strict");
@@ -67,7 +66,7 @@ fn between_the_gateways_only_ike_and_esp_are_allowed() {
     assert_eq!(counters.clear_packets().unwrap(), 8);
 }
 
-/// Packets that pretend to be others count for what they are.
+/// Packets that imitate others are counted as what they are.
 #[test]
 fn injected_frames_are_told_apart() {
     let t = topology("inject");
@@ -136,7 +135,7 @@ fn tunnel(outer: Family) {
     let sas = one.swanctl().list_sas().unwrap();
     assert!(sas[0].children[0].number("packets-out").unwrap() > 10);
 
-    // Before the end of the tunnel: what still has to say goodbye then does so in clear.
+    // Before the end of the tunnel: later packets pass in clear.
     let captured = clear.stop().unwrap();
     assert_eq!((captured.packets, captured.lost), (0, 0), "{}", captured.show(10).unwrap());
     assert_eq!(counters.clear_packets().unwrap(), 0);

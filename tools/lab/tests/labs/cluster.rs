@@ -1,4 +1,4 @@
-//! The topology of a cluster: what its switches, cuts and addresses do, before Testudo enters it.
+//! The topology of a cluster: its switches, cuts and addresses, without Testudo.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,18 +10,17 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::{Lab, Namespace, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What the last of several pings may take. A machine on which none of them is answered in that
-/// time, although the way is there, would seem to cut hosts off: it would have to stand still for
-/// longer than one of them alone was waited for.
+/// Time to wait for the last of several pings. A machine would have to stall for longer than a
+/// single ping's limit to seem cut off.
 const SILENCE: Duration = Duration::from_secs(1);
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// The kernel may take a second to use a link that it has again.
+/// The kernel may take a second to use a restored link.
 fn reaches(from: &Namespace, to: IpAddr) -> bool {
     wait_until("an answer", LIMIT, || Ok(answers(from, to).then_some(()).ok_or_else(String::new))).is_ok()
 }
 
-/// Of several pings none is answered.
+/// True if none of several pings is answered.
 fn is_cut_off(from: &Namespace, to: IpAddr) -> bool {
     let pong = Ping { patience: SILENCE, ..Ping::new(to) }.run(from).unwrap();
     pong.sent > 1 && pong.received == 0
@@ -47,7 +46,7 @@ fn every_node_sees_every_frame_and_one_that_has_the_shared_addresses_is_a_router
             assert!(reaches(&t.client, Cluster::behind(peer, family, 2)), "{family} to host{peer}");
         }
     }
-    // The answers are for nodes 1 and a peer alone; nodes 2 and 3 hear them all the same.
+    // The answers are for node 1 and a peer only; nodes 2 and 3 receive them too.
     let heard = |node: u8| t.node(node).statistic(Net::Outer.interface(), "rx_packets").unwrap();
     let before = [2, 3].map(heard);
     let pong = Ping::new(Side::One.host(Family::V4)).count(10).run(&t.hosts[0]).unwrap();

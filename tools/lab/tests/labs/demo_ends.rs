@@ -1,4 +1,4 @@
-//! However the demo ends, nothing stays behind.
+//! Nothing remains after the demo, however it ends.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -58,9 +58,9 @@ impl Demo {
         fs::read_dir("/proc").unwrap().flatten().filter(names_it).count()
     }
 
-    /// Signals one of the two processes; then all must go, and the guard must not report success.
+    /// Signals one of the two processes. Then both must end, and the guard must not report success.
     fn ends_cleanly(mut self, whom: impl Fn(&Self) -> i32, signal: Signal) {
-        // There is something to leave behind, whichever of its labs the demo has come to meanwhile.
+        // There must be something to clean up; the demo may be in any of its labs.
         wait_until("a lab of the demo", END_LIMIT, || {
             let there = (self.namespaces(), self.directories(), self.processes());
             Ok(if matches!(there, (5, 1, 1..)) { Ok(()) } else { Err(format!("{there:?} there")) })
@@ -69,7 +69,7 @@ impl Demo {
         kill(Pid::from_raw(whom(&self)), signal).unwrap();
         let status = self.guard.wait().unwrap();
         assert!(!status.success(), "{status}");
-        // Where the guard itself was killed, the worker is still cleaning up.
+        // If the guard itself was killed, the worker is still cleaning up.
         wait_until("the end of the lab", END_LIMIT, || {
             let left = (self.namespaces(), self.directories(), self.processes());
             Ok(if left == (0, 0, 0) { Ok(()) } else { Err(format!("{left:?} left")) })

@@ -1,4 +1,4 @@
-//! corosync takes the configurations in `examples/`, and their nodes are those of `testudo.toml`.
+//! corosync accepts the configurations in `examples/`, and their nodes are those of `testudo.toml`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// The values of a key, one a line, behind `separator`.
+/// The values of a key, one a line, after `separator`.
 fn values(file: &Path, key: &str, separator: char) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     let pairs = text.lines().filter_map(|line| line.split_once(separator));
@@ -21,7 +21,7 @@ fn values(file: &Path, key: &str, separator: char) -> Vec<String> {
 fn corosync_takes_the_examples() {
     for name in CLUSTERS {
         let config = example(name).join("corosync.conf");
-        // `-t` tests the file and ends.
+        // `-t` checks the file and exits.
         Cmd::new("corosync").arg("-t").env("COROSYNC_MAIN_CONFIG_FILE", config).run().unwrap();
     }
 }

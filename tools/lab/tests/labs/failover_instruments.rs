@@ -1,4 +1,4 @@
-//! The instruments that measure a failover, on a path without any tunnel: what they must see, and
+//! The instruments that measure a failover, on a path without a tunnel: what they must see, and
 //! what they must not.
 
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use testudo_lab::transfer::Transfer;
 use testudo_lab::{Lab, Namespace, Topology};
 
 const MIB: u64 = 1 << 20;
-/// What an arrival may be late by, and what the command that cuts does before and after it cuts.
+/// Allowance for late arrivals, and for the time that the cutting command itself takes.
 const SLACK: Duration = Duration::from_millis(5);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn topology(name: &str) -> Topology {
     let t = Topology::build(&Lab::large(name, 2).unwrap(), &Options::default()).unwrap();
-    // Nobody waits for a neighbour's address while something is measured.
+    // Neighbours' addresses are resolved before anything is measured.
     for family in [Family::V4, Family::V6] {
         let pong = testudo_lab::ping::Ping::new(Side::Two.host(family)).run(&t.client).unwrap();
         assert_eq!(pong.received, pong.sent);
@@ -33,7 +33,7 @@ fn nft(ns: &Namespace, rules: &str) {
     ns.run("nft", [rules]).unwrap();
 }
 
-/// Cuts the untrusted network for that long; returns bounds of how long it was really cut.
+/// Cuts the untrusted network for that long; returns bounds of the real time.
 fn cut(t: &Topology, length: Duration) -> (Duration, Duration) {
     nft(&t.wire, "add table netdev cut");
     nft(
@@ -49,8 +49,7 @@ fn cut(t: &Topology, length: Duration) -> (Duration, Duration) {
     (least, before.elapsed())
 }
 
-/// The longest that an arrival took: where a busy machine is late, outages seem as much longer or
-/// shorter.
+/// The longest delay of an arrival: on a busy machine, outages seem longer or shorter by as much.
 fn latest(trace: &Trace) -> Duration {
     trace.delays().filter_map(|(_, delay)| delay).max().unwrap_or_default()
 }
@@ -92,7 +91,8 @@ fn a_cut_of_200_ms_is_an_outage_of_200_ms() {
         outage.length + outage.silence + slack >= least && outage.length <= most + slack,
         "{least:?}..{most:?}: {outage:?}"
     );
-    // At 1 kHz a datagram lost is a millisecond, but for what the sender itself did not send.
+    // At 1 kHz a lost datagram is a millisecond, except for those that the sender itself did not
+    // send.
     assert_eq!((outage.lost, summary.lost), (summary.lost, summary.sent - summary.received));
     assert!(summary.lost <= outage.length.as_millis() as u64 + 1, "{summary:?}");
     if trace.sender_pause() < Duration::from_millis(5) {
@@ -123,7 +123,7 @@ fn a_download_stands_still_while_the_path_is_cut() {
     let t = topology("transfer-cut");
     let nginx = Nginx::start(&t.server).unwrap();
     let expected = nginx.add_file("file", 64 * MIB, 1).unwrap();
-    // Slow enough to be cut in its middle.
+    // Slow enough to be cut in the middle.
     t.gw2
         .run(
             "tc",
@@ -144,6 +144,6 @@ fn a_download_stands_still_while_the_path_is_cut() {
     let amounts = done.over_time.amounts();
     assert_eq!(amounts.iter().sum::<u64>(), 64 * MIB);
     let still = amounts.split(|amount| *amount > 0).map(<[_]>::len).max().unwrap_or_default();
-    // Less the slots at both ends, which have something.
+    // Except for the slots at both ends, which are not empty.
     assert!(still as u128 + 2 >= least.as_millis() / 50, "{amounts:?}");
 }

@@ -1,4 +1,4 @@
-//! The lab itself: what its topologies, instruments and daemons do before Testudo enters it.
+//! The lab itself: its topologies, instruments and daemons, without Testudo.
 
 mod baseline;
 mod cluster;

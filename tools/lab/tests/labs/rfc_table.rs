@@ -1,4 +1,5 @@
-//! docs/reference/rfc.md says by which test each demand of an RFC is shown: all of them must exist.
+//! docs/reference/rfc.md names a test for each requirement of an RFC: all of these tests must
+//! exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ fn collect(dir: &Path, prefix: &str, found: &mut BTreeSet<String>) {
     for path in entries(dir) {
         let stem = path.file_stem().unwrap().to_str().unwrap();
         let module = match stem {
-            // A crate's tests are one program, whose name says nothing.
+            // The tests of a crate are one program, whose name is not part of the path.
             "main" | "mod" | "lib" | "it" | "labs" => prefix.to_owned(),
             stem => format!("{prefix}::{stem}"),
         };
@@ -31,7 +32,7 @@ fn collect(dir: &Path, prefix: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The functions that follow `#[test]`, with other attributes between them or not.
+/// The functions after `#[test]`, with or without other attributes between.
 fn tests_in(text: &str) -> impl Iterator<Item = &str> {
     let mut marked = false;
     text.lines().map(str::trim).filter_map(move |line| {

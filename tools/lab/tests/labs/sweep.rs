@@ -1,4 +1,4 @@
-//! A lab that is killed leaves nothing to the next one.
+//! A killed lab leaves nothing to the next one.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,14 +11,14 @@ use testudo_lab::{Lab, Topology, wait_until};
 
 const MARK: &str = "TESTUDO_LAB_TEST_DIR_FILE";
 
-/// Runs as a process of its own, started by the test below.
+/// Runs as a separate process, started by the test below.
 #[test]
 #[ignore = "another test starts it in a process of its own"]
 fn helper_that_holds_a_lab_until_it_is_killed() {
     let Some(mark) = std::env::var_os(MARK) else { return };
     let lab = Lab::new("killed").unwrap();
     let t = Topology::build(&lab, &Options::default()).unwrap();
-    // One process that is not bound to this one's life, as a daemon's own child would be.
+    // A process that is not bound to this one's life, like a daemon's child.
     let orphan = t.server.run("sh", ["-c", "sleep 600 >/dev/null 2>&1 & echo $!"]).unwrap().stdout;
     let text = format!("{}\n{orphan}", lab.dir().display());
     std::fs::write(mark, text).unwrap();
@@ -26,7 +26,7 @@ fn helper_that_holds_a_lab_until_it_is_killed() {
 }
 
 fn namespaces(pid: u32) -> usize {
-    // Behind the lab's slot.
+    // The part of the name after the lab's slot.
     let mark = format!("-{pid}-");
     let entries = std::fs::read_dir("/run/netns").unwrap();
     entries.flatten().filter(|e| e.file_name().to_string_lossy().contains(&mark)).count()
@@ -48,14 +48,14 @@ fn the_next_lab_sweeps_what_a_killed_one_left() {
         Ok(parts.map(|(dir, pid)| (dir.to_owned(), pid.to_owned())).ok_or("no mark".into()))
     })
     .unwrap();
-    // Until init reaps it, a dead process has an entry, but no namespace any more.
+    // Until init reaps it, a dead process has an entry, but no namespace.
     let orphan = || std::fs::read_link(format!("/proc/{orphan}/ns/net")).is_ok();
     assert!(orphan());
     assert_eq!(namespaces(victim.id()), 5);
     kill(Pid::from_raw(victim.id().cast_signed()), Signal::SIGKILL).unwrap();
     victim.wait().unwrap();
 
-    // Whoever else waits for a lab may be the next.
+    // Another waiting lab may sweep first.
     let _next = Lab::new("next").unwrap();
     assert_eq!(namespaces(victim.id()), 0);
     assert!(!Path::new(&left).exists() && !orphan());
@@ -70,7 +70,7 @@ fn memory_that_a_dead_daemon_shared_is_swept_and_that_of_a_living_one_is_not() {
     let path = |name: String| Path::new("/dev/shm").join(name);
     let [dead, alive] = [dead, alive]
         .map(|pid| [path(format!("qb-{pid}-1-2-Ab3xYz")), path(format!("qb-corosync-{pid}-blackbox-data"))]);
-    // Each is there at once: other labs sweep what is a dead daemon's, whenever they begin.
+    // Each appears at once, because other labs sweep a dead daemon's memory when they start.
     let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = |name| elsewhere.path().join(name);
     for [directory, file] in [&dead, &alive] {
@@ -96,7 +96,7 @@ fn a_lab_takes_everything_with_it_when_it_ends() {
     let proc = PathBuf::from(format!("/proc/{}", sleeper.pid()));
     let pong = Ping::new(Side::One.outer(Family::V4)).count(1).run(&t.client).unwrap();
     assert_eq!(pong.received, 1);
-    // The directory goes with the last handle, whatever the order.
+    // The directory goes with the last handle, in any order.
     drop(lab);
     assert!(dir.exists() && proc.exists());
     drop(sleeper);

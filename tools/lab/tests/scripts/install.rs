@@ -1,4 +1,4 @@
-//! `make install`: what goes where.
+//! `make install`: the installed files.
 
 use crate::sandbox::Sandbox;
 use std::fs;
@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A sandbox in which both programs are built. In their place stands this one, which has symbols.
+/// A sandbox in which both programs are built. This test program, which has symbols, stands in for
+/// them.
 fn built() -> Sandbox {
     let sandbox = Sandbox::new();
     let release = sandbox.path("src/target/release");
@@ -62,7 +63,7 @@ fn a_package_has_its_own_prefix_and_the_unit_knows_it() {
 }
 
 #[test]
-fn what_is_not_built_is_not_installed() {
+fn programs_that_are_not_built_are_not_installed() {
     let sandbox = built();
     fs::remove_file(sandbox.path("src/target/release/testudo")).unwrap();
     let mut command = sandbox.command("install.sh");

@@ -1,5 +1,5 @@
-//! Bad input to the scripts (no root, no network, wrong system, full disk) ends with one clear
-//! line, before anything else is done. No test here needs a lab or a network.
+//! Wrong conditions for the scripts (no root, no network, wrong system, full disk) end with one
+//! clear line before anything else is done. No test here needs a lab or a network.
 #![allow(missing_docs)]
 
 mod install;
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 const DEMOS: [&str; 2] = ["demo.sh", "demo-cluster.sh"];
 
 #[test]
-fn who_is_not_root_is_told() {
+fn a_user_other_than_root_is_refused() {
     let sandbox = Sandbox::new();
     for script in ["demo.sh", "demo-cluster.sh", "clean-lab.sh"] {
         sandbox.run_as_nobody(script).is_refusal_at_once(script, &["must run as root"]);
@@ -60,7 +60,7 @@ fn a_small_disk_is_told_before_it_is_full() {
 }
 
 #[test]
-fn what_is_built_already_needs_no_more_room() {
+fn an_existing_build_needs_no_more_room() {
     let sandbox = Sandbox::new();
     sandbox.program("du", "printf '2990\\ttarget/release\\n'");
     sandbox.program("df", "printf 'Avail\\n20\\n'");

@@ -1,4 +1,4 @@
-//! Of scripts/install-packages.sh.
+//! Tests of scripts/install-packages.sh.
 
 use crate::sandbox::Sandbox;
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 const SCRIPT: &str = "install-packages.sh";
 const LOG: &str = "target/log/packages.log";
 
-/// A Debian 12 that lacks two packages, whose apt knows both and does what `arms` say.
+/// A Debian 12 without two packages, which apt knows; `arms` are the commands of apt.
 fn lacking(arms: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.installed_but(&["nginx", "tshark"]);
@@ -16,14 +16,14 @@ fn lacking(arms: &str) -> Sandbox {
 }
 
 #[test]
-fn what_is_no_debian_is_told_by_its_name() {
+fn another_distribution_is_refused_by_name() {
     let sandbox = Sandbox::new();
     sandbox.without_program("dpkg-query");
     sandbox.os_release("arch", "1", "Arch Linux");
     let parts = ["needs Debian 12, but this is Arch Linux", "TESTUDO_PACKAGES=present"];
     sandbox.run(SCRIPT).is_refusal_at_once(SCRIPT, &parts);
     sandbox.run("demo.sh").is_refusal_at_once(SCRIPT, &parts);
-    // Does what the line says.
+    // Follows the suggestion of the message.
     let mut command = sandbox.command("build.sh");
     command.env("TESTUDO_PACKAGES", "present");
     let outcome = sandbox.finish(command);
@@ -58,7 +58,7 @@ fn packages_that_apt_does_not_know_are_named() {
 }
 
 #[test]
-fn only_root_is_let_to_install() {
+fn only_root_may_install() {
     let sandbox = lacking("*) echo must not be asked >&2; exit 1 ;;");
     sandbox.run_as_nobody(SCRIPT).is_refusal_at_once(SCRIPT, &["2 packages are missing", "as root"]);
 }
@@ -131,7 +131,7 @@ fn no_service_is_started_or_left_enabled() {
     sandbox.installed_but(&["nginx"]);
     let wants = sandbox.path("system/etc/systemd/system/multi-user.target.wants");
     let policy = sandbox.path("system/usr/sbin/policy-rc.d");
-    // iperf3 was enabled before, so that is what its owner wants.
+    // iperf3 was enabled before, so it must stay enabled.
     symlink("/dev/null", wants.join("iperf3.service")).unwrap();
     sandbox.program("ln", "exec /bin/ln \"$@\"");
     sandbox.apt(

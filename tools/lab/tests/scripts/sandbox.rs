@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Real programs that the scripts find in PATH beside the stand-ins. apt, dpkg and cargo are not
-/// among them, so no test can reach those.
+/// among them, so that no test can reach those.
 const TOOLS: &[&str] = &[
     "awk",
     "bash",
@@ -38,14 +38,14 @@ const TOOLS: &[&str] = &[
     "xargs",
 ];
 
-/// The user without any rights.
+/// The unprivileged user.
 const NOBODY: u32 = 65534;
 
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
 }
 
-/// What a script has printed, and how it has ended.
+/// The output and exit code of a script.
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
 }
 
 impl Sandbox {
-    /// A Debian 12 where everything is there and works.
+    /// A Debian 12 with all packages, where everything works.
     pub(crate) fn new() -> Self {
         let sandbox = Self { dir: tempfile::tempdir().unwrap() };
         fs::set_permissions(sandbox.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -93,10 +93,10 @@ impl Sandbox {
         self.dir.path().join(below)
     }
 
-    /// Puts a shell script in PATH, in place of what has that name.
+    /// Puts a shell script into PATH, in place of the program with that name.
     pub(crate) fn program(&self, name: &str, body: &str) {
         let path = self.path("bin").join(name);
-        // A real tool there is a link, which must not be written through.
+        // A real tool is a link, which must not be written through.
         if path.is_symlink() {
             fs::remove_file(&path).unwrap();
         }
@@ -113,7 +113,7 @@ impl Sandbox {
         fs::write(self.path("system/etc/os-release"), text).unwrap();
     }
 
-    /// dpkg knows all packages of the list except for `missing`.
+    /// dpkg reports all packages of the list as installed except `missing`.
     pub(crate) fn installed_but(&self, missing: &[&str]) {
         let list = fs::read_to_string(self.path("src/scripts/packages.txt")).unwrap();
         let names = list
@@ -125,7 +125,7 @@ impl Sandbox {
         self.program("dpkg-query", &format!("cat <<'END'\n{}\nEND", installed.join("\n")));
     }
 
-    /// apt knows `known`, and its commands do what the arms of a `case` over the command say.
+    /// apt knows `known`; `arms` are the arms of a `case` over its commands.
     pub(crate) fn apt(&self, known: &[&str], arms: &str) {
         let policy: Vec<_> = known.iter().map(|name| format!("{name}:\n  Candidate: 1.0")).collect();
         let policy = policy.join("\n");
@@ -138,7 +138,7 @@ impl Sandbox {
         self.program("apt-get", &format!("{body}case $command in\n{arms}\nesac"));
     }
 
-    /// Answers to `--version`, and does `build` otherwise.
+    /// A cargo that answers `--version`, and otherwise executes `build`.
     pub(crate) fn cargo(&self, build: &str) {
         self.program(
             "cargo",
@@ -156,7 +156,7 @@ impl Sandbox {
         self.finish(command)
     }
 
-    /// With a file system of `kilobytes` at src/target, which goes with the process.
+    /// Runs with a file system of `kilobytes` at src/target, which disappears with the process.
     pub(crate) fn run_with_small_disk(&self, script: &str, kilobytes: u32) -> Outcome {
         let target = self.path("src/target");
         fs::create_dir_all(&target).unwrap();
@@ -194,8 +194,8 @@ impl Sandbox {
 }
 
 impl Outcome {
-    /// One line on standard error, from `script`, with all of `parts`, and an exit code that is not
-    /// 0.
+    /// Asserts one line on standard error, from `script`, with all of `parts`, and an exit code
+    /// other than 0.
     #[track_caller]
     pub(crate) fn is_refusal(&self, script: &str, parts: &[&str]) {
         let Self { code, stdout, stderr } = self;
@@ -207,7 +207,7 @@ impl Outcome {
         }
     }
 
-    /// A refusal before the script has done anything.
+    /// Asserts a refusal before the script has done anything.
     #[track_caller]
     pub(crate) fn is_refusal_at_once(&self, script: &str, parts: &[&str]) {
         self.is_refusal(script, parts);

@@ -1,4 +1,4 @@
-//! Of Rust and of what is built with it.
+//! Tests of the handling of Rust and cargo.
 
 use crate::sandbox::Sandbox;
 
@@ -70,7 +70,7 @@ fn no_network_for_cargo_is_one_line() {
 #[test]
 fn a_disk_that_runs_full_is_one_line() {
     let sandbox = Sandbox::new();
-    // Room is found at the start and used up later.
+    // There is room at the start, and it is used up later.
     sandbox.program(
         "df",
         "if [[ -e target/log/build.log ]]; then exec /bin/df \"$@\"; fi; printf 'Avail\\n5000\\n'",
@@ -81,7 +81,7 @@ fn a_disk_that_runs_full_is_one_line() {
     );
     let outcome = sandbox.run_with_small_disk("build.sh", 1024);
     outcome.is_refusal("build.sh", &["the disk is full (error: failed to write: No space left on device)"]);
-    // Even the log has no room for what cargo says.
+    // Even the log has no room for cargo's output.
     sandbox.cargo("head --bytes=2M /dev/zero >target/full; echo 'No space left on device' >&2; exit 101");
     let outcome = sandbox.run_with_small_disk("build.sh", 1024);
     outcome.is_refusal("build.sh", &["build failed: the disk is full (nothing is free at target/log)"]);
@@ -116,7 +116,7 @@ fn another_failure_shows_the_end_of_its_log() {
 #[test]
 fn lints_show_every_finding() {
     let sandbox = Sandbox::new();
-    // Source that names a cause is no cause.
+    // Source code that mentions a cause is not a cause.
     sandbox.cargo(
         r#"if [[ $1 == fmt ]]; then echo '-    text("No space left on device");'; fi
         if [[ $1 == clippy ]]; then for ((i = 0; i < 90; i++)); do echo "finding $i"; echo '9 | "No space left on device"'; done; fi
@@ -132,7 +132,7 @@ fn lints_show_every_finding() {
     );
 }
 
-/// What stands behind "[5/6] " or so, of the phases that have to do with dependencies.
+/// The texts after "[5/6] " of the phases about dependencies.
 fn said_of_dependencies(stdout: &str) -> Vec<&str> {
     let lines = stdout.lines().filter_map(|line| line.split_once("] ")).map(|(_, line)| line);
     lines.filter(|line| line.starts_with("deny: ") || line.starts_with("advisories: ")).collect()
@@ -151,7 +151,7 @@ fn without_cargo_deny_lints_say_so_in_a_line() {
 #[test]
 fn a_dependency_that_is_refused_fails_the_lints() {
     let sandbox = Sandbox::new();
-    // It is there, cannot fetch, and finds something.
+    // It exists, cannot fetch, and finds something.
     sandbox.cargo(
         r#"case "$*" in "deny fetch db") exit 1 ;; "deny check "*) echo "error[rejected]: of $*"; exit 4 ;; esac"#,
     );

@@ -55,7 +55,7 @@ impl Node {
                 self.plane.apply(Command::Note(shards, vec![blank; MAX_NOTES].into()));
             }
             MemberOutput::Flush { shards } => {
-                // Packets are worked off one by one here: none is on its way.
+                // Packets are processed one by one here: none is in transit.
                 let marks = self.marks_of(shards);
                 let notes = match self.plane.apply(Command::TakeNotes) {
                     Some(Garbage::Noted(notes, count)) => notes[..count].to_vec(),

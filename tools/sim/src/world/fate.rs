@@ -1,4 +1,4 @@
-//! Faults: when they come, what they do, and how they end.
+//! Faults: their times, effects, and ends.
 
 use super::slot::Pause;
 use super::{Arrival, COMMAND_COUNT, What, World};
@@ -19,16 +19,16 @@ pub(super) struct Fate {
     pub(super) counts: BTreeMap<Kind, u64>,
     /// Chance that decides on what operators do.
     whims: Random,
-    /// Since when nodes need a sender ID; they will be set back to before that.
+    /// Since when nodes need a sender ID; they will be restored to before that.
     renewals: BTreeMap<usize, Nanos>,
-    /// Whose process stands still for good.
+    /// The node whose process is stopped permanently.
     pub(super) stopped: Option<usize>,
-    /// What is dead for good.
+    /// The port that has failed permanently.
     dead_port: Option<(Link, usize)>,
     /// Both of two nodes may be quorate alone.
     pub(super) split: bool,
-    /// The state was lost because all who had it lost their memory: nobody can be blamed for
-    /// tunnels.
+    /// The state was lost because all nodes that had it lost their memory: lost tunnels are not
+    /// violations.
     pub(super) state_lost: u64,
 }
 
@@ -46,19 +46,19 @@ impl Fate {
         }
     }
 
-    /// Both of two sides have been told that they are the majority: what follows is theirs who told
-    /// them so, but for what must hold even then.
+    /// Both partitions have been told that they have the majority: the consequences are the
+    /// engine's fault, except for invariants that must hold even then.
     pub(super) fn is_split_brain(&self) -> bool {
         self.split
     }
 
-    /// True if a lost tunnel is a fault of ours.
+    /// True if a lost tunnel is a violation.
     pub(super) fn may_blame(&self) -> bool {
         self.state_lost == 0 && !self.is_split_brain()
     }
 }
 
-/// A fault begins, and the next one is arranged.
+/// A fault begins; schedules the next one.
 pub(super) fn fault(world: &mut World) {
     if !world.fate.may_strike {
         return;
@@ -74,14 +74,13 @@ pub(super) fn fault(world: &mut World) {
     }
 }
 
-/// How long a fault lasts: often shorter than anybody could notice, sometimes longer than
-/// patience.
+/// The duration of a fault: often too short to be detected, sometimes longer than timeouts.
 fn span(world: &mut World) -> Nanos {
     let longest = *world.random.pick(&[60, 300, 1000, 3000]).unwrap_or(&300);
     world.random.between(5, longest) * MILLI
 }
 
-/// False if it cannot be.
+/// False if the fault is not possible now.
 fn strike(world: &mut World, kind: Kind, node: usize) -> bool {
     let span = span(world);
     let end = world.schedule.now + span;
@@ -116,8 +115,8 @@ fn strike(world: &mut World, kind: Kind, node: usize) -> bool {
     true
 }
 
-/// Memory may be lost as long as somebody keeps the state who counts: less than half lose it at
-/// once.
+/// Memory may be lost as long as the state survives: less than half of the nodes that have it
+/// lose it at once.
 fn may_forget(world: &World, node: usize) -> bool {
     let keeps =
         |index: usize| index != node && !world.slots[index].empty && world.slots[index].host.is_some();
@@ -158,8 +157,8 @@ fn strike_rollback(world: &mut World, node: usize, end: Nanos) -> bool {
     true
 }
 
-/// Nobody else hears of the sender ID that it is about to ask for. It could use that only if
-/// its own word were enough; and once set back, nothing would remember that.
+/// No other node hears of the sender ID that it is about to request. It could use that ID only
+/// if its own message were enough; and after the rollback nothing would remember it.
 fn strike_renewal(world: &mut World, node: usize) -> bool {
     if !world.scenario.rollbacks || !world.slots[node].runs() || !may_forget(world, node) {
         return false;
@@ -186,13 +185,13 @@ fn end_renewal(world: &mut World, node: usize) {
 fn strike_port(world: &mut World, node: usize) {
     let link = *world.random.pick(&Link::ALL).unwrap_or(&Link::Outer);
     world.network.set_port(link, node, false);
-    // Without carrier the node sees it; a switch that swallows everything it does not.
+    // Without carrier the node notices it; behind a switch that drops everything it does not.
     if world.random.permille(600) {
         world.arrive(node, Arrival::Input(Input::Link(link.number(), false)));
     }
 }
 
-/// Any node may be told, at any time as long as there are faults.
+/// Gives a command about the configuration to a random node, as long as there are faults.
 pub(super) fn configure(world: &mut World, left: u64) {
     if left < COMMAND_COUNT {
         let node = world.fate.whims.below(world.slots.len() as u64) as usize;
@@ -207,7 +206,7 @@ pub(super) fn configure(world: &mut World, left: u64) {
     }
 }
 
-/// Any node may be told.
+/// Gives the command to a random node.
 fn ask_to_drain(world: &mut World, node: usize, drained: bool) {
     let asked = world.random.below(world.slots.len() as u64) as usize;
     world.arrive(asked, Arrival::Input(Input::Drain(node, drained)));
@@ -220,7 +219,7 @@ fn cut(world: &mut World, kind: Kind, node: usize) {
         Kind::EngineOnly | Kind::Renewal => &[],
         _ => &Link::ALL,
     };
-    // Who stays on the side of the node.
+    // The nodes on the side of this one.
     let mut side = vec![node];
     if matches!(kind, Kind::Partition | Kind::ClusterLink | Kind::EngineOnly) {
         side.extend(others.iter().copied().filter(|_| world.random.permille(350)));
@@ -306,7 +305,7 @@ pub(super) fn storm(world: &mut World, left: u32) {
     }
 }
 
-/// From now on nothing goes wrong any more.
+/// Ends all faults.
 pub(super) fn heal(world: &mut World) {
     world.fate.may_strike = false;
     world.note(Who::World, "heals", 0, 0);
@@ -317,7 +316,7 @@ pub(super) fn heal(world: &mut World) {
         if world.slots[node].host.is_none() {
             world.boot(node);
         }
-        // One that is to be set back comes to that by itself.
+        // A node with a pending rollback recovers by it.
         if !world.slots[node].empty || world.slots[node].pause != Some(Pause::Host) {
             world.resume(node);
         }
@@ -328,7 +327,7 @@ pub(super) fn heal(world: &mut World) {
     begin_lasting(world);
 }
 
-/// What is wrong from now on to the end.
+/// Begins the permanent fault.
 fn begin_lasting(world: &mut World) {
     let Some(node) = (0..world.slots.len()).find(|node| may_forget(world, *node)) else { return };
     match world.scenario.lasting {
@@ -345,7 +344,7 @@ fn begin_lasting(world: &mut World) {
     }
 }
 
-/// The port that is dead for good, among others that are not.
+/// Sets the permanently failed port among the others.
 fn set_ports(world: &mut World) {
     let Some((link, node)) = world.fate.dead_port else { return };
     world.network.set_port(link, node, false);
@@ -354,8 +353,8 @@ fn set_ports(world: &mut World) {
     }
 }
 
-/// Forgives what cannot hold once two sides were the majority, or once nobody was left who held
-/// the state.
+/// Excuses violations that are inevitable once two partitions had the majority, or once no node
+/// had the state any more.
 pub(super) fn excuse(world: &mut World) {
     if !world.fate.may_blame() {
         world.checks.excuse();

@@ -1,4 +1,4 @@
-//! After the faults: whether all is well, and what is to be told.
+//! After the faults: the final checks, and the outcome.
 
 use super::World;
 use crate::checks::{Invariant, Violation};
@@ -8,7 +8,7 @@ use crate::trace::{Line, Who};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How a seed ended.
+/// The outcome of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
@@ -17,17 +17,17 @@ pub struct Outcome {
     pub size: (usize, usize),
     /// Steps made.
     pub steps: u64,
-    /// Digest of all that happened.
+    /// Digest of all events.
     pub digest: u64,
     /// Faults, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What did not hold.
+    /// Violations.
     pub violations: Vec<Violation>,
     /// The last lines of the trace.
     pub trace: Vec<Line>,
-    /// What was counted.
+    /// The counters.
     pub counters: BTreeMap<&'static str, u64>,
-    /// When it ended.
+    /// Time of its end.
     pub at: Nanos,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Display for Outcome {
 }
 
 impl World {
-    /// All nodes, but for one that stands still, are in one quorate view, hold the state, and agree
-    /// on it.
+    /// All nodes except a permanently stopped one are in one quorate view, have the state, and
+    /// agree on it.
     pub(super) fn do_nodes_agree(&self) -> bool {
         let standings = self.standings();
         let agree = standings.windows(2).all(|pair| pair.first() == pair.last());
@@ -57,14 +57,14 @@ impl World {
         standings.len() == all && whole && agree && well || self.is_alone()
     }
 
-    /// Where all nodes stand, and their digests of the state.
+    /// Positions of all nodes, and their digests of the state.
     fn standings(&self) -> Vec<(Standing, u64)> {
         let awake = self.slots.iter().enumerate().filter(|(node, _)| self.fate.stopped != Some(*node));
         let hosts = awake.filter_map(|(_, slot)| slot.host.as_ref());
         hosts.filter_map(|host| Some((host.standing()?, host.state()))).collect()
     }
 
-    /// A gateway without a cluster.
+    /// True for a gateway that is not in a cluster.
     fn is_alone(&self) -> bool {
         self.slots.len() == 1 && self.standings().is_empty()
     }
@@ -76,7 +76,7 @@ impl World {
         }
     }
 
-    /// Traffic flows through every tunnel, both ways.
+    /// Checks that traffic flows through every tunnel in both directions.
     pub(super) fn check_flow(&mut self) {
         if !self.checks.violations().is_empty() {
             return;

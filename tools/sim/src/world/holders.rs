@@ -1,10 +1,10 @@
-//! Book of who holds the state of the cluster: as long as somebody does, it must not be lost.
+//! Records which nodes have the cluster's state: as long as one has it, it must not be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use testudo_cluster::engine::RingId;
 
-/// Nodes that hold the state, by the quorate view that they hold it in. A view may have begun at
-/// some of its members only: the ones before it count until all of a later one hold it.
+/// Nodes that have the state, by quorate view. A view may have begun on some of its members only:
+/// earlier views count until all members of a later one have the state.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<ViewId, BTreeSet<usize>>);
 
@@ -12,8 +12,8 @@ pub(super) struct Holders(BTreeMap<ViewId, BTreeSet<usize>>);
 pub(super) type ViewId = (RingId, u64);
 
 impl Holders {
-    /// A node holds the state in a view with so many members. True if it cannot have it from
-    /// anybody: it has begun with nothing, and nobody was left who knew more.
+    /// A node has the state in a view with that many members. Returns true if it cannot have
+    /// received it: it has begun with nothing, and no node that knew more was left.
     pub(super) fn holds(&mut self, node: usize, at: ViewId, members: usize) -> bool {
         let is_new = !self.0.contains_key(&at);
         let lost = is_new && !self.0.is_empty() && self.0.values().all(BTreeSet::is_empty);
@@ -28,7 +28,7 @@ impl Holders {
         lost
     }
 
-    /// A node has lost its memory, or, in that view, what it held before.
+    /// A node has lost its memory, or what it held before that view.
     pub(super) fn forget(&mut self, node: usize, since: Option<ViewId>) {
         for (at, holders) in &mut self.0 {
             if since.is_none_or(|since| *at < since) {
@@ -37,7 +37,7 @@ impl Holders {
         }
     }
 
-    /// Those of the latest view.
+    /// The nodes of the latest view.
     pub(super) fn latest(&self) -> Option<(ViewId, &BTreeSet<usize>)> {
         self.0.last_key_value().map(|(at, holders)| (*at, holders))
     }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_members_of_a_view_hold_takes_the_place_of_what_was_before() {
+    fn a_state_that_all_members_have_replaces_earlier_ones() {
         let mut holders = Holders::default();
         assert!(!(0..3).any(|node| holders.holds(node, ring(4), 3)));
         assert!(!(0..2).any(|node| holders.holds(node, ring(8), 2)));

@@ -1,5 +1,5 @@
-//! The world: nodes, peers, what is between them, and the time, which goes from one event to the
-//! next.
+//! The world: nodes, peers, the networks between them, and the time, which advances from event to
+//! event.
 
 mod fate;
 mod finish;
@@ -31,52 +31,51 @@ use testudo_cluster::node::NodeId;
 use testudo_ike::output::Path;
 use traffic::Traffic;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 enum What {
-    /// To a node: something arrives.
+    /// Something arrives at a node.
     Node(usize, Arrival),
-    /// To a peer: an IKE message arrives.
+    /// An IKE message arrives at a peer.
     PeerIke(usize, Path, Vec<u8>),
-    /// To a peer: an ESP packet arrives.
+    /// An ESP packet arrives at a peer.
     PeerEsp(usize, Vec<u8>),
-    /// A packet of a tunnel is sent: by the server, or by the peer's client.
+    /// The server, or the peer's client, sends a packet through a tunnel.
     Probe(usize, bool),
-    /// An operator of the peer, or of the gateway, looks after a tunnel.
+    /// An operator of the peer or of the gateway maintains a tunnel.
     Care(usize),
     /// A peer loses its memory.
     Forget(usize),
-    /// An operator changes the configuration, so many times more.
+    /// An operator changes the configuration, and will do so this many times more.
     Configure(u64),
     /// A fault begins.
     Fault,
     /// A fault ends.
     End(Kind, usize),
-    /// The engine forms a ring anew without reason; so many times more.
+    /// The engine forms a ring again without a reason, and will do so this many times more.
     Storm(u32),
-    /// What a node, in that life, had to write is on its disk.
+    /// A node's disk has completed a write; with the number of the node's start.
     Written(usize, u64, Durable),
-    /// Faults are over.
+    /// The faults end.
     Heal,
 }
 
-/// What arrives at a node from outside.
+/// Something that arrives at a node from outside.
 #[derive(Clone, Debug)]
 enum Arrival {
-    /// For the daemon.
+    /// An input for the daemon.
     Input(Input),
-    /// An IKE message, to be looked at by the filter.
+    /// An IKE message for the filter.
     Ike(Path, Vec<u8>),
-    /// An ESP packet, to be looked at by the filter.
+    /// An ESP packet for the filter.
     Outer(Vec<u8>),
-    /// An ESP packet in fragments: every node puts it together, and finds out only then whose it
-    /// is.
+    /// An ESP packet in fragments: every node reassembles it, and finds its shard only then.
     Fragments(Vec<u8>),
-    /// A clear packet, to be looked at by the filter.
+    /// A clear packet for the filter.
     Inner(Vec<u8>),
 }
 
-/// Who has deadlines.
+/// A host with deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Actor {
     Node(usize),
@@ -97,21 +96,21 @@ pub struct World {
     trace: Trace,
     random: Random,
     make: Make,
-    /// Chance that decides on bursts and fragments.
+    /// Randomness for bursts and fragments.
     spice: Random,
     fate: Fate,
     holders: Holders,
 }
 
-/// So often operators change the configuration.
+/// Number of configuration changes by operators.
 const COMMAND_COUNT: u64 = 12;
-/// How often it is looked whether nodes agree.
+/// Interval of the checks whether nodes agree.
 const AGREEMENT_INTERVAL: Nanos = 7_000_000;
-/// Steps after which something must be wrong with the simulation.
+/// More steps than this mean an error in the simulation.
 const MAX_STEPS: u64 = 5_000_000;
 
 impl World {
-    /// A world that has not begun. `make` makes the nodes.
+    /// A world before its start. `make` makes the nodes.
     pub fn new(scenario: Scenario, make: Make) -> Self {
         let mut random = Random::new(scenario.seed ^ 0x0123_4567_89ab_cdef);
         let ids: Vec<NodeId> = (1..=scenario.nodes as u32).filter_map(NodeId::new).collect();
@@ -156,7 +155,7 @@ impl World {
         self.run_until(end);
         self.traffic.watch(self.schedule.now);
         let tail = end + self.scenario.watch;
-        // Something may be under way at any moment, but not always.
+        // At any single moment something may be in transit, but not always.
         while self.schedule.now < tail && !(self.do_nodes_agree() && self.relics().is_empty()) {
             self.run_until(self.schedule.now + AGREEMENT_INTERVAL);
         }
@@ -181,7 +180,7 @@ impl World {
         [self.engines.next(), self.schedule.next()].into_iter().flatten().min()
     }
 
-    /// One thing happens.
+    /// Processes one event.
     fn step(&mut self) {
         self.trace.steps += 1;
         if self.engines.next().is_some_and(|at| at <= self.schedule.now) {
@@ -215,7 +214,7 @@ impl World {
         }
     }
 
-    /// What the engines have delivered goes to the nodes.
+    /// Passes the engines' deliveries to the nodes.
     fn hand_on(&mut self) {
         for (node, event) in self.engines.take_delivered() {
             self.arrive(node, Arrival::Input(Input::Engine(event)));

@@ -1,4 +1,4 @@
-//! What happens to nodes, and what they do.
+//! The events of nodes, and their actions.
 
 use super::slot::{Birth, Lived, MAX_RING_PACKETS, Pause, Slot};
 use super::{Actor, Arrival, What, World};
@@ -15,13 +15,13 @@ use testudo_base::spi::Shard;
 use testudo_cluster::group::Durable;
 use testudo_ike::output::{Event, Path, Reason};
 
-/// After how long an engine that refused may be asked again.
+/// Time after which an engine that refused may be tried again.
 const ENGINE_RETRY_INTERVAL: Nanos = 10 * MILLI;
-/// Between two turns of a control thread that has more to do.
+/// Time between two turns of a control thread that has more to do.
 const TURN_INTERVAL: Nanos = MILLI / 10;
 
 impl World {
-    /// A node starts, with nothing but its disk.
+    /// A node starts, with only its disk.
     pub(super) fn boot(&mut self, index: usize) {
         let seed = self.random.number();
         let slot = &mut self.slots[index];
@@ -60,7 +60,7 @@ impl World {
         self.note(Who::Node(index), "dies", 0, 0);
     }
 
-    /// A node stands still.
+    /// A node stops.
     pub(super) fn pause(&mut self, index: usize, pause: Pause) {
         self.slots[index].pause = Some(pause);
         match pause {
@@ -71,7 +71,7 @@ impl World {
         self.note(Who::Node(index), "stands still", pause as u64, 0);
     }
 
-    /// A node goes on, with whatever has queued up.
+    /// A node continues, with everything that has been queued.
     pub(super) fn resume(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if slot.pause.take().is_none() {
@@ -92,7 +92,7 @@ impl World {
         self.after(index);
     }
 
-    /// A machine is set back: its memory, and perhaps its disk, is what it was a while ago, and it
+    /// A machine is restored: its memory, and perhaps its disk, is that of an earlier time, and it
     /// notices at once.
     pub(super) fn roll_back(&mut self, index: usize, to: Nanos, with_disk: bool) {
         let seed = self.random.number();
@@ -115,7 +115,7 @@ impl World {
             }
         }
         entropy.reseed(seed);
-        // Set back once more it lives through that again.
+        // After another rollback it goes through this one again.
         slot.history.push((self.schedule.now, slot.clock.at(self.schedule.now), Lived::SetBack(seed)));
         slot.disk = disk.filter(|_| with_disk).unwrap_or(slot.disk);
         (slot.host, slot.empty, slot.pause, slot.refused) = (Some(host), true, None, false);
@@ -130,7 +130,7 @@ impl World {
         self.after(index);
     }
 
-    /// Something arrives at a node.
+    /// Processes an arrival at a node.
     pub(super) fn arrive(&mut self, index: usize, arrival: Arrival) {
         let rollbacks = self.scenario.rollbacks;
         let slot = &mut self.slots[index];
@@ -176,7 +176,7 @@ impl World {
         self.effects(index);
     }
 
-    /// What a node has done happens to the world.
+    /// Executes a node's actions.
     fn effects(&mut self, index: usize) {
         loop {
             let Some(host) = &mut self.slots[index].host else { return };
@@ -251,8 +251,8 @@ impl World {
         }
     }
 
-    /// An incarnation is written at once, while the node waits; what else there is takes as long as
-    /// disks take, and is lost with a node that dies before.
+    /// An incarnation is written at once, while the node waits; other writes take as long as disks
+    /// take, and are lost if the node dies first.
     fn persist(&mut self, index: usize, durable: Durable) {
         self.note(Who::Node(index), "persists", u64::from(durable.incarnation), durable.begun.epoch);
         let disk = self.slots[index].disk;
@@ -265,7 +265,7 @@ impl World {
         self.schedule.at(at, What::Written(index, boot, durable));
     }
 
-    /// What a node had to write is on its disk.
+    /// A node's disk has completed a write.
     pub(super) fn written(&mut self, index: usize, boot: u64, durable: Durable) {
         let slot = &mut self.slots[index];
         if slot.boots == boot && slot.host.is_some() {
@@ -308,9 +308,9 @@ impl World {
         self.check_owner(index, shard, provisional);
     }
 
-    /// Who carries a suspect's shard is the one whom the view names, whomever else it suspects. No
-    /// two nodes are owners of a shard at once; one that is alone without a quorum goes on with
-    /// what it had, if it may.
+    /// A suspect's shard may be carried only by the standby that the view names, whomever the node
+    /// suspects besides. A shard has at most one owner; a node alone without a quorum continues
+    /// with what it owned, if configured.
     fn check_owner(&mut self, index: usize, shard: Shard, provisional: bool) {
         if provisional && !self.slots[index].host.as_ref().is_some_and(|host| host.is_named(shard)) {
             let what = format!("carries shard {} and is not its standby", shard.0);
@@ -334,7 +334,7 @@ impl World {
         }
     }
 
-    /// True unless a node has no quorum and may go on without one.
+    /// True unless a node has no quorum and may continue without one.
     fn is_quorate(&self, index: usize) -> bool {
         let host = self.slots[index].host.as_ref();
         let standing = host.and_then(|host| host.standing());
@@ -370,13 +370,13 @@ impl World {
         }
     }
 
-    /// After a node has done something: when it wakes up next, and where it stands.
+    /// After an action of a node: updates its next deadline and its position.
     fn after(&mut self, index: usize) {
         let slot = &self.slots[index];
         let at = match &slot.host {
             Some(host) if slot.pause.is_none() => {
-                // What is due at once is so in the next turn of its thread: others have theirs
-                // before it.
+                // What is due at once runs in the next turn of its thread: others take their turns
+                // first.
                 let turn =
                     |at: Nanos| if at <= self.schedule.now { self.schedule.now + TURN_INTERVAL } else { at };
                 host.next_timeout().map(|local| turn(slot.clock.when(local, self.schedule.now)))
@@ -387,7 +387,7 @@ impl World {
         self.note_standing(index);
     }
 
-    /// Keeps book of who holds the state of the cluster.
+    /// Records which nodes have the cluster's state.
     fn note_standing(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let Some(standing) = slot.host.as_ref().and_then(|host| host.standing()) else { return };
@@ -396,12 +396,11 @@ impl World {
         }
         let at = (standing.ring, standing.epoch);
         if !standing.synced {
-            // It has let go of what it held before.
+            // It has discarded the state it had.
             return self.holders.forget(index, Some(at));
         }
-        // Half of the nodes, by the grace of the witness. Should they stand still, the other half
-        // gets its vote, and they go on until their engine tells them so: among themselves nobody
-        // can prove anything.
+        // Half of the nodes, with the witness's vote. If they stop, the other half gets the vote,
+        // and they continue until their engine tells them: among themselves they cannot find out.
         self.fate.split |= standing.members * 2 <= self.scenario.nodes;
         slot.empty = false;
         let lost = self.holders.holds(index, at, standing.members);

@@ -1,4 +1,4 @@
-//! Peers, and what is expected of their tunnels.
+//! Peers, and the expected states of their tunnels.
 
 use super::{Actor, Arrival, What, World};
 use crate::checks::Invariant;
@@ -13,21 +13,21 @@ use testudo_ike::endpoint::{IkeSaState, IkeSaStatus};
 use testudo_ike::message::{Header, IkeSpi, Message};
 use testudo_ike::output::{Event, Path, Time};
 
-/// How often somebody looks after a tunnel.
+/// Interval at which an operator checks a tunnel.
 const CARE_INTERVAL: Nanos = 1000 * MILLI;
-/// How long an attempt to bring a tunnel up may take.
+/// Time limit for an attempt to set a tunnel up.
 const INITIATE_TIMEOUT: Nanos = 5000 * MILLI;
-/// When faults are over, so long does it take until peers lose their memory for the last time.
+/// Time after the end of the faults until peers lose their memory for the last time.
 const LAST_MEMORY_LOSS_AFTER: Nanos = 3500 * MILLI;
 
-/// What is expected of a tunnel.
+/// The expected state of a tunnel.
 #[derive(Debug, Default)]
 pub(super) struct Tunnel {
-    /// It has been up, and nobody has wanted it down since.
+    /// It has been up, and no operator has taken it down since.
     pub(super) up: bool,
-    /// Somebody wants it down.
+    /// An operator takes it down.
     pub(super) closing: bool,
-    /// When it was last asked for.
+    /// Time of the last attempt.
     pub(super) asked: Nanos,
     /// How often it came up.
     pub(super) ups: u64,
@@ -38,12 +38,12 @@ impl World {
         for (index, manners) in self.scenario.manners.clone().iter().enumerate() {
             self.peers.push(Peer::new(Time::default(), index, manners, &mut self.random));
             self.tunnels.push(Tunnel::default());
-            // Some come while there are faults already.
+            // Some begin during the faults.
             let late = if self.random.permille(300) { self.scenario.calm + self.scenario.faults } else { 1 };
             let at = 300 * MILLI + self.random.below(late.max(self.scenario.calm));
             self.schedule.at(at, What::Care(index));
             if manners.is_forgetful() {
-                // Once more when all is well: that must leave nothing behind.
+                // Once more after the faults: no old SA may remain.
                 self.schedule.at(
                     self.scenario.calm + self.scenario.faults + LAST_MEMORY_LOSS_AFTER,
                     What::Forget(index),
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// A peer does something.
+    /// Lets a peer act.
     pub(super) fn with_peer(&mut self, index: usize, with: impl FnOnce(&mut Peer, Time)) {
         let now = Time(std::time::Duration::from_nanos(self.schedule.now));
         let peer = &mut self.peers[index];
@@ -76,11 +76,11 @@ impl World {
         self.with_peer(index, |peer, now| peer.handle_ike(now, path, bytes));
     }
 
-    /// What a peer sees answered, every survivor knows.
+    /// Checks that every survivor knows an answer that a peer has seen.
     fn check_answer(&mut self, peer: usize, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else { return };
         let header = message.header;
-        // Anybody may say that there is no such IKE SA.
+        // Any node may say that there is no such IKE SA.
         if message.encrypted.is_none() || !header.response || !self.fate.may_blame() {
             return;
         }
@@ -95,7 +95,7 @@ impl World {
         self.checks.violate(Invariant::Answered, self.schedule.now, Who::Node(holder), what);
     }
 
-    /// A node that would go on with the state and does not know of that answer.
+    /// A node that would continue with the state and does not know of that answer.
     fn forgetful(&self, header: &Header) -> Option<usize> {
         let (at, holders) = self.holders.latest()?;
         let knows = |index: &usize| {
@@ -127,7 +127,7 @@ impl World {
                 if let Some(key) = self.peers[index].plane().key_out(esp.spi, esp.to) {
                     self.checks.esp_sent(self.schedule.now, who, key, &esp);
                 }
-                // Some are too long for the way.
+                // Some are too long for the path.
                 match self.spice.permille(30) {
                     true => self.flood(Link::Outer, |_| Arrival::Fragments(packet.clone())),
                     false => self.flood(Link::Outer, |_| Arrival::Outer(packet.clone())),
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// A packet for the gateway's address reaches the nodes: every copy fares as it may.
+    /// A packet for the gateway's address reaches the nodes: every copy independently.
     pub(super) fn flood(&mut self, link: Link, arrival: impl Fn(usize) -> Arrival) {
         for node in 0..self.slots.len() {
             for at in self.network.through(self.schedule.now, link, node) {
@@ -177,7 +177,7 @@ impl World {
         self.peers[index].endpoint().sas().any(established)
     }
 
-    /// Somebody looks after a tunnel: brings it up if it is down, and sometimes wants something of
+    /// An operator checks a tunnel: sets it up if it is down, and sometimes gives a command about
     /// it.
     pub(super) fn care(&mut self, index: usize) {
         let next = self.schedule.now + CARE_INTERVAL / 2 + self.random.below(CARE_INTERVAL);
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// A peer begins anew, and knows of nothing.
+    /// A peer starts again without memory.
     pub(super) fn forget(&mut self, index: usize) {
         self.note(Who::Peer(index), "loses its memory", 0, 0);
         let now = Time(std::time::Duration::from_nanos(self.schedule.now));
@@ -226,8 +226,8 @@ impl World {
         self.bring_up(index);
     }
 
-    /// Peers of whose IKE SAs the nodes have others than they have themselves, although nothing
-    /// should be left of those.
+    /// Peers whose IKE SAs on the nodes differ from their own, although their old ones should be
+    /// deleted.
     pub(super) fn relics(&self) -> Vec<usize> {
         let differs = |peer: &usize| {
             let addr = IpAddr::V4(peer_addr(*peer));
@@ -243,7 +243,7 @@ impl World {
         (0..self.peers.len()).filter(unique).filter(differs).collect()
     }
 
-    /// Nothing is left of what peers have forgotten.
+    /// Checks that nothing remains of the SAs that peers have forgotten.
     pub(super) fn check_relics(&mut self) {
         if let Some(peer) = self.relics().first().copied()
             && self.checks.violations().is_empty()
@@ -255,15 +255,14 @@ impl World {
 
     fn bring_up(&mut self, index: usize) {
         let tunnel = &mut self.tunnels[index];
-        // An attempt that leads nowhere is given up: the other side may have lost what was half
-        // done.
+        // An attempt without result is given up: the other side may have lost its half-open SA.
         let asked = tunnel.asked;
         if asked != 0 && self.schedule.now - asked < INITIATE_TIMEOUT {
             return;
         }
         tunnel.asked = self.schedule.now;
-        // The gateway begins by itself where it is to begin, but for what an operator has taken
-        // down.
+        // The gateway initiates by itself where it should, except for tunnels that an operator has
+        // taken down.
         let by_gateway = self.scenario.manners[index].gateway_starts && tunnel.ups == 0;
         if by_gateway && asked == 0 {
             return;

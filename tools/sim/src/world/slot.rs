@@ -1,4 +1,4 @@
-//! The place of a node: its clock, its disk, and the node while it runs.
+//! The slot of a node: its clock, its disk, and the node while it runs.
 
 use crate::clock::Clock;
 use crate::engine::Nanos;
@@ -14,44 +14,44 @@ use testudo_ike::output::Time;
 /// Makes a node that starts.
 pub type Make = Rc<dyn Fn(&Scenario, &Birth) -> Box<dyn Host>>;
 
-/// What a node starts with.
+/// Data that a node starts with.
 #[derive(Clone, Debug)]
 pub struct Birth {
-    /// Its place.
+    /// Its index.
     pub index: usize,
     /// Its number.
     pub id: NodeId,
     /// How often it has started.
     pub boot: u64,
-    /// What its clock says.
+    /// The time of its clock.
     pub now: Time,
-    /// What is on its disk.
+    /// The content of its disk.
     pub disk: Durable,
     /// Its random source.
     pub entropy: HostEntropy,
 }
 
-/// How a node stands still.
+/// The kinds of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
     /// The whole machine.
     Host,
-    /// The daemon alone.
+    /// The daemon only.
     Process,
 }
 
-/// Something that a node went through, to be gone through again after a rollback.
+/// An event of a node, to be repeated after a rollback.
 #[derive(Clone, Debug)]
 pub(super) enum Lived {
     /// An input of the daemon.
     Input(Input),
     /// A packet that the filter saw.
     Filter(Vec<u8>),
-    /// It was set back, and what it draws from then on is another.
+    /// It was restored, and its randomness differs from then on.
     SetBack(u64),
 }
 
-/// A node's place.
+/// The slot of a node.
 pub(super) struct Slot {
     pub(super) id: NodeId,
     pub(super) clock: Clock,
@@ -61,20 +61,20 @@ pub(super) struct Slot {
     pub(super) birth: Option<Birth>,
     pub(super) birth_at: Nanos,
     pub(super) pause: Option<Pause>,
-    /// What waits for who stands still: packets for the worker, and all else.
+    /// Inputs that wait during a pause: packets for the worker, and all others.
     pub(super) packets: VecDeque<Input>,
     pub(super) inbox: VecDeque<Input>,
-    /// Since its start, if there may be a rollback.
+    /// Events since its start, if rollbacks are possible.
     pub(super) history: Vec<(Nanos, Time, Lived)>,
-    /// It has lost its memory, and is not brought up to date yet.
+    /// It has lost its memory, and is not synchronized yet.
     pub(super) empty: bool,
-    /// The engine refused, and will be ready then.
+    /// The engine has refused a message, and will report when it is ready.
     pub(super) refused: bool,
 }
 
-/// Packets that wait in the ring of a worker that does not look.
+/// Packets that fit the ring of a stopped worker.
 pub(super) const MAX_RING_PACKETS: usize = 64;
-/// Datagrams that wait in sockets.
+/// Datagrams that fit the sockets.
 pub(super) const MAX_SOCKET_DATAGRAMS: usize = 400;
 
 impl Slot {
@@ -96,11 +96,11 @@ impl Slot {
         }
     }
 
-    /// Queues what its sockets and rings hold while it stands still.
+    /// Queues what its sockets and rings hold during a pause.
     pub(super) fn hold(&mut self, input: Input) {
         let (queue, limit) = match input {
             Input::Esp(_) | Input::Clear(_) | Input::Burst(..) => (&mut self.packets, MAX_RING_PACKETS),
-            // The engine's library keeps everything.
+            // The engine's library queues without a limit.
             Input::Engine(_) | Input::Refused(_) | Input::Ready | Input::Link(..) | Input::Written(_) => {
                 (&mut self.inbox, usize::MAX)
             }
@@ -112,7 +112,7 @@ impl Slot {
         }
     }
 
-    /// It runs.
+    /// True if it is running.
     pub(super) fn runs(&self) -> bool {
         self.host.is_some() && self.pause.is_none()
     }

@@ -1,4 +1,4 @@
-//! Packets of the tunnels: which were sent, and which have come.
+//! Packets of the tunnels: those sent, and those arrived.
 
 use super::{Arrival, What, World};
 use crate::config;
@@ -9,7 +9,7 @@ use crate::probe;
 use std::collections::BTreeMap;
 use testudo_ike::output::Time;
 
-/// Packets sent within the last moments may still be under way.
+/// Packets sent this recently may still be in transit.
 const IN_FLIGHT_FOR: Nanos = 300 * MILLI;
 
 /// A packet that was sent.
@@ -26,7 +26,7 @@ struct Sent {
 pub(super) struct Traffic {
     next: u64,
     sent: BTreeMap<u64, Sent>,
-    /// From then on it counts.
+    /// The time from which packets count.
     watched: Option<Nanos>,
     pub(super) delivered: u64,
     pub(super) doubles: u64,
@@ -34,7 +34,7 @@ pub(super) struct Traffic {
     pub(super) ike_rekeys: u64,
 }
 
-/// What came of the packets of one tunnel in one direction while they were watched.
+/// The results of the watched packets of one tunnel in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) sent: u64,
@@ -42,7 +42,7 @@ pub(super) struct Flow {
 }
 
 impl Traffic {
-    /// What is sent from now on must arrive.
+    /// From now on every packet sent must arrive.
     pub(super) fn watch(&mut self, now: Nanos) {
         self.watched = Some(now);
     }
@@ -57,7 +57,7 @@ impl Traffic {
         self.next
     }
 
-    /// A packet has come out of a peer's end.
+    /// A packet has left the tunnel at a peer.
     pub(super) fn arrived(&mut self, number: u64) {
         let Some(sent) = self.sent.get_mut(&number) else { return };
         sent.copies += 1;
@@ -72,7 +72,7 @@ impl Traffic {
         }
     }
 
-    /// What came of a tunnel's packets that count.
+    /// The results of a tunnel's packets that count.
     pub(super) fn flow(&self, peer: usize, outward: bool, now: Nanos) -> Flow {
         let Some(from) = self.watched else { return Flow::default() };
         let counts = |sent: &&Sent| {
@@ -88,7 +88,7 @@ impl Traffic {
 }
 
 impl World {
-    /// A packet is sent through a tunnel: by the server, or by the peer's client.
+    /// The server, or the peer's client, sends a packet through a tunnel.
     pub(super) fn probe(&mut self, peer: usize, outward: bool) {
         let pace = self.scenario.probe_pace;
         let next = self.schedule.now + pace / 2 + self.random.below(pace);
@@ -106,8 +106,8 @@ impl World {
         }
     }
 
-    /// The server sends so much at once to a peer that whoever carries it runs out of numbers
-    /// within a few packets.
+    /// The server sends so many packets at once to a peer that the node that carries them runs out
+    /// of numbers within a few packets.
     fn burst(&mut self, peer: usize) {
         let left = self.spice.below(4);
         for node in 0..self.slots.len() {

@@ -1,4 +1,4 @@
-//! The world and its checks, tried with a gateway that stands alone.
+//! Tests of the world and its checks, with a gateway that is not in a cluster.
 
 use std::rc::Rc;
 use testudo_sim::checks::Invariant;
@@ -11,7 +11,7 @@ use testudo_sim::world::{Outcome, World};
 fn run(seed: u64, flaw: Flaw, kinds: &[Kind]) -> Outcome {
     let mut scenario = Scenario::random(seed);
     scenario.nodes = 1;
-    // Nobody goes on for a gateway that stands alone, and still for good.
+    // There is no other gateway to replace one that has failed permanently.
     scenario.lasting = Lasting::None;
     scenario.only = kinds.to_vec();
     World::new(
@@ -57,8 +57,8 @@ fn a_packet_that_is_taken_in_twice_is_seen() {
 
 #[test]
 fn the_same_ivs_again_are_seen() {
-    // A gateway that starts anew with the sender ID of before, and peers whose SAs it does not
-    // know: nothing is repeated. One that is set back to what it was does repeat itself.
+    // A gateway that starts again with its old sender ID, and peers with SAs that it does not
+    // know: nothing is repeated. After a rollback, numbers are repeated.
     let caught = (0..200).any(|seed| {
         let outcome = run(seed, Flaw::None, &[Kind::Rollback]);
         outcome.violations.iter().any(|violation| violation.invariant == Invariant::Iv)

@@ -1,4 +1,4 @@
-//! Whole clusters in virtual time: what must always hold does, and the checks of it bite.
+//! Whole clusters in virtual time: the invariants hold, and the checks detect violations.
 
 mod lone;
 // A build without debug assertions has no planted bugs.

@@ -1,4 +1,4 @@
-//! The checks bite: each bug that can be planted is found within 1000 worlds.
+//! The checks work: each bug that can be planted is found within 1000 worlds.
 
 use std::io::Write;
 use testudo_planted::{Plant, plant};
@@ -6,12 +6,11 @@ use testudo_sim::faults::Kind;
 use testudo_sim::world::Outcome;
 use testudo_sim::{cluster, runner, scenario::Scenario};
 
-/// Seeds in which a bug must show itself.
+/// Seeds in which a bug must be found.
 const SEEDS: u64 = 1000;
 
-/// The world in which a bug showed itself last: it is looked at first. Where that is over, because
-/// something has changed that moves all worlds, the next one is looked for, and told, to be put
-/// here.
+/// The world in which each bug was found last; it is tried first. If a change of the simulation has
+/// made it useless, the test finds and prints another one, which belongs here.
 const LAST: &[(Plant, u64)] = &[
     (Plant::BlockGap, 0),
     (Plant::NoFloor, 0),
@@ -35,8 +34,8 @@ const LAST: &[(Plant, u64)] = &[
     (Plant::OlderStay, 6),
 ];
 
-/// Bugs that take more of some faults than there are in most worlds: they are looked for where
-/// there are no others.
+/// Bugs that need more faults of some kinds than most worlds have: they are searched for in worlds
+/// with only these.
 const ONLY: &[(Plant, &[Kind])] = &[
     (Plant::BlockBeforeStable, &[Kind::EngineOnly, Kind::ClusterLink]),
     (Plant::PromiseIgnored, &[Kind::OneWayCluster]),
@@ -64,7 +63,7 @@ fn find(bug: Plant) -> Option<Outcome> {
 #[test]
 fn every_planted_bug_is_found() {
     let mut missed = Vec::new();
-    // Past what holds back the words of tests that pass: this is always to be seen.
+    // Directly to stdout, because the harness hides the output of tests that pass.
     let mut out = std::io::stdout();
     for bug in Plant::ALL.iter().copied() {
         match find(bug) {

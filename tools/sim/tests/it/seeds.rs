@@ -1,4 +1,4 @@
-//! Some hundred worlds, each with its own faults: what must always hold does.
+//! Some hundred worlds, each with its own faults: the invariants hold.
 
 use std::io::Write;
 use testudo_sim::faults::Kind;
@@ -8,7 +8,7 @@ use testudo_sim::{
     scenario::{Lasting, Scenario},
 };
 
-/// How many worlds: `make test-all` asks for more.
+/// Number of worlds: `make test-all` asks for more.
 fn seeds() -> u64 {
     const USUAL: u64 = 300;
     let asked = std::env::var("TESTUDO_SEEDS").ok();
@@ -20,26 +20,26 @@ fn one(seed: u64) -> Outcome {
 }
 
 #[test]
-fn what_must_always_hold_holds_in_hundreds_of_worlds() {
+fn the_invariants_hold_in_hundreds_of_worlds() {
     let totals = runner::run(0..seeds(), 2, false, &one);
-    // Past what holds back the words of tests that pass: this is always to be seen.
+    // Directly to stdout, because the harness hides the output of tests that pass.
     let _ = writeln!(std::io::stdout(), "\n{totals}");
     let failed: Vec<u64> = totals.failed.iter().map(|outcome| outcome.seed).collect();
     let first: String = totals.failed.iter().take(3).map(Outcome::to_string).collect();
     let told =
         format!("{first}seeds {failed:?} have failed; testudo-sim --seeds 1 --from SEED shows one\n{totals}");
     assert!(failed.is_empty(), "{told}");
-    // All nodes hold the same octets of each IKE SA, whatever happens.
+    // All nodes have the same octets of each IKE SA, whatever happens.
     assert_eq!(totals.counters["changes that do not fit"], 0, "{told}");
     // Worlds in which nothing happens prove nothing.
     for what in ["changes told", "tunnels", "rekeyings", "packets delivered", "views"] {
         assert!(totals.counters[what] > 1000, "{what}: {told}");
     }
-    // These are rare, and the rarer the better.
+    // These are rare, and should be.
     for (what, least) in [("provisional doubles", 5), ("unseen doubles", 200)] {
         assert!(totals.counters[what] > least, "{what}: {told}");
     }
-    // The engine has delivered messages to their senders alone, and then lost them.
+    // The engine has delivered messages to their senders only, and then lost them.
     assert!(totals.counters["messages lost with their senders"] > 100, "{told}");
     assert!(
         totals.faults.values().all(|count| *count > 0) && totals.faults.len() == Kind::ALL.len(),
@@ -47,8 +47,7 @@ fn what_must_always_hold_holds_in_hundreds_of_worlds() {
     );
 }
 
-/// Worlds in which something goes wrong for good, after faults of one kind: a fifteenth of the
-/// others.
+/// Worlds with a permanent fault, after faults of one kind: a fifteenth of the others.
 fn for_good(lasting: Lasting, nodes: usize, kind: Kind) {
     let worlds =
         (0..seeds() / 15).map(|seed| Scenario { lasting, only: vec![kind], ..Scenario::random(seed) });
@@ -59,12 +58,12 @@ fn for_good(lasting: Lasting, nodes: usize, kind: Kind) {
 }
 
 #[test]
-fn who_stands_still_for_good_holds_up_nobody() {
+fn a_permanently_stopped_node_blocks_no_other() {
     for_good(Lasting::Stopped, 3, Kind::PauseProcess);
 }
 
 #[test]
-fn who_has_lost_a_port_for_good_gives_its_shards_up() {
+fn a_node_with_a_permanently_failed_port_gives_its_shards_away() {
     for_good(Lasting::Carrier, 2, Kind::Port);
     for_good(Lasting::Silent, 3, Kind::Port);
 }

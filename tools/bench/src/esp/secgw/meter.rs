@@ -1,9 +1,8 @@
-//! How much processor time a program of DPDK's takes for a packet, while it runs.
+//! Processor time per packet of a running DPDK program.
 //!
-//! Every one of them answers questions at a socket, and so tells how many packets its port has
-//! sent. What it took for them is the processor time that the kernel counts for it: other processes
-//! on the same core do not count. Of many short stretches the median counts, as of our own
-//! pipeline.
+//! Each DPDK program answers queries on a socket, and reports how many packets its port has sent.
+//! The processor time is the kernel's count for the process: other processes on the same core do
+//! not count. The figure is the median of many short stretches, as for our own pipeline.
 
 use crate::stopwatch::{PerPacket, median};
 use nix::sys::signal::{Signal, kill};
@@ -24,26 +23,25 @@ use testudo_crypto::cycles;
 
 /// Below `RUNTIME_DIRECTORY`.
 const SOCKET: &str = "dpdk/rte/dpdk_telemetry.v2";
-/// Asks for the counters of the first port.
+/// Requests the counters of the first port.
 const QUESTION: &str = "/ethdev/stats";
-/// The longest answer.
+/// Size of the longest answer, in octets.
 const ANSWER: usize = 16 << 10;
-/// Until the first packet is sent: among other things it looks for links that are up.
+/// Time limit until the first packet is sent: among other things the program waits for links.
 const START: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(20);
-/// Before the first stretch of a round: caches and branch predictor warm up.
+/// Before the first stretch of a round: warms up caches and branch predictor.
 const WARM_UP: Duration = Duration::from_millis(20);
-/// The answers, some 50 us each, do not count in it.
+/// The answers, some 50 us each, are negligible in it.
 const STRETCH: Duration = Duration::from_millis(20);
-/// Of packets that were received and not sent, or of octets that they should not have.
+/// Tolerated fraction of packets that were received and not sent, or of octets too many or too few.
 const TOLERANCE: f64 = 0.02;
 
-/// A program and what it has shown. It is stopped but for its rounds, and ends when this is
-/// dropped.
+/// A program and its results. It is stopped except in its rounds, and ends when this is dropped.
 pub(super) struct Meter {
     program: Program,
     socket: OwnedFd,
-    /// That a packet should have when it is sent, on average.
+    /// The mean length that a sent packet should have.
     octets: f64,
     stretches: Vec<PerPacket>,
 }
@@ -54,7 +52,7 @@ struct Program {
     log: PathBuf,
 }
 
-/// What it has done so far.
+/// Its counters so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Counts {
     time: Duration,
@@ -64,8 +62,8 @@ struct Counts {
 }
 
 impl Meter {
-    /// Starts a program, which may leave files in this directory, until it sends. A packet that is
-    /// sent should have so many octets, on average.
+    /// Starts a program, which may leave files in this directory, and waits until it sends.
+    /// `octets` is the mean length that a sent packet should have.
     pub(super) fn start(command: &Command, dir: &Path, octets: f64) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let named = |error: std::io::Error| format!("{name}: {error}");
@@ -77,7 +75,7 @@ impl Meter {
         Ok(meter)
     }
 
-    /// Lets it run for so long.
+    /// Lets it run for that long.
     pub(super) fn round(&mut self, time: Duration) -> Result<(), String> {
         self.signal(Signal::SIGCONT)?;
         let stretches = self.stretches(time).map_err(|error| self.program.named(&error))?;
@@ -85,12 +83,12 @@ impl Meter {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Forgets the rounds so far.
+    /// Discards the rounds so far.
     pub(super) fn reset(&mut self) {
         self.stretches.clear();
     }
 
-    /// Of all stretches.
+    /// The median of all stretches.
     pub(super) fn median(&self) -> Result<PerPacket, String> {
         let ns = median(self.stretches.iter().map(|stretch| stretch.ns));
         let cycles = median(self.stretches.iter().filter_map(|stretch| stretch.cycles));
@@ -122,7 +120,7 @@ impl Program {
         let name = command.get_program().to_string_lossy().into_owned();
         let log = dir.join("log");
         let output = File::create(&log)?;
-        // It would stay stopped, and keep its memory, if this process were killed.
+        // If this process were killed, the program would stay stopped and keep its memory.
         let mut guarded = Command::new("setpriv");
         guarded.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
         guarded.env("RUNTIME_DIRECTORY", dir).stdin(Stdio::piped());
@@ -149,7 +147,7 @@ impl Program {
         }
     }
 
-    /// What it said last.
+    /// The last line of its output.
     fn last_line(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -180,13 +178,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// A connection, whose greeting has been read.
+/// A connection whose greeting has been read.
 fn ask_at(path: &Path) -> nix::Result<OwnedFd> {
     let fd = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, ReceiveTimeout, &TimeVal::seconds(5))?;
@@ -195,7 +193,7 @@ fn ask_at(path: &Path) -> nix::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// From an answer. `None` before the port is there.
+/// Parses an answer. `None` while the port does not exist.
 fn counts(answer: &[u8], time: Duration) -> Option<Counts> {
     let answer: serde_json::Value = serde_json::from_slice(answer).ok()?;
     let count = |name: &str| answer.get(QUESTION)?.get(name)?.as_u64();
@@ -207,7 +205,7 @@ fn counts(answer: &[u8], time: Duration) -> Option<Counts> {
     })
 }
 
-/// Nanoseconds a packet of each stretch.
+/// Nanoseconds per packet of each stretch.
 fn per_packet(counts: &[Counts]) -> impl Iterator<Item = f64> {
     let stretches = counts.iter().zip(counts.iter().skip(1));
     stretches.filter(|(before, after)| after.sent > before.sent).map(|(before, after)| {
@@ -215,7 +213,7 @@ fn per_packet(counts: &[Counts]) -> impl Iterator<Item = f64> {
     })
 }
 
-/// That what was received was also sent, and became what it should.
+/// Checks that received packets were sent, with the expected length.
 fn is_whole(counts: &[Counts], octets: f64) -> Result<(), String> {
     let [first, .., last] = counts else { return Err("too short".into()) };
     let (received, sent) = (last.received - first.received, last.sent - first.sent);

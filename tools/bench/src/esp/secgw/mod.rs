@@ -1,14 +1,13 @@
-//! DPDK's example gateway, ipsec-secgw, on the same core: what another whole pipeline takes for the
-//! same packets.
+//! DPDK's example gateway, ipsec-secgw, on the same core: the cost of the same packets in another
+//! complete pipeline.
 //!
-//! No Debian package has it as a program; `scripts/build-secgw.sh` builds it. It needs no network
-//! card: its port replays a capture without end and sends into nothing. What that takes by itself
-//! is what `dpdk-testpmd` takes, which hands packets from receiving to sending and does nothing
-//! else. Our own figures count what our ports of memory take, so a fair comparison is with
-//! something between its figure and that figure less testpmd's.
+//! No Debian package contains the program; `scripts/build-secgw.sh` builds it. It needs no network
+//! card: its port replays a capture endlessly and discards what is sent. The cost of that alone is
+//! measured with `dpdk-testpmd`, which only passes packets from receiving to sending. Our own
+//! figures include our in-memory ports, so the fair comparison is with a value between its figure
+//! and that figure less testpmd's.
 //!
-//! Packets that come over and over are replays. So its SA has no window against them, while ours
-//! keeps its own.
+//! Repeated packets are replays. So its SA has no anti-replay window, while ours keeps its own.
 
 mod meter;
 mod packets;
@@ -24,16 +23,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What a packet takes there.
+/// The cost of a packet in the other gateway.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rival {
     /// From receiving to sending.
     pub(crate) whole: PerPacket,
-    /// Less what receiving and sending take.
+    /// Without receiving and sending.
     pub(crate) net: PerPacket,
 }
 
-/// Which way packets pass the gateway.
+/// The direction of packets through the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// It encrypts.
@@ -42,16 +41,16 @@ enum Way {
     In,
 }
 
-/// The gateway and what only receives and sends, of both directions. One of them runs at a time, so
-/// that all of them see the same machine as we do.
+/// The gateway and the forwarding program, for both directions. Only one of them runs at a time, so
+/// that all are measured under the same conditions as our pipeline.
 struct Contest {
     out: [Meter; 2],
     inward: [Meter; 2],
-    /// What they read and leave; removed when they have ended.
+    /// The programs' files; removed after they have ended.
     _dir: TempDir,
 }
 
-/// The program, and what of it runs.
+/// The program and its running instances.
 pub(super) struct Secgw {
     program: PathBuf,
     cpu: usize,
@@ -61,13 +60,13 @@ pub(super) struct Secgw {
 }
 
 impl Secgw {
-    /// This program on this CPU. `Err` says what is missing.
+    /// The program on this CPU. `Err` says what is missing.
     pub(super) fn new(program: &Path, cpu: usize) -> Result<Self, String> {
         let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
         Ok(Self { program, cpu, memory: Memory::detect(), contest: None, failed: false })
     }
 
-    /// What has to be known of its figures, for people.
+    /// Explains its figures.
     pub(super) fn note(&self) -> String {
         format!(
             "secgw: cycles of DPDK's ipsec-secgw; net: less those of dpdk-testpmd, which only receives and sends the same. \
@@ -76,32 +75,31 @@ impl Secgw {
         )
     }
 
-    /// Begins a case. There are no figures of what it is not asked for, all but AES-GCM; and none
-    /// after it has failed.
+    /// Begins a case. Only AES-GCM has figures; after a failure there are none.
     pub(super) fn start(&mut self, suite: Suite, traffic: Traffic) {
         let algorithm = setup::keyword(suite).filter(|_| !self.failed);
         let contest = algorithm.map(|algorithm| Contest::start(self, suite, algorithm, traffic));
         self.contest = self.unless_failed(contest.transpose()).flatten();
     }
 
-    /// Lets each program run for so long.
+    /// Lets each program run for that long.
     pub(super) fn round(&mut self, time: Duration) {
         let done = self.contest.as_mut().map(|contest| contest.round(time)).transpose();
         self.unless_failed(done);
     }
 
-    /// Forgets what was measured.
+    /// Discards the measurements.
     pub(super) fn reset(&mut self) {
         self.contest.iter_mut().flat_map(Contest::meters).for_each(Meter::reset);
     }
 
-    /// Ends the case: the figures of both directions.
+    /// Ends the case; returns the figures of both directions.
     pub(super) fn finish(&mut self) -> Option<[Rival; 2]> {
         let rivals = self.contest.take().map(|contest| contest.rivals()).transpose();
         self.unless_failed(rivals).flatten()
     }
 
-    /// Tells why there are no more figures.
+    /// Prints why there are no more figures.
     fn unless_failed<T>(&mut self, result: Result<T, String>) -> Option<T> {
         if let Err(reason) = &result {
             println!("No more figures of DPDK's ipsec-secgw: {reason}");
@@ -161,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_ports_take_is_taken_away() {
+    fn the_cost_of_the_ports_is_subtracted() {
         let whole = PerPacket { ns: 200.0, cycles: Some(500.0) };
         let ports = PerPacket { ns: 40.0, cycles: Some(100.0) };
         assert_eq!(less(whole, ports), PerPacket { ns: 160.0, cycles: Some(400.0) });
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_program_is_named() {
         let error = Secgw::new(Path::new("/nowhere/ipsec-secgw"), 0).err().unwrap_or_default();
         assert!(error.starts_with("/nowhere/ipsec-secgw: No such file"), "{error}");
     }

@@ -1,5 +1,5 @@
-//! What the gateway receives: packets of a host, or of the gateway at the other end, as a capture
-//! in pcap's format.
+//! The packets that the gateway receives: those of a host, or of the other gateway, as a pcap
+//! capture.
 
 use super::Way;
 use crate::esp::gateway::Side;
@@ -11,26 +11,26 @@ use testudo_wire::ethernet::{EtherType, Ethernet, HEADER};
 use testudo_wire::ip::Protocol;
 use testudo_wire::{esp, ipv4};
 
-/// The SPI of the only SA, which is its name in the configuration too.
+/// The SPI of the only SA, and its name in the configuration.
 pub(super) const SPI: u32 = 5;
-/// Every octet of the key and of the salt.
+/// Value of every octet of the key and of the salt.
 pub(super) const KEY_OCTET: u8 = 0x22;
-/// Packets of a capture: whole rounds of every mixture.
+/// Packets of a capture: a multiple of every mixture's length.
 const COUNT: usize = 60;
-/// Of Ethernet, in pcap's words.
+/// Ethernet in the pcap format.
 const LINK_TYPE: u32 = 1;
 
-/// Frames to receive, and how long they are.
+/// Frames to receive, and their lengths.
 pub(super) struct Packets {
     frames: Vec<Vec<u8>>,
-    /// Octets of a received frame, on average.
+    /// Mean octets of a received frame.
     pub(super) received: f64,
-    /// And of what it is when it is sent.
+    /// Mean octets of the frame that is sent for it.
     pub(super) sent: f64,
 }
 
 impl Packets {
-    /// Plain packets on the way out, encrypted ones on the way in.
+    /// Plain packets for encryption, encrypted ones for decryption.
     pub(super) fn new(way: Way, suite: Suite, traffic: Traffic) -> Result<Self, String> {
         let plain: Vec<_> = traffic.sizes().iter().map(|size| traffic::packet(*size, traffic::TTL)).collect();
         let plain = || plain.iter().cycle().take(COUNT);
@@ -49,14 +49,14 @@ impl Packets {
         })
     }
 
-    /// All of them as a file.
+    /// The packets as a file.
     pub(super) fn pcap(&self) -> Vec<u8> {
         // Magic number, version 2.4, time zone, accuracy, longest frame, link type.
         let mut file: Vec<u8> = 0xA1B2_C3D4_u32.to_le_bytes().to_vec();
         file.extend([2, 4].map(u16::to_le_bytes).as_flattened());
         file.extend([0, 0, u32::from(u16::MAX), LINK_TYPE].map(u32::to_le_bytes).as_flattened());
         for frame in &self.frames {
-            // Seconds, microseconds, octets kept, octets there were.
+            // Seconds, microseconds, captured octets, original octets.
             let len = frame.len() as u32;
             file.extend([0, 0, len, len].map(u32::to_le_bytes).as_flattened());
             file.extend(frame);
@@ -72,7 +72,7 @@ fn framed(packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 /// The packet in ESP, from one gateway to the other (RFC 4303 §3.1.2, RFC 4106), without extended
-/// sequence numbers: with them the gateway would refuse the packets' return.
+/// sequence numbers: with them the gateway would refuse repeated packets.
 fn seal(suite: Suite, packet: &[u8], sequence: u32) -> Result<Vec<u8>, String> {
     let refused = |error: testudo_crypto::CryptoError| error.to_string();
     let algorithm = suite.aead().ok_or_else(|| format!("{} is no AEAD", suite.name()))?;

@@ -1,4 +1,4 @@
-//! What both programs are told.
+//! The configuration of both programs.
 
 use super::packets::{KEY_OCTET, Packets, SPI};
 use super::{Suite, Way};
@@ -11,23 +11,23 @@ use testudo_crypto::{AeadAlgorithm, SALT_LEN};
 
 /// In Debian's package `dpdk-dev`.
 const TESTPMD: &str = "dpdk-testpmd";
-/// Megabytes of memory of the gateway: some 20 of buffers, or 80 of jumbo ones, and 256 for tables
-/// of routes.
+/// Megabytes of memory of the gateway: some 20 of buffers, or 80 of jumbo ones, and 256 for routing
+/// tables.
 const GATEWAY: usize = 384;
-/// And of what only forwards, which has no tables.
+/// Megabytes of memory of the forwarding program, which has no tables.
 const FORWARDER: usize = 128;
-/// Both, for both directions: megabytes of huge pages.
+/// Both programs, for both directions: megabytes of huge pages.
 const ALL: usize = 2 * (GATEWAY + FORWARDER);
 /// Free huge pages of 2 MB.
 const FREE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-/// Packets that are received at once, by the gateway whatever it is told.
+/// Packets received at once; the gateway always uses this number.
 const BURST: &str = "32";
-/// Buffers of both, and how many of them a core keeps at hand: the gateway's own choice.
+/// Buffers of both programs, and how many of them a core caches: the gateway's own choice.
 const BUFFERS: [&str; 2] = ["8192", "256"];
-/// Octets of a buffer and of the longest packet where frames are jumbo.
+/// Octets of a buffer and of the longest packet with jumbo frames.
 const JUMBO: [&str; 2] = ["10240", "9000"];
 
-/// The suite in the gateway's configuration, if it is AES-GCM, with the octets of its key.
+/// The suite's name in the gateway's configuration and the octets of its key, if it is AES-GCM.
 pub(super) fn keyword(suite: Suite) -> Option<(&'static str, usize)> {
     let algorithm = suite.aead()?;
     let name = match algorithm {
@@ -39,18 +39,18 @@ pub(super) fn keyword(suite: Suite) -> Option<(&'static str, usize)> {
     Some((name, algorithm.key_len()))
 }
 
-/// Pages that its memory lies in. Huge ones are taken where an administrator has reserved enough:
-/// without them it is slower.
+/// The pages of its memory. Huge pages are used if an administrator has reserved enough; without
+/// them it is slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Of 2 MB.
+    /// 2 MB.
     Huge,
-    /// Of 4 KB.
+    /// 4 KB.
     Small,
 }
 
 impl Memory {
-    /// What can be had now.
+    /// The kind that is available now.
     pub(super) fn detect() -> Self {
         let free = std::fs::read_to_string(FREE_PAGES).unwrap_or_default();
         match free.trim().parse::<usize>() {
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// With either, no file is left behind.
+    /// Neither leaves files behind.
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Huge => &["--in-memory"],
@@ -79,7 +79,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// One case: what both programs do.
+/// One case: the task of both programs.
 pub(super) struct Case<'a> {
     pub(super) way: Way,
     pub(super) algorithm: (&'static str, usize),
@@ -90,7 +90,7 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Writes the files that the programs read.
+    /// Writes the files for the programs.
     pub(super) fn write(&self, packets: &Packets) -> std::io::Result<()> {
         std::fs::create_dir(self.dir)?;
         std::fs::write(self.capture(), packets.pcap())?;
@@ -105,7 +105,7 @@ impl Case<'_> {
         self.dir.join("gateway.cfg")
     }
 
-    /// The gateway. librte_ipsec with the cipher called at once has been its fastest way.
+    /// The gateway's command. It is fastest with librte_ipsec and synchronous cipher calls.
     pub(super) fn gateway(&self, program: &Path) -> Command {
         let mut command = self.program(program, &format!("0@{}", self.cpu), GATEWAY);
         command.args(["--vdev", "crypto_aesni_gcm0", "--", "-p", "1", "-l", "--config", "(0,0,0)", "-f"]);
@@ -120,7 +120,7 @@ impl Case<'_> {
         command
     }
 
-    /// What only receives and sends. Its first thread waits for a key to be pressed.
+    /// The forwarding program's command. Its first thread waits for a key to be pressed.
     pub(super) fn forwarder(&self) -> Command {
         let mut command =
             self.program(Path::new(TESTPMD), &format!("0@{cpu},1@{cpu}", cpu = self.cpu), FORWARDER);
@@ -134,7 +134,7 @@ impl Case<'_> {
         command
     }
 
-    /// Without network cards, on one port that replays the capture and sends into nothing.
+    /// Without network cards, with one port that replays the capture and discards what is sent.
     fn program(&self, program: &Path, cores: &str, megabytes: usize) -> Command {
         let mut command = Command::new(program);
         let port = format!("net_pcap0,rx_pcap={},infinite_rx=1", self.capture().display());
@@ -144,7 +144,7 @@ impl Case<'_> {
     }
 }
 
-/// One SA for all that passes the port, and the route for what comes of it.
+/// One SA for all packets of the port, and the route for the result.
 fn config(way: Way, (algorithm, key_len): (&str, usize)) -> String {
     let (direction, routed) = match way {
         Way::Out => ("out", Side::Far.address()),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_aes_gcm_is_asked_for() {
+    fn only_aes_gcm_is_measured() {
         assert_eq!(keyword(Suite::AES128GCM16), Some(("aes-128-gcm", 16)));
         for other in ["chacha20poly1305", "aes128gmac", "aes128-sha256"] {
             assert_eq!(keyword(other.parse().expect("its name")), None, "{other}");

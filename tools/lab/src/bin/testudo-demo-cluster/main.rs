@@ -1,9 +1,8 @@
-//! The demo of a cluster: three nodes that are one gateway, tunnels, traffic; the node that carries
-//! it is killed.
+//! The demo of a cluster: three nodes form one gateway with tunnels and traffic; the node that
+//! carries it is killed.
 //!
-//! Measures how long nothing came through and what was lost, writes the figures as JSON and draws
-//! what happened. Fails if a tunnel is lost, if a datagram comes twice, or if the download is
-//! damaged.
+//! Measures the outage and the loss, writes the figures as JSON and draws a plot. Fails if a tunnel
+//! is lost, if a datagram arrives twice, or if the download is damaged.
 #![forbid(unsafe_code)]
 
 mod picture;
@@ -30,10 +29,10 @@ struct Arguments {
     /// Where to write the plot as SVG.
     #[arg(long, value_name = "FILE", default_value = "target/demo/cluster.svg")]
     plot: PathBuf,
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
     nodes: u8,
-    /// How many peers, each with a tunnel. The first is Testudo, the others are strongSwan.
+    /// Number of peers, each with a tunnel. The first is Testudo, the others are strongSwan.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=20))]
     peers: u8,
     /// Size of the download in millions of octets.
@@ -48,7 +47,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = if arguments.guarded { demo(&arguments) } else { guard::run("testudo-demo-cluster") };
     done.unwrap_or_else(|error| {
-        // Nothing is left to be done if even stderr is gone.
+        // Nothing can be done if stderr is closed too.
         let _ = writeln!(std::io::stderr(), "testudo-demo-cluster: {error}");
         ExitCode::FAILURE
     })
@@ -57,14 +56,14 @@ fn main() -> ExitCode {
 fn demo(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     interrupt::watch()?;
     for old in [&arguments.report, &arguments.plot] {
-        // Figures of an earlier run are not those of this one, should it fail.
+        // If this run fails, the figures of an earlier one must not remain.
         let _absent = std::fs::remove_file(old);
     }
     let mut progress = Progress::start();
     progress.title("Preparation")?;
     let lab = progress
         .step("wait for other labs, sweep leftovers", || Ok((Lab::new("demo-cluster")?, String::new())))?;
-    // The first carries the load, and is fast; the others have never heard of clusters.
+    // The first carries the load and is fast; the others know nothing of clusters.
     let kind = |peer| if peer == 1 { Kind::Testudo } else { Kind::Strongswan };
     let peers: Vec<Kind> = (1..=arguments.peers).map(kind).collect();
     let options = BedOptions { nodes: arguments.nodes, peers: peers.clone(), ..BedOptions::default() };

@@ -1,4 +1,4 @@
-//! Traffic, the kill, and what comes of it.
+//! The traffic, the kill, and the results.
 
 use std::fmt::Write;
 use std::thread::sleep;
@@ -16,27 +16,27 @@ use testudo_lab::{Error, Result};
 
 const FILE: &str = "file";
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
-/// How long traffic flows after the download.
+/// How long traffic continues after the download.
 const AFTER: Duration = Duration::from_secs(1);
-/// Part of the file after which the node is killed.
+/// Part of the file that is received when the node is killed.
 const KILL_AT: f64 = 0.4;
 
-/// What was seen.
+/// The observations.
 pub(crate) struct Outcome {
     /// The node that was killed.
     pub(crate) victim: u8,
     pub(crate) nodes: usize,
     pub(crate) tunnels: usize,
     pub(crate) kill: Instant,
-    /// Time from the kill until the first survivor noticed, if one said so.
+    /// Time from the kill until the first survivor noticed it; `None` if no log says so.
     pub(crate) detection: Option<Duration>,
     /// From the client to the server, and back.
     pub(crate) probes: [Trace; 2],
     pub(crate) download: Transferred,
-    /// The same download before, with all nodes alive.
+    /// The same download before the kill, with all nodes alive.
     undisturbed: Transferred,
     expected: Sha256,
-    /// Peers whose tunnel is another one than before, or carries nothing.
+    /// Peers whose tunnel was set up again or carries nothing.
     lost: Vec<u8>,
 }
 
@@ -88,13 +88,13 @@ pub(crate) fn run(bed: &mut Bed, octets: u64, progress: &mut Progress) -> Result
 }
 
 impl Outcome {
-    /// The direction that was worse off.
+    /// The direction with the longer outage.
     pub(crate) fn worst(&self) -> (&Trace, Summary) {
         let [up, down] = [0, 1].map(|n| (&self.probes[n], self.probes[n].summary()));
         if down.1.outage.length > up.1.outage.length { down } else { up }
     }
 
-    /// The figures for programs.
+    /// The figures as JSON.
     pub(crate) fn report(&self) -> Result<ClusterReport> {
         let unknown = || {
             let found = format!("no word of node {}", self.victim);
@@ -110,7 +110,7 @@ impl Outcome {
         })
     }
 
-    /// The figures for people.
+    /// The figures as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::from("== Figures\n");
         let detection = self.detection.map_or("not told".into(), |d| format!("{:.1} ms", milliseconds(d)));
@@ -132,7 +132,7 @@ impl Outcome {
         text
     }
 
-    /// What must not be.
+    /// What is wrong with the results.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems: Vec<_> =
             self.lost.iter().map(|peer| format!("the tunnel of peer {peer} is lost")).collect();
@@ -162,6 +162,6 @@ fn lost_tunnels(bed: &Bed, before: &[Option<String>]) -> Result<Vec<u8>> {
 }
 
 fn milliseconds(time: Duration) -> f64 {
-    // To the microsecond: more is not measured.
+    // In milliseconds, rounded to a microsecond: the clock is not more exact.
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

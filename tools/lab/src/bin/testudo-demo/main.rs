@@ -2,7 +2,7 @@
 //! namespaces.
 //!
 //! Runs strongSwan against itself for comparison, then Testudo against strongSwan, then Testudo
-//! against itself; prints what it finds and writes it as JSON. Fails if anything does not work, if
+//! against itself. Prints the results and writes them as JSON. Fails if anything does not work, if
 //! a download differs, or if a single clear packet crosses the untrusted network.
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ use testudo_lab::{Lab, interrupt, sweep};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Shows Testudo and strongSwan at work, and measures them.
+/// Demonstrates Testudo and strongSwan, and measures them.
 #[derive(Parser)]
 #[command(name = "testudo-demo", version)]
 struct Arguments {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         guard::run("testudo-demo")
     };
     done.unwrap_or_else(|error| {
-        // Nothing is left to be done if even stderr is gone.
+        // Nothing can be done if stderr is closed too.
         let _ = writeln!(std::io::stderr(), "testudo-demo: {error}");
         ExitCode::FAILURE
     })

@@ -1,4 +1,4 @@
-//! The figures: what is written as JSON, and what must be true of them.
+//! The figures as JSON, and the conditions that they must meet.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,48 +8,48 @@ use std::path::Path;
 use testudo_lab::gateway::Kind;
 use testudo_lab::{Error, Result};
 
-/// One TCP stream between Testudos, against one between strongSwans.
+/// Goal for one TCP stream between Testudos, relative to one between strongSwans.
 pub(crate) const WANTED_SPEEDUP: f64 = 4.0;
-/// Testudo's CPU time per gigabit, as a part of strongSwan's.
+/// Goal for Testudo's CPU time per gigabit, relative to strongSwan's.
 pub(crate) const WANTED_CPU: f64 = 0.25;
-/// The strongSwan that the figures stand beside.
+/// The strongSwan used for comparison.
 const BASELINE: &str = "Debian's strongSwan with its ESP in user space (kernel-libipsec)";
 
 /// All runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Whose figures these are.
+    /// Testudo's version.
     version: &'static str,
-    /// What the names of figures mean.
+    /// The units of the figures, by name.
     units: BTreeMap<&'static str, &'static str>,
-    /// What the baseline is.
+    /// Description of the baseline.
     baseline_is: &'static str,
     /// strongSwan to strongSwan, for comparison.
     pub(crate) baseline: RunReport,
     /// Testudo to each peer.
     pub(crate) runs: Vec<RunReport>,
-    /// Against the numbers to reach.
+    /// The comparison with the goals.
     pub(crate) comparison: Comparison,
 }
 
 /// One run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunReport {
-    /// The daemon that is measured.
+    /// The daemon measured.
     pub(crate) gateway: Kind,
-    /// The daemon across.
+    /// The daemon on the other side.
     pub(crate) peer: Kind,
-    /// Octets that the download should have had.
+    /// Size of the file to download, in octets.
     pub(crate) download_wanted: u64,
-    /// What ended the run early.
+    /// The error that ended the run early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// As far as the run came.
+    /// The figures up to the end of the run.
     #[serde(flatten)]
     pub(crate) measured: Measured,
 }
 
-/// What was measured. `out` is from the measured gateway's network to the peer's.
+/// The figures of a run. `out` is from the measured gateway's network to the peer's.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Measured {
     pub(crate) tunnel_established: bool,
@@ -65,9 +65,9 @@ pub(crate) struct Measured {
     pub(crate) esp_packets: u64,
     pub(crate) cleartext_packets: Option<u64>,
     pub(crate) capture_lost: u64,
-    /// The data of an echo request stood readable in a packet that crossed the untrusted network.
+    /// The data of an echo request was readable in a packet on the untrusted network.
     pub(crate) ping_data_seen: bool,
-    /// By reason; none where the daemon does not tell.
+    /// Dropped packets by reason; none if the daemon does not report them.
     pub(crate) drops: Option<BTreeMap<String, u64>>,
     #[serde(skip)]
     pub(crate) list_sas: String,
@@ -80,15 +80,15 @@ pub(crate) struct Measured {
 /// Ratios to strongSwan.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// Testudo to Testudo, over strongSwan to strongSwan; the slower direction.
+    /// Testudo to Testudo divided by strongSwan to strongSwan; in the slower direction.
     pub(crate) speedup: f64,
-    /// What it should be at least.
+    /// Its goal: at least.
     wanted_speedup: f64,
-    /// The same of the download.
+    /// The same for the download.
     pub(crate) download_speedup: f64,
-    /// Testudo's CPU time per gigabit over strongSwan's.
+    /// Testudo's CPU time per gigabit divided by strongSwan's.
     pub(crate) cpu_ratio: f64,
-    /// What it should be at most.
+    /// Its goal: at most.
     wanted_cpu_ratio: f64,
 }
 
@@ -97,11 +97,11 @@ impl RunReport {
         Self { gateway, peer, download_wanted, error: None, measured: Measured::default() }
     }
 
-    /// What is not as it must be.
+    /// What is wrong with the run.
     pub(crate) fn problems(&self) -> Vec<String> {
         let title = format!("{} to {}", self.gateway, self.peer);
         if let Some(error) = &self.error {
-            // The rest would only repeat that the run did not come that far.
+            // Everything else would only repeat that the run ended early.
             return vec![format!("{title}: {}", error.trim_end())];
         }
         let m = &self.measured;
@@ -145,12 +145,12 @@ impl Report {
         Self { version: env!("CARGO_PKG_VERSION"), units, baseline_is: BASELINE, baseline, runs, comparison }
     }
 
-    /// What is not as it must be, of all runs.
+    /// What is wrong with any run.
     pub(crate) fn problems(&self) -> Vec<String> {
         [&self.baseline].into_iter().chain(&self.runs).flat_map(RunReport::problems).collect()
     }
 
-    /// Writes it whole, or not at all.
+    /// Writes the whole file or nothing.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let action = || Error::io(format!("write {}", path.display()));
         let text = serde_json::to_string_pretty(self).map_err(io::Error::from).map_err(action())?;
@@ -163,7 +163,7 @@ impl Report {
     }
 }
 
-/// Removes the report of an earlier demo, so that it is not taken for this one's.
+/// Removes the report of an earlier demo, so that it is not mistaken for that of this one.
 pub(crate) fn discard(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

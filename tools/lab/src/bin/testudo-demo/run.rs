@@ -20,13 +20,13 @@ use testudo_lab::{Error, Lab, Result, Topology};
 
 const UP_LIMIT: Duration = Duration::from_secs(15);
 const DOWNLOAD_LIMIT: Duration = Duration::from_secs(90);
-/// Data of the echo requests; nobody may read it on the untrusted network.
+/// Data of the echo requests, which must not be readable on the untrusted network.
 const MARK: [u8; 8] = *b"in clear";
-/// So many clear packets of each gateway are shown, should there be any.
+/// Number of clear packets of each gateway that are shown, if there are any.
 const SHOWN_CLEAR: u32 = 10;
 const SETUP_PACKETS: u32 = 40;
 
-/// The files to download, by size; made when they are first wanted.
+/// The files to download, by size; created when first needed.
 #[derive(Debug)]
 pub(crate) struct Files {
     dir: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Keeps them in the lab's directory.
+    /// Files in the lab's directory.
     pub(crate) fn of(lab: &Lab) -> Self {
         Self { dir: lab.dir().to_owned(), by_size: BTreeMap::new() }
     }
@@ -55,10 +55,10 @@ impl Files {
     }
 }
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// The gateway that is measured, and its peer.
+    /// The gateway measured, and its peer.
     pub(crate) gateways: [Kind; 2],
     /// Octets to download.
     pub(crate) download: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Plan {
     pub(crate) iperf: Duration,
 }
 
-/// Runs the plan. What fails in it is part of the report; only an interruption ends the demo.
+/// Executes the plan. An error of it goes into the report; only an interruption ends the demo.
 pub(crate) fn run(lab: &Lab, files: &mut Files, plan: &Plan, progress: &mut Progress) -> Result<RunReport> {
     let [gateway, peer] = plan.gateways;
     progress.title(&format!("{gateway} to {peer}"))?;
@@ -215,8 +215,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Asks the instruments, then closes the tunnel: strongSwan sends in clear what comes after its
-    /// end.
+    /// Reads the instruments, then closes the tunnel: strongSwan sends in clear whatever follows
+    /// its end.
     fn verdict(self, progress: &mut Progress, measured: &mut Measured) -> Result<()> {
         progress.step("captures and counters", || {
             let setup = self.setup.stop()?;

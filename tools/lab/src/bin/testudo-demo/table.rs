@@ -1,17 +1,17 @@
-//! The report for people.
+//! The report as text.
 
 use crate::report::{Measured, Report, RunReport, WANTED_CPU, WANTED_SPEEDUP};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use testudo_lab::gateway::Kind;
 
-/// The exchanges of IKE, and one echo request with its reply.
+/// The IKE messages, and one echo request with its reply.
 const SHOWN_PACKETS: usize = 6;
 
-/// A line of the table: its name, and how to read it.
+/// A row of the table: its name, and how to read its value.
 type Row = (&'static str, fn(&Measured) -> String);
 
-/// Everything that the demo has to say at its end.
+/// The whole text that the demo prints at its end.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
