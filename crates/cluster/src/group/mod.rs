@@ -285,6 +285,9 @@ impl Group {
         running.settle(&mut self.core);
         let stability = &running.stability;
         let granted = self.leases.grant(self.core.config.majority(), |count| stability.holders(count));
+        if stability.has_begun_everywhere() {
+            self.views.history.begun_everywhere();
+        }
         if let Some(sender) = granted {
             self.core.outputs.push_back(GroupOutput::Sender(sender));
             self.lease(false);

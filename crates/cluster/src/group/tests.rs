@@ -1,5 +1,6 @@
 //! Several groups over an engine in memory.
 
+mod agreement;
 mod alone;
 mod bulk;
 mod clocks;

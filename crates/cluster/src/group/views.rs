@@ -4,6 +4,7 @@
 pub(super) mod bulk;
 pub(super) mod exchange;
 pub(super) mod history;
+pub(super) mod past;
 pub(super) mod running;
 pub(super) mod stability;
 
@@ -251,7 +252,8 @@ impl Views {
             leases: leases.table().map(|(node, incarnation)| (node.get(), incarnation)).collect(),
             promises,
         };
-        let Ok(plain) = postcard::to_allocvec(&(&status, core.config.speaks)).map(Zeroizing::new) else {
+        let said = (&status, core.config.speaks, self.history.past());
+        let Ok(plain) = postcard::to_allocvec(&said).map(Zeroizing::new) else {
             core.log(LogLevel::Error, "a STATUS cannot be written".to_owned());
             return None;
         };

@@ -2,11 +2,10 @@
 
 use super::net::{Net, id};
 use crate::engine::EngineEvent;
-use crate::group::{Durable, Phase, ViewStart};
+use crate::group::{Durable, Phase};
 use proptest::prelude::*;
-use std::time::Duration;
 
-fn numbers(nodes: &[crate::node::NodeId]) -> Vec<u8> {
+pub(super) fn numbers(nodes: &[crate::node::NodeId]) -> Vec<u8> {
     nodes.iter().map(|node| node.get()).collect()
 }
 
@@ -303,97 +302,8 @@ fn a_node_with_another_key_is_left_out_and_does_not_rule_itself() {
     assert_eq!(net.node(1).stable, ticket, "it is not waited for");
 }
 
-/// Does what the layer above does for fresh nodes.
-fn bring_up_to_date(net: &mut Net) {
-    for number in net.all.clone() {
-        let node = &net.nodes[&number];
-        let Some(start) = node.views.last().filter(|_| node.in_view) else {
-            continue;
-        };
-        if start.fresh.contains(&id(number)) {
-            let from = start.current[0].get();
-            let updates = net.nodes[&from].updates.clone();
-            net.node(number).updates = updates;
-            net.node(number).group.synced();
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
-
-    /// Compares with a plain model. Whatever views come, and whatever an engine loses, nodes that
-    /// are current together have had the same updates, and all nodes that are current later hold
-    /// every update that was stable.
-    #[test]
-    fn current_nodes_agree_and_keep_what_was_stable(
-        steps in prop::collection::vec((0_u8..12, any::<u8>()), 1..60),
-    ) {
-        let mut net = Net::new(3);
-        let mut published = std::collections::BTreeMap::new();
-        let mut counter = 0_u8;
-        for (kind, value) in steps {
-            match kind {
-                0 => net.view(&[1, 2, 3], true),
-                1 => {
-                    let alone = value % 3 + 1;
-                    let others: Vec<u8> = (1..=3).filter(|node| *node != alone).collect();
-                    net.view(&[alone], false);
-                    net.view(&others, true);
-                }
-                2 | 3 => {
-                    net.settle();
-                    bring_up_to_date(&mut net);
-                }
-                4 => {
-                    // It is delivered to one node, and then lost.
-                    if let Some((ring, _, from, bytes)) = net.order.pop_front() {
-                        let node = value % 3 + 1;
-                        net.deliver_to(node, ring, from, &bytes);
-                        net.order.clear();
-                        net.collect();
-                        let others: Vec<u8> = (1..=3).filter(|other| *other != node).collect();
-                        net.view(&[node], false);
-                        net.view(&others, true);
-                    }
-                }
-                5 => net.carry(),
-                6..8 => { net.deliver(); }
-                _ => {
-                    counter = counter.wrapping_add(1);
-                    let node = value % 3 + 1;
-                    let ticket = net.publish(node, &[counter]);
-                    published.insert((node, ticket), counter);
-                    net.collect();
-                }
-            }
-            net.now = net.now.plus(Duration::from_millis(1));
-        }
-        net.settle();
-        let stable: Vec<(u8, u8)> = published
-            .iter()
-            .filter(|((node, ticket), _)| *ticket == net.nodes[node].stable)
-            .map(|((node, _), update)| (*node, *update))
-            .collect();
-        net.view(&[1, 2, 3], true);
-        net.settle();
-        let start = net.nodes[&1].last_view().clone();
-        prop_assert_eq!(start.current.len() + start.fresh.len(), 3);
-        let held = |node: u8| -> Vec<(u8, Vec<u8>)> { net.nodes[&node].updates.clone() };
-        // Where more nodes failed than a majority survives, the state was lost, and nothing can be
-        // said of what came before.
-        let lost = |view: &ViewStart| view.reset && view.epoch > 1;
-        let lost = net.nodes.values().any(|node| node.views.iter().any(lost));
-        let current = if lost { vec![] } else { numbers(&start.current) };
-        for pair in current.windows(2) {
-            prop_assert_eq!(held(pair[0]), held(pair[1]));
-        }
-        for node in current {
-            for (from, update) in &stable {
-                prop_assert!(held(node).contains(&(*from, vec![*update])), "node {} lacks {}", node, update);
-            }
-        }
-    }
 
     /// Whatever nodes restart, in whatever views.
     #[test]

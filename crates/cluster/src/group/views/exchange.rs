@@ -9,6 +9,7 @@ use crate::group::config::GroupConfig;
 use crate::group::durable::Begun;
 use crate::group::frame::Chain;
 use crate::group::keys::RANDOM_LEN;
+use crate::group::views::past::Past;
 use crate::node::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -66,13 +67,16 @@ pub(in crate::group) struct Heard {
     pub(in crate::group) status: Status,
     /// The highest version of updates that its sender speaks.
     pub(in crate::group) speaks: Option<u8>,
+    /// The views that its sender has begun before the last one.
+    pub(in crate::group) past: Option<Past>,
 }
 
 impl Heard {
     pub(in crate::group) fn read(octets: &[u8]) -> Option<Self> {
         let (status, rest) = postcard::take_from_bytes::<Status>(octets).ok()?;
-        let speaks = postcard::take_from_bytes(rest).ok().map(|(speaks, _)| speaks);
-        Some(Self { status, speaks })
+        let (speaks, rest) = postcard::take_from_bytes(rest).ok().unzip();
+        let past = rest.and_then(|rest| postcard::from_bytes(rest).ok());
+        Some(Self { status, speaks, past })
     }
 }
 
@@ -125,6 +129,8 @@ pub(in crate::group) struct Outcome {
     pub(in crate::group) wait: Duration,
     /// Members of the engine's view that are left out, because their STATUS cannot be read.
     pub(in crate::group) unreadable: Vec<NodeId>,
+    /// Views that a member has never begun. They have made nothing stable, and never will.
+    pub(in crate::group) void: Vec<Begun>,
     /// The highest version that all members speak; `None` if one of them does not say.
     pub(in crate::group) version: Option<u8>,
 }
@@ -164,11 +170,12 @@ impl Exchange {
             return None;
         }
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
-        let mut version = Some(u8::MAX);
+        let (mut version, mut pasts) = (Some(u8::MAX), Vec::new());
         for node in &self.view.members {
             match self.statuses.get(node) {
                 Some(Some(heard)) => {
                     version = version.zip(heard.speaks).map(|(lowest, speaks): (u8, u8)| lowest.min(speaks));
+                    pasts.push(heard.past.as_ref());
                     readable.push((*node, &heard.status));
                 }
                 _ => unreadable.push(*node),
@@ -177,8 +184,12 @@ impl Exchange {
         if readable.len() * 2 <= self.view.members.len() {
             return Some(Verdict::Unreadable(unreadable));
         }
-        let begin = |holders| Verdict::Begin(self.agree(&readable, holders, unreadable, version));
-        Some(match holders(&readable, self.nodes) {
+        // All members compute the same outcome: where one does not say what it has begun before, no
+        // member looks at it.
+        let pasts: Vec<&Past> = pasts.into_iter().collect::<Option<_>>().unwrap_or_default();
+        let told = Told { statuses: &readable, pasts: &pasts };
+        let begin = |holders| Verdict::Begin(self.agree(&told, holders, unreadable, version));
+        Some(match told.holders(self.nodes) {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),
             Holders::Elsewhere(_) if readable.iter().all(|(_, status)| !status.patient) => begin(Vec::new()),
@@ -193,11 +204,12 @@ impl Exchange {
 
     fn agree(
         &self,
-        statuses: &[(NodeId, &Status)],
+        told: &Told<'_>,
         holders: Vec<NodeId>,
         unreadable: Vec<NodeId>,
         version: Option<u8>,
     ) -> Outcome {
+        let statuses = told.statuses;
         let members: Vec<NodeId> = statuses.iter().map(|(node, _)| *node).collect();
         let reset = holders.is_empty();
         let current = if reset { members.clone() } else { holders };
@@ -223,6 +235,7 @@ impl Exchange {
             leases: leases.into_iter().collect(),
             wait: Duration::from_micros(wait.into()),
             unreadable,
+            void: told.views().filter(|view| told.is_void(view)).collect(),
             version,
         }
     }
@@ -233,44 +246,79 @@ fn named<T: Copy>(entries: &[(u8, T)]) -> impl Iterator<Item = (NodeId, T)> + '_
     entries.iter().filter_map(|(node, value)| Some((NodeId::new(u32::from(*node))?, *value)))
 }
 
-/// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has had
-/// the same messages. Of sets of one size, the set that has had more messages; then the set with
-/// the lowest node.
-///
-/// Any of these sets would do: what was stable in that view had been acknowledged by all of its
-/// members. A node of an earlier view would not, even if those of the latest are not synced: peers
-/// have had answers that it does not know, and numbers that it takes for free have been used. So if
-/// no member holds the latest state, and a node that was in that view is missing, it may hold the
-/// state, and is waited for. There is one exception. A view that one of its members has never begun
-/// has made nothing stable. If that member is here, the view before is as good.
-///
-/// Views are compared, not epochs: a view may have begun at some of its members only, and another
-/// view of that epoch at the others.
-fn holders(statuses: &[(NodeId, &Status)], nodes: usize) -> Holders {
-    let mut views: Vec<Begun> =
-        statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any).collect();
-    views.sort_unstable();
-    views.dedup();
-    // A node that was set back may have begun a view that no member knows. It had a majority.
-    let doubtful = statuses.iter().filter(|(_, status)| status.doubtful).count();
-    let unheard = nodes.saturating_sub(statuses.len());
-    let hidden = doubtful > 0 && unheard > 0 && (doubtful + unheard) * 2 > nodes;
-    for view in views.iter().rev() {
-        let here = best(statuses, view);
-        if !here.is_empty() && !hidden {
-            return Holders::Here(here);
-        }
-        let never_began = |(node, status): &(NodeId, &Status)| {
-            view.has(*node) && status.begun.is_any() && status.begun < *view
-        };
-        if here.is_empty() && statuses.iter().any(|member| never_began(member) && !member.1.doubtful) {
-            continue;
-        }
-        let is_here = |node: &NodeId| statuses.iter().any(|(member, _)| member == node);
-        let missing: Vec<NodeId> = view.nodes().filter(|node| !is_here(node)).collect();
-        return if missing.is_empty() && !hidden { Holders::Nobody } else { Holders::Elsewhere(missing) };
+/// What the members have told of themselves.
+struct Told<'a> {
+    statuses: &'a [(NodeId, &'a Status)],
+    /// In the same order. Empty if a member does not say.
+    pasts: &'a [&'a Past],
+}
+
+impl Told<'_> {
+    /// The views that members have begun, as far as they know.
+    fn views(&self) -> impl Iterator<Item = Begun> + '_ {
+        let last = self.statuses.iter().map(|(_, status)| status.begun).filter(Begun::is_any);
+        last.chain(self.pasts.iter().flat_map(|past| past.views()))
     }
-    Holders::Nobody
+
+    /// True if a member of that view is here, and has never begun it.
+    fn is_void(&self, view: &Begun) -> bool {
+        self.statuses.iter().enumerate().any(|(index, (node, status))| {
+            let nothing = Past::default();
+            let past = self.pasts.get(index).copied().unwrap_or(&nothing);
+            view.has(*node) && !status.doubtful && past.never_began(&status.begun, view)
+        })
+    }
+
+    /// True if those who are missing, and those who cannot say what they have begun, may together
+    /// have made something stable in a view later than `view`, which nobody here can name.
+    fn may_have_gone_beyond(&self, view: &Begun, nodes: usize) -> bool {
+        let unheard = nodes.saturating_sub(self.statuses.len());
+        let silent = self.statuses.iter().enumerate().filter(|(index, (_, status))| {
+            let is_silent = |past: &&Past| past.is_silent_after(&status.begun, view);
+            // A node that was set back may have begun a view that no member knows.
+            (status.doubtful && unheard > 0) || self.pasts.get(*index).is_some_and(is_silent)
+        });
+        let silent = silent.count();
+        silent > 0 && (silent + unheard) * 2 > nodes
+    }
+
+    /// Which nodes hold the state: of the synced nodes of the latest view, the largest set that has
+    /// had the same messages. Of sets of one size, the set that has had more messages; then the set
+    /// with the lowest node.
+    ///
+    /// Any of these sets would do: what was stable in that view had been acknowledged by all of its
+    /// members. A node of an earlier view would not, even if those of the latest are not synced:
+    /// peers have had answers that it does not know, and numbers that it takes for free have been
+    /// used. So if no member holds the latest state, and a node that was in that view is missing,
+    /// it may hold the state, and is waited for. There is one exception. A view that one of its
+    /// members has never begun has made nothing stable. If that member is here, the view before is
+    /// as good. A member that has begun the void view says which view that is: see [`Past`].
+    ///
+    /// Views are compared, not epochs: a view may have begun at some of its members only, and
+    /// another view of that epoch at the others.
+    fn holders(&self, nodes: usize) -> Holders {
+        let mut views: Vec<Begun> = self.views().collect();
+        views.sort_unstable();
+        views.dedup();
+        for view in views.iter().rev() {
+            let here = best(self.statuses, view);
+            let hidden = self.may_have_gone_beyond(view, nodes);
+            if !here.is_empty() && !hidden {
+                return Holders::Here(here);
+            }
+            if here.is_empty() && self.is_void(view) {
+                continue;
+            }
+            let is_here = |node: &NodeId| self.statuses.iter().any(|(member, _)| member == node);
+            let missing: Vec<NodeId> = view.nodes().filter(|node| !is_here(node)).collect();
+            let all_are_here = self.statuses.len() >= nodes;
+            return match missing.is_empty() && (all_are_here || !hidden) {
+                true => Holders::Nobody,
+                false => Holders::Elsewhere(missing),
+            };
+        }
+        Holders::Nobody
+    }
 }
 
 /// Of the nodes that were in that view and hold the state, the largest set that has had the same

@@ -13,6 +13,7 @@
 //! other.
 
 use super::exchange::{Held, Outcome};
+use super::past::Past;
 use crate::engine::View;
 use crate::group::durable::{Begun, Durable};
 use crate::group::frame::Chain;
@@ -26,6 +27,8 @@ pub(in crate::group) struct History {
     synced: bool,
     /// What the disk says, or will say when it has been written.
     durable: Durable,
+    /// The views before that one.
+    past: Past,
     /// The last epoch that is known to be on the disk.
     on_disk: u64,
     /// The disk may say less than there was.
@@ -41,6 +44,7 @@ impl History {
             held: Held::NOTHING,
             synced: false,
             durable,
+            past: Past::new(&durable.begun),
             on_disk: durable.begun.epoch,
             doubtful: false,
             unbroken: false,
@@ -67,6 +71,11 @@ impl History {
         self.durable
     }
 
+    /// The views that the node has begun before the last one.
+    pub(in crate::group) fn past(&self) -> &Past {
+        &self.past
+    }
+
     /// Stands for what the node holds: equal digests, equal states.
     pub(in crate::group) fn digest(&self) -> [u8; 8] {
         self.held.digest(self.synced)
@@ -83,8 +92,14 @@ impl History {
         self.held = Held { epoch: *epoch, ring: view.ring, count: 0, chain };
         self.synced = current.contains(&node);
         self.doubtful &= !self.synced;
+        self.past.begin(self.durable.begun, &outcome.void);
         self.durable.begun = Begun::new(view, *epoch);
         self.unbroken = true;
+    }
+
+    /// The last view has begun at all of its members.
+    pub(in crate::group) fn begun_everywhere(&mut self) {
+        self.past = Past::CLOSED;
     }
 
     /// A message of the view has been delivered.
@@ -127,7 +142,7 @@ impl History {
 
     /// The machine has gone back to an earlier state: what the node holds is void.
     pub(in crate::group) fn roll_back(&mut self) {
-        (self.held, self.synced) = (Held::NOTHING, false);
+        (self.held, self.synced, self.past) = (Held::NOTHING, false, Past::default());
         (self.doubtful, self.unbroken) = (true, false);
     }
 }
@@ -154,6 +169,7 @@ mod tests {
             leases: vec![],
             wait: std::time::Duration::ZERO,
             unreadable: vec![],
+            void: vec![],
             version: None,
         }
     }

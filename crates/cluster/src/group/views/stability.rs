@@ -67,6 +67,11 @@ impl Stability {
         self.stable.saturating_sub(1)
     }
 
+    /// True once the view is known to have begun at all members.
+    pub(in crate::group) fn has_begun_everywhere(&self) -> bool {
+        self.stable > 0
+    }
+
     /// The digest of all that was delivered.
     pub(in crate::group) fn chain(&self) -> Chain {
         self.chain
@@ -189,10 +194,12 @@ mod tests {
     fn nothing_is_stable_before_the_view_has_begun_everywhere() {
         let mut stability = Stability::new(chain(0), [2, 3].map(node).into_iter());
         assert_eq!((stability.advance(), stability.holders(0)), (false, 1));
+        assert!(!stability.has_begun_everywhere());
         stability.acknowledge(node(2), 0, chain(0).short());
         assert!(!stability.advance());
         stability.acknowledge(node(3), 0, chain(0).short());
         assert_eq!((stability.advance(), stability.stable(), stability.holders(0)), (true, 0, 3));
+        assert!(stability.has_begun_everywhere());
     }
 
     #[test]

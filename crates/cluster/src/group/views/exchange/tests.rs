@@ -146,6 +146,32 @@ fn a_view_that_a_member_has_never_begun_has_made_nothing_stable() {
     assert_eq!(told(among(statuses)), Err(vec![2]));
 }
 
+/// Nodes 1 and 3 were in the view before the void one, and node 2 was not.
+#[test]
+fn behind_a_void_view_is_the_view_that_its_members_were_in_before() {
+    let (before, void) = (begun(5, &[1, 3]), begun(6, &[1, 2, 3]));
+    let mut knows = Past::CLOSED;
+    knows.begin(before, &[]);
+    let among = |third: Option<Status>, past: &Past| {
+        let members = [Some(fresh_in(void)), Some(status(held(4, 7, 2))), third];
+        let members: Vec<_> =
+            (1..).zip(members).filter_map(|(number, status)| Some((number, status?))).collect();
+        let nodes = members.iter().map(|(number, _)| node(*number)).collect();
+        let view = View { ring: RingId { seq: 9, node: 1 }, members: nodes, quorate: true };
+        let mut exchange = Exchange::new(view, NODES);
+        for (number, status) in members {
+            let past = if number == 2 { Past::CLOSED } else { past.clone() };
+            exchange.insert(node(number), Some(Heard { past: Some(past), ..heard(status) }));
+        }
+        told(exchange.outcome().unwrap())
+    };
+    let forgets = Past::new(&void);
+    assert_eq!(among(None, &knows), Err(vec![3]));
+    assert_eq!(among(None, &forgets), Err(vec![3]), "node 1 cannot say that it was not there");
+    assert_eq!(among(Some(in_view(before)), &Past::CLOSED), Ok((vec![3], false)));
+    assert_eq!(among(Some(forgotten(void)), &forgets), Ok((vec![1, 2, 3], true)), "none is left");
+}
+
 #[test]
 fn who_holds_a_view_that_began_at_some_only_is_current_if_it_is_here() {
     let later = in_view(begun(5, &[1, 2, 3]));
@@ -213,7 +239,7 @@ fn leases_are_merged_and_promises_count_for_those_who_are_not_current() {
 }
 
 fn heard(status: Status) -> Heard {
-    Heard { status, speaks: Some(16) }
+    Heard { status, speaks: Some(16), past: Some(Past::CLOSED) }
 }
 
 #[test]
@@ -238,10 +264,13 @@ fn all_speak_the_highest_version_that_each_of_them_speaks() {
 #[test]
 fn nodes_of_before_read_a_status_and_are_read() {
     let status = status(Held::NOTHING);
-    let (new, old) =
-        (postcard::to_allocvec(&(&status, 16_u8)).unwrap(), postcard::to_allocvec(&status).unwrap());
+    let old = postcard::to_allocvec(&status).unwrap();
+    let with_version = postcard::to_allocvec(&(&status, 16_u8)).unwrap();
+    let new = postcard::to_allocvec(&(&status, 16_u8, Past::CLOSED)).unwrap();
     assert_eq!(postcard::from_bytes::<Status>(&new).as_ref(), Ok(&status));
-    assert_eq!(Heard::read(&old), Some(Heard { status: status.clone(), speaks: None }));
+    assert_eq!(postcard::from_bytes::<(Status, u8)>(&new), Ok((status.clone(), 16)));
+    assert_eq!(Heard::read(&old), Some(Heard { status: status.clone(), speaks: None, past: None }));
+    assert_eq!(Heard::read(&with_version), Some(Heard { past: None, ..heard(status.clone()) }));
     assert_eq!(Heard::read(&new), Some(heard(status)));
     assert_eq!(Heard::read(&old[..old.len() - 1]), None);
 }
