@@ -285,7 +285,7 @@ impl Views {
         let waited = exchange.waits();
         exchange.insert(from, heard);
         match exchange.outcome()? {
-            Verdict::Begin(outcome) => return Some(outcome),
+            Verdict::Begin(outcome) => return Some(*outcome),
             Verdict::Wait(_) if waited => self.stay_patient(core, now),
             Verdict::Wait(nodes) => self.wait(core, now, &nodes),
             Verdict::Unreadable(nodes) => {

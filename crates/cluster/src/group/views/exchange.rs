@@ -95,7 +95,7 @@ pub(in crate::group) struct Exchange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::group) enum Verdict {
     /// The view begins.
-    Begin(Outcome),
+    Begin(Box<Outcome>),
     /// None of them holds the latest state, and one of these nodes may.
     Wait(Vec<NodeId>),
     /// These members cannot be understood, and the others are not more than half.
@@ -188,7 +188,7 @@ impl Exchange {
         // member looks at it.
         let pasts: Vec<&Past> = pasts.into_iter().collect::<Option<_>>().unwrap_or_default();
         let told = Told { statuses: &readable, pasts: &pasts };
-        let begin = |holders| Verdict::Begin(self.agree(&told, holders, unreadable, version));
+        let begin = |holders| Verdict::Begin(Box::new(self.agree(&told, holders, unreadable, version)));
         Some(match told.holders(self.nodes) {
             Holders::Here(holders) => begin(holders),
             Holders::Nobody => begin(Vec::new()),

@@ -66,7 +66,7 @@ fn among(statuses: Vec<(u32, Status)>) -> Verdict {
 
 fn outcome(statuses: Vec<Option<Status>>) -> Outcome {
     match exchange((1..).zip(statuses).collect()) {
-        Some(Verdict::Begin(outcome)) => outcome,
+        Some(Verdict::Begin(outcome)) => *outcome,
         other => panic!("{other:?}"),
     }
 }
