@@ -330,7 +330,7 @@ fn doubted_before_the_peer_sends(unknown: bool) {
             assert_eq!(world.peers[0].skipped.len(), 1, "{:?}", world.logs());
         }
     }
-    let told = world.logs().into_iter().filter(|line| line.contains("far ahead")).count();
+    let told = world.logs().into_iter().filter(|line| line.contains("may be forged")).count();
     assert_eq!(told, 1);
 }
 
