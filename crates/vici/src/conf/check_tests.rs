@@ -124,7 +124,7 @@ fn unread_keys_and_sections_are_faults() {
     let report = check(&[("swanctl.conf", "conections {\ngw {\n}\n}\nmode = tunnel\n")]);
     let said = said(&report);
     assert!(
-        said[0].starts_with("Fault swanctl.conf:1: conections: found a section that nothing reads"),
+        said[0].starts_with("Fault swanctl.conf:1: conections: found a section that is never read"),
         "{said:?}"
     );
     assert_eq!(said[1], "Fault swanctl.conf:5: mode: a key outside of all sections, which is never read");
@@ -142,8 +142,8 @@ fn duplicates_are_warnings() {
         [
             "Warning 2.inc:2: connections.gw: occurs again, and is merged with 1.inc:2",
             "Warning 2.inc:3: connections.gw.remote_addrs: the value of 1.inc:3 has no effect",
-            "Warning 3.inc:11: connections.other.children.net: has the same selectors as gw.net: what goes out can take \
-             one of them only",
+            "Warning 3.inc:11: connections.other.children.net: has the same selectors as gw.net: outbound \
+             traffic can use only one of them",
             "Warning 3.inc:14: connections.other.children.net.icmp: yes has no effect: ICMP errors from addresses \
              outside of the selectors are dropped",
         ]

@@ -56,7 +56,7 @@ fn errors_name_the_fault_and_never_the_key() {
         ),
         (
             psk(&["%any", "gw"]),
-            "secrets.ike-1.owners: found %any beside other identities, which makes it the key of everybody; \
+            "secrets.ike-1.owners: found %any beside other identities, which makes it the key of every peer; \
              expected either identities or %any alone",
         ),
         (

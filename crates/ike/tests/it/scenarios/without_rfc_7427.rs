@@ -123,7 +123,7 @@ fn rsa_with_sha1_is_for_those_who_ask_for_it() {
     let payloads = asked(&peer);
     let answer = peer.request(&mut world, ExchangeType::IkeAuth, payloads);
     assert_eq!(only_notify(answer), NotifyType::AuthenticationFailed);
-    let why = "cannot sign with the RSA 2048 key of 'C=CH, O=Testudo, CN=sun': the peer knows no digital \
+    let why = "cannot sign with the RSA 2048 key of 'C=CH, O=Testudo, CN=sun': the peer does not support digital \
                signatures (RFC 7427), and RSA with SHA-1 needs legacy = true in testudo.toml";
     assert!(world.hosts[0].logged(why), "{:#?}", world.hosts[0].log());
 }

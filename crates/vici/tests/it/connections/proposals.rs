@@ -62,10 +62,16 @@ fn ike_proposals_that_cannot_be_used_say_why() {
         ),
         ("aes128gmac-modp2048", "but algorithm \"aes128gmac\" is refused as weak: it protects nothing"),
         ("aes128-sha256-modp768", "but algorithm \"modp768\" is refused as weak: its group is too small"),
-        ("aes128-sha256-modp1024s160", "but algorithm \"modp1024s160\" is refused as weak: nobody knows"),
+        (
+            "aes128-sha256-modp1024s160",
+            "but algorithm \"modp1024s160\" is refused as weak: the origin of its group",
+        ),
         ("aes128-MD5-modp2048", "but algorithm \"MD5\" is refused as weak: its hash"),
         ("aes128-sha256-modp1024", "but algorithm \"modp1024\" is refused as weak: its group is too small"),
-        ("aes128-sha256-modp2048s256", "but algorithm \"modp2048s256\" is refused as weak: nobody knows"),
+        (
+            "aes128-sha256-modp2048s256",
+            "but algorithm \"modp2048s256\" is refused as weak: the origin of its group",
+        ),
         (
             "aes128ccm8-prfsha256-x25519",
             "but algorithm \"aes128ccm8\" is refused as weak: its integrity check",
