@@ -154,8 +154,8 @@ impl Inherited {
         let inside: Vec<Prefix> = self.within.inside(prefix).map(|(inside, _)| *inside).collect();
         let taken = |inside: Prefix| Some((inside, self.take_within(&inside)?));
         let within = inside.into_iter().filter_map(taken).collect();
-        let own = self.selected.keys().filter(|_| prefix.is_default());
-        let selected: Vec<Prefix> = own.filter(|own| own.is_ipv4() == prefix.is_ipv4()).copied().collect();
+        let own = self.selected.inside(prefix).filter(|_| prefix.is_default());
+        let selected: Vec<Prefix> = own.map(|(own, ())| *own).collect();
         for own in &selected {
             self.selected.remove(own);
         }
