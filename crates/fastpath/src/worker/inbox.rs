@@ -3,6 +3,7 @@
 use super::counters::WorkerCounters;
 use super::drops::WorkerDrop;
 use super::host::HostPort;
+use super::route::AddressKey;
 use crate::frame::{FramePool, HEADROOM};
 use crate::port::FrameBurst;
 use std::io::ErrorKind;
@@ -70,28 +71,37 @@ impl Inbox {
             let read = match host.read(&mut self.buffer) {
                 Ok(None) => return None,
                 Ok(Some((len, offload))) => prepare(&mut self.buffer[..len], offload),
-                Err(error) if error.kind() == ErrorKind::InvalidData => None,
+                Err(error) if error.kind() == ErrorKind::InvalidData => Err(WorkerDrop::BadOffload),
                 // If the error persists, the next turn meets it again.
                 Err(_) => return None,
             };
-            if read.is_some() {
-                return read;
+            match read {
+                Ok(work) => return Some(work),
+                Err(reason) => {
+                    counters.from_tun.add(1);
+                    counters.count_drop(reason);
+                }
             }
-            counters.from_tun.add(1);
-            counters.count_drop(WorkerDrop::BadOffload);
         }
     }
 }
 
-fn prepare(packet: &mut [u8], offload: Offload) -> Option<Work> {
+fn prepare(packet: &mut [u8], offload: Offload) -> Result<Work, WorkerDrop> {
+    // It ends on this link whatever the SPD says, and must not bring up a tunnel for everything.
+    if AddressKey::source(packet).is_some_and(AddressKey::is_unspecified) {
+        return Err(WorkerDrop::NoSource);
+    }
     match offload {
         Offload::None => {}
-        Offload::Checksum { start, offset } => complete(packet, start, offset).ok()?,
+        Offload::Checksum { start, offset } => {
+            complete(packet, start, offset).map_err(|_| WorkerDrop::BadOffload)?;
+        }
         Offload::Tcp { size, .. } => {
-            return Some(Work::Segments { cutter: Cutter::new(packet, size).ok()?, begun: false });
+            let cutter = Cutter::new(packet, size).map_err(|_| WorkerDrop::BadOffload)?;
+            return Ok(Work::Segments { cutter, begun: false });
         }
     }
-    Some(Work::Packet(packet.len()))
+    Ok(Work::Packet(packet.len()))
 }
 
 /// The result of putting something into a frame.

@@ -91,6 +91,12 @@ impl AddressKey {
         }
     }
 
+    /// True for `0.0.0.0` and `::`.
+    #[inline]
+    pub(super) fn is_unspecified(self) -> bool {
+        self.high == 0 && self.low == 0
+    }
+
     pub(super) fn addr(self) -> IpAddr {
         if self.v6 {
             Ipv6Addr::from_bits(u128::from(self.high) << 64 | u128::from(self.low)).into()

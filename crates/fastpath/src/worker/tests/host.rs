@@ -105,6 +105,22 @@ fn impossible_offloads_of_the_kernel_are_counted() {
 }
 
 #[test]
+fn what_the_kernel_sends_without_a_source_ends_at_the_tun() {
+    let mut worker = worker(full_fib());
+    // An MLDv2 report (RFC 3810 §5.2.13), and a packet of an address.
+    let mut report = vec![0x60, 0, 0, 0, 0, 0, 58, 1];
+    report.extend([0; 16]);
+    report.extend("ff02::16".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    let host = worker.host_mut().unwrap();
+    host.to_read.extend([report, ipv4("0.0.0.0", PEER, 100, true), ipv4("10.0.0.1", PEER, 100, true)]);
+    host.offloads.extend([Offload::None; 3]);
+    worker.turn(1);
+    assert_eq!((dropped(&worker, WorkerDrop::NoSource), worker.counters().totals().from_tun), (2, 3));
+    assert_eq!(sent(&mut worker, WAN).len(), 1);
+    check_and_close(worker);
+}
+
+#[test]
 fn segments_of_a_flow_reach_the_kernel_as_one() {
     let mut worker = worker(full_fib());
     let other = ipv4(PEER, "10.0.0.1", 80, true);
