@@ -9,6 +9,7 @@ mod guard;
 mod handle;
 mod links;
 mod neighbours;
+mod pace;
 mod routes;
 mod rules;
 mod view;

@@ -2,19 +2,21 @@
 //!
 //! Neighbours change often, one at a time, and are followed message by message. Any other change
 //! makes the thread read those tables again: the kernel does not announce the IPv4 routes that
-//! vanish with a link or an address, so messages alone are not enough. The rate is bounded: changes
-//! within [`COALESCE_TIME`] make one table, and reading takes at most a fifth of the time.
+//! vanish with a link or an address, so messages alone are not enough. Both have a [`Pace`] of their
+//! own, since packets wait for a neighbour no longer than seconds.
 
 use super::connection::{Connection, Messages, receive_from_kernel};
 use super::error::{NetlinkError, Result};
 use super::handle::{FibHandle, FollowerShared};
 use super::neighbours::{NeighbourKey, Neighbours, probe};
+use super::pace::Pace;
 use super::view::{Interfaces, Tables, on_ports};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -23,10 +25,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Changes within this time make one table.
-const COALESCE_TIME: Duration = Duration::from_millis(5);
-/// Reading the tables takes at most one part in this many of the time.
-const READING_FRACTION: u32 = 5;
 /// How often the kernel is told which neighbours are in use.
 const IN_USE_INTERVAL: Duration = Duration::from_secs(5);
 /// The kernel is asked for one neighbour once in this time, however many packets wait for it.
@@ -88,8 +86,9 @@ struct TableChanges {
 }
 
 impl TableChanges {
-    fn any(self) -> bool {
-        self.tables || self.neighbours || self.lost
+    /// True if the tables have to be read.
+    fn need_reading(self) -> bool {
+        self.tables || self.lost
     }
 }
 
@@ -101,10 +100,10 @@ struct FollowerState {
     tables: Tables,
     neighbours: Neighbours,
     changes: TableChanges,
-    /// When the changes are to be published.
-    due: Option<Instant>,
-    /// The earliest time for the next reading.
-    earliest: Instant,
+    /// When the tables are read.
+    reading: Pace,
+    /// When changed neighbours alone are published.
+    updating: Pace,
     asked: HashSet<NeighbourKey>,
     ask_again: Instant,
     refresh: Instant,
@@ -124,8 +123,8 @@ impl FollowerState {
             tables: Tables::default(),
             neighbours: Neighbours::default(),
             changes: TableChanges::default(),
-            due: None,
-            earliest: now,
+            reading: Pace::new(now),
+            updating: Pace::new(now),
             asked: HashSet::new(),
             ask_again: now + ASK_INTERVAL,
             refresh: now + IN_USE_INTERVAL,
@@ -153,17 +152,27 @@ impl FollowerState {
                 self.refresh = now + IN_USE_INTERVAL;
                 self.tell_used(shared);
             }
-            if self.changes.any() {
-                let due = *self.due.get_or_insert((now + COALESCE_TIME).max(self.earliest));
-                if now >= due {
-                    self.publish(shared);
-                }
-            }
+            self.publish_what_is_due(shared, now);
+        }
+    }
+
+    fn publish_what_is_due(&mut self, shared: &FollowerShared, now: Instant) {
+        if self.changes.need_reading() {
+            self.reading.changed(now);
+        }
+        if self.changes.neighbours {
+            self.updating.changed(now);
+        }
+        if self.reading.is_due(now) {
+            self.publish(shared);
+        } else if self.updating.is_due(now) {
+            self.publish_neighbours(shared);
         }
     }
 
     fn wait(&self, shared: &FollowerShared) {
-        let next = self.due.unwrap_or(self.refresh).min(self.refresh);
+        let due = [self.reading.due(), self.updating.due(), Some(self.refresh)];
+        let next = due.into_iter().flatten().min().unwrap_or(self.refresh);
         let left = next.saturating_duration_since(Instant::now());
         // Rounded up: a wake-up that is too early needs a second one.
         let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::ZERO);
@@ -227,40 +236,63 @@ impl FollowerState {
         }
     }
 
+    /// Reads the tables, and publishes them with the neighbours.
     fn publish(&mut self, shared: &FollowerShared) {
-        let begun = Instant::now();
+        let begun = processor_time();
         let changes = std::mem::take(&mut self.changes);
-        self.due = None;
-        if let Err(error) = self.update(changes, shared) {
-            tracing::warn!("{error}; trying again");
-            shared.statistics.errors.fetch_add(1, Ordering::Relaxed);
-            self.changes.lost = true;
-            self.earliest = Instant::now() + RETRY_DELAY;
-            return;
-        }
+        let done = self.update(changes, shared);
         let now = Instant::now();
-        self.earliest = now + now.duration_since(begun) * (READING_FRACTION - 1);
+        match done {
+            Ok(()) => {
+                self.reading.published(now, processor_time().saturating_sub(begun));
+                self.updating.published(now, Duration::ZERO);
+            }
+            Err(error) => {
+                tracing::warn!("{error}; trying again");
+                shared.statistics.errors.fetch_add(1, Ordering::Relaxed);
+                self.changes = TableChanges { lost: true, ..changes };
+                self.reading.failed(now, RETRY_DELAY);
+            }
+        }
+    }
+
+    /// Publishes the tables as they are, with the neighbours as they have become.
+    fn publish_neighbours(&mut self, shared: &FollowerShared) {
+        let begun = processor_time();
+        self.changes.neighbours = false;
+        self.update_neighbours(shared);
+        self.updating.published(Instant::now(), processor_time().saturating_sub(begun));
     }
 
     fn update(&mut self, changes: TableChanges, shared: &FollowerShared) -> Result<()> {
         if changes.lost {
             self.neighbours.resync(&mut self.connection)?;
         }
-        let generation = shared.fib.load().generation().wrapping_add(1);
-        let tables = match changes.tables || changes.lost {
-            true => Some(Tables::read(&mut self.connection)?).filter(|t| *t != self.tables),
-            false => None,
-        };
-        if let Some(tables) = tables {
+        let tables = Tables::read(&mut self.connection)?;
+        if tables != self.tables {
             self.tables = tables;
-            shared.publish(self.tables.fib(generation, &self.interfaces, &self.neighbours));
+            shared.publish(self.tables.fib(next_generation(shared), &self.interfaces, &self.neighbours));
         } else if changes.neighbours || changes.lost {
-            let ports = self.tables.ports(&self.interfaces);
-            let neighbours = on_ports(&self.neighbours, &ports);
-            shared.publish(shared.fib.load().with_neighbours(generation, neighbours));
+            self.update_neighbours(shared);
         }
         Ok(())
     }
+
+    fn update_neighbours(&self, shared: &FollowerShared) {
+        let ports = self.tables.ports(&self.interfaces);
+        let neighbours = on_ports(&self.neighbours, &ports);
+        shared.publish(shared.fib.load().with_neighbours(next_generation(shared), neighbours));
+    }
+}
+
+fn next_generation(shared: &FollowerShared) -> u64 {
+    shared.fib.load().generation().wrapping_add(1)
+}
+
+/// Processor time of this thread so far. Time in which it waits for a processor, or for others to
+/// let the kernel's tables go, is no work of its own.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Notes the change that a message announces.
@@ -308,7 +340,7 @@ const RTNLGRP_NEXTHOP: u32 = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fib::{Fib, Route};
+    use crate::fib::{Fib, PortIndex, Route};
     use nix::sched::{CloneFlags, unshare};
     use nix::sys::socket::sockopt::RcvBuf;
     use std::io::Write;
@@ -319,11 +351,44 @@ mod tests {
         assert!(status.success(), "ip {arguments}");
     }
 
-    #[test]
-    fn after_an_overrun_everything_is_read_again() {
+    fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
         let test = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace (root)");
             ip("link set lo up");
+            test();
+        });
+        if let Err(panic) = test.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// On a loaded machine a reading can take a second, and may then be repeated after four.
+    #[test]
+    fn a_neighbour_does_not_wait_for_a_reading() {
+        in_a_namespace(|| {
+            ip("link add port0 type veth peer name peer0");
+            ip("link set port0 up");
+            let ports = [(PortIndex(2), "port0".to_owned())].into();
+            let mut state =
+                FollowerState::open(Interfaces { ports, ..Interfaces::default() }).expect("state");
+            state.resync().expect("tables");
+            let shared = FollowerShared::new(Fib::builder().build()).expect("shared");
+            let now = Instant::now();
+            state.reading.failed(now, Duration::from_secs(3600));
+            state.changes.tables = true;
+            ip("neighbour add 192.0.2.9 lladdr 02:00:00:00:00:09 nud permanent dev port0");
+            state.hear(&shared);
+            state.publish_what_is_due(&shared, now);
+            state.publish_what_is_due(&shared, now + Duration::from_secs(1));
+            let known = shared.fib.load().neighbour(PortIndex(2), "192.0.2.9".parse().expect("an address"));
+            assert!(known.is_some());
+            assert_eq!(state.changes, TableChanges { tables: true, ..TableChanges::default() });
+        });
+    }
+
+    #[test]
+    fn after_an_overrun_everything_is_read_again() {
+        in_a_namespace(|| {
             let mut state = FollowerState::open(Interfaces::default()).expect("state");
             setsockopt(&state.events, RcvBuf, &2048).expect("a small buffer");
             let shared = FollowerShared::new(Fib::builder().build()).expect("shared");
@@ -336,14 +401,11 @@ mod tests {
             assert!(state.changes.lost, "100 changes do not fit");
             assert_eq!(shared.statistics.overruns.load(Ordering::Relaxed), 1);
             state.publish(&shared);
-            assert!(!state.changes.any());
+            assert_eq!(state.changes, TableChanges::default());
             let lookup = |addr: &str| shared.fib.load().lookup(addr.parse().expect(addr));
             assert_eq!(lookup("10.0.0.1"), Route::Blackhole);
             assert_eq!(lookup("10.0.99.1"), Route::Blackhole);
             assert_eq!(lookup("10.0.100.1"), Route::NoRoute);
         });
-        if let Err(panic) = test.join() {
-            std::panic::resume_unwind(panic);
-        }
     }
 }
