@@ -401,5 +401,4 @@ fn parse_ike(root: &Section<'_>) -> Result<IkeSettings, ConfigError> {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -175,5 +175,4 @@ fn ipv6_filter() -> [SockFilter; 17] {
 }
 
 #[cfg(test)]
-#[path = "icmp_sockets_tests.rs"]
 mod tests;

@@ -446,8 +446,4 @@ impl Policies {
 }
 
 #[cfg(test)]
-#[path = "policies/around_tests.rs"]
-mod around_tests;
-#[cfg(test)]
-#[path = "policies_tests.rs"]
 mod tests;

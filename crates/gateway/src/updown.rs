@@ -312,5 +312,4 @@ fn refusal(tunnel: &Tunnel, direction: &str, why: &str) -> ScriptLine {
 }
 
 #[cfg(test)]
-#[path = "updown/tests.rs"]
 mod tests;

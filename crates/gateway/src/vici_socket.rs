@@ -209,5 +209,4 @@ impl Drop for ViciSocket {
 }
 
 #[cfg(test)]
-#[path = "vici_socket_tests.rs"]
 mod tests;

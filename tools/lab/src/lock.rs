@@ -265,5 +265,4 @@ fn failed() -> impl FnOnce(std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-#[path = "lock_tests.rs"]
 mod tests;

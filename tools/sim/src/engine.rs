@@ -487,5 +487,4 @@ impl Engines {
 }
 
 #[cfg(test)]
-#[path = "engine_tests.rs"]
 mod tests;

@@ -310,5 +310,4 @@ fn identity(ring: Ring, generation: u32, opened: u64) -> RingId {
 }
 
 #[cfg(test)]
-#[path = "agreement_tests.rs"]
 mod tests;

@@ -345,5 +345,4 @@ impl Way {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -236,5 +236,4 @@ impl Port {
 }
 
 #[cfg(test)]
-#[path = "ports_tests.rs"]
 mod tests;

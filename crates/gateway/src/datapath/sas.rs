@@ -302,5 +302,4 @@ impl Installed {
 }
 
 #[cfg(test)]
-#[path = "sas_tests.rs"]
 mod tests;

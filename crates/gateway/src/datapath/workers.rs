@@ -176,5 +176,4 @@ fn latest_first(each: &[(Box<[Note]>, usize)]) -> Vec<Note> {
 }
 
 #[cfg(test)]
-#[path = "workers_tests.rs"]
 mod tests;

@@ -444,5 +444,4 @@ impl super::Policies {
 }
 
 #[cfg(test)]
-#[path = "outline_tests.rs"]
 mod tests;

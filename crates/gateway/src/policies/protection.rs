@@ -155,5 +155,4 @@ impl Tally {
 }
 
 #[cfg(test)]
-#[path = "protection_tests.rs"]
 mod tests;

@@ -106,5 +106,4 @@ impl Scope {
 }
 
 #[cfg(test)]
-#[path = "scope_tests.rs"]
 mod tests;

@@ -87,5 +87,4 @@ fn pairs(entry: &PolicyEntry) -> BTreeSet<(AddrRange, Prefix)> {
 }
 
 #[cfg(test)]
-#[path = "senders_tests.rs"]
 mod tests;

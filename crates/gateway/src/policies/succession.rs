@@ -136,5 +136,4 @@ fn common(a: &SelectorPair, b: &SelectorPair) -> Option<SelectorPair> {
 }
 
 #[cfg(test)]
-#[path = "succession_tests.rs"]
 mod tests;

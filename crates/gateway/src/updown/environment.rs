@@ -130,5 +130,4 @@ fn subnet(range: &AddrRange) -> String {
 }
 
 #[cfg(test)]
-#[path = "environment_tests.rs"]
 mod tests;

@@ -205,5 +205,4 @@ impl Output {
 }
 
 #[cfg(test)]
-#[path = "script_tests.rs"]
 pub(super) mod tests;

@@ -196,5 +196,4 @@ fn between(old: &Child, new: &Child) -> ChildChange {
 }
 
 #[cfg(test)]
-#[path = "change_tests.rs"]
 mod tests;

@@ -342,5 +342,4 @@ pub(crate) fn claim(pools: &mut Pools, sa: &IkeSa, pool: Option<&str>) {
 }
 
 #[cfg(test)]
-#[path = "pools_tests.rs"]
 mod tests;

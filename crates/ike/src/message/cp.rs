@@ -144,5 +144,4 @@ impl CfgAttribute {
 }
 
 #[cfg(test)]
-#[path = "cp_tests.rs"]
 mod tests;

@@ -331,5 +331,4 @@ fn without(message: &Message, path: &[&str]) -> Option<Message> {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

@@ -331,5 +331,4 @@ impl Text<'_> {
 }
 
 #[cfg(test)]
-#[path = "parse_tests.rs"]
 mod tests;

@@ -15,14 +15,14 @@ mod credential;
 mod fields;
 mod identity;
 mod keys;
-#[cfg(test)]
-mod keys_tests;
 mod lifetime;
 mod pool;
 mod proposal;
 mod refusal;
 mod secret;
 mod selector;
+#[cfg(test)]
+mod tests;
 mod updown;
 pub(crate) mod value;
 

@@ -6,9 +6,9 @@
 //! network.
 
 mod socket;
-mod trace;
 #[cfg(test)]
-mod trace_tests;
+mod tests;
+mod trace;
 
 pub use trace::{Arrival, Outage, Summary, Trace};
 

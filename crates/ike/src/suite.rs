@@ -18,8 +18,6 @@ mod algorithm;
 mod auth;
 mod cbc;
 mod cipher;
-#[cfg(test)]
-mod cipher_tests;
 pub mod cookie;
 mod entropy;
 mod error;
@@ -34,6 +32,8 @@ mod prf;
 mod secret;
 pub mod select;
 mod sk;
+#[cfg(test)]
+mod tests;
 mod xcbc;
 
 pub(crate) use additional::next_additional;
