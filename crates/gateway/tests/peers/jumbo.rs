@@ -3,7 +3,6 @@
 use crate::common::{Pair, Scenario, Watch};
 use crate::mtu::{headers, ping, pings_pass};
 use testudo_lab::gateway::Kind;
-use testudo_lab::ping::Ping;
 use testudo_lab::topology::{Family, Side};
 
 const MTU: u16 = 9000;
@@ -22,16 +21,6 @@ fn passes(pair: &Pair, from: Side, inner: Family, packet: u32) {
     pings_pass(pair, from, inner, packet - headers(inner), "do");
 }
 
-/// On full processors the first packet for a neighbour has been lost (docs/testing.md, not
-/// explained): that is not the subject here.
-fn let_neighbours_be_known(pair: &Pair) {
-    for from in SIDES {
-        for family in [Family::V4, Family::V6] {
-            Ping::new(from.other().host(family)).count(2).brief().run(pair.t.host(from)).unwrap();
-        }
-    }
-}
-
 /// Nothing was lost in the ports, and all packets are accounted for.
 fn check(pair: &Pair, sides: &[Side]) {
     for side in sides {
@@ -47,7 +36,6 @@ fn everywhere(outer: Family) {
     let scenario = Scenario::new("jumbo", Kind::Testudo).outer(outer);
     let pair = scenario.inner_mtu(MTU).outer_mtu(MTU).start();
     pair.up(Side::One);
-    let_neighbours_be_known(&pair);
     let watch = Watch::start(&pair.t);
     let fitting = largest(outer, MTU);
     for from in SIDES {
@@ -88,7 +76,6 @@ fn jumbo_over_ipv6() {
 fn jumbo_inside_only() {
     let pair = Scenario::new("jumbo", Kind::Testudo).inner_mtu(MTU).start();
     pair.up(Side::One);
-    let_neighbours_be_known(&pair);
     // Before any host has learned the fitting size.
     for inner in [Family::V4, Family::V6] {
         pair.tcp_both_ways(inner);
@@ -114,7 +101,6 @@ fn jumbo_inside_only() {
 fn jumbo_outside_only() {
     let pair = Scenario::new("jumbo", Kind::Testudo).outer_mtu(MTU).start();
     pair.up(Side::One);
-    let_neighbours_be_known(&pair);
     for from in [Side::One, Side::Two] {
         for inner in [Family::V4, Family::V6] {
             passes(&pair, from, inner, 1500);
@@ -128,7 +114,6 @@ fn jumbo_outside_only() {
 fn jumbo_with_strongswan() {
     let pair = Scenario::new("jumbo", Kind::Strongswan).inner_mtu(MTU).outer_mtu(MTU).start();
     pair.up(Side::One);
-    let_neighbours_be_known(&pair);
     for packet in [1000, 3700, 5000, 8900] {
         pings_pass(&pair, Side::One, Family::V4, packet - headers(Family::V4), "dont");
     }
