@@ -50,8 +50,9 @@ static __always_inline __u32 local_flags6(const struct address6 *addr)
 	return flags ? *flags : 0;
 }
 
-static __always_inline int classify_local4(const struct arrival *arrival, struct ipv4 *ip,
-					   __u32 local, const struct payload *payload, void *end)
+static __always_inline int classify_local4(struct xdp_md *ctx, const struct arrival *arrival,
+					   struct ipv4 *ip, __u32 local,
+					   const struct payload *payload)
 {
 	struct datagram datagram = {};
 	int reason, home;
@@ -60,12 +61,12 @@ static __always_inline int classify_local4(const struct arrival *arrival, struct
 	__builtin_memcpy(&datagram.dst, &ip->dst, sizeof(ip->dst));
 	datagram.id = payload->id;
 	datagram.proto = payload->proto;
-	reason = classify_local(payload, &datagram, PROTO_ICMP, end);
+	reason = classify_local(ctx, payload, &datagram, PROTO_ICMP);
 	if (reason == UNDECIDED)
 		reason = classify_ordinary(arrival->port, flags4(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
-	home = local & LOCAL_VIP ? home_at_vip(arrival, payload, reason, end)
+	home = local & LOCAL_VIP ? home_at_vip(ctx, arrival, payload, reason)
 				 : home_elsewhere4(arrival, ip);
 	return at_home(arrival->cluster, home, reason);
 }
@@ -82,10 +83,11 @@ static __always_inline int classify_transit4(const struct arrival *arrival, cons
 	return at_home(arrival->cluster, home_elsewhere4(arrival, ip), reason);
 }
 
-static __always_inline int classify_ipv4(const struct arrival *arrival, void *start, void *end,
+static __always_inline int classify_ipv4(struct xdp_md *ctx, const struct arrival *arrival,
 					 __u32 frame)
 {
-	struct ipv4 *ip = start;
+	struct ipv4 *ip = octets_at(ctx, sizeof(struct ethernet));
+	void *end = (void *)(long)ctx->data_end;
 	struct payload payload = {};
 	__u32 local;
 	int result;
@@ -100,7 +102,7 @@ static __always_inline int classify_ipv4(const struct arrival *arrival, void *st
 	if (is_group4(&ip->dst))
 		return PASS_MULTICAST;
 	local = local_flags4(&ip->dst);
-	return local ? classify_local4(arrival, ip, local, &payload, end)
+	return local ? classify_local4(ctx, arrival, ip, local, &payload)
 		     : classify_transit4(arrival, ip);
 }
 
@@ -108,26 +110,31 @@ static __always_inline int classify_ipv4(const struct arrival *arrival, void *st
  * A packet to one of the gateway's addresses. Only here the content after the extension headers
  * matters.
  */
-static __always_inline int classify_local6(const struct arrival *arrival, struct ipv6 *ip,
-					   __u32 local, void *end)
+static __always_inline int classify_local6(struct xdp_md *ctx, const struct arrival *arrival,
+					   struct ipv6 *ip, __u32 local)
 {
 	struct payload payload = {};
 	struct datagram datagram = {};
 	int reason, home;
 
-	reason = parse_ipv6(ip, end, &payload);
-	if (reason != PARSED)
-		return reason;
+	payload.offset = sizeof(struct ethernet) + sizeof(*ip);
+	payload.length = bpf_ntohs(ip->payload_length);
+	payload.proto = ip->next;
+	if (is_extension(payload.proto)) {
+		reason = skip_extensions(ctx, &payload);
+		if (reason != PARSED)
+			return reason;
+	}
 	datagram.src = ip->src;
 	datagram.dst = ip->dst;
 	datagram.id = payload.id;
-	reason = classify_local(&payload, &datagram, PROTO_ICMPV6, end);
+	reason = classify_local(ctx, &payload, &datagram, PROTO_ICMPV6);
 	if (reason == UNDECIDED)
 		reason = classify_ordinary(arrival->port,
 					   is_link_local(&ip->src) ? 0 : flags6(&ip->src), local);
 	if (!needs_home(arrival, reason))
 		return reason;
-	home = local & LOCAL_VIP ? home_at_vip(arrival, &payload, reason, end)
+	home = local & LOCAL_VIP ? home_at_vip(ctx, arrival, &payload, reason)
 				 : home_elsewhere6(arrival, ip);
 	return at_home(arrival->cluster, home, reason);
 }
@@ -156,10 +163,11 @@ static __always_inline int classify_neighbour_discovery(const struct arrival *ar
 		       PASS_NEIGHBOUR_DISCOVERY);
 }
 
-static __always_inline int classify_ipv6(const struct arrival *arrival, void *start, void *end,
+static __always_inline int classify_ipv6(struct xdp_md *ctx, const struct arrival *arrival,
 					 __u32 frame)
 {
-	struct ipv6 *ip = start;
+	struct ipv6 *ip = octets_at(ctx, sizeof(struct ethernet));
+	void *end = (void *)(long)ctx->data_end;
 	__u32 local, to = 0;
 
 	if (frame < sizeof(*ip))
@@ -179,7 +187,7 @@ static __always_inline int classify_ipv6(const struct arrival *arrival, void *st
 		to = flags6(&ip->dst);
 	if (!(to & PREFIX_PROTECT_TO) && is_neighbour_discovery(ip, end))
 		return classify_neighbour_discovery(arrival, ip, local);
-	return local ? classify_local6(arrival, ip, local, end)
+	return local ? classify_local6(ctx, arrival, ip, local)
 		     : classify_transit6(arrival, ip, to);
 }
 

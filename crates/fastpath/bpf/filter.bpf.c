@@ -16,16 +16,6 @@
 #include "verdict.h"
 
 /*
- * A port unknown to the daemon: it has no workers, and all checks are on. Without the explicit
- * section the compiler would put it into one for constants of 16 octets, which libbpf does not
- * support.
- */
-static const struct port unknown_port SEC(".rodata") = {
-	.index = MAX_PORTS,
-	.flags = PORT_CHECK_SOURCE,
-};
-
-/*
  * The kernel handles a frame with VLAN number 0 (a priority tag) like one without a tag, so it must
  * not bypass the filter: removes the tag. Returns 0 if that failed.
  */
@@ -70,9 +60,9 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct arrival *
 		return DROP_MALFORMED;
 	switch (eth->type) {
 	case bpf_htons(ETHERTYPE_IPV4):
-		return classify_ipv4(arrival, eth + 1, end, frame);
+		return classify_ipv4(ctx, arrival, frame);
 	case bpf_htons(ETHERTYPE_IPV6):
-		return classify_ipv6(arrival, eth + 1, end, frame);
+		return classify_ipv6(ctx, arrival, frame);
 	case bpf_htons(ETHERTYPE_VLAN):
 	case bpf_htons(ETHERTYPE_QINQ):
 		/*
@@ -87,16 +77,22 @@ SEC("xdp.frags")
 int testudo_filter(struct xdp_md *ctx)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
-	const struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	const struct port *found = bpf_map_lookup_elem(&ports, &ifindex);
+	struct port port = {};
 	struct arrival arrival = {};
 
-	if (!port)
-		port = &unknown_port;
+	if (found) {
+		port = *found;
+	} else {
+		/* Unknown to the daemon: it has no workers, and all checks are on. */
+		port.index = MAX_PORTS;
+		port.flags = PORT_CHECK_SOURCE;
+	}
 	if (!strip_priority_tag(ctx))
-		return drop(port, DROP_MALFORMED);
-	arrival.port = port;
+		return drop(&port, DROP_MALFORMED);
+	arrival.port = &port;
 	arrival.cluster = find_cluster();
-	arrival.way = way_of(ctx, port, arrival.cluster != 0);
+	arrival.way = way_of(ctx, &port, arrival.cluster != 0);
 	return act(ctx, &arrival, classify(ctx, &arrival));
 }
 

@@ -154,14 +154,15 @@ static __always_inline int home_of_esp(const struct arrival *arrival, const stru
  * first one has the sequence number.
  */
 static __always_inline int home_of_fragment(const struct arrival *arrival,
-					    const struct payload *payload, void *end)
+					    const struct payload *payload, void *start,
+					    void *end)
 {
-	const struct esp *esp = payload->start;
+	const struct esp *esp = start;
 
 	if (payload->proto == PROTO_UDP)
-		esp = payload->start + sizeof(struct udp);
+		esp = start + sizeof(struct udp);
 	if (payload->proto == PROTO_AH)
-		esp = payload->start + offsetof(struct ah, numbers);
+		esp = start + offsetof(struct ah, numbers);
 	if (payload->fragment == FIRST_FRAGMENT && (void *)(esp + 1) <= end &&
 	    arrival->way != TO_OTHERS &&
 	    !has_shard(arrival->cluster->packets, bpf_ntohl(esp->spi) >> 24))
@@ -187,9 +188,10 @@ static __always_inline int home_of_ike(const struct cluster *cluster, const stru
 
 /* A datagram with IKE, or its first fragment. */
 static __always_inline int home_of_ike_datagram(const struct cluster *cluster,
-						const struct payload *payload, void *end)
+						const struct payload *payload, void *start,
+						void *end)
 {
-	const struct udp *udp = payload->start;
+	const struct udp *udp = start;
 	__u32 length = payload->length, before = sizeof(*udp);
 
 	if ((void *)(udp + 1) > end)
@@ -213,20 +215,22 @@ static __always_inline int home_of_ike_datagram(const struct cluster *cluster,
  * The home of a packet to a VIP that would pass for this reason, or the reason to drop it after
  * all.
  */
-static __always_inline int home_at_vip(const struct arrival *arrival, const struct payload *payload,
-				       int reason, void *end)
+static __always_inline int home_at_vip(const struct xdp_md *ctx, const struct arrival *arrival,
+				       const struct payload *payload, int reason)
 {
+	void *start = octets_at(ctx, payload->offset), *end = (void *)(long)ctx->data_end;
+
 	switch (reason) {
 	case WORKER_ESP:
-		return home_of_esp(arrival, payload->start, end);
+		return home_of_esp(arrival, start, end);
 	case WORKER_ESP_IN_UDP:
-		return home_of_esp(arrival, payload->start + sizeof(struct udp), end);
+		return home_of_esp(arrival, start + sizeof(struct udp), end);
 	case WORKER_AH:
-		return home_of_esp(arrival, payload->start + offsetof(struct ah, numbers), end);
+		return home_of_esp(arrival, start + offsetof(struct ah, numbers), end);
 	case WORKER_FRAGMENT:
-		return home_of_fragment(arrival, payload, end);
+		return home_of_fragment(arrival, payload, start, end);
 	case PASS_IKE:
-		return home_of_ike_datagram(arrival->cluster, payload, end);
+		return home_of_ike_datagram(arrival->cluster, payload, start, end);
 	case PASS_ICMP_ERROR:
 		return HOME(HOME_EVERYBODY, 0);
 	}

@@ -32,9 +32,9 @@ static __always_inline int classify_natt(void *payload, __u32 length, void *end)
 	return length < sizeof(struct esp) ? DROP_NATT_SHORT : WORKER_ESP_IN_UDP;
 }
 
-static __always_inline int classify_udp(const struct payload *payload, void *end)
+static __always_inline int classify_udp(const struct payload *payload, void *start, void *end)
 {
-	const struct udp *udp = payload->start;
+	const struct udp *udp = start;
 	__u32 length;
 
 	if (payload->length < sizeof(*udp))
@@ -56,9 +56,10 @@ static __always_inline int classify_udp(const struct payload *payload, void *end
  * them. The kernel reassembles IKE, like everything else for the kernel; a worker reassembles ESP.
  */
 static __always_inline int classify_udp_start(const struct payload *payload,
-					      const struct datagram *datagram, void *end)
+					      const struct datagram *datagram, void *start,
+					      void *end)
 {
-	const struct udp *udp = payload->start;
+	const struct udp *udp = start;
 	const __be32 *marker = (void *)(udp + 1);
 
 	if (payload->length < offsetof(struct udp, length))
@@ -86,7 +87,8 @@ static __always_inline int classify_udp_start(const struct payload *payload,
  * them without the worker.
  */
 static __always_inline int classify_fragment(const struct payload *payload,
-					     const struct datagram *datagram, void *end)
+					     const struct datagram *datagram, void *start,
+					     void *end)
 {
 	if (payload->proto == PROTO_ESP || payload->proto == PROTO_AH) {
 		if (payload->fragment == FIRST_FRAGMENT)
@@ -96,7 +98,7 @@ static __always_inline int classify_fragment(const struct payload *payload,
 	if (payload->fragment == LATER_FRAGMENT)
 		return is_remembered(datagram) ? WORKER_FRAGMENT : UNDECIDED;
 	if (payload->proto == PROTO_UDP)
-		return classify_udp_start(payload, datagram, end);
+		return classify_udp_start(payload, datagram, start, end);
 	return UNDECIDED;
 }
 
@@ -104,9 +106,9 @@ static __always_inline int classify_fragment(const struct payload *payload,
  * ICMP errors report path MTUs and come from any router on the path, whose address may be in a
  * protected prefix. They go to the kernel, which checks the packet quoted in them (RFC 4301 6).
  */
-static __always_inline int classify_icmp(const struct payload *payload, void *end)
+static __always_inline int classify_icmp(const struct payload *payload, void *start, void *end)
 {
-	const __u8 *type = payload->start;
+	const __u8 *type = start;
 	int error;
 
 	if (payload->length < 8)
@@ -121,19 +123,21 @@ static __always_inline int classify_icmp(const struct payload *payload, void *en
 }
 
 /* `icmp` is the protocol number of the family's ICMP. */
-static __always_inline int classify_local(const struct payload *payload,
-					  const struct datagram *datagram, __u8 icmp, void *end)
+static __always_inline int classify_local(const struct xdp_md *ctx, const struct payload *payload,
+					  const struct datagram *datagram, __u8 icmp)
 {
+	void *start = octets_at(ctx, payload->offset), *end = (void *)(long)ctx->data_end;
+
 	if (payload->fragment != WHOLE)
-		return classify_fragment(payload, datagram, end);
+		return classify_fragment(payload, datagram, start, end);
 	if (payload->proto == PROTO_ESP)
 		return payload->length < sizeof(struct esp) ? DROP_ESP_SHORT : WORKER_ESP;
 	if (payload->proto == PROTO_UDP)
-		return classify_udp(payload, end);
+		return classify_udp(payload, start, end);
 	if (payload->proto == PROTO_AH)
 		return payload->length < sizeof(struct ah) ? DROP_AH_SHORT : WORKER_AH;
 	if (payload->proto == icmp)
-		return classify_icmp(payload, end);
+		return classify_icmp(payload, start, end);
 	return UNDECIDED;
 }
 

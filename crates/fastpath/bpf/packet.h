@@ -21,7 +21,7 @@ enum fragment {
 
 /* The payload of an IP packet. */
 struct payload {
-	void *start;
+	__u32 offset; /* from the start of the frame */
 	__u32 length; /* octets according to the IP header, all of them in the frame */
 	__u32 id;     /* of the datagram, if this is a fragment */
 	__u8 proto;
@@ -29,6 +29,15 @@ struct payload {
 };
 
 #define PARSED (-1)
+
+/* More than all headers that the filter skips. The kernel wants a bound on each offset. */
+#define OFFSET_MASK 0x7fff
+
+/* The octets at this offset in the frame; the caller checks how many there are. */
+static __always_inline void *octets_at(const struct xdp_md *ctx, __u32 offset)
+{
+	return (void *)(long)ctx->data + (offset & OFFSET_MASK);
+}
 
 /*
  * Finds the payload of an IPv4 packet. `frame` is the length of the frame after the Ethernet
@@ -42,7 +51,7 @@ static __always_inline int parse_ipv4(const struct ipv4 *ip, __u32 frame, struct
 
 	if (ip->version_length >> 4 != 4 || header < sizeof(*ip) || total < header || total > frame)
 		return DROP_MALFORMED;
-	payload->start = (void *)ip + header;
+	payload->offset = sizeof(struct ethernet) + header;
 	payload->length = total - header;
 	payload->proto = ip->proto;
 	payload->id = ip->id;
@@ -63,27 +72,26 @@ static __always_inline void parse_fragment6(const struct fragment6 *header, stru
 		bpf_ntohs(header->offset) & IPV6_OFFSET_MASK ? LATER_FRAGMENT : FIRST_FRAGMENT;
 }
 
+static __always_inline int is_extension(__u8 proto)
+{
+	return proto == PROTO_HOP_BY_HOP || proto == PROTO_ROUTING || proto == PROTO_FRAGMENT ||
+	       proto == PROTO_DESTINATION;
+}
+
 /*
  * Skips one extension header. Returns PARSED if the upper layer is reached, the reason to drop the
  * packet, or REASONS if there are more.
  */
-static __always_inline int walk_extension(struct payload *payload, void *end)
+static __always_inline int walk_extension(struct xdp_md *ctx, struct payload *payload)
 {
-	struct extension *header = payload->start;
+	struct extension *header = octets_at(ctx, payload->offset);
 	__u32 size;
 
-	switch (payload->proto) {
-	case PROTO_HOP_BY_HOP:
-	case PROTO_ROUTING:
-	case PROTO_FRAGMENT:
-	case PROTO_DESTINATION:
-		break;
-	default:
+	if (!is_extension(payload->proto))
 		return PARSED;
-	}
 	if (payload->length < sizeof(*header))
 		return payload->fragment == WHOLE ? DROP_MALFORMED : DROP_FRAGMENT_SHORT;
-	if ((void *)(header + 1) > end)
+	if ((void *)(header + 1) > (void *)(long)ctx->data_end)
 		return DROP_NOT_LINEAR;
 	if (payload->proto == PROTO_ROUTING && header->segments_left)
 		return DROP_ROUTING_HEADER;
@@ -98,27 +106,26 @@ static __always_inline int walk_extension(struct payload *payload, void *end)
 	if (payload->length < size)
 		return payload->fragment == WHOLE ? DROP_MALFORMED : DROP_FRAGMENT_SHORT;
 	payload->proto = header->next;
-	payload->start += size;
+	payload->offset += size;
 	payload->length -= size;
 	return payload->fragment == LATER_FRAGMENT ? PARSED : REASONS;
 }
 
 /*
- * Finds the payload of an IPv6 packet, whose length has been checked, after its extension headers.
- * In a later fragment, the protocol is that of the first header of the fragmentable part (RFC 8200
- * 4.5). Returns PARSED, or the reason to drop the packet.
+ * Skips the extension headers of an IPv6 packet, whose length has been checked. In a later fragment,
+ * the protocol is that of the first header of the fragmentable part (RFC 8200 4.5). Returns PARSED,
+ * or the reason to drop the packet.
+ *
+ * A function that the kernel verifies once. Inlined, each number of headers would be one more state
+ * in which it verifies all that follows, and loading the filter would take five times as long.
  */
-static __always_inline int parse_ipv6(const struct ipv6 *ip, void *end, struct payload *payload)
+__noinline int skip_extensions(struct xdp_md *ctx, struct payload *payload)
 {
-	payload->start = (void *)(ip + 1);
-	payload->length = bpf_ntohs(ip->payload_length);
-	payload->proto = ip->next;
-	payload->fragment = WHOLE;
-	payload->id = 0;
-
+	if (!payload)
+		return DROP_MALFORMED;
 #pragma unroll
 	for (int i = 0; i <= MAX_EXTENSIONS; i++) {
-		int result = walk_extension(payload, end);
+		int result = walk_extension(ctx, payload);
 
 		if (result != REASONS)
 			return result;

@@ -12,3 +12,4 @@ mod fixtures;
 mod fragments;
 mod frames;
 mod switching;
+mod verifier;
