@@ -1,4 +1,4 @@
-//! Virtual addresses: every node knows whose they are, whoever has leased them.
+//! Virtual addresses: every node knows every lease, whichever node granted it.
 
 use crate::world::World;
 use std::net::IpAddr;

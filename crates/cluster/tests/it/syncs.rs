@@ -129,7 +129,7 @@ fn a_peer_that_is_a_cluster_has_numbers_left_out() {
     let standby = world.owner_of(0).unwrap();
     assert!(world.next_number(standby, spi) > after);
 
-    // There are not so many: it gets new keys.
+    // Fewer numbers are left: it gets new keys.
     skip(&mut world, u64::MAX);
     world.run(Duration::from_secs(10));
     assert_ne!(world.spi_of(0), spi);

@@ -282,7 +282,7 @@ fn a_queue_beyond_the_last_drops_and_counts() {
         ip("route add 10.2.0.0/16 via 172.16.0.1");
         ip(&format!("neighbour add 172.16.0.1 lladdr {} dev peer0", MacAddr(MAC)));
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("socket");
-        // Each flow is hashed to a queue: that none of so many meets the last one is less likely
+        // Each flow is hashed to a queue: that none of these meets the last one is less likely
         // than 1 in 10^6.
         for port in 1..=1000 {
             socket.send_to(b"x", ("10.2.0.5", port)).expect("send");

@@ -138,7 +138,7 @@ impl Flood {
         sent
     }
 
-    /// One echo request from the client: true if it is answered within so many seconds.
+    /// One echo request from the client: true if it is answered within `seconds`.
     pub fn ping(&self, options: &str, to: &str, seconds: u32) -> bool {
         self.client.run(|| {
             let arguments = format!("-n -c 1 -W {seconds} {options} {to}");

@@ -2,7 +2,7 @@
 //! is lost.
 #![allow(clippy::print_stdout)]
 
-use crate::support::crew::{Gateway, Line, TUNNELS, server};
+use crate::support::gateway::{Gateway, Line, TUNNELS, server};
 use crate::support::receive;
 use crate::support::tunnel::CLIENT;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testudo_fastpath::worker::WorkerDrop;
 
-/// Flows of each tunnel: so many that each queue gets some, however they are hashed.
+/// Flows of each tunnel: enough for each queue to get some, however they are hashed.
 const FLOWS: usize = 8;
 /// Datagrams of a flow on their way, there and back. All of them together fit into the ring of one
 /// queue, so that whatever is lost was lost by a worker.

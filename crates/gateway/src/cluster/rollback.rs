@@ -20,7 +20,7 @@ const MIN_JUMP: Duration = Duration::from_secs(10);
 /// In the first minutes after the start of the machine the time of day is set for the first time.
 const BOOT_PERIOD: Duration = Duration::from_secs(300);
 
-/// What tells that the machine has been set back.
+/// The sign of a machine that has been set back.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     /// The hypervisor's word: the generations before and now.

@@ -164,7 +164,7 @@ fn subject(event: &WorkerEvent) -> Option<(u8, u32)> {
     }
 }
 
-/// The notes of all workers, each of which has so many, the oldest first: one of each in turns, the
+/// The notes of all workers, each with their number, the oldest first: one of each in turns, the
 /// latest first.
 fn latest_first(each: &[(Box<[Note]>, usize)]) -> Vec<Note> {
     let most = each.iter().map(|(_, count)| *count).max().unwrap_or(0);

@@ -268,7 +268,7 @@ impl Pair {
         self.await_log_times(text, 1);
     }
 
-    /// Waits until our log has so many lines with this text.
+    /// Waits until our log has this text `times` times.
     pub(crate) fn await_log_times(&mut self, text: &str, times: usize) {
         self.one.process().wait_log_times(text, times, SOON).unwrap();
     }

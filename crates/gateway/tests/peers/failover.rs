@@ -130,7 +130,7 @@ impl Trial {
         .unwrap();
     }
 
-    /// Every tunnel carries packets, is the one that it was, and its peer gets new keys by it;
+    /// Every tunnel carries packets, is still the same IKE SA, and its peer gets new keys by it;
     /// nothing went in clear.
     pub(crate) fn all_is_well(&mut self, what: &str) {
         for peer in self.peers() {

@@ -13,7 +13,7 @@ const SIDES: [Side; 2] = [Side::One, Side::Two];
 const NAME: &str = "peer.lab.example";
 const HOSTS: &str = "127.0.0.1 localhost\n192.0.2.2 peer.lab.example\n";
 
-/// Waits until that side has one IKE SA, with so many children.
+/// Waits until that side has one IKE SA with `count` children.
 fn await_children(pair: &Pair, side: Side, count: usize) {
     wait_until(&format!("an IKE SA with {count} children at side {side:?}"), SOON, || {
         let sas = pair.sas(side);

@@ -45,7 +45,7 @@ fn growth(before: &Counted, after: &Counted) -> Counted {
     grown.filter(|(_, n)| *n > 0).collect()
 }
 
-/// Waits until so many frames have been counted, and shows where.
+/// Waits until all `sent` frames have been counted, and shows where.
 fn await_count(pair: &Pair, before: &Counted, sent: usize) -> Counted {
     wait_until("all frames to be counted", SOON, || {
         let grown = growth(before, &counted(pair));

@@ -46,7 +46,7 @@ pub(crate) fn under_traffic(pair: &Pair, work: impl FnOnce()) {
     under_traffic_losing(pair, 0, work);
 }
 
-/// Runs `work` while pings go both ways. All but so many must come back.
+/// Runs `work` while pings go both ways. At most `limit` may stay away.
 pub(crate) fn under_traffic_losing(pair: &Pair, limit: u32, work: impl FnOnce()) {
     let ended = &AtomicBool::new(false);
     let pongs = std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn limited() -> Scenario {
     Scenario::new("limits", Kind::Strongswan)
 }
 
-/// One side renews, at its limits, so many times and once more; the other only answers.
+/// One side renews at its limits, `least` times or more; the other only answers.
 fn by_limits(scenario: Scenario, renewing: Side, ike: &[&str], child: &[&str], least: u64) {
     let pair = scenario.start_with(|side, connection| limits(side, renewing, ike, child)(connection));
     let watch = Watch::start(&pair.t);

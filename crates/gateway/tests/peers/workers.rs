@@ -14,7 +14,7 @@ use testudo_lab::topology::{Family, Side};
 use testudo_lab::wait_until;
 
 const QUEUES: u32 = 4;
-/// With so many all queues see some.
+/// Enough for all queues to see some.
 const FLOWS: u8 = 16;
 
 /// The usual networks of a family in a tunnel of their own.

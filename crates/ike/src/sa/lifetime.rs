@@ -52,7 +52,7 @@ impl Times {
     }
 
     /// The times of an SA that came up at `came_up`, by another lifetime than its own. One that is
-    /// older than the lifetime allows counts as so much younger that it is rekeyed within the
+    /// older than the lifetime allows counts as younger, so that it is rekeyed within the
     /// spread: a thousand SAs whose lifetimes become shorter are not all due at once.
     pub(crate) fn again(lifetime: &Lifetime, came_up: Time, now: Time, entropy: &mut dyn Entropy) -> Self {
         let Lifetime { rekey, life, rand } = *lifetime;

@@ -22,7 +22,7 @@ fn a_list_of_a_ca_that_may_not_sign_lists_does_not_count() {
     assert_eq!(judged, Ok("C=CH, O=Testudo, CN=Listless".to_owned()), "although it has the certificate");
 }
 
-/// Neither is older, and whoever loads one wants it.
+/// Neither is older, and an operator who loads one wants it.
 #[test]
 fn of_two_lists_of_one_second_the_later_to_come_counts() {
     let (first, second) = (crl("first.crl"), crl("second.crl"));

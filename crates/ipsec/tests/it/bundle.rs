@@ -468,12 +468,12 @@ proptest! {
         copies in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..20),
     ) {
         let kind = Kind::default();
-        let ((mut near, mut far), (crew_near, crew_far)) = (pair(&kind), pair(&kind));
+        let ((mut near, mut far), (pool_near, pool_far)) = (pair(&kind), pair(&kind));
         let clear: Vec<Packets> =
             sizes.iter().map(|burst| burst.iter().map(|size| sized(true, *size)).collect()).collect();
         let workers = |end: &End| (0..clear.len() as u8).map(|worker| end.another(worker)).collect::<Vec<_>>();
         let expected = whole(&mut near.gateway, true, &clear);
-        let found = in_turn(&mut workers(&crew_near), true, &clear);
+        let found = in_turn(&mut workers(&pool_near), true, &clear);
         prop_assert_eq!(found.len(), expected.len());
         let mut outer = sent(found);
         let number = |at: usize| move |packet: &Vec<u8>| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
@@ -485,10 +485,10 @@ proptest! {
         }
         let received: Vec<Packets> =
             outer.chunks(outer.len().div_ceil(clear.len())).map(<[_]>::to_vec).collect();
-        let found = in_turn(&mut workers(&crew_far)[..received.len()], false, &received);
+        let found = in_turn(&mut workers(&pool_far)[..received.len()], false, &received);
         prop_assert_eq!(found, whole(&mut far.gateway, false, &received));
-        prop_assert_eq!(far.ah_in.counters().totals().packets, crew_far.ah_in.counters().totals().packets);
-        let (one, crew) = (far.gateway.inbound.counters().totals(), crew_far.gateway.inbound.counters().totals());
-        prop_assert_eq!((one.packets, one.bytes), (crew.packets, crew.bytes));
+        prop_assert_eq!(far.ah_in.counters().totals().packets, pool_far.ah_in.counters().totals().packets);
+        let (one, pool) = (far.gateway.inbound.counters().totals(), pool_far.gateway.inbound.counters().totals());
+        prop_assert_eq!((one.packets, one.bytes), (pool.packets, pool.bytes));
     }
 }

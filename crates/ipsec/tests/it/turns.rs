@@ -133,12 +133,12 @@ proptest! {
     ) {
         let tunnel = Tunnel { algorithm, ..Tunnel::default() };
         let params = tunnel.params();
-        let ((mut near, mut far), (crew_near, crew_far)) = (pair(&tunnel), pair(&tunnel));
+        let ((mut near, mut far), (pool_near, pool_far)) = (pair(&tunnel), pair(&tunnel));
         let clear = bursts(&sizes);
         let expected = whole(&mut near, true, &clear);
-        let found = in_turn(&mut planes(&crew_near, &params)[..clear.len()], true, &clear);
+        let found = in_turn(&mut planes(&pool_near, &params)[..clear.len()], true, &clear);
         prop_assert_eq!(verdicts(&found), verdicts(&expected));
-        prop_assert_eq!(near.outbound.counters().totals(), crew_near.outbound.counters().totals());
+        prop_assert_eq!(near.outbound.counters().totals(), pool_near.outbound.counters().totals());
         let mut outer = sent(found);
         prop_assert!(outer.iter().map(|packet| marks(packet).0).eq(1..=outer.len() as u32), "in order");
         let ivs: BTreeSet<_> = outer.iter().map(|packet| marks(packet).1).collect();
@@ -158,11 +158,11 @@ proptest! {
             }
         }
         let received: Vec<Packets> = outer.chunks(outer.len().div_ceil(BURSTS).max(1)).map(<[_]>::to_vec).collect();
-        let mut workers = planes(&crew_far, &params.mirrored());
+        let mut workers = planes(&pool_far, &params.mirrored());
         let found = in_turn(&mut workers[..received.len()], false, &received);
         prop_assert_eq!(found, whole(&mut far, false, &received));
-        let (one, crew) = (far.inbound.counters().totals(), crew_far.inbound.counters().totals());
-        prop_assert_eq!((one.packets, one.bytes), (crew.packets, crew.bytes));
+        let (one, pool) = (far.inbound.counters().totals(), pool_far.inbound.counters().totals());
+        prop_assert_eq!((one.packets, one.bytes), (pool.packets, pool.bytes));
     }
 }
 

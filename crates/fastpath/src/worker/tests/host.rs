@@ -21,7 +21,7 @@ fn tcp(src: &str, dst: &str, seq: u32, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The kernel sends so much, to be cut into segments of that size.
+/// The kernel sends `payload` octets, to be cut into segments of `size`.
 fn large(worker: &mut TestWorker, payload: usize, size: u16) -> Vec<u8> {
     let payload: Vec<u8> = (0..payload).map(|at| (at % 251) as u8).collect();
     let host = worker.host_mut().unwrap();

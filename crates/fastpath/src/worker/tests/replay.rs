@@ -53,7 +53,7 @@ pub(super) fn esp_packets() -> Vec<Vec<u8>> {
     packets
 }
 
-/// A gateway that receives them, by so many workers; a pool if they are several.
+/// A gateway that receives them with `workers` workers; a pool if they are several.
 fn receiver(workers: usize, replay_window: u32) -> Gateway {
     let mut gateway = newcomer(workers, replay_window);
     gateway.settle();
@@ -118,7 +118,7 @@ fn rests() -> impl Strategy<Value = Vec<u16>> {
 /// A copy that comes besides: of which packet, where, and whether it was changed on its way.
 type Copy = (Index, Index, bool);
 
-/// Each packet up to so many places late, and copies of some.
+/// Each packet `late` places late at most, and copies of some.
 fn reordered(packets: &[Vec<u8>], late: &[u16], copies: &[Copy]) -> Vec<Vec<u8>> {
     let mut order: Vec<(usize, &Vec<u8>)> = packets
         .iter()

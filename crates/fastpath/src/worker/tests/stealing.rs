@@ -14,7 +14,7 @@ const OCTETS: usize = 100;
 /// Where a packet has its number, and where the pipeline puts one of its own.
 const NUMBER: usize = 24;
 const SEQUENCE: usize = 32;
-/// Of so many packets that come by a port one goes through the pipeline twice.
+/// One in this many packets of a port goes through the pipeline twice.
 const TWICE: u32 = 7;
 
 /// Numbers packets at its turn, and takes as long for each as a cipher. All workers' have the
@@ -111,7 +111,7 @@ fn member(id: u8, ports: Vec<FakePort>, pool: &Numbered) -> NumberingWorker {
     member_with(2 * FRAMES, id, ports, pool)
 }
 
-/// The same with so many frames.
+/// As `member`, with `frames` frames.
 pub(super) fn member_with(
     frames: usize,
     id: u8,

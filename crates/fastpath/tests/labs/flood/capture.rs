@@ -143,7 +143,7 @@ impl Capture {
         self.since(0).len()
     }
 
-    /// All frames but so many.
+    /// All frames but the first `before`.
     pub(super) fn since(&self, before: usize) -> Vec<Sent> {
         let mut frames = self.frames.lock().expect("nobody panics while it is held");
         while let Some(sent) = self.read() {

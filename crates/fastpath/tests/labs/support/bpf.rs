@@ -76,7 +76,7 @@ pub fn set_socket(map: &OwnedFd, queue: u32, socket: BorrowedFd<'_>) {
     assert_eq!(result, 0, "bpf_map_update_elem: {}", io::Error::last_os_error());
 }
 
-/// Makes the kernel run the program on so many live copies of a frame, which go where the program
+/// Makes the kernel run the program on `count` live copies of a frame, which go where the program
 /// says.
 pub fn run_live(program: &OwnedFd, frame: &[u8], count: u32) {
     // SAFETY: zeroes mean "not given" in every member.

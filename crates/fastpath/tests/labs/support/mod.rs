@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod bpf;
-pub mod crew;
+pub mod gateway;
 pub mod namespace;
 pub mod port;
 pub mod redirect;

@@ -134,7 +134,7 @@ fn what_several_tell_alike_is_told_once() {
     workers.stop().unwrap();
 }
 
-/// Where a peer is says who heard of it last, whichever worker that is.
+/// The worker that heard of a peer last says where the peer is.
 #[test]
 fn what_they_tell_comes_in_the_order_in_which_it_came_up() {
     let moved = |host: u8| Event::AddressChanged { spi: Spi(300), remote: ([192, 0, 2, host], 4500).into() };

@@ -26,7 +26,7 @@ fn named(addr: &str, connections: usize) -> Claimant {
     Claimant { connections, ..stranger(addr) }
 }
 
-/// Decides as an endpoint does, and lets the one that must make room go. Gives the decision.
+/// Decides as an endpoint does, and drops the handshake that must make room. Gives the decision.
 struct Table {
     counts: HalfOpens,
     next: u64,

@@ -170,9 +170,9 @@ impl Gateway {
     ) -> Self {
         let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap();
         let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap()).collect();
-        let (crew, redirects) = namespace.run(|| {
+        let (pool, redirects) = namespace.run(|| {
             let mut redirects = Vec::new();
-            let crew: Vec<_> = (0..queues)
+            let pool: Vec<_> = (0..queues)
                 .map(|queue| {
                     let pool = FramePool::new(12 * RING as usize, ChunkSize::K2).unwrap();
                     let ports: Vec<XdpPort> =
@@ -198,9 +198,9 @@ impl Gateway {
                     (WorkerHandle::spawn(worker).unwrap(), pipeline)
                 })
                 .collect();
-            (crew, redirects)
+            (pool, redirects)
         });
-        let (workers, pipelines) = crew.into_iter().unzip();
+        let (workers, pipelines) = pool.into_iter().unzip();
         let redirects = redirects.try_into().unwrap();
         let gateway =
             Self { workers, pipelines, _namespace: namespace, _redirects: redirects, sas: BTreeMap::new() };
@@ -249,7 +249,7 @@ impl Gateway {
         }
     }
 
-    /// Frees what workers have put out of use, and does what they ask for.
+    /// Frees the workers' garbage, and expands the keys that they ask for.
     pub fn attend(&self) {
         for worker in &self.workers {
             worker.collect().for_each(drop);
