@@ -10,9 +10,11 @@ mod checksums;
 mod cluster;
 mod counters;
 mod guard;
+mod host_tun;
 mod inherited;
 mod line_rate;
 mod opened;
+mod outer_mtus;
 mod plan;
 mod ports;
 mod reopen;
@@ -27,6 +29,8 @@ use crate::policies::{Change, Policies};
 pub(crate) use cluster::ClusterPlan;
 use cluster::Clustered;
 use guard::Guard;
+use host_tun::HostTun;
+use outer_mtus::OuterMtus;
 use ports::Ports;
 use sas::Sas;
 pub(crate) use sas::{Activation, Agreed};
@@ -38,18 +42,14 @@ use std::time::{Duration, Instant};
 use testudo_base::spi::{SenderId, Spi};
 use testudo_cluster::member::Flushed;
 use testudo_crypto::Library;
-use testudo_fastpath::fib::{Fib, Out, Route};
-use testudo_fastpath::netlink::{Addresses, FibHandle, Follower, Guard as RouteGuard};
-use testudo_fastpath::tun;
-use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent, boottime};
+use testudo_fastpath::fib::Fib;
+use testudo_fastpath::netlink::{FibHandle, Follower, Guard as RouteGuard};
+use testudo_fastpath::worker::{WorkerCommand, WorkerEvent as FastEvent};
 use testudo_ike::output::{ChildSaId, Path};
 use testudo_ipsec::dataplane::{Command, Event, LocalAddrs, PolicyBlock};
-use testudo_ipsec::pmtu::{PathMtus, TooBig};
+use testudo_ipsec::pmtu::TooBig;
 use testudo_ipsec::spd::PolicyId;
 use workers::{WorkerReports, Workers};
-
-/// An outer path of unknown MTU is taken for Ethernet.
-const DEFAULT_MTU: u16 = 1500;
 
 /// After a look at all routes, or at all SAs because routes have changed, the next one waits this
 /// many times as long as the last one took.
@@ -76,22 +76,12 @@ pub(crate) struct DataPath {
     sender: SenderId,
     /// When the sender ID was last changed because a worker ran low on IVs.
     renewed: Option<Instant>,
-    /// Number of the TUN's interface.
-    tun: u32,
-    tun_name: String,
-    tun_mtu: u16,
-    /// The TUN's addresses.
-    addresses: Addresses,
+    tun: HostTun,
     /// Policies with a number below have places for outbound SAs.
     places: u32,
     /// When housekeeping may ask the kernel for the routes again.
     next_reassertion: Instant,
-    /// Routes have changed, and the path MTUs of the SAs have not followed yet.
-    path_mtus_due: bool,
-    /// When they may follow.
-    next_path_mtus: Instant,
-    /// Path MTUs that routers or other nodes have told.
-    learned: PathMtus,
+    mtus: OuterMtus,
     /// For [`DataPath::is_idle`].
     packets_seen: std::cell::Cell<u64>,
     /// Packets a second that the ports can bring in at most.
@@ -172,7 +162,7 @@ impl DataPath {
         agreed: Agreed<'_>,
         activation: Activation,
     ) -> Result<()> {
-        let path_mtu = self.path_mtu(agreed.params.remote.ip());
+        let path_mtu = self.mtus.of(&self.fib, agreed.params.remote.ip());
         let commands = self.sas.install(child, policy, agreed, activation, path_mtu, self.library)?;
         if self.cluster.is_some() {
             // The filter records the highest number from the first packet on, for the node that
@@ -196,7 +186,7 @@ impl DataPath {
 
     /// The peer has moved: outbound traffic goes there from now on.
     pub(crate) fn update(&mut self, child: ChildSaId, path: Path) -> Result<()> {
-        let path_mtu = self.path_mtu(path.remote.ip());
+        let path_mtu = self.mtus.of(&self.fib, path.remote.ip());
         let commands = self.sas.update(child, path, path_mtu)?;
         self.send_all(commands);
         Ok(())
@@ -221,12 +211,12 @@ impl DataPath {
 
     /// Puts a virtual address on the TUN, by which packets to it and from it pass.
     pub(crate) fn add_address(&mut self, addr: IpAddr) -> Result<()> {
-        Ok(self.addresses.add(addr)?)
+        Ok(self.tun.addresses.add(addr)?)
     }
 
     /// Takes a virtual address away again.
     pub(crate) fn remove_address(&mut self, addr: IpAddr) -> Result<()> {
-        self.addresses.remove(addr)?;
+        self.tun.addresses.remove(addr)?;
         // With its last IPv4 address an interface loses its IPv4 routes.
         self.reassert_routes();
         Ok(())
@@ -310,7 +300,7 @@ impl DataPath {
             }
             FastEvent::PathTooBig { remote, mtu } => {
                 // A router may have told a smaller one meanwhile.
-                self.sas.set_path_mtu(remote, mtu.min(self.path_mtu(remote)));
+                self.sas.set_path_mtu(remote, mtu.min(self.mtus.of(&self.fib, remote)));
                 None
             }
             FastEvent::Ipsec(Event::NoSa { policy, packet }) => {
@@ -376,9 +366,12 @@ impl DataPath {
         let guarded = self.guard.follow(&fib);
         self.followed = guarded.is_ok().then(|| fib.generation());
         self.fib = Arc::clone(&fib);
-        self.path_mtus_due = true;
-        self.follow_path_mtus();
-        self.follow_mtu();
+        self.mtus.routes_changed();
+        self.mtus.follow(&self.fib, &self.sas);
+        // The port that can send the largest packets decides.
+        if let Some(largest) = self.guard.largest() {
+            self.tun.set_mtu(start::tun_mtu(&self.fib).min(largest));
+        }
         if self.fib_sent != Some(self.fib.generation()) {
             self.fib_sent = Some(self.fib.generation());
             self.workers.queue(WorkerCommand::Fib(fib));
@@ -394,34 +387,6 @@ impl DataPath {
         self.line_rate
     }
 
-    /// Gives the TUN the MTU of the port that can send the largest packets.
-    fn follow_mtu(&mut self) {
-        let mtu = self.guard.largest().map_or(self.tun_mtu, |largest| start::tun_mtu(&self.fib).min(largest));
-        if mtu == self.tun_mtu {
-            return;
-        }
-        self.tun_mtu = mtu;
-        if let Err(error) = tun::set_mtu(&self.tun_name, mtu) {
-            tracing::warn!("{error}");
-        }
-    }
-
-    /// Brings the SAs' path MTUs up to date, not too often: routes may change all the time, and
-    /// there may be very many SAs.
-    fn follow_path_mtus(&mut self) {
-        let begun = Instant::now();
-        if self.path_mtus_due && self.next_path_mtus <= begun {
-            self.path_mtus_due = false;
-            let now = boottime();
-            self.sas.set_path_mtus(|remote| path_mtu(&self.fib, &self.learned, now, remote));
-            self.next_path_mtus = Instant::now() + begun.elapsed() * MIN_REST_FACTOR;
-        }
-    }
-
-    fn path_mtu(&self, remote: IpAddr) -> u16 {
-        path_mtu(&self.fib, &self.learned, boottime(), remote)
-    }
-
     /// Whether the packet that a router quotes was sent here lately.
     pub(crate) fn has_sent(&self, told: &TooBig) -> bool {
         self.sas.has_sent(told)
@@ -429,26 +394,19 @@ impl DataPath {
 
     /// At that time a path took no more than `mtu`. True if that is news.
     pub(crate) fn learn_path_mtu(&mut self, at: Duration, remote: IpAddr, mtu: u16) -> bool {
-        let before = self.path_mtu(remote);
-        if mtu > before {
-            return false;
+        let smaller = self.mtus.learn(&self.fib, at, remote, mtu);
+        if let Some(mtu) = smaller {
+            self.sas.set_path_mtu(remote, mtu);
         }
-        self.learned.learn(at, remote, mtu);
-        let after = self.path_mtu(remote);
-        if after < before {
-            self.sas.set_path_mtu(remote, after);
-        }
-        after < before
+        smaller.is_some()
     }
 
     /// Once a second.
     pub(crate) fn housekeeping(&mut self) -> Result<()> {
         self.workers.check()?;
         self.flush();
-        self.follow_path_mtus();
-        for remote in self.learned.expire(boottime()) {
-            self.sas.set_path_mtu(remote, self.path_mtu(remote));
-        }
+        self.mtus.follow(&self.fib, &self.sas);
+        self.mtus.expire(&self.fib, &self.sas);
         self.guard.check_ports(&self.fib);
         self.check_attached();
         if self.next_reassertion <= Instant::now() {
@@ -460,7 +418,7 @@ impl DataPath {
     /// Restores routes that were removed by others.
     fn reassert_routes(&mut self) {
         let begun = Instant::now();
-        let routes = RouteGuard::open(start::GUARD, self.tun).map_err(Error::from);
+        let routes = RouteGuard::open(start::GUARD, self.tun.ifindex).map_err(Error::from);
         if let Err(error) = routes.and_then(|routes| self.guard.reassert(routes)) {
             tracing::warn!("cannot restore the routes of table 220: {error}");
         }
@@ -474,13 +432,4 @@ impl DataPath {
         let Self { workers, .. } = self;
         workers.stop()
     }
-}
-
-/// The MTU towards an outer address, by the kernel's routes and by what was learned.
-fn path_mtu(fib: &Fib, learned: &PathMtus, now: Duration, remote: IpAddr) -> u16 {
-    let of_route = match fib.lookup(remote) {
-        Route::Forward(hop) if matches!(hop.out, Out::Port(_)) => hop.mtu,
-        _ => DEFAULT_MTU,
-    };
-    learned.get(now, remote).map_or(of_route, |learned| learned.min(of_route))
 }

@@ -197,7 +197,7 @@ impl Loop {
         let (updown, resolver) = (Updown::new(Arc::clone(&waker)), Resolver::new(waker));
         let parts = Parts { endpoint: ike, node, crypto, updown, resolver, data, sockets, policy };
         let mut gateway = Gateway::new(parts);
-        gateway.called = called;
+        gateway.ending.called = called;
         Ok(Self {
             signals,
             hangup,
@@ -283,7 +283,7 @@ impl Loop {
             // Whatever this turn has changed goes to the others.
             self.gateway.settle();
         }
-        self.gateway.take_failure().map(|()| self.gateway.is_called_to_end())
+        self.gateway.ending.take_failure().map(|()| self.gateway.ending.is_called_for())
     }
 
     /// Routes, addresses, neighbours or interfaces may have changed.

@@ -33,10 +33,9 @@ use crate::reserved::reserved;
 use crate::resolver::Resolver;
 use crate::updown::Updown;
 use crate::virtual_ips::VirtualIps;
+use ending::Ending;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 use testudo_cluster::member::MemberOutput;
 use testudo_ike::endpoint::{IkeSaStatus, Target};
@@ -52,10 +51,8 @@ pub(crate) struct Gateway {
     pub(crate) endpoint: Ike,
     /// What ties it to the other nodes, if it does not stand alone.
     pub(crate) node: Option<Node>,
-    /// The gateway cannot go on.
-    failed: bool,
-    /// The reason, until [`Gateway::take_failure`] has taken it.
-    failure: Option<Error>,
+    /// Whether it ends, and why.
+    pub(crate) ending: Ending,
     crypto: Crypto,
     pub(crate) policies: Policies,
     pub(crate) data: DataPath,
@@ -71,14 +68,8 @@ pub(crate) struct Gateway {
     policies_failed: bool,
     /// Children installed since the policies were applied last.
     fresh: Vec<Fresh>,
-    /// A signal asks for the end.
-    pub(crate) called: Arc<AtomicBool>,
-    /// The end has begun: nothing new comes up.
-    closing: bool,
     /// Tells whether the machine has been set back to an earlier state.
     rollback: Rollback,
-    /// A node of a cluster ends without giving its shards away first.
-    leaves_at_once: bool,
     /// Messages that leave once the policies are applied.
     held: Vec<Departure>,
     origin: Instant,
@@ -150,8 +141,7 @@ impl Gateway {
         Self {
             endpoint,
             node,
-            failed: false,
-            failure: None,
+            ending: Ending::default(),
             crypto,
             policy,
             policies,
@@ -162,10 +152,7 @@ impl Gateway {
             protection_changed: false,
             policies_failed: false,
             fresh: Vec::new(),
-            called: Arc::default(),
-            closing: false,
             rollback: Rollback::new(),
-            leaves_at_once: false,
             held: Vec::new(),
             origin: Instant::now(),
             sockets,
@@ -205,7 +192,7 @@ impl Gateway {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = true;
         for _ in 0..limit {
-            if self.is_called_to_end() {
+            if self.ending.is_called_for() {
                 break;
             }
             let Some((path, len)) = self.sockets.receive(&mut buffer) else {
@@ -246,7 +233,7 @@ impl Gateway {
     }
 
     pub(crate) fn perform_all(&mut self) {
-        while !self.failed
+        while !self.ending.has_failed()
             && let Some(output) = self.endpoint.poll_output()
         {
             self.perform(output);

@@ -101,12 +101,12 @@ impl Gateway {
 
 impl Control for Gateway {
     fn takes_commands(&self) -> bool {
-        !self.is_called_to_end()
+        !self.ending.is_called_for()
     }
 
     fn command_refused(&mut self, command: &str, why: &str) {
         // A client that goes on loading while the gateway ends must not fill the end of the log.
-        if !self.is_closing() {
+        if !self.ending.has_begun() {
             self.log(None, None, LogLevel::Warning, format!("refused {command}: {why}"));
         }
     }
@@ -116,7 +116,7 @@ impl Control for Gateway {
     }
 
     fn load_connection(&mut self, mut connection: Connection) -> Result<(), CommandError> {
-        if self.is_closing() {
+        if self.ending.has_begun() {
             return Err(Error::Ending.into());
         }
         if ![IKE_PORT, NAT_PORT].contains(&connection.local_port) {

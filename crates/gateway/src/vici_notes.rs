@@ -9,7 +9,7 @@ use testudo_vici::server::{LogLine, Server, carry_out, take_back};
 pub(crate) fn pass_on(gateway: &mut Gateway, server: &mut Server, limit: usize) {
     for _ in 0..limit {
         // A piece of configuration of another node takes as long to load as one of this node.
-        if gateway.is_called_to_end() {
+        if gateway.ending.is_called_for() {
             return;
         }
         let Some(note) = gateway.take_note() else { return };

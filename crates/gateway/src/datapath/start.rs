@@ -2,6 +2,8 @@
 //! then what lets protected packets through.
 
 use super::guard::Guard;
+use super::host_tun::HostTun;
+use super::outer_mtus::OuterMtus;
 use super::ports::{PortLine, Ports};
 use super::sas::Sas;
 use super::workers::{Bay, Running, Workers};
@@ -30,7 +32,6 @@ use testudo_fastpath::worker::{Fence, PortChanges, Worker, WorkerConfig, WorkerH
 use testudo_ike::suite::Entropy;
 use testudo_ipsec::dataplane::{Command, Config as PipelineConfig, Dataplane, LocalAddrs};
 use testudo_ipsec::number::WorkerId;
-use testudo_ipsec::pmtu::PathMtus;
 
 /// The sender ID of a gateway that stands alone: its SAs do not outlive it, so no key meets the IVs
 /// of an earlier run.
@@ -107,14 +108,9 @@ impl DataPath {
         };
         let workers = builder.start(assignment, tun, &mut guard, &mut ports)?;
         let mut this = Self {
-            tun: tun_index,
-            tun_name: config.tun.clone(),
-            tun_mtu: mtu,
-            addresses,
+            tun: HostTun { ifindex: tun_index, name: config.tun.clone(), mtu, addresses },
+            mtus: OuterMtus::new(),
             fib_sent: None,
-            path_mtus_due: false,
-            next_path_mtus: Instant::now(),
-            learned: PathMtus::default(),
             followed: None,
             workers: Workers::new(workers),
             routing: follower.handle(),

@@ -95,7 +95,7 @@ impl Gateway {
                     self.in_cluster(|member, now| member.persisted(now, &durable));
                 }
             }
-            Err(error) => self.fail(error),
+            Err(error) => self.ending.fail(error),
         }
     }
 

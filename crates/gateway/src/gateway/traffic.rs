@@ -36,7 +36,7 @@ impl Gateway {
 
     fn acquire(&mut self, policy: PolicyId, local: IpAddr, remote: IpAddr) {
         // Workers may have asked for very many.
-        if self.closing || self.is_called_to_end() {
+        if self.ending.has_begun() || self.ending.is_called_for() {
             return;
         }
         let Some(name) = self.policies.child_of(policy).cloned() else { return };
