@@ -105,6 +105,14 @@ pub(crate) fn nice(program: &Path) -> Command {
     nice
 }
 
+/// A program that ends with the thread that has started it. Otherwise the labs of a runner that is
+/// killed would go on beside those of the next one.
+pub(crate) fn bound(program: &Path) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "TERM"]).arg(program);
+    bound
+}
+
 /// The build directory, which also has the logs of this program.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
@@ -334,12 +342,27 @@ fn program(message: Message, packages: &Packages) -> Result<Option<Program>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
+    use std::os::unix::process::ExitStatusExt;
 
     fn packages() -> Packages {
         let suite = Suite { labs: vec!["peers".into()], long: vec!["peers::rekeying::".into()] };
         let known = BTreeMap::from([("/w/gateway/Cargo.toml".into(), ("gateway".into(), suite))]);
         let of_gateway = |target: &str| ("gateway".to_owned(), target.to_owned());
         Packages { known, integration_tests: vec![of_gateway("peers"), of_gateway("it")] }
+    }
+
+    #[test]
+    fn a_lab_ends_with_the_thread_that_started_it() {
+        let start = || {
+            let mut sh = bound(Path::new("sh"));
+            let mut lab = sh.args(["-c", "echo; exec sleep 600"]).stdout(Stdio::piped()).spawn().unwrap();
+            // It is bound from its first line on.
+            lab.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+            lab
+        };
+        let mut lab = std::thread::spawn(start).join().unwrap();
+        assert_eq!(lab.wait().unwrap().signal(), Some(15));
     }
 
     #[test]

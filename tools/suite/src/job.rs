@@ -1,6 +1,6 @@
 //! The jobs: a process for each lab, one for some dozens of small tests, and commands beside them.
 
-use crate::cargo::{self, Built, Program, Which, nice};
+use crate::cargo::{self, Built, Program, Which, bound, nice};
 use crate::error::Result;
 use crate::inventory::{Inventory, Test, Tier, Wanted};
 use crate::libtest::{self, Follower, Verdict};
@@ -155,7 +155,7 @@ impl Job {
     /// The command that runs tests of a program one after another.
     fn harness(&self, program: &Program, names: &[String], tier: Tier) -> Command {
         let is_lab = self.lane == Lane::Lab;
-        let mut command = if is_lab { Command::new(&program.path) } else { nice(&program.path) };
+        let mut command = if is_lab { bound(&program.path) } else { nice(&program.path) };
         command.current_dir(&program.directory).envs(tier.environment().iter().copied());
         command.args(["--exact", "--include-ignored", "--test-threads=1"]);
         // The output of a lab is in the log even if it hangs.
