@@ -17,7 +17,7 @@ mod snapshot;
 mod virtual_ips;
 mod window;
 
-pub(crate) use anchor::Anchor;
+pub(crate) use anchor::{Anchor, EarlierRound, EarlierRounds};
 pub(crate) use child::{ChildPhase, ChildSa, Outbound};
 pub(crate) use creating::{Creating, Offered, Rival, RivalSa, WantedIke, What, lowest};
 pub(crate) use ends::Ends;
@@ -68,6 +68,9 @@ pub(crate) struct IkeSa {
     /// The peer's trust anchor, if it has a certificate. After the rest in a snapshot.
     #[serde(skip)]
     pub(crate) anchor: Option<Box<Anchor>>,
+    /// The peer's rounds before its last. After the rest in a snapshot.
+    #[serde(skip)]
+    pub(crate) earlier_rounds: Option<Box<EarlierRounds>>,
     /// Its keys depend on a PPK (RFC 8784).
     pub(crate) ppk: bool,
     pub(crate) phase: Phase,
@@ -216,6 +219,7 @@ impl IkeSa {
             local_id: None,
             remote_id: None,
             anchor: None,
+            earlier_rounds: None,
             ppk: false,
             phase: Phase::Gone { until: now, source: None },
             keys: None,
@@ -326,6 +330,7 @@ impl IkeSa {
             local_id: _,
             remote_id: _,
             anchor: _,
+            earlier_rounds: _,
             ppk: _,
             phase,
             keys: _,

@@ -72,8 +72,8 @@ pub(crate) struct Peer {
 /// protocol.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Syncs {
-    /// Nodes speak the version before [`GroupConfig::NEWEST`].
-    pub(crate) older: bool,
+    /// The version that nodes speak; `None`: [`GroupConfig::NEWEST`].
+    pub(crate) version: Option<u8>,
     /// Nodes ask for it, of Message IDs.
     pub(crate) asked: bool,
     /// Peers know nothing of it.
@@ -137,7 +137,7 @@ fn member(
     let mut group = GroupConfig::new(id(node), all, ClusterKey::new([7; 32]));
     group.heartbeat = heartbeat;
     group.links = 2;
-    group.speaks = GroupConfig::NEWEST - u8::from(syncs.older);
+    group.speaks = syncs.version.unwrap_or(GroupConfig::NEWEST);
     group.fence = heartbeat * 5;
     group.suspicion.floor = heartbeat * 5 / 2;
     group.suspicion.ceiling = heartbeat * 20;

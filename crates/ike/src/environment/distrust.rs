@@ -50,7 +50,7 @@ fn proven_before_by(env: &Environment, name: &str) -> Vec<IkeSaId> {
     let of_them = with_rounds
         .flat_map(|connection| env.table.of_connection(&connection.name).map(move |sa| (connection, sa)));
     let is_by_it = |(connection, sa): &(&Arc<Connection>, &IkeSa)| {
-        let mut keys = env.loaded.earlier_keys(connection, sa.path).flatten();
+        let mut keys = env.loaded.earlier_keys(connection, sa).flatten();
         sa.is_established() && keys.any(|key| key.name == name)
     };
     of_them.filter(is_by_it).map(|(_, sa)| sa.id).collect()

@@ -9,7 +9,7 @@ use crate::exchange::local_identity;
 use crate::exchange::narrow::Selectors;
 use crate::message::IdPayload;
 use crate::output::{Path, Time, UnixTime};
-use crate::sa::{Anchor, ChildSa, Ends, IkeSa};
+use crate::sa::{Anchor, ChildSa, EarlierRound, Ends, IkeSa};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -118,34 +118,47 @@ impl Loaded {
         sa.remote_id.as_ref().zip(expected).is_some_and(|(had, expected)| !expected.covers(had))
     }
 
-    /// True if the peer's proof of identity is void: its shared key or CA is gone.
+    /// True if the peer's proof of identity is void in any round: its shared key or CA is gone.
     pub(crate) fn has_lost_its_proof(&self, sa: &IkeSa) -> bool {
         let Some(connection) = self.known_connection(&sa.connection) else { return false };
-        if self.earlier_keys(connection, sa.path).any(|key| key.is_none()) {
+        let is_distrusted = |round: &EarlierRound| {
+            let remote = connection.remote_round(round.number);
+            remote.is_some_and(|remote| self.distrusts(remote, round.anchor.as_ref()))
+        };
+        if self.earlier_keys(connection, sa).any(|key| key.is_none())
+            || sa.earlier_rounds().iter().any(is_distrusted)
+        {
             return true;
         }
         let remote = connection.last_remote();
-        if !remote.method.is_pubkey() {
-            return self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none();
+        match remote.method.is_pubkey() {
+            true => self.distrusts(remote, sa.anchor.as_deref()),
+            false => self.secrets.find(sa.local_id.as_ref(), sa.remote_id.as_ref()).is_none(),
         }
+    }
+
+    /// True if the trust anchor of a round is not trusted any more.
+    fn distrusts(&self, remote: &RemoteAuth, anchor: Option<&Anchor>) -> bool {
         let trusted = self.anchors(remote).into_iter().chain(&remote.certs);
         let mut trusted = trusted.chain(self.credentials.certificates());
-        sa.anchor
-            .as_ref()
-            .is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == **anchor))
+        anchor.is_some_and(|anchor| !trusted.any(|certificate| Anchor::of(certificate) == *anchor))
     }
 
     /// The shared keys by which a peer has proved itself in the rounds before the last, `None` for
-    /// those that are gone. Who it is in these rounds an IKE SA does not keep: of one whose name is
-    /// not configured nothing is known.
+    /// those that are gone. A state from an older build does not say who the peer was in these
+    /// rounds. Then the names in the connection count, and a round without a name is left out.
     pub(crate) fn earlier_keys<'a>(
         &'a self,
         connection: &'a Connection,
-        path: Path,
+        sa: &'a IkeSa,
     ) -> impl Iterator<Item = Option<&'a SharedSecret>> + 'a {
         let rounds = connection.remote_rounds().enumerate().take(connection.rounds.remote.len());
         rounds.filter(|(_, remote)| !remote.method.is_pubkey()).filter_map(move |(number, remote)| {
-            let (local, name) = (local_identity(connection.local_beside(number), path), remote.name()?);
+            let known = sa.earlier_rounds().iter().find(|round| round.number == number);
+            if let Some(EarlierRound { local, remote, .. }) = known {
+                return Some(self.secrets.find(Some(local), Some(remote)));
+            }
+            let (local, name) = (local_identity(connection.local_beside(number), sa.path), remote.name()?);
             Some(self.secrets.find(Some(&local), Some(name)))
         })
     }

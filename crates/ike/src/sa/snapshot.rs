@@ -3,7 +3,7 @@
 //! No two nodes have the same clock. The times in a snapshot are on a clock of its own, which stood
 //! at [`TAKEN`] when the snapshot was made.
 
-use super::{Anchor, CounterSync, Ends, IkeSa, Synced};
+use super::{Anchor, CounterSync, EarlierRounds, Ends, IkeSa, Synced};
 use crate::endpoint::SnapshotError;
 use crate::output::Time;
 use std::time::Duration;
@@ -21,22 +21,26 @@ pub enum SnapshotVersion {
     V27,
     /// With a moved peer's first address and its trust anchor after that.
     V28,
+    /// With the peer's rounds of authentication before its last (RFC 4739) after that.
+    V29,
 }
 
 impl SnapshotVersion {
     /// Everything that this build writes.
-    pub const NEWEST: Self = Self::V28;
+    pub const NEWEST: Self = Self::V29;
 
     fn number(self) -> u16 {
         match self {
             Self::V26 => 26,
             Self::V27 => 27,
             Self::V28 => 28,
+            Self::V29 => 29,
         }
     }
 
     fn of(number: u16) -> Option<Self> {
-        [Self::V26, Self::V27, Self::V28].into_iter().find(|version| version.number() == number)
+        let mut all = [Self::V26, Self::V27, Self::V28, Self::V29].into_iter();
+        all.find(|version| version.number() == number)
     }
 }
 
@@ -51,6 +55,8 @@ const LIMIT: usize = 1 << 20;
 type Counters = (CounterSync, Option<Box<Synced>>);
 /// What [`SnapshotVersion::V28`] has after that.
 type Origin = (Option<Box<Ends>>, Option<Box<Anchor>>);
+/// What [`SnapshotVersion::V29`] has after that.
+type Rounds = Option<Box<EarlierRounds>>;
 
 /// Encodes the SA in this version, including keys; `now` is the time. `None` if it is larger than
 /// an SA can be.
@@ -59,6 +65,7 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
     sa.for_each_time(|time| *time = moved(*time, now, TAKEN));
     let counters: Counters = (sa.extensions.counter_sync, sa.incoming.sync.take());
     let origin: Origin = (sa.began_at.take(), sa.anchor.take());
+    let rounds: Rounds = sa.earlier_rounds.take();
     let mut size = FIRST_GUESS;
     while size <= LIMIT {
         // A new buffer each time, so that no reallocation leaves keys behind.
@@ -70,6 +77,9 @@ pub(crate) fn encode(sa: &IkeSa, now: Time, version: SnapshotVersion) -> Option<
             SnapshotVersion::V27 => postcard::to_slice(&(&sa, &counters), body).map(|used| used.len()),
             SnapshotVersion::V28 => {
                 postcard::to_slice(&(&sa, &counters, &origin), body).map(|used| used.len())
+            }
+            SnapshotVersion::V29 => {
+                postcard::to_slice(&(&sa, &counters, &origin, &rounds), body).map(|used| used.len())
             }
         };
         match written {
@@ -104,6 +114,11 @@ pub(crate) fn decode(bytes: &[u8], taken: Time) -> Result<IkeSa, SnapshotError> 
         rest = behind;
     } else {
         sa.forget_first_ends();
+    }
+    if version >= SnapshotVersion::V29 {
+        let Ok((rounds, behind)) = postcard::take_from_bytes::<Rounds>(rest) else { return Err(damaged) };
+        sa.earlier_rounds = rounds;
+        rest = behind;
     }
     if rest.is_empty() { Ok(timed(sa, taken)) } else { Err(damaged) }
 }

@@ -59,6 +59,7 @@ mod reload_refused;
 mod repetition;
 mod replication;
 mod rounds;
+mod rounds_distrust;
 mod rounds_hostile;
 mod snapshots;
 mod strangers;

@@ -265,7 +265,11 @@ fn responder_judged(
     }
     if let Phase::AuthRounds(rounds) = &session.sa.phase {
         let mut rounds = AuthRounds::clone(rounds);
-        rounds.theirs = rounds.theirs.saturating_add(usize::from(is_proven));
+        let number = rounds.theirs;
+        rounds.theirs = number.saturating_add(usize::from(is_proven));
+        if is_proven && connection.remote_round(rounds.theirs).is_some() {
+            rounds::keep_responders(session.sa, number);
+        }
         if !rounds.are_over(&connection) {
             return send_round(session, &connection, rounds, proof);
         }

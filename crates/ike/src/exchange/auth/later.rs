@@ -17,7 +17,7 @@ use crate::exchange::send::Request;
 use crate::exchange::session::Session;
 use crate::message::{AuthMethodId, AuthPayload, IdPayload, Payload, Payloads};
 use crate::output::Reason;
-use crate::sa::{HalfProven, Phase};
+use crate::sa::{EarlierRound, HalfProven, Phase};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -268,6 +268,10 @@ fn accept_round(
     session.sa.connection = best.name.clone();
     if let (Some(round), Some(demanded)) = (round, best.remote_round(proven.theirs.len())) {
         session.log(ORDINARY, round.line);
+        if proven.follows {
+            let (number, local, remote) = (proven.theirs.len(), local.clone(), remote.clone());
+            session.sa.keep_round(EarlierRound { number, local, remote, anchor: round.anchor });
+        }
         proven.theirs.push((demanded.clone(), remote.clone()));
         (proven.remote, proven.anchor) = (remote, round.anchor);
     }

@@ -16,7 +16,7 @@ use crate::exchange::session::Session;
 use crate::exchange::{child, childless, configuration, counter_sync, unique};
 use crate::message::{Notify, NotifyType, ParseError, Payload, Payloads};
 use crate::output::Reason;
-use crate::sa::{Anchor, HalfOpen, HalfProven, Phase};
+use crate::sa::{Anchor, EarlierRound, HalfOpen, HalfProven, Phase};
 use std::sync::Arc;
 
 /// An initiator whose rounds have all succeeded, as have ours.
@@ -208,6 +208,10 @@ fn accept_initiator(
     if !follows && !more {
         let admitted = Admitted { connections, half, asked: payloads, local, remote, anchor, said };
         return admit_initiator(session, request, admitted);
+    }
+    if follows {
+        let round = EarlierRound { number: 0, local: local.clone(), remote: remote.clone(), anchor };
+        session.sa.keep_round(round);
     }
     let proven = HalfProven {
         half: half.clone(),

@@ -2,7 +2,7 @@
 
 use crate::config::{Connection, Identity};
 use crate::message::{Notify, NotifyType, Payload, Payloads};
-use crate::sa::{AuthRounds, IkeSa, Phase};
+use crate::sa::{AuthRounds, EarlierRound, IkeSa, Phase};
 
 /// The initiator's announcements beside AUTH.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,13 @@ impl AuthRounds {
     /// True if this response completes all rounds of both sides.
     pub(super) fn are_over(&self, connection: &Connection) -> bool {
         connection.local_round(self.ours).is_none() && connection.remote_round(self.theirs).is_none()
+    }
+}
+
+/// Keeps the responder's round of that number, which has just succeeded, since another one follows.
+pub(super) fn keep_responders(sa: &mut IkeSa, number: usize) {
+    if let (Some(local), Some(remote)) = (sa.local_id.clone(), sa.remote_id.clone()) {
+        sa.keep_round(EarlierRound { number, local, remote, anchor: sa.anchor.as_deref().copied() });
     }
 }
 

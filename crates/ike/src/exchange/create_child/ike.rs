@@ -372,6 +372,7 @@ fn successor(session: &mut Session<'_>, role: Role, keys: IkeKeys, spis: IkeSpis
         local_id: session.sa.local_id.clone(),
         remote_id: session.sa.remote_id.clone(),
         anchor: session.sa.anchor.clone(),
+        earlier_rounds: session.sa.earlier_rounds.clone(),
         // SK_d depended on the PPK, and so do the new keys.
         ppk: session.sa.ppk,
         dpd_delay: session.sa.dpd_delay,

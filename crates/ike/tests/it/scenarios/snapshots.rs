@@ -189,19 +189,21 @@ fn a_state_for_older_builds_says_less_and_is_read_by_all() {
     let (mut world, id) = established(1);
     let endpoint = &mut world.hosts[0].endpoint;
     let whole = endpoint.export_sa(world.now, id).unwrap();
-    let [older, oldest] = [SnapshotVersion::V27, SnapshotVersion::V26].map(|version| {
+    let versions = [SnapshotVersion::V28, SnapshotVersion::V27, SnapshotVersion::V26];
+    let [old, older, oldest] = versions.map(|version| {
         endpoint.replication_mut().export_as(version);
         let state = endpoint.export_sa(world.now, id).unwrap();
         assert_eq!(endpoint.replication().exported_again(&whole), Some(state.clone()));
         assert_eq!(endpoint.replication().exported_again(&state), None);
         state
     });
-    assert_eq!([&whole, &older, &oldest].map(|state| [state[0], state[1]]), [[0, 28], [0, 27], [0, 26]]);
-    for (more, less) in [(&whole, &older), (&older, &oldest)] {
+    let states = [&whole, &old, &older, &oldest];
+    assert_eq!(states.map(|state| [state[0], state[1]]), [[0, 29], [0, 28], [0, 27], [0, 26]]);
+    for (more, less) in states.into_iter().zip(&states[1..]) {
         assert_eq!(more[2..less.len()], less[2..], "what is new stands behind it");
         assert!(more.len() > less.len());
     }
-    for state in [&whole, &older, &oldest] {
+    for state in states {
         successor().import_sa(world.now, state).unwrap();
         let (cut, longer) = (&state[..state.len() - 1], [&state[..], &[0]].concat());
         for damaged in [cut, &longer] {
