@@ -1,11 +1,13 @@
-//! A view begins after an owner has stopped shards that it hands over, and before its workers are
-//! done with them.
+//! What an owner tells when its workers are done with shards that it hands over, and views that
+//! begin before that.
 
 use crate::world::World;
 use std::time::Duration;
 use testudo_base::shard::ShardSet;
+use testudo_base::spi::{Shard, Spi};
 use testudo_cluster::group::Phase;
 use testudo_cluster::member::{ClusterStatus, HandoverStage};
+use testudo_ipsec::dataplane::Note;
 
 const PEERS: usize = 60;
 
@@ -93,5 +95,34 @@ fn while_a_view_forms_everything_goes_on_at_its_owner() {
     await_phase(&mut world, 0, Phase::Exchange);
     flush(&mut world);
     assert_eq!(carried(&world, stopped), stopped);
+    assert_given_away(&mut world);
+}
+
+/// With the last packets of its shards the owner tells up to where it has accepted, which is exact,
+/// and what it has worked on, which the next owners must not work on again.
+#[test]
+fn the_next_owners_learn_what_the_owner_has_done_last() {
+    let mut world = World::established(3, PEERS, 1002);
+    stop(&mut world);
+    let (bound, stopped) = ([1, 2].map(|node| bound_for(&world, node)), world.nodes[0].unflushed);
+    let peers: Vec<usize> = (0..PEERS).filter(|peer| stopped.contains(world.spi_of(*peer).shard())).collect();
+    let marks: Vec<(Spi, u64)> =
+        peers.iter().map(|peer| (world.spi_of(*peer), 5000 + *peer as u64)).collect();
+    for (spi, _) in &marks {
+        world.seen.insert(*spi, 1_000_000);
+    }
+    let digest = |shard: Shard| 7000 + u64::from(shard.0);
+    let notes = stopped.iter().map(|shard| Note { shard, digest: digest(shard) }).collect();
+    world.busy = None;
+    world.flush_saying(0, marks.clone(), notes);
+    world.settle();
+    world.run(Duration::from_millis(100));
+    for (node, shards) in [1, 2].into_iter().zip(bound) {
+        assert!(!in_use(&world, shards).is_empty());
+        assert_eq!(world.nodes[node].handled, shards.iter().map(digest).collect());
+        for (spi, mark) in marks.iter().filter(|(spi, _)| shards.contains(spi.shard())) {
+            assert_eq!(world.nodes[node].floors[spi], *mark, "node {node}");
+        }
+    }
     assert_given_away(&mut world);
 }

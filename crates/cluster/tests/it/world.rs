@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) held: ShardSet,
     /// Shards that it has stopped, and of which its workers still have packets.
     pub(crate) unflushed: ShardSet,
+    /// Hashes of packets that former owners have worked on.
+    pub(crate) handled: BTreeSet<u64>,
     pub(crate) default_host: bool,
     pub(crate) logs: Vec<String>,
     /// Initiations that it was asked for, with their ends, and what their owners logged meanwhile.
@@ -193,6 +195,7 @@ impl World {
                 shards: Default::default(),
                 held: ShardSet::EMPTY,
                 unflushed: ShardSet::EMPTY,
+                handled: BTreeSet::new(),
                 default_host: false,
                 logs: Vec::new(),
                 initiated: Vec::new(),

@@ -9,6 +9,7 @@ use testudo_cluster::engine::EngineEvent;
 use testudo_cluster::member::{Flushed, MemberOutput, TakenIn};
 use testudo_ike::message::{ExchangeType, Message};
 use testudo_ike::output::{Output, Path, Time};
+use testudo_ipsec::dataplane::Note;
 use testudo_ipsec::number::{SequenceAllocator, SequenceBlock};
 
 impl World {
@@ -102,6 +103,10 @@ impl World {
                     self.flush(node);
                 }
             }
+            MemberOutput::Handled { shards, digests } => {
+                assert!(shards.iter().all(|shard| state.held.contains(shard)));
+                state.handled.extend(digests);
+            }
             MemberOutput::Sender(sender) => {
                 assert!(state.sender.is_none_or(|old| old.0 < sender.0));
                 state.sender = Some(sender);
@@ -149,8 +154,13 @@ impl World {
 
     /// The workers of a node are done with the shards that it has stopped.
     pub(crate) fn flush(&mut self, node: usize) {
+        self.flush_saying(node, Vec::new(), Vec::new());
+    }
+
+    /// The same, with the last high-water marks, and notes of packets.
+    pub(crate) fn flush_saying(&mut self, node: usize, marks: Vec<(Spi, u64)>, notes: Vec<Note>) {
         let (now, state) = (self.now, &mut self.nodes[node]);
-        let flushed = Flushed { shards: std::mem::take(&mut state.unflushed), ..Flushed::default() };
+        let flushed = Flushed { shards: std::mem::take(&mut state.unflushed), marks, notes };
         if let Some(member) = &mut state.member {
             member.flushed(now, &flushed);
         }

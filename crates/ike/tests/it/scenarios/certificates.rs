@@ -187,6 +187,26 @@ fn chains_are_sent_and_followed() {
     initiator_refuses(&mut world, "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=sun'");
 }
 
+/// Behind our certificate we send seven CAs. A peer that trusts none of them, nor the one above,
+/// cannot follow the chain.
+#[test]
+fn seven_cas_are_sent_at_most() {
+    let pair_that_trusts = |ca: &str| {
+        let mut world = pair(["moon-rsa", "sun-by-link-8"], |_, _| {});
+        for link in 1..=8 {
+            let credentials = world.hosts[1].endpoint.credentials_mut();
+            credentials.load_certificate(cert(&format!("link-{link}")), true).unwrap();
+        }
+        world.hosts[0].endpoint.credentials_mut().load_certificate(cert(ca), true).unwrap();
+        world
+    };
+    comes_up(&mut pair_that_trusts("link-1"));
+    initiator_refuses(
+        &mut pair_that_trusts("link-0"),
+        "no issuer certificate is loaded for 'C=CH, O=Testudo, CN=link-2', issued by 'C=CH, O=Testudo, CN=link-1'",
+    );
+}
+
 #[test]
 fn a_certificate_for_another_purpose() {
     for (file, eku, is_refused) in [

@@ -446,3 +446,20 @@ fn who_asks_is_served_by_a_connection_that_has_a_pool() {
         }
     }
 }
+
+/// Both connections have a pool. The first serves the peer, although only the child of the other
+/// fits its request yet: what `dynamic` means in the first follows from the address that it gets.
+#[test]
+fn of_two_connections_with_pools_the_first_serves_who_asks() {
+    const INSIDE: &str = "10.3.0.0-10.3.0.255";
+    let mut world = sun_with_two([&["v4"], &["v4"]]);
+    let mut site = world.hosts[0].endpoint.connections().find(|found| found.name == "site").unwrap().clone();
+    site.children[0].remote_ts = vec![TsSpec::Fixed(ts(INSIDE))];
+    let now = world.now;
+    world.hosts[0].load(now, site);
+    ask_for(&mut world, 15, vec![CfgAttribute::request(CfgAttributeType::Ip4Address)], INSIDE);
+    let (host, sa) = (&world.hosts[0], &world.hosts[0].sas()[0]);
+    assert_eq!(sa.connection.as_deref(), Some("first"), "{:#?}", host.log());
+    assert_eq!(sa.remote_vips, [addr("10.3.0.1")]);
+    assert!(host.installed.values().all(|params| params.remote_ts == [ts("10.3.0.1")]));
+}

@@ -3,8 +3,10 @@
 
 use crate::scenarios::common::build::{child, esp_proposal, ike_proposal, ts};
 use crate::scenarios::common::peer::{Peer, SPI, only_notify};
+use crate::scenarios::common::wire::sent;
 use crate::scenarios::common::{Random, Weather, World};
 use crate::scenarios::reload::reload;
+use std::time::Duration;
 use testudo_base::spi::{SenderId, Spi};
 use testudo_ike::config::KeyExchange::{self, Ecp256, MlKem512, MlKem768, X25519};
 use testudo_ike::config::{EspProposal, TsSpec};
@@ -451,4 +453,26 @@ fn a_series_that_is_given_up_is_no_rival() {
     let host = &world.hosts[0];
     let used: Vec<Spi> = host.sending.iter().map(|id| host.installed[id].spi_out).collect();
     assert_eq!(used, [Spi(0x5555_5555)], "{:#?}", host.log());
+}
+
+/// The peer begins to renew a Child SA whose configuration has changed, before we could ask for a
+/// replacement: we ask for that of the new Child SA, when the series has come to its end.
+#[test]
+fn a_replacement_waits_for_a_series_that_has_begun_after_the_change() {
+    let (mut world, mut peer) = established(15);
+    // A request that the peer does not answer yet leaves no room for another.
+    reload(&mut world, 0, |_, connection| connection.dpd_delay = Duration::from_secs(10));
+    world.run_secs(11);
+    let narrower = ts("10.109.0.0-10.109.127.255");
+    reload(&mut world, 0, |_, connection| connection.children[0].remote_ts = vec![TsSpec::Fixed(narrower)]);
+    let mut series = begin(&mut world, &mut peer);
+    peer.answer(&mut world, ExchangeType::Informational, 0);
+    while go_on(&mut world, &mut peer, &mut series) {
+        world.run_secs(1);
+        assert_eq!(sent(&world, 0, CREATE, false).len(), 0, "{:#?}", world.hosts[0].log());
+    }
+    world.run_secs(60);
+    let replaced: Vec<&str> =
+        world.hosts[0].log().into_iter().filter(|line| line.starts_with("replacing ")).collect();
+    assert_eq!(replaced, ["replacing CHILD_SA net{2}: its configuration has changed"]);
 }
